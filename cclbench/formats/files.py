@@ -45,19 +45,19 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """The file's (decompressed) bytes; `InputError` if it is damaged or expands more than `LARGEST_RATIO`."""
     limit = max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT)
     pieces: list[bytes] = []
-    held = 0
+    size = 0
     try:
         with open_bytes(path) as file:
             while piece := file.read1(BLOCK):  # small pieces if the file is gzip
                 pieces.append(piece)
-                held += len(piece)
+                size += len(piece)
                 limit -= len(piece)
                 if limit < 0:
-                    what = f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
-                    raise InputError(what, where=display_path(path))
-                if held >= BLOCK:
+                    message = f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
+                    raise InputError(message, where=display_path(path))
+                if size >= BLOCK:
                     yield b"".join(pieces)
-                    pieces, held = [], 0
+                    pieces, size = [], 0
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"gzip stream is damaged ({error})", where=display_path(path), hint=WHOLE) from None
     except OSError as error:
@@ -79,12 +79,12 @@ def strip_padding(data: Iterable[bytes]) -> Iterator[bytes]:
 
 def read_head(path: Path, size: int = 64 * KIB) -> bytes:
     """The beginning of the file's (decompressed) bytes."""
-    found = b""
+    beginning = b""
     for block in read_blocks(path):
-        found += block
-        if len(found) >= size:
+        beginning += block
+        if len(beginning) >= size:
             break
-    return found[:size]
+    return beginning[:size]
 
 
 def name_inside(path: Path) -> str | None:

@@ -165,7 +165,7 @@ class JsonEvents(Generic[E]):
                 yield from self._last_chunks(events_left.rstrip().removesuffix(b",") + b"]")
                 return
             try:
-                found = self._whole_events(buffer) if block else None
+                complete = self._whole_events(buffer) if block else None
             except _UNDECODABLE as error:
                 yield from (
                     self._salvage_events(buffer, error)
@@ -173,8 +173,8 @@ class JsonEvents(Generic[E]):
                     else self._last_chunks(buffer)
                 )
                 return
-            if found is not None:
-                end, chunk, events = found
+            if complete is not None:
+                end, chunk, events = complete
                 yield chunk, events
                 self._count += len(events)
                 self._offset += end
@@ -294,9 +294,9 @@ class JsonEvents(Generic[E]):
             fault = None if not tail.strip() else (at, "text follows the array of events")
         else:
             try:
-                after = msgspec.json.decode(_INSTEAD + tail, type=dict[str, Any])
-                fault = None if after.pop("traceEvents") == 0 else (at, "a second traceEvents")
-                self.outer = {**self.outer, **after}
+                keys = msgspec.json.decode(_INSTEAD + tail, type=dict[str, Any])
+                fault = None if keys.pop("traceEvents") == 0 else (at, "a second traceEvents")
+                self.outer = {**self.outer, **keys}
             except _UNDECODABLE as error:
                 byte, reason = _error_location(error, len(_INSTEAD + tail))
                 fault = at + max(byte - len(_INSTEAD), 0), f"{reason} after the events"
@@ -315,16 +315,16 @@ class JsonEvents(Generic[E]):
         """The events before the first that does not decode, or the error with its offset."""
         ends = list(_event_ends(buffer))
         good = bisect_left(ends, True, key=lambda end: not self._is_decodable(b"[" + buffer[:end] + b"]"))
-        whole = ends[good - 1] if good else 0
+        last_end = ends[good - 1] if good else 0
         self._count += good
         at, reason = _error_location(error, len(buffer) + 1)
         reason = reason if "event" in reason else f"{reason} in an event"
         if _BYTE.search(str(error)) is None and not (_is_truncation(error) and good == len(ends)):
-            at = _after_comma(buffer, whole) + 1
+            at = _after_comma(buffer, last_end) + 1
         if not self.allow_truncated:
             raise self._damage_error(at - 1, reason) from None
         if good:
-            chunk = b"[" + buffer[:whole] + b"]"
+            chunk = b"[" + buffer[:last_end] + b"]"
             yield chunk, self.decoder.decode(chunk)
         self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, reason)
 

@@ -94,9 +94,9 @@ class JsonRewriter:
             if len(data) > _LONGEST:
                 raise NotJsonError
             return b""
-        rest = pieces[at]
-        self._left = b"".join([rest[cut:], *pieces[at + 1 :]])
-        return self._rewrite_pieces(data[: len(data) - len(self._left)], [*pieces[:at], rest[:cut]])
+        last = pieces[at]
+        self._left = b"".join([last[cut:], *pieces[at + 1 :]])
+        return self._rewrite_pieces(data[: len(data) - len(self._left)], [*pieces[:at], last[:cut]])
 
     def finish(self) -> bytes:
         """The remaining bytes; `NotJsonError` if the last text is not terminated."""
@@ -129,15 +129,15 @@ class JsonRewriter:
         keys = {_encode_text(key, b"") for key in self._withheld}
         keys |= {raw for raw in set(texts) if b"\\" in raw and _decode_name(raw) in self._withheld}
         levels = _nesting_levels(pieces, self._level)
-        wanted = np.array([raw in keys for raw in texts], np.bool_)
+        is_withheld = np.array([raw in keys for raw in texts], np.bool_)
         if self._outer is not None:
-            wanted |= levels[:-1] == 1
-        behind = self._drop_contents(pieces, 0)
-        for text in np.flatnonzero(wanted).tolist():
-            if (at := 2 * text + 1) >= behind:
+            is_withheld |= levels[:-1] == 1
+        next_piece = self._drop_contents(pieces, 0)
+        for text in np.flatnonzero(is_withheld).tolist():
+            if (at := 2 * text + 1) >= next_piece:
                 self._level = int(levels[text])
                 self._withhold_value(pieces, at)
-                behind = self._drop_contents(pieces, at + 1)
+                next_piece = self._drop_contents(pieces, at + 1)
         self._level = int(levels[-1])
 
     def _withhold_value(self, pieces: list[bytes], i: int) -> None:
@@ -177,7 +177,7 @@ class JsonRewriter:
 
     def _kept_between(self, piece: bytes) -> bytes:
         """The bytes between texts, without the content of a list or object being emptied."""
-        kept = bytearray()
+        outside = bytearray()
         for part in re.split(rb"([\[\]{}])", piece):
             inside = self._emptied and self._level >= self._emptied
             if part in (b"[", b"{"):
@@ -187,17 +187,17 @@ class JsonRewriter:
                 self._emptied = 0 if self._level == self._emptied else self._emptied
                 self._level -= 1
             if not inside:
-                kept += part
-        return bytes(kept)
+                outside += part
+        return bytes(outside)
 
     def _rewrite_text(self, raw: bytes) -> _Text:
-        known = self._known.get(raw)
-        if known is None:
-            known = self._looked_at(raw)
+        text = self._known.get(raw)
+        if text is None:
+            text = self._looked_at(raw)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[raw] = known
-        return known
+            self._known[raw] = text
+        return text
 
     def _looked_at(self, raw: bytes) -> _Text:
         if _NUMBER.fullmatch(raw):
@@ -247,8 +247,8 @@ class JsonRewriter:
         kind, key = self._inside, self._key
         for i in range(begin, len(pieces), 2):
             if i > begin:
-                own = pieces[i].lstrip()[:1] == b":"
-                if own:
+                is_key = pieces[i].lstrip()[:1] == b":"
+                if is_key:
                     key = pieces[i - 1]
                 else:
                     self._rewrite_value(pieces, i - 1, kind, _decode_name(key), _decode_name(self._key))
@@ -264,17 +264,17 @@ class JsonRewriter:
     def _rewrite_value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
         """Rewrite a value of a known field; `name` is the variable's name in an environment."""
         text = self._decode_text(pieces[i])
-        own = name if kind == ENVIRONMENT and name != place else ""
-        new, counts = self._redactor.field(kind, text, name=own)
+        variable = name if kind == ENVIRONMENT and name != place else ""
+        new, counts = self._redactor.field(kind, text, name=variable)
         if new != text:
             pieces[i] = _encode_text(new, pieces[i])
             self._redactor.count(place, counts)
 
     def _field_name(self, pieces: list[bytes], i: int) -> str:
         """The key whose value is, or contains, a text."""
-        for before in range(i - 1, 0, -2):
-            if pieces[before].strip()[:1] == b":":
-                return _decode_name(pieces[before - 1])
+        for at in range(i - 1, 0, -2):
+            if pieces[at].strip()[:1] == b":":
+                return _decode_name(pieces[at - 1])
         return "a list"
 
     def _number_annotation(self, pieces: list[bytes]) -> None:
@@ -330,9 +330,9 @@ def _cut_position(pieces: list[bytes]) -> tuple[int, int]:
     """Piece and offset where a block may end: before the last object of a list, else after the last comma."""
     last = pieces[-1].partition(b'"')[0]
     for i in range(len(pieces) - 1, -1, -2):
-        found = [match.end() for match in _OBJECT.finditer(last if i == len(pieces) - 1 else pieces[i])]
-        if found:
-            return i, found[-1]
+        begins = [match.end() for match in _OBJECT.finditer(last if i == len(pieces) - 1 else pieces[i])]
+        if begins:
+            return i, begins[-1]
     for i in range(len(pieces) - 1, -1, -2):
         at = (last if i == len(pieces) - 1 else pieces[i]).rfind(b",")
         if at >= 0:

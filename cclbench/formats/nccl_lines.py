@@ -70,8 +70,8 @@ _SETTING = re.compile(
 
 def is_private_setting(line: str) -> bool:
     """Whether a line states a variable other than a performance setting."""
-    found = _SETTING.search(line)
-    return found is not None and found[1] not in _OVERRIDES
+    match = _SETTING.search(line)
+    return match is not None and match[1] not in _OVERRIDES
 
 
 class LineFacts:
@@ -87,17 +87,17 @@ class LineFacts:
         if "CCL WARN" in line:
             self.warnings += 1
         for mark, fact, pattern in _RULES:
-            if mark in line and (told := pattern.search(line)):
-                self._add_values(fact, [told[1].strip()])
-        if " via " in line and (told := _TRANSPORT.search(line)):
-            self._add_transport(told[1])
+            if mark in line and (match := pattern.search(line)):
+                self._add_values(fact, [match[1].strip()])
+        if " via " in line and (match := _TRANSPORT.search(line)):
+            self._add_transport(match[1])
         if "NET/IB" in line and (ports := _PORTS.findall(line)):
             self._add_values("network_interfaces", [str(len(ports))])
             self._add_values("network_link", sorted(set(ports)))
-        if "set by environment" in line and (told := _OVERRIDE.search(line)) and told[1] in _OVERRIDES:
-            self._add_values(told[1], [told[2]])
-        if "CCL version" in line and (told := _LIBRARY.search(line)):
-            self._add_values("library", ["rccl" if told[1] == "R" or "+hip" in line else "nccl"])
+        if "set by environment" in line and (match := _OVERRIDE.search(line)) and match[1] in _OVERRIDES:
+            self._add_values(match[1], [match[2]])
+        if "CCL version" in line and (match := _LIBRARY.search(line)):
+            self._add_values("library", ["rccl" if match[1] == "R" or "+hip" in line else "nccl"])
 
     def collected_facts(self) -> dict[str, str | int | float | list[str]]:
         """Facts by name; a list if lines differ: communicators of several sizes, ranks that disagree."""

@@ -150,7 +150,7 @@ class _Machine:
 
     def run_pickle(self) -> Any:
         """The value left on the stack; `NotPlainError` at an instruction that plain data does not use."""
-        acts, at, left = self._instruction_table(), 0, _MOST_INSTRUCTIONS
+        acts, at, budget = self._instruction_table(), 0, _MOST_INSTRUCTIONS
         while at < len(self._data):
             code = self._data[at]
             if code == _STOP:
@@ -160,8 +160,8 @@ class _Machine:
             if act is None:
                 raise NotPlainError(f"pickle holds more than data: instruction {_NAMES[code]} at byte {at:,}")
             at = act(at + 1)
-            left -= code not in _GETS
-            if not left:
+            budget -= code not in _GETS
+            if not budget:
                 raise NotPlainError(f"pickle has more than {_MOST_INSTRUCTIONS:,} instructions")
         raise NotPlainError(_CUT)
 
@@ -180,11 +180,11 @@ class _Machine:
 
         return run_act
 
-    def _sized_operand(self, layout: Struct, made: Callable[[bytes], Any]) -> _Act:
+    def _sized_operand(self, layout: Struct, decode: Callable[[bytes], Any]) -> _Act:
         def run_act(at: int) -> int:
             (size,) = layout.unpack_from(self._data, at)
             begin = at + layout.size
-            self._stack.append(made(self._data[begin : begin + size]))
+            self._stack.append(decode(self._data[begin : begin + size]))
             return int(begin + size)
 
         return run_act
@@ -201,12 +201,12 @@ class _Machine:
         run = _RUN.match(self._data, at - 1)
         if run is None:
             raise NotPlainError(_CUT)
-        found = self._runs.get(run[0])
-        if found is None:
+        objects = self._runs.get(run[0])
+        if objects is None:
             if len(self._runs) == _RUNS:
                 self._runs.clear()
-            found = self._runs[run[0]] = [self._memo[one] for one in _AGAIN.findall(run[0])]
-        self._stack += found
+            objects = self._runs[run[0]] = [self._memo[get] for get in _AGAIN.findall(run[0])]
+        self._stack += objects
         return run.end()
 
     def _push_container(self, container: Any) -> None:
@@ -270,28 +270,28 @@ def _require_unfolded(value: Any, most: int) -> None:
     """
     sizes: dict[int, int] = {}  # of containers whose parts are counted, by their ids
     begun: set[int] = set()  # those whose parts are being counted
-    rest = [value]
-    while rest:
-        within = rest[-1]
-        if type(within) not in _CONTAINERS or id(within) in sizes:
-            rest.pop()
+    pending = [value]
+    while pending:
+        container = pending[-1]
+        if type(container) not in _CONTAINERS or id(container) in sizes:
+            pending.pop()
             continue
-        held = within.values() if type(within) is dict else within
-        parts = [part for part in held if type(part) in _CONTAINERS]
+        entries = container.values() if type(container) is dict else container
+        parts = [part for part in entries if type(part) in _CONTAINERS]
         try:
-            size = len(within) + sum(map(sizes.__getitem__, map(id, parts)))
+            size = len(container) + sum(map(sizes.__getitem__, map(id, parts)))
         except KeyError:
-            begun.add(id(within))
+            begun.add(id(container))
             unknown = [part for part in parts if id(part) not in sizes]
             if not begun.isdisjoint(map(id, unknown)):
                 raise NotPlainError("pickle holds an object that refers to itself") from None
-            rest += unknown
+            pending += unknown
         else:
             if size > most:  # at once: sizes would grow without bound
                 raise NotPlainError("pickle unfolds to more than any dump holds")
-            sizes[id(within)] = size
-            begun.discard(id(within))
-            rest.pop()
+            sizes[id(container)] = size
+            begun.discard(id(container))
+            pending.pop()
 
 
 def rewrite_pickle(
@@ -353,27 +353,27 @@ class _Rewriting:
             case int() if kind == JOB:
                 new, counts = None, Counter({JOB: 1})
             case list() | tuple():
-                return type(value)(self.rewrite_value(each, place, kind, name) for each in value)
+                return type(value)(self.rewrite_value(item, place, kind, name) for item in value)
             case dict():
                 return {
-                    self.rewrite_value(key, ""): self._of_key(str(key), held, kind)
-                    for key, held in value.items()
+                    self.rewrite_value(key, ""): self._of_key(str(key), item_of_key, kind)
+                    for key, item_of_key in value.items()
                 }
             case _:
                 return value
         self._redactor.count(place or "a key", counts)
         return new
 
-    def _of_key(self, key: str, value: Any, within: str | None) -> Any:
+    def _of_key(self, key: str, value: Any, outer_kind: str | None) -> Any:
         """The value of a key rewritten; `within` is the kind of an enclosing key."""
         if key in self._withheld and not self._redactor.learns:
             if value:
                 self._redactor.count(key, {self._withheld[key]: 1})
             return type(value)() if isinstance(value, str | list | tuple | dict) else None
-        if within is None:
+        if outer_kind is None:
             new = self.rewrite_value(value, key, self._redactor.kind_of_field(key))
         else:
-            new = self.rewrite_value(value, key, within, key if within == ENVIRONMENT else "")
+            new = self.rewrite_value(value, key, outer_kind, key if outer_kind == ENVIRONMENT else "")
         if key not in self._shortened or not isinstance(new, str):
             return new
         # Names of people in the folders are collected before the path is cut.

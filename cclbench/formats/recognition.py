@@ -25,28 +25,28 @@ def recognise_head(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
 
     A file next to it that describes it (`Format.described_by`) takes precedence over its content.
     """
-    for named in map(READERS.get, READERS):
-        if named.described_by is not None and named.described(path):
-            return named, head
+    for candidate in map(READERS.get, READERS):
+        if candidate.described_by is not None and candidate.described(path):
+            return candidate, head
     reader = recognise_format(path, head)
     size = HEAD_BYTES
     # Only these: a job's log may contain the marks by which other readers recognise their files.
-    others = [name for name in READERS if READERS.get(name).after_other_text]
-    for more in FURTHER_BYTES:
+    searching = [name for name in READERS if READERS.get(name).after_other_text]
+    for limit in FURTHER_BYTES:
         if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
             break
         try:
-            head, size = head_of(path, more), more
+            head, size = head_of(path, limit), limit
         except zlib.error:  # a damaged stream has no more bytes
             return reader, head
-        reader = recognise_format(path, head, others) or reader
+        reader = recognise_format(path, head, searching) or reader
     return reader, head
 
 
 def is_card(path: Path) -> bool:
     """Whether a file is a card, by its name and beginning."""
-    named = path.suffix.lower() in CARD_SUFFIXES and path.is_file()
-    return named and _CARD_KEY.search(head_of(path)) is not None
+    has_card_suffix = path.suffix.lower() in CARD_SUFFIXES and path.is_file()
+    return has_card_suffix and _CARD_KEY.search(head_of(path)) is not None
 
 
 def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:

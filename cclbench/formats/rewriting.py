@@ -86,10 +86,10 @@ def alternation_pattern(names: Iterable[str]) -> str:
         else:
             ends = "?"
     branches = []
-    for together in tree.values():
-        begin = commonprefix(together)  # noqa: RUF071 - texts, not paths
-        rest = [name[len(begin) :] for name in together]
-        branches.append(re.escape(begin) + (alternation_pattern(rest) if any(rest) else ""))
+    for group in tree.values():
+        begin = commonprefix(group)  # noqa: RUF071 - texts, not paths
+        endings = [name[len(begin) :] for name in group]
+        branches.append(re.escape(begin) + (alternation_pattern(endings) if any(endings) else ""))
     if not branches:
         return ""
     return f"(?:{'|'.join(branches)}){ends}"

@@ -60,15 +60,15 @@ class Timings:
 
     def _flush_rows(self) -> None:
         rows, arrays = self._rows, []
-        named = set[str]().union(*rows)
+        present = set[str]().union(*rows)
         for column in TIMINGS:
-            if column.name not in named:
+            if column.name not in present:
                 arrays.append(pa.nulls(len(rows), column.type))
                 continue
             values = [row.get(column.name) for row in rows]
-            if (seen := self._words.get(column.name)) is not None:
-                seen.update(values)
-                if len(seen) > _MOST_WORDS:
+            if (words := self._words.get(column.name)) is not None:
+                words.update(values)
+                if len(words) > _MOST_WORDS:
                     raise damaged_error(self._path, f"has more than {_MOST_WORDS} kinds of {column.name}")
             arrays.append(pa.array(values, column.type))
         self._blocks.append(pa.record_batch(arrays, schema=TIMINGS))

@@ -176,7 +176,9 @@ class StatedPayloads:
 
     def add_rows(self, payloads: Sequence[Payload], code: Int64, row: Int64, seq: Int64) -> None:
         """Append entries of kernels: indices into `payloads`, kernel and sequence numbers, shape (rows,)."""
-        codes = np.array([self.payloads.setdefault(one, len(self.payloads)) for one in payloads], np.int64)
+        codes = np.array(
+            [self.payloads.setdefault(payload, len(self.payloads)) for payload in payloads], np.int64
+        )
         self.code.frombytes(codes[code].tobytes())
         self.row.frombytes(row.astype(np.int64).tobytes())
         self.seq.frombytes(seq.astype(np.int64).tobytes())
@@ -186,9 +188,9 @@ class StatedPayloads:
 
     def extend_with(self, other: StatedPayloads, kernels_before: int) -> None:
         """Append another part's entries; its kernels are numbered from `kernels_before`."""
-        own = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
+        codes = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
         code, row = (np.asarray(column, np.int64) for column in (other.code, other.row))
-        self.code.frombytes(np.array(own, np.int64)[code].tobytes())
+        self.code.frombytes(np.array(codes, np.int64)[code].tobytes())
         self.row.frombytes(np.where(row >= 0, row + kernels_before, row).tobytes())
         for name in ("track", "start_ns", "end_ns", "seq"):
             getattr(self, name).extend(getattr(other, name))

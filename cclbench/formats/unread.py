@@ -57,15 +57,15 @@ def refuse_unread(path: Path, head: bytes) -> None:
     if not (_ROWS.match(head) or _EVENTS.match(head)):
         return
     if _ROW_A_LINE.match(head):
-        own = b'"POSIX"' in head or b'"dftracer"' in head
-        tool = "a DFTracer trace" if own else "a trace with a row a line, as DFTracer's"
-        what = f"is {tool}: calls of a process, its I/O above all, and no kernels"
-        raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)
+        is_dftracer = b'"POSIX"' in head or b'"dftracer"' in head
+        tool = "a DFTracer trace" if is_dftracer else "a trace with a row a line, as DFTracer's"
+        message = f"is {tool}: calls of a process, its I/O above all, and no kernels"
+        raise UnreadFormatError(message, where=str(path), hint=_OWN_TRACES)
     for mark, tool, hint in _TOOLS:
         if re.search(mark, head):
             raise UnreadFormatError(f"is {tool}", where=str(path), hint=hint)
     categories = list(dict.fromkeys(c.decode(errors="replace") for c in _CATEGORY.findall(head)))
-    what = "is a Chrome trace without rows of PyTorch's profiler"
+    message = "is a Chrome trace without rows of PyTorch's profiler"
     if categories:
-        what += f": they are of {first_few(categories)}"
-    raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)
+        message += f": they are of {first_few(categories)}"
+    raise UnreadFormatError(message, where=str(path), hint=_OWN_TRACES)

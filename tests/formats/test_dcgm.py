@@ -180,9 +180,9 @@ def test_no_name_of_host_user_or_gpu_is_copied(written: Any, text: str) -> None:
 
 BROKEN = {
     "empty": ("", "there is no counter in it"),
-    "no head": ("GPU 0     0.5\n", "line 1: no metric"),
-    "too few values": (DMON + "GPU 0     0.998        0.452\n", "line 5: no row of `dcgmi dmon`"),
-    "another tool's line": (DMON + "Error setting watches.\n", "line 5: no row of `dcgmi dmon`"),
+    "no head": ("GPU 0     0.5\n", "line 1: not a metric"),
+    "too few values": (DMON + "GPU 0     0.998        0.452\n", "line 5: not a row of `dcgmi dmon`"),
+    "another tool's line": (DMON + "Error setting watches.\n", "line 5: not a row of `dcgmi dmon`"),
     "text in a number": (DMON.replace("0.452", "fast"), "line 4: text where a number"),
     "negative": (DMON.replace("5000000", "-5"), "line 4: a counter below 0"),
     "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
@@ -191,7 +191,7 @@ BROKEN = {
         PROMETHEUS + f'{NVLTX}{{gpu="3",UUID="GPU-a"}} 1\n{NVLTX}{{gpu="3",UUID="GPU-b"}} 1\n',
         "GPU 3 is another one than before",
     ),
-    "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: no metric"),
+    "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: not a metric"),
     "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
     "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a header of 5"),
     "CSV of no time": (CSV.replace("1700000001", "noon"), "line 3: no time where one belongs"),

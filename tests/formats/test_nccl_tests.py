@@ -141,7 +141,7 @@ def test_the_collective_is_stated_or_unknown(read: Read) -> None:
     found = read(bare + table)
     assert rows(found, "kind") == [(None,), (None,)]
     assert found.notes == [
-        "which collective 2 rows are of is not stated: write"
+        "the collective of 2 rows is not stated: write"
         ' "# Collective test starting: all_reduce_perf", or what it was, before their table'
     ]
     two_commands = "./all_reduce_perf -b 8\n./all_gather_perf -b 8\n"

@@ -102,7 +102,7 @@ class TestSweepRows:
     def test_rows_of_no_known_collective_are_counted(self) -> None:
         rows = self.rows((1000, self.GB), (1000, self.GB), kind=None)
         (note,) = rows.evidence().notes
-        assert note.startswith("which collective 2 rows are of is not stated: write")
+        assert note.startswith("the collective of 2 rows is not stated: write")
 
     @pytest.mark.parametrize(
         ("size", "figures"),
@@ -541,7 +541,7 @@ class TestStated:
             assert table["group_size"].to_pylist() == [int(ranks)]
             return
         with pytest.raises(
-            InputError, match=r"counters.txt: the header's ranks is no number of ranks, nodes"
+            InputError, match=r"counters.txt: the header's ranks is not a number of ranks, nodes"
         ):
             read_csv(path)
 

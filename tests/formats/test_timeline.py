@@ -145,9 +145,7 @@ def test_rows_of_another_steps_time_are_counted(tmp_path: Path) -> None:
     mapping = MAPPING.replace(", from: step", "").partition("place:")[0]
     mapping += 'operators: {"fwd": {does: compute}}\n'
     run = ingested(written(tmp_path / "traces", rows, mapping=mapping))
-    assert (
-        "1 rows begin during another step than their own, and count there" in run.record.ranks[0].notes
-    )
+    assert "1 rows begin during another step than their own, and count there" in run.record.ranks[0].notes
 
 
 @pytest.mark.parametrize(
@@ -210,7 +208,7 @@ operators: {sum: {does: all_reduce}, give: {does: send}, take: {does: recv}, mov
         ("does: send, peer: {pp: 1}", "does: send, category: gemm", "is only for compute"),
         ("  note: {does: ignore}\n", "", "has no entry for note"),
         ("begin, ", "start_ts, ", "has no column 'start_ts'"),
-        ("pp: stage", "pp: replica", "ranks 0 and 2 stand in the same place"),
+        ("pp: stage", "pp: replica", "ranks 0 and 2 have the same place"),
         ("pp: stage", "pp: step", "has two places"),
         ("place:", "ranks: 3\nplace:", "states 3 ranks, and the tables have 4"),
     ],

@@ -191,9 +191,9 @@ def test_a_mapping_is_known_by_its_keys(write: Write, key: str) -> None:
         (
             "a: {does: all_reduce, over: [dp]}",
             ", group: g",
-            "operators.a.over: and columns.group both tell it",
+            "operators.a.over: and columns.group both state it",
         ),
-        ("a: {does: send, peer: {dp: 1}}", ", peer: p", "operators.a.peer: and columns.peer both tell it"),
+        ("a: {does: send, peer: {dp: 1}}", ", peer: p", "operators.a.peer: and columns.peer both state it"),
         ("a: {does: all_reduce, over: [dp]}", ", peer: p", None),
         ("a: {does: recv, peer: {dp: 1}}", ", group: g", None),
         ("a: {does: compute, category: gemm}", "", None),
@@ -340,7 +340,7 @@ def test_ranks_that_are_missing_are_said(write: Write) -> None:
 def test_sequence_numbers_have_24_bits(write: Write, number: int, refused: bool) -> None:
     path = write(f"r,op,t,d,n,k\n3,sum,0,1,{number},\n", WHOLE.replace(", bytes: b, group: g, peer: p", ""))
     if refused:
-        with pytest.raises(InputError, match=r"^rank 3: holds a sequence number of 2\^24 or more$"):
+        with pytest.raises(InputError, match=r"^rank 3: has a sequence number of 2\^24 or more$"):
             opened(path, 3)
         return
     assert told(opened(path, 3)[0])[0][2] == number
@@ -368,9 +368,7 @@ def test_rows_that_begin_in_another_step_are_counted(write: Write, begin: int, e
 
 
 def test_a_table_is_not_rewritten(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"x.csv: is read by the timeline.yaml beside it, which a data point"
-    ):
+    with pytest.raises(InputError, match=r"x.csv: needs the timeline.yaml next to it, which a data point"):
         Timeline().rewrite(tmp_path / "x.csv", None, None, annotations=False)  # type: ignore[arg-type]
 
 
@@ -411,9 +409,7 @@ def test_long_names_of_operators_are_cut(write: Write) -> None:
 
 def test_a_rank_stands_in_one_place_and_alone(write: Write) -> None:
     mapping = BARE + "place: {dp: x}\n"
-    with pytest.raises(
-        InputError, match=r"job.csv: rank 0 has two places, \(4,\) and \(5,\); places: dp"
-    ):
+    with pytest.raises(InputError, match=r"job.csv: rank 0 has two places, \(4,\) and \(5,\); places: dp"):
         survey_beside(write("r,op,t,d,x\n0,a,0,1,4\n0,b,0,1,5\n", mapping))
     with pytest.raises(InputError, match=r"ranks 1 and 3 have the same place, \(4,\); name the columns"):
         survey_beside(write("r,op,t,d,x\n3,a,0,1,4\n1,a,0,1,4\n0,a,0,1,5\n", mapping))

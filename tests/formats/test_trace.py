@@ -175,6 +175,6 @@ def test_two_of_several_processes_are_named_in_order_and_shortened() -> None:
     error = several_processes(Path("a.json"), ["b" * 41, 9, 12, "c"])
     assert str(error) == (
         "a.json: contains rows of several processes, 12 and 9: it was merged from traces of several ranks;"
-        " give each rank's own file"
+        " pass the original file of each rank"
     )
     assert f"processes, {'b' * 40} and c: " in str(several_processes(Path("a.json"), ["c", "b" * 41]))

@@ -97,7 +97,10 @@ def test_the_partition_is_that_of_the_xspace(test_data: Path, tmp_path: Path) ->
     found = []
     for name in (XSPACE, JSON):
         run = cclbench.run(test_data / "xprof" / name, store=tmp_path / "store")
-        ranks = [None, *sorted(rank["rank"] for rank in run.manifest["ranks"])]  # the JSON does not state them
+        ranks = [
+            None,
+            *sorted(rank["rank"] for rank in run.manifest["ranks"]),
+        ]  # the JSON does not state them
         found.append(
             {
                 (row["metric"], ranks.index(row["rank"]), row["step"]): row["value"]

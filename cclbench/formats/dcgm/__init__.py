@@ -96,29 +96,29 @@ class Dcgm(EvidenceReader):
         """Sure of dmon's column header, DCGM's metrics, and a CSV header with its fields and a time."""
         text = strip_decoration(head).decode(errors="replace")
         first = text.lstrip().partition("\n")[0].rstrip()
-        seen = "DCGM_FI_" in text and _TEXT_SEEN.search(text)
-        return 0.9 if _HEAD.fullmatch(first) or _time_and_gpu_columns(first) or seen else 0.0
+        prometheus = "DCGM_FI_" in text and _TEXT_SEEN.search(text)
+        return 0.9 if _HEAD.fullmatch(first) or _time_and_gpu_columns(first) or prometheus else 0.0
 
     def read(self, path: Path) -> Evidence:
         """All samples of whole GPUs."""
         rows = CounterRows(path)
-        first, every = rows.first_and_all()
+        first, lines = rows.first_and_all()
         if _HEAD.fullmatch(first.strip()):
-            _read_dmon(rows, every)
+            _read_dmon(rows, lines)
         elif columns := _time_and_gpu_columns(first):
-            _read_csv(rows, every, *columns)
+            _read_csv(rows, lines, *columns)
         else:
-            _read_metrics(rows, every)
+            _read_metrics(rows, lines)
         return rows.evidence()
 
 
 def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
     columns: list[str] = []
-    before: dict[int, int] = {}
+    last_times: dict[int, int] = {}
     for line in map(str.strip, lines):
         if head := _HEAD.fullmatch(line):
             if columns != head[2].split():
-                columns, before = head[2].split(), {}
+                columns, last_times = head[2].split(), {}
             continue
         if _UNITS.fullmatch(line):
             continue
@@ -132,8 +132,8 @@ def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
         end = None if row[1] is None else _check_time(rows, int(Decimal(row[1]) * _NS))
         start = end
         if end is not None:
-            start = before.get(device, end)
-            before[device] = end
+            start = last_times.get(device, end)
+            last_times[device] = end
             if start > end:
                 rows.left_out[CLOCK_BACK] += len(cells)
                 continue
@@ -185,10 +185,10 @@ def _read_csv(rows: CounterRows, lines: Iterable[str], time: int, gpu: int) -> N
 
 
 def _parse_time(rows: CounterRows, text: str) -> int | None:
-    whole = text.partition(".")[0]
-    number = rows.parse_number(text) if whole.isdigit() and len(whole) in _DIGITS else None
+    integer_digits = text.partition(".")[0]
+    number = rows.parse_number(text) if integer_digits.isdigit() and len(integer_digits) in _DIGITS else None
     if number is not None:
-        return _check_time(rows, int(number * _DIGITS[len(whole)]))
+        return _check_time(rows, int(number * _DIGITS[len(integer_digits)]))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -81,18 +81,18 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
 
     def sniff(self, head: bytes) -> float:
         """Certain of the observer's own keys before the list of operators."""
-        before = head.partition(b"[")[0]
-        own = all(key in before for key in (b'"schema"', b'"pid"', b'"nodes"'))
-        return 1.0 if own and before.lstrip()[:1] == b"{" else 0.0
+        header = head.partition(b"[")[0]
+        has_keys = all(key in header for key in (b'"schema"', b'"pid"', b'"nodes"'))
+        return 1.0 if has_keys and header.lstrip()[:1] == b"{" else 0.0
 
     def process_of(self, path: Path) -> int | None:
         """The process id in the file's first lines."""
         try:
             with open_bytes(path) as file:
-                found = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
+                match = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
         except (OSError, EOFError, zlib.error) as error:
             raise damaged_error(path, f"gzip stream is damaged ({error})", hint=_HINT) from None
-        return int(found[1]) if found else None
+        return int(match[1]) if match else None
 
     def read(self, path: Path) -> ExecutionTrace:
         """The whole trace; `InputError` if it is damaged."""
@@ -119,16 +119,16 @@ def _decode_tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:
     return _Tensors(msgspec.json.decode(values, type=list[Any]), msgspec.json.decode(types, type=list[str]))
 
 
-def _communication_call(node: _Node, around: _Node | None, path: Path) -> BackendCall:
-    own = _tensor_bytes(_decode_tensors(node.inputs, node.input_types).values, path)
-    if around is None or around.name != "record_param_comms":
-        return BackendCall(node.name, own)
-    inputs = _decode_tensors(around.inputs, around.input_types)
+def _communication_call(node: _Node, enclosing: _Node | None, path: Path) -> BackendCall:
+    in_bytes = _tensor_bytes(_decode_tensors(node.inputs, node.input_types).values, path)
+    if enclosing is None or enclosing.name != "record_param_comms":
+        return BackendCall(node.name, in_bytes)
+    inputs = _decode_tensors(enclosing.inputs, enclosing.input_types)
     values = inputs.values
     # [tensors,] sequence number, group, rank, name, split sizes in and out [, first rank, stride, size]
     at = next((i for i in (4, 3) if len(values) > i and isinstance(values[i], str)), None)
     if at is None:
-        return BackendCall(node.name, own)
+        return BackendCall(node.name, in_bytes)
     seq, group = values[at - 3], values[at - 2]
     if isinstance(seq, list) and seq:
         seq = seq[0]  # the second entry: whether it counts point-to-point transfers
@@ -144,27 +144,27 @@ def _communication_call(node: _Node, around: _Node | None, path: Path) -> Backen
         source=PyTorchExecutionTrace.name,
         collective=values[at],
         in_bytes=_tensor_bytes(values[0], path) if at == 4 else None,
-        out_bytes=_tensor_bytes(_decode_tensors(around.outputs, msgspec.Raw(b"[]")).values, path),
+        out_bytes=_tensor_bytes(_decode_tensors(enclosing.outputs, msgspec.Raw(b"[]")).values, path),
         dtype=dtypes.pop() if len(dtypes) == 1 else None,
         group_name=str(name),
         group_description=description if isinstance(description, str) else None,
         group_size=size if size is not None and 0 < size <= _MOST_RANKS else None,
         ranks=_strided_ranks(first, stride, size),
     )
-    return BackendCall(node.name, own, payload, _checked_integer(seq))
+    return BackendCall(node.name, in_bytes, payload, _checked_integer(seq))
 
 
 def _checked_integer(value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value in _INT64
-    return value if whole else None  # type: ignore[return-value]
+    is_integer = isinstance(value, int) and not isinstance(value, bool) and value in _INT64
+    return value if is_integer else None  # type: ignore[return-value]
 
 
 def _strided_ranks(first: int | None, stride: int | None, size: int | None) -> tuple[int, ...] | None:
     """first, first + stride, ...; None for a stride of −1, which means that ranks are not evenly spaced."""
     if first is None or stride is None or size is None or not 0 < size <= _MOST_RANKS:
         return None
-    whole = first >= 0 and stride > 0 and first + size * stride <= _MOST_RANKS
-    return tuple(range(first, first + size * stride, stride)) if whole else None
+    is_valid = first >= 0 and stride > 0 and first + size * stride <= _MOST_RANKS
+    return tuple(range(first, first + size * stride, stride)) if is_valid else None
 
 
 def _tensor_bytes(value: object, path: Path) -> int | None:
@@ -172,19 +172,19 @@ def _tensor_bytes(value: object, path: Path) -> int | None:
 
     A tensor is [id, storage, offset, elements, element bytes, device].
     """
-    total, found, rest = 0, False, [value]
-    while rest:
-        match rest.pop():
+    total, any_tensor, pending = 0, False, [value]
+    while pending:
+        match pending.pop():
             case [int(), int(), int(), int(elements), int(element_bytes), str(device)]:
                 if not device:
                     return None  # symbolic, without storage
-                total, found = total + elements * element_bytes, True
+                total, any_tensor = total + elements * element_bytes, True
                 if elements < 0 or element_bytes < 0 or total > _MOST_PAYLOAD:
-                    what = f"impossible tensor of {elements} × {element_bytes} bytes"
-                    raise damaged_error(path, what, hint=_HINT)
+                    message = f"impossible tensor of {elements} × {element_bytes} bytes"
+                    raise damaged_error(path, message, hint=_HINT)
             case list(items):
-                rest += items
-    return total if found else None
+                pending += items
+    return total if any_tensor else None
 
 
 def _process_groups(node: _Node) -> list[ProcessGroup]:

@@ -102,8 +102,8 @@ class FlightRecorder(EvidenceReader):
         groups, calls = b"pg_config" in head, b"collective_seq_id" in head
         if head[:1] == BEGIN:
             return 0.9 if groups or calls else 0.0
-        own = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
-        return 0.9 if own and head.lstrip()[:1] == b"{" else 0.0
+        has_keys = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
+        return 0.9 if has_keys and head.lstrip()[:1] == b"{" else 0.0
 
     def read(self, path: Path) -> Evidence:
         """A row for each entry of the ring buffer; `InputError` for a pickle of more than plain data."""
@@ -135,8 +135,8 @@ class FlightRecorder(EvidenceReader):
                 state=_call_state(entry),
             )
         version = dump.comm_lib_version or dump.nccl_version
-        told = {"flight_recorder_version": dump.version, "library_version": version}
-        facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in told.items() if v}
+        versions = {"flight_recorder_version": dump.version, "library_version": version}
+        facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in versions.items() if v}
         listed_groups = [
             ProcessGroup(name=name, description=group.desc[:60] or None, ranks=groups[name])
             for name, group in dump.pg_config.items()
@@ -185,11 +185,11 @@ def _rank_in_name(path: Path, groups: Iterable[tuple[int, ...] | None]) -> int |
     name = path.name
     while (shorter := _SUFFIX.sub("", name)) != name:
         name = shorter
-    found = _RANK.search(name)
-    if found is None:
+    match = _RANK.search(name)
+    if match is None:
         return None
-    rank = int(found[2])
-    return rank if found[1] or any(rank in ranks for ranks in groups if ranks) else None
+    rank = int(match[2])
+    return rank if match[1] or any(rank in ranks for ranks in groups if ranks) else None
 
 
 _kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
@@ -197,17 +197,17 @@ _kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
 
 @lru_cache(1 << 12)
 def _collective_library(profiling_name: str) -> str | None:
-    found = collective_name(profiling_name)
-    return None if found is None else found.library
+    collective = collective_name(profiling_name)
+    return None if collective is None else collective.library
 
 
 def _point_to_point_ends(profiling_name: str, ranks: tuple[int, ...] | None) -> dict[str, int]:
     """Sender and receiver of `send 0->1` or `recv 1<-0`, whose numbers are ranks in the group."""
-    found = _TRANSFER.search(profiling_name)
-    if found is None or ranks is None or max(int(found[1]), int(found[3])) >= len(ranks):
+    match = _TRANSFER.search(profiling_name)
+    if match is None or ranks is None or max(int(match[1]), int(match[3])) >= len(ranks):
         return {}
-    own, peer = ranks[int(found[1])], ranks[int(found[3])]
-    ends = (own, peer) if found[2] == "->" else (peer, own)
+    rank, peer = ranks[int(match[1])], ranks[int(match[3])]
+    ends = (rank, peer) if match[2] == "->" else (peer, rank)
     return dict(zip(("src_rank", "dst_rank"), ends, strict=True))
 
 

@@ -108,18 +108,18 @@ _LEAST_OCCUPANCY = 0.005
 
 def operator_ids(args: list[Args]) -> pa.Array:
     """Ids of operator calls: an op's own, or that of the op that launched a device row; null for 0."""
-    stated = [a.external_id for a in args]
-    if not any(stated):
-        stated = [a.external_id_2021 for a in args]
-    return _positive_numbers(stated)
+    ids = [a.external_id for a in args]
+    if not any(ids):
+        ids = [a.external_id_2021 for a in args]
+    return _positive_numbers(ids)
 
 
-def _positive_numbers(stated: list[Any]) -> pa.Array:
+def _positive_numbers(values: list[Any]) -> pa.Array:
     """The positive integers, null for all other values."""
     try:
-        numbers = pa.array(stated, pa.int64())
+        numbers = pa.array(values, pa.int64())
     except (TypeError, ValueError, OverflowError):
-        numbers = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
+        numbers = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in values], pa.int64())
     return pc.if_else(pc.greater(numbers, 0), numbers, None)
 
 
@@ -132,9 +132,9 @@ def kernel_occupancy(args: list[Args]) -> pa.Array | None:
     """
     percent = np.array([np.nan if a.occupancy is None else a.occupancy for a in args], np.float64)
     warps = np.array([np.nan if a.warps is None else a.warps for a in args], np.float64)
-    told = (percent > 0) | ((percent == 0) & (warps < _LEAST_OCCUPANCY * _FULL_WARPS))
-    told &= percent <= 100
-    return pa.array(percent / 100, mask=~told) if told.any() else None
+    valid = (percent > 0) | ((percent == 0) & (warps < _LEAST_OCCUPANCY * _FULL_WARPS))
+    valid &= percent <= 100
+    return pa.array(percent / 100, mask=~valid) if valid.any() else None
 
 
 def autograd_columns(args: list[Args]) -> dict[str, pa.Array]:

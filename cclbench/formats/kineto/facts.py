@@ -45,7 +45,7 @@ def trace_facts(
         raise InputError(f"{source} says rank {rank}", where=str(path), hint="is the file damaged?")
     listed = _listed_groups(distributed.get("pg_config"), ranks_of_groups)
     world, notes = _world_size(_as_integer(distributed.get("world_size")), listed)
-    found = TraceFacts(
+    facts = TraceFacts(
         rank=rank,
         rank_source=None if rank is None else source,
         process_id=next((pid for pid in processes if isinstance(pid, int)), None),
@@ -61,16 +61,18 @@ def trace_facts(
         library_version=_as_text(distributed.get("nccl_version")),
         groups=tuple(group for group, _ in listed),
     )
-    return found, notes
+    return facts, notes
 
 
-def _listed_groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[ProcessGroup, int | None]]:
+def _listed_groups(
+    listed: object, ranks_by_name: Mapping[str, Ranks]
+) -> list[tuple[ProcessGroup, int | None]]:
     """The groups listed in the header, each with its size, None if unknown."""
     groups = []
     for entry in listed if isinstance(listed, list) else []:
         if isinstance(entry, dict):
             name, size = str(entry.get("pg_name")), plausible_amount(entry.get("pg_size"))
-            ranks = _global_ranks(entry.get("ranks"), size) or known.get(name)
+            ranks = _global_ranks(entry.get("ranks"), size) or ranks_by_name.get(name)
             group = ProcessGroup(name=name, description=_as_text(entry.get("pg_desc")), ranks=ranks)
             groups.append((group, len(ranks) if ranks else size))
     return groups
@@ -84,8 +86,8 @@ def _global_ranks(listed: object, size: int | None) -> Ranks | None:
     if isinstance(listed, str):
         return ranks_of_text(listed, size)
     ranks = listed if isinstance(listed, list) else []
-    whole = all(_as_integer(rank) is not None and rank in _RANKS for rank in ranks)
-    return tuple(ranks) if ranks and whole else None
+    complete = all(_as_integer(rank) is not None and rank in _RANKS for rank in ranks)
+    return tuple(ranks) if ranks and complete else None
 
 
 def _world_size(
@@ -101,10 +103,12 @@ def _world_size(
     last = max((rank for group, _ in groups for rank in group.ranks or ()), default=0)
     if sizes == {stated} and last < stated:
         return stated, []
-    said = f"the header states a world of {stated} ranks, its process groups contradict that:"
+    contradiction = f"the header states a world of {stated} ranks, its process groups contradict that:"
     if len(sizes) == 1 and last < (size := sizes.pop()):
-        return size, [f"{said} {size} is used, the size of the default group, which all ranks are in"]
-    return None, [f"{said} the world's size is taken as unknown"]
+        return size, [
+            f"{contradiction} {size} is used, the size of the default group, which all ranks are in"
+        ]
+    return None, [f"{contradiction} the world's size is taken as unknown"]
 
 
 def _device_vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:

@@ -50,25 +50,25 @@ class StatedCollectives:
         )
 
     def _metadata_payload(self, a: Args, stated_by: str) -> Payload:
-        stated = (
+        key = (
             *(stated_by, a.collective, a.in_size, a.in_elements, a.out_size, a.out_elements, a.dtype),
             *(a.group_name, a.group_id, a.group_description, a.group_size, a.group_ranks),
             *(a.first_rank, a.rank_stride, a.src_rank, a.dst_rank),
         )
-        if stated not in self._payloads:
-            self._payloads[stated] = _metadata_payload(a, stated_by, self._ranks_of(a))
-        return self._payloads[stated]
+        if key not in self._payloads:
+            self._payloads[key] = _metadata_payload(a, stated_by, self._ranks_of(a))
+        return self._payloads[key]
 
     def _ranks_of(self, a: Args) -> tuple[int, ...] | None:
         """The ranks of a row's group, None if it does not state them; `InputError` above `_MOST_LISTED`."""
-        stated = (a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride)
-        if stated not in self._ranks:
-            ranks = self._ranks[stated] = ranks_of_text(*stated)
+        key = (a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride)
+        if key not in self._ranks:
+            ranks = self._ranks[key] = ranks_of_text(*key)
             self._listed += len(ranks or ())
             if self._listed > _MOST_LISTED:
-                what = f"process groups of more than {_MOST_LISTED:,} ranks together"
-                raise InputError(what, where=str(self._path), hint="is the file damaged?")
-        return self._ranks[stated]
+                message = f"process groups of more than {_MOST_LISTED:,} ranks together"
+                raise InputError(message, where=str(self._path), hint="is the file damaged?")
+        return self._ranks[key]
 
 
 def _metadata_payload(a: Args, stated_by: str, ranks: tuple[int, ...] | None) -> Payload:
@@ -123,25 +123,25 @@ def _mark_payload(name: str, path: Path) -> tuple[Payload, int | None]:
     pg=NAME ranks=R,R,.. desc=TEXT`."""
     fields, _, description = name.removeprefix(MARK).partition(" desc=")
     try:
-        told = dict(field.split("=", 1) for field in fields.split())
-        ranks, kind = _parse_numbers(told["ranks"], _RANKS), told["kind"]
-        peer = _parse_number(told["peer"], _RANKS) if "peer" in told else None
+        values = dict(field.split("=", 1) for field in fields.split())
+        ranks, kind = _parse_numbers(values["ranks"], _RANKS), values["kind"]
+        peer = _parse_number(values["peer"], _RANKS) if "peer" in values else None
         payload = Payload(
             source="annotation",
             collective=kind,
-            in_bytes=_parse_number(told["in_bytes"]) if "in_bytes" in told else None,
-            out_bytes=_parse_number(told["out_bytes"]) if "out_bytes" in told else None,
-            dtype=told.get("dtype"),
-            group_name=told.get("pg"),
+            in_bytes=_parse_number(values["in_bytes"]) if "in_bytes" in values else None,
+            out_bytes=_parse_number(values["out_bytes"]) if "out_bytes" in values else None,
+            dtype=values.get("dtype"),
+            group_name=values.get("pg"),
             group_description=description or None,
             group_size=len(ranks),
             ranks=ranks,
             src_rank=peer if kind == "recv" else None,
             dst_rank=peer if kind == "send" else None,
-            rows=_parse_number(told["rows"]),
-            threads=_parse_numbers(told["threads"]) if "threads" in told else (),
+            rows=_parse_number(values["rows"]),
+            threads=_parse_numbers(values["threads"]) if "threads" in values else (),
         )
-        return payload, _parse_number(told["seq"]) if "seq" in told else None
+        return payload, _parse_number(values["seq"]) if "seq" in values else None
     except (KeyError, ValueError) as error:
         raise InputError(f"annotation {name[:100]!r} is malformed ({error!r})", where=str(path)) from None
 

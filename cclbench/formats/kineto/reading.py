@@ -95,9 +95,9 @@ class KinetoFile:
                 raise error
         self.trace.dropped = self.dropped
         self.trace.cut = self.stream.cut
-        stated = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
+        ranks_by_group = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
         self.trace.facts, notes = trace_facts(
-            self.stream.outer, self.ranks_of_ops, self.processes, stated, self.path
+            self.stream.outer, self.ranks_of_ops, self.processes, ranks_by_group, self.path
         )
         self.trace.notes += notes
         if self.stream.forward:
@@ -109,8 +109,8 @@ class KinetoFile:
         """`baseTimeNanoseconds`, which may come after the events; 0 if times are epoch times."""
         base = self.stream.outer.get("baseTimeNanoseconds")
         if base is None:
-            found = _BASE.findall(self.stream.end if self.stream.forward else self._last_bytes())
-            base = int(found[-1]) if found else 0
+            matches = _BASE.findall(self.stream.end if self.stream.forward else self._last_bytes())
+            base = int(matches[-1]) if matches else 0
         if not isinstance(base, int) or abs(base) > LATEST_NS:
             raise InputError(f"baseTimeNanoseconds is {base!r}, not a time", where=str(self.path))
         return base
@@ -131,17 +131,17 @@ class KinetoFile:
             by_category[event.cat].append(event)
         groups: Groups = defaultdict(list)
         for category, group in by_category.items():
-            whole = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
-            incomplete = len(whole) < len(group)
-            self.rows[category] += len(whole)
-            if min((e.dur for e in whole), default=0) < 0:
-                whole = self._drop_negative_durations(category, whole)
+            intervals = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
+            incomplete = len(intervals) < len(group)
+            self.rows[category] += len(intervals)
+            if min((e.dur for e in intervals), default=0) < 0:
+                intervals = self._drop_negative_durations(category, intervals)
             if incomplete:
-                whole += self._take_allocations(group)
+                intervals += self._take_allocations(group)
             if category == "Trace":
-                self.dropped["profiler span"] += len(whole)
+                self.dropped["profiler span"] += len(intervals)
             else:
-                sort_into_kinds(category or "", whole, groups)
+                sort_into_kinds(category or "", intervals, groups)
         return {key: group for key, group in groups.items() if group}
 
     def _drop_negative_durations(self, category: str | None, group: list[Any]) -> list[Any]:
@@ -219,11 +219,11 @@ class KinetoFile:
             columns["launched"] = pa.array(names, pa.string()).dictionary_encode()
         if side == "host":
             return columns
-        for own, process in {
+        for device_id, process in {
             (a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None
         }:
-            if (other := self.process_of_device.setdefault(own, process)) != process:
-                raise several_processes(self.path, {other, process})
+            if (first_process := self.process_of_device.setdefault(device_id, process)) != process:
+                raise several_processes(self.path, {first_process, process})
         columns["device"] = [
             device_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)
         ]
@@ -235,8 +235,8 @@ class KinetoFile:
         if kind == "kernel":
             columns |= {"flops": _operator_flops(args), "occupancy": kernel_occupancy(args)}
             return columns | grid_columns(self._kernel_grids(args), self._file_position())
-        stated = [a.size if a.bytes is None else a.bytes for a in args]
-        columns["bytes"] = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
+        sizes = [a.size if a.bytes is None else a.bytes for a in args]
+        columns["bytes"] = [size if type(size) is int and 0 <= size < 1 << 63 else None for size in sizes]
         if kind == "copy":
             texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
             columns["copy_direction"] = [copy_direction(text) for text in texts]
@@ -266,9 +266,9 @@ class KinetoFile:
             return np.array([int(value * 1000) for value in microseconds], np.int64)
         if values.dtype.kind == "i":
             return np.asarray(values * 1000, np.int64)
-        whole = np.floor(values)
-        ns: Int64 = whole.astype(np.int64) * 1000
-        ns += np.rint((values - whole) * 1000).astype(np.int64)
+        integer_us = np.floor(values)
+        ns: Int64 = integer_us.astype(np.int64) * 1000
+        ns += np.rint((values - integer_us) * 1000).astype(np.int64)
         return ns
 
     def _impossible_value(self, what: str) -> InputError:
@@ -282,27 +282,27 @@ class KinetoFile:
         first = self.kernels
         if rows.kind == "kernel":
             self.kernels += len(rows)
-            said = [i for i, a in enumerate(args) if a.collective is not None]
+            stating = [i for i, a in enumerate(args) if a.collective is not None]
         elif rows.side == "host" and rows.kind in ("op", "annotation"):
             codes = [code for name, code in rows.names.items() if speaks_of_collectives(name)]
-            said = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
+            stating = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
         else:
             return
-        for i in said:
-            spoken = self.collectives.stated_payload(names[i], args[i])
-            if spoken is None:
+        for i in stating:
+            stated = self.collectives.stated_payload(names[i], args[i])
+            if stated is None:
                 continue
-            told, seq = spoken
+            payload, seq = stated
             rank = args[i].rank
             # `Rank` is the rank in the group; only in the default group it is the global rank.
-            if rank is not None and told.group_description == "default_pg":
+            if rank is not None and payload.group_description == "default_pg":
                 self.ranks_of_ops.add(rank)
             if rows.kind == "kernel":
-                self.trace.told.add_payload(told, row=first + i, seq=seq)
+                self.trace.told.add_payload(payload, row=first + i, seq=seq)
             else:
                 begin = int(rows.start_ns[i])
                 end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
-                self.trace.told.add_payload(told, track=thread, start_ns=begin, end_ns=end, seq=seq)
+                self.trace.told.add_payload(payload, track=thread, start_ns=begin, end_ns=end, seq=seq)
 
 
 def _time_of(event: Any) -> str:

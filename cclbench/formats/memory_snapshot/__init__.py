@@ -150,20 +150,20 @@ class MemorySnapshot(EvidenceReader):
 
 
 def _decode_snapshot(data: bytes) -> _Snapshot:
-    found = load_plain(data, unfolded=_MOST_UNFOLDED)
-    return msgspec.convert({"segments": found} if isinstance(found, list) else found, _Snapshot)
+    content = load_plain(data, unfolded=_MOST_UNFOLDED)
+    return msgspec.convert({"segments": content} if isinstance(content, list) else content, _Snapshot)
 
 
 def _rank_in_name(path: Path) -> int | None:
     """The number after `rank` in the file's name; the snapshot itself does not state it."""
-    found = _RANK.search(path.name)
-    return int(found[1]) if found else None
+    match = _RANK.search(path.name)
+    return int(match[1]) if match else None
 
 
-def _convert_entries(entries: Any, kind: type[Entry], seen: int, most: int) -> Iterator[Entry]:
+def _convert_entries(entries: Any, kind: type[Entry], earlier: int, most: int) -> Iterator[Entry]:
     """The entries of a list, after `seen` earlier ones; `NotPlainError` if there are more than `most`."""
     listed = msgspec.convert(entries, list[Any])
-    if len(listed) + seen > most:
+    if len(listed) + earlier > most:
         raise NotPlainError(f"has more than {most:,} entries")
     return (msgspec.convert(entry, kind) for entry in listed)
 
@@ -171,12 +171,12 @@ def _convert_entries(entries: Any, kind: type[Entry], seen: int, most: int) -> I
 def _event_rows(
     snapshot: _Snapshot, most: int, stacks: Stacks, left_out: Counter[str]
 ) -> Iterator[dict[str, Any]]:
-    seen = 0
+    count = 0
     if len(snapshot.device_traces) > _MOST_DEVICES:
         raise NotPlainError(f"has more than {_MOST_DEVICES:,} devices")
     for device, trace in enumerate(snapshot.device_traces):
-        for number, event in enumerate(_convert_entries(trace, _AllocatorEvent, seen, most)):
-            seen += 1
+        for number, event in enumerate(_convert_entries(trace, _AllocatorEvent, count, most)):
+            count += 1
             if event.action not in ALLOCATOR_ACTIONS:
                 left_out[_UNKNOWN_ACTION] += 1
                 continue
@@ -193,11 +193,11 @@ def _event_rows(
 
 
 def _block_rows(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict[str, Any]]:
-    seen = 0
+    count = 0
     for segment in _convert_entries(snapshot.segments, _Segment, 0, most):
         at = segment.address
-        for block in _convert_entries(segment.blocks, _Block, seen, most):
-            seen += 1
+        for block in _convert_entries(segment.blocks, _Block, count, most):
+            count += 1
             if block.address is not None and block.address != at:
                 break
             first = _innermost_history(block.history) or _History(block.requested_size, block.frames)
@@ -240,12 +240,12 @@ def _make_table(rows: list[dict[str, Any]], rank: int | None, stacks: Stacks, sc
 
 def _allocator_facts(snapshot: _Snapshot) -> dict[str, str | int | float | list[str]]:
     """The allocator's settings, if the snapshot states them."""
-    told = snapshot.allocator_settings
+    settings = snapshot.allocator_settings
     facts: dict[str, str | int | float | list[str]] = {}
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        if isinstance(words := told.get(name), str) and words:
-            facts["allocator_settings"] = words[:200]
-    if isinstance(expandable := told.get("expandable_segments"), bool):
+        if isinstance(text := settings.get(name), str) and text:
+            facts["allocator_settings"] = text[:200]
+    if isinstance(expandable := settings.get("expandable_segments"), bool):
         facts["expandable_segments"] = "yes" if expandable else "no"
     return facts
 

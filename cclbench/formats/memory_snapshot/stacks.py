@@ -77,13 +77,13 @@ class Stacks:
 
     @staticmethod
     def _stack_line(frames: list[tuple[str, bool, str | None] | None]) -> str:
-        told = [frame for frame in frames if frame is not None]
-        python = [text for text, is_python, _ in told if is_python]
-        operator = next((found for _, _, found in told if found), None)
-        shown = python or list(dict.fromkeys(text for text, _, _ in told)) or [_RUNTIME] * bool(frames)
-        more = ["…"] if len(shown) > MOST_FRAMES else []
+        known = [frame for frame in frames if frame is not None]
+        python = [text for text, is_python, _ in known if is_python]
+        operator = next((name for _, _, name in known if name), None)
+        shown = python or list(dict.fromkeys(text for text, _, _ in known)) or [_RUNTIME] * bool(frames)
+        ellipsis = ["…"] if len(shown) > MOST_FRAMES else []
         first = [operator] if operator and python else []
-        return _BETWEEN.join([*first, *shown[:MOST_FRAMES], *more])
+        return _BETWEEN.join([*first, *shown[:MOST_FRAMES], *ellipsis])
 
 
 def _python_frame(frame: _Frame) -> tuple[str, bool, str | None] | None:
@@ -103,8 +103,8 @@ def _python_frame(frame: _Frame) -> tuple[str, bool, str | None] | None:
 
 def path_in_package(file: str) -> str:
     """A source file's path within its package, else its name."""
-    within = _PACKAGES.sub("", file)
-    return within if within != file else re.split(r"[/\\]", file)[-1]
+    path = _PACKAGES.sub("", file)
+    return path if path != file else re.split(r"[/\\]", file)[-1]
 
 
 def published_file(file: str) -> str:

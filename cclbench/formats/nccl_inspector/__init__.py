@@ -135,26 +135,26 @@ class NcclInspector(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A row for each collective; `InputError` with the damaged line."""
-        timings, seen, left_out = Timings(path), _Seen(), Counter[str]()
+        timings, counts, left_out = Timings(path), _Seen(), Counter[str]()
         for at, header, line in _decode_lines(path):
             record = _line_record(line)
-            if line.metadata and line.metadata.inspector_output_format_version and len(seen.formats) < 8:
-                seen.formats[line.metadata.inspector_output_format_version[:20]] = None
+            if line.metadata and line.metadata.inspector_output_format_version and len(counts.formats) < 8:
+                counts.formats[line.metadata.inspector_output_format_version[:20]] = None
             if line.dump_stats is not None:
                 stats = line.dump_stats
-                seen.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
+                counts.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
             elif record is None:
                 left_out["proxy traces" if line.proxy_trace else "of an unknown kind"] += 1
             elif header is None:
                 raise damaged_error(path, "belongs to no communicator: no header precedes it", line=at)
             else:
-                _add_timing(timings, seen, header, record, path, at)
-        formats = list(seen.formats)
+                _add_timing(timings, counts, header, record, path, at)
+        formats = list(counts.formats)
         return Evidence(
             timings=timings.timing_table(),
             facts={"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {},
             left_out=left_out,
-            notes=_file_notes(seen, len(timings)),
+            notes=_file_notes(counts, len(timings)),
         )
 
 
@@ -202,7 +202,9 @@ def _line_record(line: _Line) -> _Record | None:
 _kind = lru_cache(1 << 12)(kind_of)  # few names, many lines
 
 
-def _add_timing(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: Path, at: int) -> None:
+def _add_timing(
+    timings: Timings, counts: _Seen, header: _Header, record: _Record, path: Path, at: int
+) -> None:
     kind = _kind(record.kind)
     size = record.message * header.n_ranks if kind in _PER_RANK else record.message
     if size > MOST_BYTES:
@@ -211,15 +213,15 @@ def _add_timing(timings: Timings, seen: _Seen, header: _Header, record: _Record,
     ns = round(Decimal(str(record.time)) * _NS_PER_US)
     # The plugin writes 0 for a time that it could not measure, and for its bandwidths.
     algbw, busbw = (record.algbw, record.busbw) if ns and known else (None, None)
-    seen.contradicting += any(
-        stated is not None and abs(stated - factor * size / ns) > _PRINTED * (1 + stated)
-        for stated, factor in ((algbw, 1.0), (busbw, bus_factor(kind or "", header.n_ranks)))
+    counts.contradicting += any(
+        bandwidth is not None and abs(bandwidth - factor * size / ns) > _PRINTED * (1 + bandwidth)
+        for bandwidth, factor in ((algbw, 1.0), (busbw, bus_factor(kind or "", header.n_ranks)))
     )
-    seen.other_clock += record.clock not in (None, "kernel_gpu")
+    counts.other_clock += record.clock not in (None, "kernel_gpu")
     key = (header.id, record.kind)
-    if kind not in _TRANSFERS and (key in seen.numbers or len(seen.numbers) < _MOST_COUNTERS):
-        first, last, count = seen.numbers.get(key, (record.seq, record.seq, 0))
-        seen.numbers[key] = (min(first, record.seq), max(last, record.seq), count + 1)
+    if kind not in _TRANSFERS and (key in counts.numbers or len(counts.numbers) < _MOST_COUNTERS):
+        first, last, count = counts.numbers.get(key, (record.seq, record.seq, 0))
+        counts.numbers[key] = (min(first, record.seq), max(last, record.seq), count + 1)
     timings.add_row(
         kind=kind,
         library="nccl",
@@ -234,21 +236,21 @@ def _add_timing(timings: Timings, seen: _Seen, header: _Header, record: _Record,
     )
 
 
-def _file_notes(seen: _Seen, rows: int) -> list[str]:
+def _file_notes(counts: _Seen, rows: int) -> list[str]:
     notes = []
-    missing = sum(max(last - first + 1 - count, 0) for first, last, count in seen.numbers.values())
+    missing = sum(max(last - first + 1 - count, 0) for first, last, count in counts.numbers.values())
     if missing:
         notes.append(
             f"{missing:,} collectives are not in the file: before format 4.1 the plugin keeps the last one"
             " of each dump interval (NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS)"
         )
-    if seen.dropped:
-        notes.append(f"the plugin dropped {seen.dropped:,} records: its buffers were full")
-    if seen.other_clock:
-        notes.append(f"{seen.other_clock:,} of {rows:,} times are from the host's clock, not the GPU's")
-    if seen.contradicting:
+    if counts.dropped:
+        notes.append(f"the plugin dropped {counts.dropped:,} records: its buffers were full")
+    if counts.other_clock:
+        notes.append(f"{counts.other_clock:,} of {rows:,} times are from the host's clock, not the GPU's")
+    if counts.contradicting:
         notes.append(
-            f"bandwidths do not follow from size and time in {seen.contradicting:,} of {rows:,} rows"
+            f"bandwidths do not follow from size and time in {counts.contradicting:,} of {rows:,} rows"
         )
     return notes
 

@@ -66,27 +66,27 @@ class NcclLog(EvidenceReader):
             return ENVIRONMENT
         if _OWN.search(line) or _TABLE.search(line):
             return None
-        found = LineFacts()
-        found.read_line(line)
-        return None if found.collected_facts() or found.warnings else CAPTURED
+        facts = LineFacts()
+        facts.read_line(line)
+        return None if facts.collected_facts() or facts.warnings else CAPTURED
 
     def read(self, path: Path) -> Evidence:
         """Facts, as lists if ranks or communicators differ, and a row for each call."""
-        found, calls = LineFacts(), LogReading()
+        library_facts, calls = LineFacts(), LogReading()
         notes = list[str]()
         for at, raw in raw_lines(path, _MOST_BYTES):
             if CALL in raw:
                 calls.see_calls(raw)
                 continue
             line = raw.decode(errors="replace").rstrip()
-            found.read_line(line)
+            library_facts.read_line(line)
             if b" comm 0x" in raw:
                 calls.see_communicator(raw)
             if not notes and _TABLE.search(line):
                 notes.append(f"a benchmark's table on line {at:,} is not read: put it in a file of its own")
-        if found.warnings:
-            notes.append(f"the library warned {found.warnings:,} times: search the log for NCCL WARN")
-        facts = found.collected_facts()
+        if library_facts.warnings:
+            notes.append(f"the library warned {library_facts.warnings:,} times: search the log for NCCL WARN")
+        facts = library_facts.collected_facts()
         if not calls.has_calls:
             return Evidence(facts=facts, notes=notes)
         if calls.torn:

@@ -120,22 +120,22 @@ class LogReading:
 
     def see_calls(self, line: bytes) -> None:
         """Read the calls in a line that contains `CALL`: several if lines of processes are interleaved."""
-        whole = 0
+        complete = 0
         for call in _CALL.finditer(line):
-            said = call.groups()
-            number = self._known.get(said)
+            text = call.groups()
+            number = self._known.get(text)
             if number is None:
-                number = self._call_number(*said)
+                number = self._call_number(*text)
             if number >= 0:
                 self._calls.append(number)
-                whole += 1
-        self.torn += line.count(CALL) - whole
+                complete += 1
+        self.torn += line.count(CALL) - complete
         if _OF_RCCL in line:
             self.of_rccl = True
 
-    def _call_number(self, process: bytes, function: bytes, said: bytes) -> int:
+    def _call_number(self, process: bytes, function: bytes, text: bytes) -> int:
         """A new number for a call with these arguments; −1 if one of them is impossibly large."""
-        _, count, _, datatype, _, _, _, root, _, pointer, ranks = said.split()
+        _, count, _, datatype, _, _, _, root, _, pointer, ranks = text.split()
         size = int(ranks[len(b"[nranks=") : -1])
         name = function.decode()
         kind = kind_of(name)
@@ -159,7 +159,7 @@ class LogReading:
         self._dtype.append(-1 if dtype is None else DATATYPES.index(dtype))
         self._bytes.append(payload)
         self._peer.append(int(root) if kind in _PAIRS and 0 <= int(root) < size else -1)
-        number = self._known[process, function, said] = len(self._communicator) - 1
+        number = self._known[process, function, text] = len(self._communicator) - 1
         return number
 
     @property
@@ -173,34 +173,46 @@ class LogReading:
 
     def see_communicator(self, line: bytes) -> None:
         """Read a communicator's initialisation or destruction from a line, if it states one."""
-        before, _, message = line.rpartition(b"NCCL INFO ")
-        named, told = _PROCESS.search(before), _COMMUNICATOR.search(message)
-        if named is None or told is None:
+        prefix, _, message = line.rpartition(b"NCCL INFO ")
+        process_match, match = _PROCESS.search(prefix), _COMMUNICATOR.search(message)
+        if process_match is None or match is None:
             return
-        process, pointer, rank, size, more = named[1], told[1], int(told[2]), int(told[3]), told[4]
-        started, completed = b"- Init START" in more, b"- Init COMPLETE" in more
-        ends = b"Destroy COMPLETE" in more or b"Abort COMPLETE" in more
-        begins_here = started or completed or (message.startswith(b"comm ") and b" nNodes " in more)
-        if rank >= size or size > _MOST_RANKS or not (begins_here or ends) or self._is_full:
+        process, pointer, rank, size, details = (
+            process_match[1],
+            match[1],
+            int(match[2]),
+            int(match[3]),
+            match[4],
+        )
+        started, completed = b"- Init START" in details, b"- Init COMPLETE" in details
+        ends = b"Destroy COMPLETE" in details or b"Abort COMPLETE" in details
+        begins = started or completed or (message.startswith(b"comm ") and b" nNodes " in details)
+        if rank >= size or size > _MOST_RANKS or not (begins or ends) or self._is_full:
             return
         self._known.clear()
         index = self._live.get((process, pointer))
-        one = None if index is None else self._communicators[index]
+        communicator = None if index is None else self._communicators[index]
         if (
-            one is None
-            or (one.size, one.rank) not in ((size, rank), (size, None))
-            or (begins_here and not one.may_begin(started=started))
+            communicator is None
+            or (communicator.size, communicator.rank) not in ((size, rank), (size, None))
+            or (begins and not communicator.may_begin(started=started))
         ):
-            one = self._communicators[self._open_communicator(process, pointer, size)]
-        one.rank = rank
-        one.started, one.completed = one.started or started, one.completed or completed
-        if device := _DEVICE.search(more):
-            one.device = int(device[1])
-        if begins_here and (named_id := _ID.search(more)) and int(named_id[1], 16):
-            one.id = named_id[1].decode()
-        if begins_here and one.color is None and (split := _SPLIT.search(more)):
-            one.parent = self._live.get((process, split[1]))
-            one.split, one.color = None if split[2] is None else int(split[2]), int(split[3])
+            communicator = self._communicators[self._open_communicator(process, pointer, size)]
+        communicator.rank = rank
+        communicator.started, communicator.completed = (
+            communicator.started or started,
+            communicator.completed or completed,
+        )
+        if device := _DEVICE.search(details):
+            communicator.device = int(device[1])
+        if begins and (named_id := _ID.search(details)) and int(named_id[1], 16):
+            communicator.id = named_id[1].decode()
+        if begins and communicator.color is None and (split := _SPLIT.search(details)):
+            communicator.parent = self._live.get((process, split[1]))
+            communicator.split, communicator.color = (
+                None if split[2] is None else int(split[2]),
+                int(split[3]),
+            )
         if ends:
             del self._live[process, pointer]
 
@@ -208,18 +220,18 @@ class LogReading:
         """All communicators that lines mention, in order of first appearance."""
         return [
             LoggedCommunicator(
-                host=_name_digest(one.process.rpartition(b":")[0]),
-                process=_name_digest(one.process),
-                process_id=int(one.process.rpartition(b":")[2]),
-                size=one.size,
-                rank=one.rank,
-                device=one.device,
-                id=one.id,
-                parent=one.parent,
-                split=one.split,
-                color=one.color,
+                host=_name_digest(c.process.rpartition(b":")[0]),
+                process=_name_digest(c.process),
+                process_id=int(c.process.rpartition(b":")[2]),
+                size=c.size,
+                rank=c.rank,
+                device=c.device,
+                id=c.id,
+                parent=c.parent,
+                split=c.split,
+                color=c.color,
             )
-            for one in self._communicators
+            for c in self._communicators
         ]
 
     def timing_table(self, library: str) -> pa.Table:
@@ -230,11 +242,11 @@ class LogReading:
         it is null if the log does not contain the communicator's initialisation.
         """
         communicator, kind, peer = map(np.asarray, (self._communicator, self._kind, self._peer))
-        ranks = np.array([-1 if one.rank is None else one.rank for one in self._communicators], np.int32)
-        sizes = np.array([one.size for one in self._communicators], np.int32)
-        whole = np.array([one.started or one.completed for one in self._communicators], np.bool_)
+        ranks = np.array([-1 if c.rank is None else c.rank for c in self._communicators], np.int32)
+        sizes = np.array([c.size for c in self._communicators], np.int32)
+        from_beginning = np.array([c.started or c.completed for c in self._communicators], np.bool_)
         send, recv = (kind == COLLECTIVE_KINDS.index(pair) for pair in _PAIRS)
-        own = ranks[communicator]
+        rank = ranks[communicator]
         lanes = communicator.astype(np.int64) << 24 | (send + 2 * recv) << 22 | (peer + 1)
         lane = np.unique(lanes, return_inverse=True)[1]
         constant = pa.array([library], pa.string())
@@ -243,8 +255,8 @@ class LogReading:
             "library": _dictionary_column(np.zeros(len(kind), np.int8), constant, "library"),
             "group_size": pa.array(sizes[communicator]),
             "communicator": pa.array(communicator.astype(np.int32)),
-            "src_rank": _number_column(np.select([send, recv], [own, peer], -1).astype(np.int32)),
-            "dst_rank": _number_column(np.select([send, recv], [peer, own], -1).astype(np.int32)),
+            "src_rank": _number_column(np.select([send, recv], [rank, peer], -1).astype(np.int32)),
+            "dst_rank": _number_column(np.select([send, recv], [peer, rank], -1).astype(np.int32)),
             "dtype": _dictionary_column(np.asarray(self._dtype), DATATYPES, "dtype"),
             "bytes": _number_column(np.asarray(self._bytes)),
         }
@@ -256,9 +268,9 @@ class LogReading:
         done, blocks = np.zeros(lane.max(initial=-1) + 1, np.int64), []
         for first in range(0, len(self), _BLOCK):
             numbers = np.asarray(self._calls[first : first + _BLOCK])
-            before = done[lane[numbers]] + occurrence(lane[numbers])
+            sequence = done[lane[numbers]] + occurrence(lane[numbers])
             done += np.bincount(lane[numbers], minlength=len(done))
-            seq = pa.array(before, mask=~whole[communicator[numbers]])
+            seq = pa.array(sequence, mask=~from_beginning[communicator[numbers]])
             of_block = {name: column.take(pa.array(numbers)) for name, column in columns.items()}
             of_block |= {name: column[: len(numbers)] for name, column in missing.items()} | {"seq": seq}
             blocks.append(pa.record_batch([of_block[name] for name in TIMINGS.names], schema=TIMINGS))

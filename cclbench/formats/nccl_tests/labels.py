@@ -43,8 +43,13 @@ class Labels:
         if stamp := _STAMP.match(line):
             line = line[stamp.end() :]
         length = next((n for n in self._lengths if line[:n] in self._labels), 0)
-        if not length and "#" in line and (own := _OWN.search(line)) and 0 < own.start() <= _LONGEST:
-            length = own.start()
+        if (
+            not length
+            and "#" in line
+            and (benchmark_line := _OWN.search(line))
+            and 0 < benchmark_line.start() <= _LONGEST
+        ):
+            length = benchmark_line.start()
             if len(self._labels) < _MOST:
                 self._labels.add(line[:length])
                 self._lengths = sorted({*self._lengths, length}, reverse=True)
@@ -69,14 +74,14 @@ class LibraryLines:
 
     def library_line_start(self, text: str) -> int | None:
         """Offset of the library's line in a line; None if there is none."""
-        found = _LIBRARY.search(text) if "] " in text else None
-        if found is None:
+        match = _LIBRARY.search(text) if "] " in text else None
+        if match is None:
             return None
-        name = found[1]
-        if not found.start() and len(self._of_lines) < _MOST:
+        name = match[1]
+        if not match.start() and len(self._of_lines) < _MOST:
             self._of_lines.add(name)
         for hosts in (self._of_devices, self._of_lines):
             ends = [len(h) for h in hosts if name.endswith(h) and _FIGURE.fullmatch(name[: -len(h)])]
             if ends:
-                return found.start() if max(ends) == len(name) else found.end(1) - max(ends)
-        return found.start()
+                return match.start() if max(ends) == len(name) else match.end(1) - max(ends)
+        return match.start()

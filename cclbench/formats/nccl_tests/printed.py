@@ -73,10 +73,10 @@ class _Commands:
 
     def read_line(self, line: str) -> None:
         """Read the programs that a line names."""
-        found = _PROGRAM.findall(line)[:8]
-        if found and self.users:
+        programs = _PROGRAM.findall(line)[:8]
+        if programs and self.users:
             self.programs, self.users = set(), set()
-        self.programs.update(found)
+        self.programs.update(programs)
 
     def program_of(self, label: str) -> str | None:
         """The program of a process's next table; None if it is ambiguous."""
@@ -128,12 +128,12 @@ class Printed:
     def _read_line(self, label: str, text: str, at: int) -> None:
         process = self._processes.setdefault(label, _Process())
         begin = self._library.library_line_start(text)
-        own = text[:begin]
-        words = own.split()
+        printed = text[:begin]
+        words = printed.split()
         if words and words[0].startswith("#"):
             if process.table is not None:
                 process.table.end_row()
-            self._read_comment(label, process, own, words)
+            self._read_comment(label, process, printed, words)
         elif (
             words and process.table is not None and process.table.add_words(words, at, torn=begin is not None)
         ):
@@ -178,8 +178,8 @@ class Printed:
         process.devices.clear()
         process.incomplete = False
         if "Collective test starting:" in line:
-            found = _PROGRAM.findall(line.partition(":")[2])
-            process.stated = found[0] if found else None
+            programs = _PROGRAM.findall(line.partition(":")[2])
+            process.stated = programs[0] if programs else None
 
     def _add_device(self, process: _Process, rank: int, group: int, host: str, model: str) -> None:
         process.devices[group, rank] = host
@@ -194,8 +194,8 @@ class Printed:
     def _begin_table(self, label: str, process: _Process, words: list[str]) -> None:
         self._end_table(label, process)
         ranks, nodes = process.group_size()
-        named = self._commands.program_of(label)
-        program = process.stated or named
+        echoed = self._commands.program_of(label)
+        program = process.stated or echoed
         process.heading = Heading(
             kind=None if program is None else kind_of(program),
             library="rccl" if self._rocm else "nccl" if self._nccl else None,
@@ -225,8 +225,8 @@ class Printed:
             self.rows.left_out[_COPY] += len(printed)
         else:
             for row in table.found:
-                if why := self._left_out(process, table.columns, row):
-                    self.rows.left_out[why] += 1
+                if reason := self._left_out(process, table.columns, row):
+                    self.rows.left_out[reason] += 1
         process.table = None
 
     def _left_out(self, process: _Process, columns: PrintedColumns, row: PrintedRow) -> str | None:

@@ -103,8 +103,8 @@ class SweepRows:
     def evidence(self) -> Evidence:
         """All rows, facts and notes."""
         notes = list(self.notes)
-        for figure, where in self._contradicting.items():
-            notes.append(f"{figure} does not follow from size and time in {_line_list(where, len(self))}")
+        for figure, lines in self._contradicting.items():
+            notes.append(f"{figure} does not follow from size and time in {_line_list(lines, len(self))}")
         if self._wrong:
             notes.append(f"wrong results in {_line_list(self._wrong, len(self))}")
         if not len(self):
@@ -133,9 +133,9 @@ def row_contradiction(heading: Heading, size: int, figures: Figures) -> str | No
     )
 
 
-def _line_list(where: list[int], of: int) -> str:
-    first = first_few([f"{line:,}" for line in where])
-    return f"{len(where):,} of {of:,} rows: line{'s'[: len(where) > 1]} {first}"
+def _line_list(lines: list[int], total: int) -> str:
+    first = first_few([f"{line:,}" for line in lines])
+    return f"{len(lines):,} of {total:,} rows: line{'s'[: len(lines) > 1]} {first}"
 
 
 def even_groups(devices: Iterable[tuple[int, str]]) -> tuple[int | None, int | None]:

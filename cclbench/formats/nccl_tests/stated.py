@@ -113,8 +113,8 @@ def _file_heading(file: _LogFile) -> Heading:
     if config is None or not config.devices:
         return Heading(kind=kind, library="nccl")
     processes, nodes = even_groups((device.group, device.hostname) for device in config.devices)
-    each = config.nthreads * config.ngpus
-    return Heading(kind=kind, library="nccl", ranks=processes and processes * each, nodes=nodes)
+    ranks_per_process = config.nthreads * config.ngpus
+    return Heading(kind=kind, library="nccl", ranks=processes and processes * ranks_per_process, nodes=nodes)
 
 
 def read_rocm_json(path: Path) -> SweepRows:
@@ -157,33 +157,33 @@ _FACTS: Final = {
 
 def read_csv(path: Path) -> SweepRows:
     """Read a published sweep: lines `# key: value`, then one row for each size with both placements."""
-    rows, stated, heading = SweepRows(path), dict[str, str](), None
+    rows, header, heading = SweepRows(path), dict[str, str](), None
     for at, line in numbered_lines(path, _MOST_BYTES):
         if line.startswith("#"):
             key, _, value = line[1:].partition(":")
-            stated.setdefault(key.strip()[:_MOST_KEY], value.strip()[:_MOST_KEY])
+            header.setdefault(key.strip()[:_MOST_KEY], value.strip()[:_MOST_KEY])
         elif heading is None:
             if tuple(line.split(",")) != _COLUMNS:
                 raise damaged_error(path, f"its columns are not {','.join(_COLUMNS)}", line=at)
-            heading = _stated_heading(path, stated)
+            heading = _stated_heading(path, header)
         elif line:
             _csv_row(path, rows, heading, line, at)
-    rows.facts |= {fact: stated[key] for key, fact in _FACTS.items() if stated.get(key)}
-    if each := _stated_count(path, stated, "gpus_per_node"):
-        rows.facts["gpus_per_node"] = each
-    if "derived" in stated:
+    rows.facts |= {fact: header[key] for key, fact in _FACTS.items() if header.get(key)}
+    if gpus_per_node := _stated_count(path, header, "gpus_per_node"):
+        rows.facts["gpus_per_node"] = gpus_per_node
+    if "derived" in header:
         rows.notes.append("its header states that bandwidths are recomputed from size and time")
     return rows
 
 
-def _stated_heading(path: Path, stated: dict[str, str]) -> Heading:
-    ranks, nodes = (_stated_count(path, stated, key) for key in ("ranks", "nodes"))
-    library = next((name for name in ("nccl", "rccl") if name in stated), None)
-    return Heading(kind=kind_of(stated.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
+def _stated_heading(path: Path, header: dict[str, str]) -> Heading:
+    ranks, nodes = (_stated_count(path, header, key) for key in ("ranks", "nodes"))
+    library = next((name for name in ("nccl", "rccl") if name in header), None)
+    return Heading(kind=kind_of(header.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
 
 
-def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
-    value = stated.get(key)
+def _stated_count(path: Path, header: dict[str, str], key: str) -> int | None:
+    value = header.get(key)
     if value is None:
         return None
     if not value.isdecimal() or len(value) > 7 or not 0 < int(value) <= 1 << 20:
@@ -196,12 +196,19 @@ def _csv_row(path: Path, rows: SweepRows, heading: Heading, line: str, at: int) 
     if len(cells) != len(_COLUMNS):
         raise damaged_error(path, f"has {len(cells)} cells instead of {len(_COLUMNS)}", line=at)
     figures = [parse_decimal(cell) for cell in cells[4:]]
-    wrong = next(
+    invalid = next(
         (cell for cell, value in zip(cells[4:], figures, strict=True) if cell and value is None), None
     )
-    if wrong is not None or not cells[0].isdecimal():
+    if invalid is not None or not cells[0].isdecimal():
         raise damaged_error(path, "has text in place of a number", line=at)
     size = int(cells[0][:20])
-    for in_place, own in ((False, figures[:3]), (True, figures[3:])):
-        if any(value is not None for value in own):
-            rows.add_row(heading, size, cells[2], Figures(own[0], own[1], own[2]), in_place=in_place, line=at)
+    for in_place, placement in ((False, figures[:3]), (True, figures[3:])):
+        if any(value is not None for value in placement):
+            rows.add_row(
+                heading,
+                size,
+                cells[2],
+                Figures(placement[0], placement[1], placement[2]),
+                in_place=in_place,
+                line=at,
+            )

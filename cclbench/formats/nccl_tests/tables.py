@@ -47,17 +47,17 @@ class PrintedColumns:
     def parse_placements(self, words: Sequence[str]) -> list[Figures] | None:
         """The figures out of place and in place; None if one is not a number."""
         begins = [i for i, name in enumerate(self.figures) if name == "time"]
-        found = []
+        placements = []
         for begin, end in pairwise([*begins, len(self.figures)]):
-            own = dict(zip(self.figures[begin:end], words[begin:end], strict=True))
-            time, algbw, busbw = (parse_decimal(own.get(name, "")) for name in ("time", "algbw", "busbw"))
+            values = dict(zip(self.figures[begin:end], words[begin:end], strict=True))
+            time, algbw, busbw = (parse_decimal(values.get(name, "")) for name in ("time", "algbw", "busbw"))
             if time is None or algbw is None or busbw is None:
                 return None
             # rccl-tests marks errors beyond its threshold with an asterisk.
-            found.append(
-                Figures(time, algbw, busbw, wrong_count(parse_decimal(own.get("wrong", "").rstrip("*"))))
+            placements.append(
+                Figures(time, algbw, busbw, wrong_count(parse_decimal(values.get("wrong", "").rstrip("*"))))
             )
-        return found[:2] or None
+        return placements[:2] or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ class Nsys(Reader):
         """`UnreadFormatError` for reports that are not exported."""
         if path.suffix.lower() in (".nsys-rep", ".qdrep"):
             hint = f"export it: nsys export --type sqlite --include-blobs=true {shlex.quote(path.name)}"
-            what = "is a report that only Nsight Systems can read"
-            raise UnreadFormatError(what, where=str(path), hint=hint)
+            message = "is a report that only Nsight Systems can read"
+            raise UnreadFormatError(message, where=str(path), hint=hint)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """Copy the database and rewrite every table."""

@@ -70,11 +70,11 @@ class CapturedProcesses:
             raise InputError("is an SQLite database, not an export of Nsight Systems", where=path)
         members = _process_members(database)
         if not members:
-            what = "holds no CUDA work, NVTX ranges or MPI calls"
-            raise InputError(what, where=path, hint="capture with nsys profile --trace=cuda,nvtx,mpi")
+            message = "holds no CUDA work, NVTX ranges or MPI calls"
+            raise InputError(message, where=path, hint="capture with nsys profile --trace=cuda,nvtx,mpi")
         if not database.has_columns("StringIds", "id", "value"):
-            what = "has no table StringIds: communication kernels are recognised by their names"
-            raise InputError(what, where=path, hint=EXPORT_AGAIN)
+            message = "has no table StringIds: communication kernels are recognised by their names"
+            raise InputError(message, where=path, hint=EXPORT_AGAIN)
         base, notes = _base_time_ns(database)
         return cls(database, members, base, notes)
 
@@ -89,14 +89,14 @@ class CapturedProcesses:
 
     def device_ordinals(self, member: str) -> list[int]:
         """CUDA devices on which a member's kernels and graphs ran."""
-        found = dict[int, None]()
+        devices = dict[int, None]()
         for table in (KERNELS, GRAPHS):
             where = self.of_process(member, table)
-            told = self.database.select_rows(
+            rows = self.database.select_rows(
                 table, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"]
             )
-            found |= dict.fromkeys(device for (device,) in told if isinstance(device, int))
-        return list(found)
+            devices |= dict.fromkeys(device for (device,) in rows if isinstance(device, int))
+        return list(devices)
 
     def count_rows(self, member: str, *tables: str) -> int:
         """Number of a member's rows in these tables; by default in all tables of device work."""
@@ -153,8 +153,8 @@ def _process_members(database: Database) -> dict[str, int | None]:
             order[process] = min(order.get(process, 1 << 31), device or 0)
     for table in () if work else (NVTX, *MPI):
         where = f"globalTid IS NOT NULL{f' AND eventType IN {RANGES}' if table == NVTX else ''}"
-        told = database.select_rows(table, f"DISTINCT {process_key('globalTid')}", where, needs=["globalTid"])
-        order |= dict.fromkeys((process for (process,) in told), 0)
+        rows = database.select_rows(table, f"DISTINCT {process_key('globalTid')}", where, needs=["globalTid"])
+        order |= dict.fromkeys((process for (process,) in rows), 0)
     processes = sorted(order, key=lambda process: (order[process], process))
     pids = [process >> 24 & 0xFFFFFF for process in processes]
     names = pids if len(set(pids)) == len(pids) else processes
@@ -162,8 +162,8 @@ def _process_members(database: Database) -> dict[str, int | None]:
 
 
 def _base_time_ns(database: Database) -> tuple[int, tuple[str, ...]]:
-    told = database.select_rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", needs=["utcEpochNs"])
-    if len(told) == 1 and isinstance(begin := told[0][0], int) and 0 < begin < LATEST_NS:
+    rows = database.select_rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", needs=["utcEpochNs"])
+    if len(rows) == 1 and isinstance(begin := rows[0][0], int) and 0 < begin < LATEST_NS:
         return begin, ()
     return 0, ("the export does not state when the session began: times are relative to its start",)
 
@@ -171,17 +171,19 @@ def _base_time_ns(database: Database) -> tuple[int, tuple[str, ...]]:
 def profiler_diagnostics(database: Database) -> list[str]:
     """Notes on the profiler's warnings: the text of those about lost events, the number of all others."""
     lost: dict[str, int] = {}
-    others = {2: 0, 3: 0}
+    other_counts = {2: 0, 3: 0}
     columns = "severity, CAST(substr(text, 1, 300) AS TEXT), count(*)"
-    told = database.select_rows(
+    rows = database.select_rows(
         DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2", needs=["severity", "text"]
     )
-    for severity, text, count in told:
+    for severity, text, count in rows:
         if known := LOST.search(text or ""):
             lost[known[0]] = lost.get(known[0], 0) + count
         else:
-            others[severity] += count
+            other_counts[severity] += count
     notes = [f"the profiler warns ({count}x): {text}" for text, count in sorted(lost.items())]
-    if any(others.values()):
-        notes.append(f"the profiler left {others[2]} other warnings and {others[3]} errors in its report")
+    if any(other_counts.values()):
+        notes.append(
+            f"the profiler left {other_counts[2]} other warnings and {other_counts[3]} errors in its report"
+        )
     return notes

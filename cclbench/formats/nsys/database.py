@@ -67,8 +67,8 @@ class Database:
 
     def first_column_sql(self, table: str, *names: str) -> str:
         """SQL for the first of these columns that is not null; NULL if the table has none of them."""
-        known = [f'"{name}"' for name in names if self.has_columns(table, name)]
-        return f"coalesce({', '.join(known)})" if len(known) > 1 else known[0] if known else "NULL"
+        columns = [f'"{name}"' for name in names if self.has_columns(table, name)]
+        return f"coalesce({', '.join(columns)})" if len(columns) > 1 else columns[0] if columns else "NULL"
 
     def read_batches(
         self,
@@ -108,19 +108,19 @@ class Database:
 
     def string_ids(self, ids: Sequence[int]) -> dict[int, str]:
         """Texts of `StringIds` by id."""
-        found: dict[int, str] = {}
+        strings: dict[int, str] = {}
         for at in range(0, len(ids), 500):
-            wanted = ",".join(map(str, ids[at : at + 500]))
+            id_list = ",".join(map(str, ids[at : at + 500]))
             columns = f"id, length(value), CAST(substr(value, 1, {_LONGEST_NAME}) AS TEXT)"
-            where = f"id IN ({wanted}) AND value IS NOT NULL"
+            where = f"id IN ({id_list}) AND value IS NOT NULL"
             for key, length, value in self.select_rows("StringIds", columns, where):
                 if length > _LONGEST_NAME:
                     place = f"{self.path}: table StringIds, id {key}"
                     raise InputError(
                         f"a name of {length:,} characters", where=place, hint="is the file damaged?"
                     )
-                found[key] = value
-        return found
+                strings[key] = value
+        return strings
 
     def _check_types(
         self,
@@ -137,8 +137,8 @@ class Database:
                 pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
             )
             if field.type != expected and batch[field.name].null_count < len(batch):
-                what = f"{columns[field.name]} of table {table} holds {field.type} values"
-                raise InputError(what, where=str(self.path), hint="is it an export of Nsight Systems?")
+                message = f"{columns[field.name]} of table {table} holds {field.type} values"
+                raise InputError(message, where=str(self.path), hint="is it an export of Nsight Systems?")
         return batch
 
     @contextmanager
@@ -177,8 +177,8 @@ def _check_header(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             head, size = file.read(100), path.stat().st_size
-        beside = {end: path.with_name(path.name + end) for end in ("-wal", "-journal")}
-        unwritten = [end for end, other in beside.items() if other.is_file() and other.stat().st_size]
+        journals = {end: path.with_name(path.name + end) for end in ("-wal", "-journal")}
+        unwritten = [end for end, journal in journals.items() if journal.is_file() and journal.stat().st_size]
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
     if not head:
@@ -186,13 +186,13 @@ def _check_header(path: Path) -> bool:
     if len(head) < 100 or not head.startswith(MAGIC):
         raise InputError("is not a complete SQLite database", where=f"{path}: byte 0", hint=EXPORT_AGAIN)
     if unwritten:
-        what = f"is not finished: {path.name}{unwritten[0]} next to it has changes"
-        raise InputError(what, where=str(path), hint="wait until the export has ended, or export it again")
+        message = f"is not finished: {path.name}{unwritten[0]} next to it has changes"
+        raise InputError(message, where=str(path), hint="wait until the export has ended, or export it again")
     page = int.from_bytes(head[16:18], "big")
-    whole = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)
-    if head[24:28] == head[92:96] and size < whole:
-        what = f"is cut: {size:,} of {whole:,} bytes"
-        raise InputError(what, where=f"{path}: byte {size:,}", hint=EXPORT_AGAIN)
+    expected = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)
+    if head[24:28] == head[92:96] and size < expected:
+        message = f"is cut: {size:,} of {expected:,} bytes"
+        raise InputError(message, where=f"{path}: byte {size:,}", hint=EXPORT_AGAIN)
     return head[18:20] == _WAL
 
 

@@ -53,8 +53,8 @@ def _process_gpus(capture: CapturedProcesses, member: str) -> list[dict[str, Any
     database, devices = capture.database, capture.device_ordinals(member)
     names = ("id", "name", "totalMemory", "memoryBandwidth", "smCount")
     listed = ", ".join(database.first_column_sql("TARGET_INFO_GPU", name) for name in names)
-    told = database.select_rows("TARGET_INFO_GPU", listed, then="LIMIT 1024", needs=["id"])
-    gpus = [dict(zip(names, row, strict=True)) for row in told]
+    rows = database.select_rows("TARGET_INFO_GPU", listed, then="LIMIT 1024", needs=["id"])
+    gpus = [dict(zip(names, row, strict=True)) for row in rows]
     mapped = {
         gpu for cuda, gpu in cuda_devices(database, capture.process_id(member)).items() if cuda in devices
     }
@@ -71,8 +71,8 @@ def cuda_devices(database: Database, pid: int | None) -> dict[int, int]:
 
 def _common_value(gpus: list[dict[str, Any]], name: str) -> Any:
     """The value that all GPUs share; None if they differ or do not state it."""
-    told = {gpu[name] for gpu in gpus}
-    return told.pop() if len(told) == 1 else None
+    values = {gpu[name] for gpu in gpus}
+    return values.pop() if len(values) == 1 else None
 
 
 def _short_text(value: object) -> str | None:
@@ -83,8 +83,10 @@ def _export_version(database: Database) -> str | None:
     """Product and schema, as in `2026.2.1.210 (schema 3.25.0)`."""
     for table in _CAPTURE:
         where = "name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
-        told = dict(database.select_rows(table, "name, CAST(value AS TEXT)", where, needs=["name", "value"]))
-        product, schema = (told.get(f"EXPORT_{of}_VERSION") for of in ("PRODUCT", "SCHEMA"))
+        values = dict(
+            database.select_rows(table, "name, CAST(value AS TEXT)", where, needs=["name", "value"])
+        )
+        product, schema = (values.get(f"EXPORT_{part}_VERSION") for part in ("PRODUCT", "SCHEMA"))
         if product and schema and re.fullmatch(r"[\w.\- ]{1,64}", product + schema):
             return f"{product} (schema {schema})"
     return None
@@ -100,10 +102,10 @@ def _stated_rank(
     if process is not None:
         if database.has_columns("MPI_RANKS", "globalTid", "rank"):
             mine = f"{process_key('globalTid')} = {process}"
-            told = database.select_rows("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
+            rows = database.select_rows("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
         else:
-            told = _named_thread(database, process)
-        ranks = [rank for (rank,) in told]
+            rows = _named_thread(database, process)
+        ranks = [rank for (rank,) in rows]
         if len(ranks) == 1 and isinstance(ranks[0], int) and 0 <= ranks[0] < 1 << 31:
             return ranks[0], None, "MPI"
     if alone:
@@ -119,17 +121,17 @@ def _named_thread(database: Database, process: int) -> list[tuple[int]]:
     mine = f"eventType = {THREAD_NAME} AND {process_key('globalTid')} = {process}"
     where = f"{mine} AND text GLOB 'MPI Rank [0-9]*'"
     needs = ["globalTid", "text", "eventType"]
-    told = database.select_rows(NVTX, "DISTINCT text", where, "LIMIT 2", needs=needs)
-    found = [re.fullmatch(r"MPI Rank (\d{1,9})", str(text)) for (text,) in told]
-    return [(int(match[1]),) for match in found if match]
+    rows = database.select_rows(NVTX, "DISTINCT text", where, "LIMIT 2", needs=needs)
+    matches = [re.fullmatch(r"MPI Rank (\d{1,9})", str(text)) for (text,) in rows]
+    return [(int(match[1]),) for match in matches if match]
 
 
 def _launcher_variables(database: Database) -> dict[str, int]:
     """Integer variables of launchers that state a rank or the number of ranks."""
-    wanted = [name for pair in RANK_VARIABLES for name in pair]
-    globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
+    names = [name for pair in RANK_VARIABLES for name in pair]
+    globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in names)
     where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"
     needs = ["name", "value"]
-    told = database.select_rows("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64", needs=needs)
-    found = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in told]
-    return {match[1]: int(match[3]) for match in found if match}
+    rows = database.select_rows("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64", needs=needs)
+    matches = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in rows]
+    return {match[1]: int(match[3]) for match in matches if match}

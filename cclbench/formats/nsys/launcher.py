@@ -46,8 +46,8 @@ def _started_command(database: Database) -> list[str]:
     where = "name GLOB 'PROCESS_[0-9]*:COMMAND' OR name GLOB 'PROCESS_[0-9]*:ARGUMENT_[0-9]*'"
     commands: dict[str, dict[int, str]] = {}
     for name, value in database.select_rows(_CAPTURE, f"name, {_VALUE}", where, "LIMIT 4096"):
-        if found := _COMMAND.fullmatch(str(name)):
-            commands.setdefault(found[1], {})[int(found[2] or -1)] = str(value)
+        if match := _COMMAND.fullmatch(str(name)):
+            commands.setdefault(match[1], {})[int(match[2] or -1)] = str(value)
     if len(commands) != 1:
         return []
     (words,) = commands.values()
@@ -82,6 +82,6 @@ def _full_option(name: str) -> str:
 def _torchrun_variables(database: Database) -> dict[str, str]:
     """Values of torchrun's environment variables, by option."""
     where = "name LIKE '%:ENVIRONMENT_VARIABLE' AND value GLOB 'PET_N*=*'"
-    told = database.select_rows(_CAPTURE, f"DISTINCT {_VALUE}", where, "LIMIT 64")
-    found = [_VARIABLE.fullmatch(str(value)) for (value,) in told]
-    return {match[1].lower(): match[3] for match in found if match}
+    rows = database.select_rows(_CAPTURE, f"DISTINCT {_VALUE}", where, "LIMIT 64")
+    matches = [_VARIABLE.fullmatch(str(value)) for (value,) in rows]
+    return {match[1].lower(): match[3] for match in matches if match}

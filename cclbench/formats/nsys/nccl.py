@@ -57,7 +57,7 @@ class _Range:
     size: int | None = None
 
 
-def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
+def add_nccl_payloads(reader: TableReader, stated: StatedPayloads) -> tuple[Communicator, ...]:
     """The member's communicators; adds the payloads of NCCL's and PyTorch's ranges to `told`.
 
     All launches must have been read before.
@@ -66,11 +66,11 @@ def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Commun
         return ()
     calls, communicators = _nccl_calls(reader)
     ranks = _communicator_sizes(communicators)
-    around = _pytorch_ranges(reader)
-    for track, listed in around.items():
-        for one in listed:
-            annotated = Payload(source="annotation", collective=one.name.partition(":")[2])
-            told.add_payload(annotated, track=track, start_ns=one.start_ns, end_ns=one.end_ns)
+    enclosing = _pytorch_ranges(reader)
+    for track, listed in enclosing.items():
+        for r in listed:
+            annotated = Payload(source="annotation", collective=r.name.partition(":")[2])
+            stated.add_payload(annotated, track=track, start_ns=r.start_ns, end_ns=r.end_ns)
     launches = _kernel_launches(reader.launches)
     for track, listed in calls.items():
         for place, members in _launched_in(listed):
@@ -78,17 +78,19 @@ def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Commun
             first, last = np.searchsorted(launched, [place.start_ns, place.end_ns])
             if len(members) > 1 and last - first != 1:
                 continue  # ambiguous: which kernel belongs to which calls
-            payload = _kernel_payload(members, ranks, _innermost_kind(around.get(track, []), place.start_ns))
+            payload = _kernel_payload(
+                members, ranks, _innermost_kind(enclosing.get(track, []), place.start_ns)
+            )
             if payload is not None:
-                told.add_payload(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
-    sized = [one.size is not None for listed in calls.values() for one in listed if _CALL.fullmatch(one.name)]
+                stated.add_payload(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
+    sized = [r.size is not None for listed in calls.values() for r in listed if _CALL.fullmatch(r.name)]
     if sized and not all(sized):
         reader.notes.append(
             f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export does"
             " not include them; re-export with nsys export --type sqlite --include-blobs=true"
         )
-    used = {one.communicator for listed in calls.values() for one in listed if one.communicator}
-    if unknown := len(used.difference(one.name for one in communicators)):
+    used = {r.communicator for listed in calls.values() for r in listed if r.communicator}
+    if unknown := len(used.difference(r.name for r in communicators)):
         reader.notes.append(
             f"the ranks of {unknown} of {len(used)} NCCL communicators are unknown: the capture contains"
             " neither their creation nor their destruction"
@@ -102,47 +104,49 @@ def _nccl_calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Com
     blob = "NULL"
     if layout and database.has_columns(NVTX, "binaryData"):
         blob = f"hex(substr(binaryData, 1, {_LONGEST_BLOB}))"
-    named = "GLOB 'nccl[A-Z]*'"
-    registered = database.select_rows("StringIds", "id", f"value {named}", "LIMIT 500")
+    is_call = "GLOB 'nccl[A-Z]*'"
+    registered = database.select_rows("StringIds", "id", f"value {is_call}", "LIMIT 500")
     ids = ", ".join(str(i) for (i,) in registered)
     where = (
         f"eventType IN {RANGES} AND domainId <> 0"
-        f" AND ({database.first_column_sql(NVTX, 'text')} {named} OR textId IN ({ids}))"
+        f" AND ({database.first_column_sql(NVTX, 'text')} {is_call} OR textId IN ({ids}))"
     )
     calls: dict[int, list[_Range]] = defaultdict(list)
     communicators: dict[Communicator, None] = {}
-    for one, domain, payload in _select_ranges(reader, where, blob):
+    for call, domain, payload in _select_ranges(reader, where, blob):
         fields = _decode_payload(payload, domain, layout) if payload else {}
         # NCCL's id of 0 means a call without a communicator.
         communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
         rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
         if communicator and 0 <= rank < count < _MOST_RANKS:
             communicators[Communicator(communicator, rank, count)] = None
-        known = size if 0 <= size < _LARGEST_BYTES else None
-        calls[one.track].append(_Range(one.name, one.track, one.start_ns, one.end_ns, communicator, known))
+        valid_size = size if 0 <= size < _LARGEST_BYTES else None
+        calls[call.track].append(
+            _Range(call.name, call.track, call.start_ns, call.end_ns, communicator, valid_size)
+        )
     for listed in calls.values():
-        listed.sort(key=lambda one: one.start_ns)
+        listed.sort(key=lambda call: call.start_ns)
     return calls, tuple(communicators)
 
 
 def _communicator_sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
     """Number of ranks of each communicator, without those for which two sizes are stated."""
-    told = defaultdict[str, set[int]](set)
-    for one in communicators:
-        told[one.name].add(one.size)
-    return {name: sizes.pop() for name, sizes in told.items() if len(sizes) == 1}
+    sizes_by_name = defaultdict[str, set[int]](set)
+    for communicator in communicators:
+        sizes_by_name[communicator.name].add(communicator.size)
+    return {name: sizes.pop() for name, sizes in sizes_by_name.items() if len(sizes) == 1}
 
 
 def _pytorch_ranges(reader: TableReader) -> dict[int, list[_Range]]:
     """PyTorch's ranges around its NCCL calls, `nccl:all_to_all`, by thread and in order."""
-    found: dict[int, list[_Range]] = defaultdict(list)
+    ranges: dict[int, list[_Range]] = defaultdict(list)
     if reader.database.has_columns(NVTX, "text"):
         where = f"eventType IN {RANGES} AND coalesce(domainId, 0) = 0 AND text GLOB 'nccl:*'"
-        for one, _, _ in _select_ranges(reader, where, "NULL"):
-            found[one.track].append(one)
-    for listed in found.values():
-        listed.sort(key=lambda one: one.start_ns)
-    return found
+        for r, _, _ in _select_ranges(reader, where, "NULL"):
+            ranges[r.track].append(r)
+    for listed in ranges.values():
+        listed.sort(key=lambda r: r.start_ns)
+    return ranges
 
 
 def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, int, str]]:
@@ -153,7 +157,7 @@ def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Ra
     }
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     base = reader.capture.base_ns
-    found = []
+    selected = []
     for batch in reader.member_batches(NVTX, columns, where, texts=texts, counted=False):
         ids = [i for i in batch["name"].unique().to_pylist() if i is not None]
         registered = reader.database.string_ids(ids)
@@ -161,53 +165,55 @@ def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Ra
         for track, text, name, start, end, domain, payload in zip(
             thread_numbers(batch["track"]).tolist(), *columns_of, strict=True
         ):
-            called = re.split(r", (?:seq|op_id) = ", text or registered.get(name, ""))[0]
-            found.append((_Range(called, track, start + base, end + base), domain or 0, payload))
-    return found
+            title = re.split(r", (?:seq|op_id) = ", text or registered.get(name, ""))[0]
+            selected.append((_Range(title, track, start + base, end + base), domain or 0, payload))
+    return selected
 
 
 def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:
     """The range in which each call or group of calls of a thread is launched, with these calls."""
-    found = []
+    launches = []
     depth, group = 0, list[_Range]()
-    for one in listed:
-        if one.name == "ncclGroupStart":
+    for call in listed:
+        if call.name == "ncclGroupStart":
             group = [] if depth == 0 else group
             depth += 1
-        elif one.name == "ncclGroupEnd":
+        elif call.name == "ncclGroupEnd":
             if depth == 1 and group:
-                found.append((one, group))
+                launches.append((call, group))
             depth = max(depth - 1, 0)
-        elif _CALL.fullmatch(one.name):
+        elif _CALL.fullmatch(call.name):
             if depth:
-                group.append(one)
+                group.append(call)
             else:
-                found.append((one, [one]))
-    return found
+                launches.append((call, [call]))
+    return launches
 
 
-def _kernel_payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None) -> Payload | None:
+def _kernel_payload(
+    calls: Sequence[_Range], ranks: dict[str, int], enclosing_kind: str | None
+) -> Payload | None:
     """The payload of one kernel for these calls; None if they differ in kind or communicator."""
-    communicators = {one.communicator for one in calls}
-    kinds = {kind_of(one.name) or "broadcast" for one in calls}
+    communicators = {call.communicator for call in calls}
+    kinds = {kind_of(call.name) or "broadcast" for call in calls}
     if len(communicators) > 1 or (len(kinds) > 1 and kinds != {"send", "recv"}):
         return None
     communicator = communicators.pop()
     count = ranks.get(communicator) if communicator is not None else None
-    sizes = [(kind_of(one.name) or "broadcast", one.size) for one in calls]
+    sizes = [(kind_of(call.name) or "broadcast", call.size) for call in calls]
     if kinds <= {"send", "recv"}:
-        whole = all(size is not None for _, size in sizes)
-        if len(calls) > 1 and not whole:
+        all_sized = all(size is not None for _, size in sizes)
+        if len(calls) > 1 and not all_sized:
             return None
         sent = [size or 0 for kind, size in sizes if kind == "send"]
         received = [size or 0 for kind, size in sizes if kind == "recv"]
-        collective = kinds.pop() if len(kinds) == 1 else around or "send_recv"
-        in_bytes = sum(sent) if sent and whole else None
-        out_bytes = sum(received) if received and whole else None
+        collective = kinds.pop() if len(kinds) == 1 else enclosing_kind or "send_recv"
+        in_bytes = sum(sent) if sent and all_sized else None
+        out_bytes = sum(received) if received and all_sized else None
     else:
         collective = kinds.pop()
-        told = [size for _, size in sizes if size is not None]
-        total = sum(told) if len(told) == len(calls) else None
+        known_sizes = [size for _, size in sizes if size is not None]
+        total = sum(known_sizes) if len(known_sizes) == len(calls) else None
         in_bytes, out_bytes = _payload_sides(collective, total, count)
     return Payload(
         source="host_op",
@@ -235,7 +241,7 @@ def _payload_sides(kind: str, size: int | None, ranks: int | None) -> tuple[int 
 
 def _innermost_kind(ranges: Sequence[_Range], instant: int) -> str | None:
     """The kind of collective in the name of the range around an instant."""
-    at = bisect_right(ranges, instant, key=lambda one: one.start_ns) - 1
+    at = bisect_right(ranges, instant, key=lambda r: r.start_ns) - 1
     if at < 0 or ranges[at].end_ns <= instant:
         return None
     return kind_of(ranges[at].name.partition(":")[2])
@@ -246,7 +252,7 @@ def _kernel_launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
     if not read:
         return {}
     track, start = (np.concatenate(column) for column in zip(*read, strict=True))
-    return {int(one): np.sort(start[track == one]) for one in np.unique(track)}
+    return {int(thread): np.sort(start[track == thread]) for thread in np.unique(track)}
 
 
 def _payload_layout(database: Database) -> _Layout:
@@ -266,8 +272,8 @@ def _payload_layout(database: Database) -> _Layout:
     ):
         place = (offset, _FORMATS.get(kind, ""))
         # A SQLite column may contain values of any type.
-        known = bool(place[1]) and isinstance(offset, int)
-        if layout[domain, schema].setdefault(name, place) != place or not known:
+        is_integer = bool(place[1]) and isinstance(offset, int)
+        if layout[domain, schema].setdefault(name, place) != place or not is_integer:
             contradicted.add((domain, schema))
     return {key: fields for key, fields in layout.items() if key not in contradicted}
 

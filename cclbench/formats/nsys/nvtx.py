@@ -42,10 +42,10 @@ def nvtx_rows(reader: TableReader) -> Iterator[Rows]:
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     text = {"text": f"coalesce({reader.database.first_column_sql(NVTX, 'text')}, '')"}
     for batch in reader.member_batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
-        whole = _range_texts(reader, batch)
-        short = pc.replace_substring_regex(whole, _SUFFIX, "")
-        suffixed = np.asarray(pc.not_equal(short, whole))
-        told = _parse_texts(whole) if suffixed.any() else {}
+        texts = _range_texts(reader, batch)
+        short = pc.replace_substring_regex(texts, _SUFFIX, "")
+        suffixed = np.asarray(pc.not_equal(short, texts))
+        parsed = _parse_texts(texts) if suffixed.any() else {}
         coded = short.dictionary_encode()
         names: list[str] = [name or NO_NAME for name in coded.dictionary.to_pylist()]
         codes: Codes = np.asarray(coded.indices, np.int32)
@@ -54,28 +54,30 @@ def nvtx_rows(reader: TableReader) -> Iterator[Rows]:
             for pattern in (_FRAMEWORK, _OPERATOR, _MPI)
         )
         # Only operators have a sequence number of autograd.
-        numbered = np.asarray(pc.match_substring_regex(whole, f", {_SEQUENCE}"))
-        own = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
-        op = (own & (operator | (suffixed & (framework | numbered)))) | (~own & mpi)
+        numbered = np.asarray(pc.match_substring_regex(texts, f", {_SEQUENCE}"))
+        default_domain = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
+        op = (default_domain & (operator | (suffixed & (framework | numbered)))) | (~default_domain & mpi)
         for kind, chosen in (("op", op), ("annotation", ~op)):
             if chosen.any():
                 mask = pa.array(chosen)
                 recoded = reader.recode_names(kind, names, codes[chosen])
-                more = {name: column.filter(mask) for name, column in told.items() if kind == "op"}
-                made = reader.make_rows(kind, "host", batch.filter(mask), recoded, **more)
+                columns_of_kind = {
+                    name: column.filter(mask) for name, column in parsed.items() if kind == "op"
+                }
+                rows = reader.make_rows(kind, "host", batch.filter(mask), recoded, **columns_of_kind)
                 if kind == "op":
-                    _count_mpi(reader, made)
-                yield made
+                    _count_mpi(reader, rows)
+                yield rows
 
 
-def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
+def mpi_calls(reader: TableReader, stated: StatedPayloads) -> Iterator[Rows]:
     """Rows of MPI calls; adds the sizes that they state to `told`."""
     columns: Columns = {"name": ("textId",), "track": ("globalTid",)}
     columns |= {"size": ("size",), "received": ("recvSize",)}
     for table in MPI:
         for batch in reader.member_batches(table, columns):
             rows = reader.make_rows("op", "host", batch, reader.name_codes("op", batch["name"]))
-            _add_mpi_sizes(rows, batch, told)
+            _add_mpi_sizes(rows, batch, stated)
             _count_mpi(reader, rows)
             yield rows
 
@@ -99,15 +101,15 @@ def _parse_texts(texts: pa.Array) -> dict[str, pa.Array]:
     Tensors of a list are separate inputs.
     """
     parts = pc.extract_regex(texts, _TOLD)
-    told = {name: parts.field(name) for name in ("sequence", "operator", "shapes")}
-    told = {name: pc.if_else(pc.equal(column, ""), None, column) for name, column in told.items()}
-    shapes = told["shapes"].dictionary_encode()
+    columns = {name: parts.field(name) for name in ("sequence", "operator", "shapes")}
+    columns = {name: pc.if_else(pc.equal(column, ""), None, column) for name, column in columns.items()}
+    shapes = columns["shapes"].dictionary_encode()
     valid = pa.array(
         [text if _is_sizes(text) else None for text in shapes.dictionary.to_pylist()], pa.string()
     )
     return {
-        "sequence": told["sequence"].cast(pa.int64()),
-        "operator": told["operator"].cast(pa.int64()),
+        "sequence": columns["sequence"].cast(pa.int64()),
+        "operator": columns["operator"].cast(pa.int64()),
         "shapes": valid.take(shapes.indices).dictionary_encode(),
     }
 
@@ -125,20 +127,22 @@ def _count_others(reader: TableReader) -> None:
     database = reader.database
     mine = reader.capture.of_process(reader.member, NVTX)
     where = f"eventType NOT IN {RANGES}{f' AND {mine}' if mine else ''}"
-    told = database.select_rows(NVTX, "eventType, count(*)", where, "GROUP BY 1", needs=["eventType"])
-    for kind, count in told:
+    rows = database.select_rows(NVTX, "eventType, count(*)", where, "GROUP BY 1", needs=["eventType"])
+    for kind, count in rows:
         reason = f"NVTX event type {kind}"
         reader.dropped["instant" if kind in _INSTANTS else "label" if kind in _LABELS else reason] += count
 
 
 def _count_mpi(reader: TableReader, rows: Rows) -> None:
     """Count the rows of MPI communication."""
-    told = [classify.collective_name(name) for name in rows.names]
-    mpi = np.array([one is not None and one.library == "mpi" for one in told], np.bool_)
+    collectives = [classify.collective_name(name) for name in rows.names]
+    mpi = np.array(
+        [collective is not None and collective.library == "mpi" for collective in collectives], np.bool_
+    )
     reader.mpi_calls += int(mpi[rows.codes].sum())
 
 
-def _add_mpi_sizes(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
+def _add_mpi_sizes(rows: Rows, batch: pa.RecordBatch, stated: StatedPayloads) -> None:
     """Add the sizes of MPI calls, each for its own row; peers are not recorded: communicators are unknown."""
     names = list(rows.names)
     sizes = zip(batch["size"].to_pylist(), batch["received"].to_pylist(), strict=True)
@@ -153,10 +157,10 @@ def _add_mpi_sizes(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> N
             out_bytes=_plausible_size(size if receives else received),
         )
         begin = int(rows.start_ns[i])
-        told.add_payload(
+        stated.add_payload(
             payload, track=int(rows.track[i]), start_ns=begin, end_ns=begin + int(rows.dur_ns[i])
         )
 
 
-def _plausible_size(told: int | None) -> int | None:
-    return told if told is not None and 0 <= told < 1 << 56 else None
+def _plausible_size(size: int | None) -> int | None:
+    return size if size is not None and 0 <= size < 1 << 56 else None

@@ -115,8 +115,8 @@ class DatabaseRewriter:
             text = sql.decode(errors="replace")
             virtual = text.upper().split()[:2] == ["CREATE", "VIRTUAL"]
             if kind not in (b"table", b"index") or virtual or self._redactor.text(text)[1]:
-                what = f"its schema has more than an export's ({name.decode(errors='replace')[:60]!r})"
-                raise InputError(what, where=display_path(self._path), hint=EXPORT_AGAIN)
+                message = f"its schema has more than an export's ({name.decode(errors='replace')[:60]!r})"
+                raise InputError(message, where=display_path(self._path), hint=EXPORT_AGAIN)
 
     def _delete_withheld(self, database: sqlite3.Connection, *, writable: bool) -> None:
         """Delete rows of tables that are not published, and names to which nothing else refers."""
@@ -149,28 +149,31 @@ class DatabaseRewriter:
             f"max(typeof({_quote_identifier(c)}) = 'text'), max(typeof({_quote_identifier(c)}) = 'blob')"
             for c in columns
         )
-        (found,) = database.execute(f"SELECT {held} FROM {_quote_identifier(table)}")  # noqa: S608 - quoted names
+        (has_kind,) = database.execute(f"SELECT {held} FROM {_quote_identifier(table)}")  # noqa: S608 - quoted names
         pairs = all(name in columns for name in _PAIRS)
         for i, column in enumerate(columns):
             by = "name" if pairs and column == "value" else None
-            for kind, own, any_of_kind in (("text", by, found[2 * i]), ("blob", None, found[2 * i + 1])):
+            for kind, named_by, any_of_kind in (
+                ("text", by, has_kind[2 * i]),
+                ("blob", None, has_kind[2 * i + 1]),
+            ):
                 changes = (
-                    list(self._column_changes(database, table, column, kind, own)) if any_of_kind else []
+                    list(self._column_changes(database, table, column, kind, named_by)) if any_of_kind else []
                 )
                 if writable and changes:
-                    _apply_changes(database, table, column, kind, own, changes)
+                    _apply_changes(database, table, column, kind, named_by, changes)
 
     def _column_changes(
         self, database: sqlite3.Connection, table: str, column: str, kind: str, by: str | None
     ) -> Iterator[tuple[bytes, bytes, bytes | None]]:
         """(old, new, name) of each distinct value of a column that changes."""
-        named = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
-        each = (
-            f"SELECT {_quote_identifier(column)}, {named}, count(*) FROM {_quote_identifier(table)}"  # noqa: S608 - quoted names
+        name_sql = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
+        distinct = (
+            f"SELECT {_quote_identifier(column)}, {name_sql}, count(*) FROM {_quote_identifier(table)}"  # noqa: S608 - quoted names
             f" WHERE typeof({_quote_identifier(column)}) = '{kind}' GROUP BY 1, 2"
         )
         ranges = self._annotation_texts(database, table, column)
-        for old, name, times in database.execute(each):
+        for old, name, times in database.execute(distinct):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
                 new, counts = self._redactor.masked(old)
@@ -179,7 +182,9 @@ class DatabaseRewriter:
                 changed, counts = self._rewrite_text(text, field or column, table, annotation=old in ranges)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
-                self._redactor.count(f"{table}.{column}", {of: count * times for of, count in counts.items()})
+                self._redactor.count(
+                    f"{table}.{column}", {rule: count * times for rule, count in counts.items()}
+                )
                 yield old, new, name
 
     def _rewrite_text(
@@ -209,14 +214,14 @@ class DatabaseRewriter:
             sql = f"SELECT DISTINCT text {where} AND text IS NOT NULL AND NOT ({_OPERATOR})"
         else:
             # A registered name that other tables use, too, is not an annotation.
-            others = [
+            other_uses = [
                 f" EXCEPT SELECT {_quote_identifier(name)} FROM {_quote_identifier(other)}"  # noqa: S608 - quoted names
                 for other, names in self._tables.items()
                 if other not in (NVTX, "StringIds")
                 for name in names
                 if name.lower().endswith(("nameid", "name", "contentid"))
             ]
-            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(others)})"  # noqa: S608
+            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(other_uses)})"  # noqa: S608
         return frozenset(text for (text,) in database.execute(sql) if isinstance(text, bytes))
 
 
@@ -231,8 +236,8 @@ def _apply_changes(
     known = {(old, name): new for old, new, name in changes}
     database.create_function("changed", 2, lambda old, name: known.get((old, name)))
     value = _quote_identifier(column)
-    named = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
-    new = f"changed(CAST({value} AS BLOB), {named})"
+    name_sql = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
+    new = f"changed(CAST({value} AS BLOB), {name_sql})"
     database.execute(
         f"UPDATE {_quote_identifier(table)} SET {value} = CAST({new} AS {kind})"  # noqa: S608 - quoted names
         f" WHERE typeof({value}) = '{kind}' AND {new} IS NOT NULL"

@@ -106,7 +106,10 @@ class TableReader:
             return
         if not self.database.has_columns(table, "start", "end"):
             raise InputError(f"table {table} has no start and end", where=str(self.database.path))
-        sql = {name: self.database.first_column_sql(table, *known) for name, known in columns.items()}
+        sql = {
+            name: self.database.first_column_sql(table, *names_in_exports)
+            for name, names_in_exports in columns.items()
+        }
         sql |= {"start": '"start"', "end": '"end"'} | (texts or {})
         mine = self.capture.of_process(self.member, table)
         chosen = " AND ".join(f"({part})" for part in (mine, where) if part)
@@ -114,25 +117,25 @@ class TableReader:
             # A missing end is null or, from CUPTI, 0.
             begun = pc.and_(batch["start"].is_valid(), batch["end"].is_valid())
             never = pc.and_(pc.equal(batch["end"], 0), pc.greater(batch["start"], 0))
-            whole = pc.and_(begun, pc.invert(pc.fill_null(never, False)))
-            kept = batch.filter(whole)
-            if counted and len(kept) < len(batch):
-                self.dropped["row without a time or duration"] += len(batch) - len(kept)
-            if len(kept):
-                yield kept
+            complete = pc.and_(begun, pc.invert(pc.fill_null(never, False)))
+            rows = batch.filter(complete)
+            if counted and len(rows) < len(batch):
+                self.dropped["row without a time or duration"] += len(batch) - len(rows)
+            if len(rows):
+                yield rows
 
     def name_codes(self, kind: str, ids: pa.Array, name_of: Callable[[int], str] | None = None) -> Codes:
         """Codes in a kind's table of names, for ids of StringIds or for values that `name_of` names."""
         filled = np.asarray(ids.fill_null(-1), np.int64)
         unique, inverse = np.unique(filled, return_inverse=True)
-        found = self._codes if name_of is None else {}
-        unknown = [i for i in unique.tolist() if (kind, i) not in found]
+        code_of = self._codes if name_of is None else {}
+        unknown = [i for i in unique.tolist() if (kind, i) not in code_of]
         if unknown:
             strings = self.database.string_ids(unknown) if name_of is None else {}
             for i in unknown:
                 name = strings.get(i, NO_NAME) if name_of is None else name_of(i)
-                found[kind, i] = self.names[kind][name]
-        return np.array([found[kind, i] for i in unique.tolist()], np.int32)[inverse]
+                code_of[kind, i] = self.names[kind][name]
+        return np.array([code_of[kind, i] for i in unique.tolist()], np.int32)[inverse]
 
     def recode_names(self, kind: str, names: list[str], codes: Codes) -> Codes:
         """Codes in a kind's table of names for codes into a list of names."""
@@ -218,10 +221,10 @@ class TableReader:
         return size
 
     def _enumeration_rows(
-        self, table: str, kind: str, name_of: Callable[[int], str], *named: str
+        self, table: str, kind: str, name_of: Callable[[int], str], *columns: str
     ) -> Iterator[Rows]:
         """Rows of a table whose names come from an enumeration."""
-        for batch in self.member_batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": named}):
+        for batch in self.member_batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": columns}):
             codes = self.name_codes(kind, batch["name"], name_of)
             size = {"bytes": self._copy_sizes(batch)} if kind == "memset" else {}
             yield self.make_rows(kind, "device", batch, codes, **size)
@@ -303,8 +306,8 @@ def thread_numbers(ids: pa.Array) -> Int64:
 def _copy_name(kind: int, src_kind: int, dst_kind: int) -> str:
     """`Memcpy HtoD (Pinned -> Device)`, as PyTorch's profiler writes it."""
     known = range(len(_MEMORIES))
-    stated = src_kind in known and dst_kind in known
-    way = f" ({_MEMORIES[src_kind]} -> {_MEMORIES[dst_kind]})" if stated else ""
+    known_memories = src_kind in known and dst_kind in known
+    way = f" ({_MEMORIES[src_kind]} -> {_MEMORIES[dst_kind]})" if known_memories else ""
     return f"Memcpy {_COPY_KINDS.get(kind, ('of unknown kind', None))[0]}{way}"
 
 

@@ -52,15 +52,15 @@ class GraphLaunches:
         streams, stream = np.unique(np.stack([device, track]), axis=1, return_inverse=True)
         busy = np.zeros(streams.shape[1], np.int64)
         np.add.at(busy, stream.ravel(), end - start)
-        own = np.flatnonzero(stream.ravel() == busy.argmax())
-        own = own[np.lexsort((end[own], start[own]))]
-        first = np.flatnonzero(begins_iteration(graph[own]))
+        on_stream = np.flatnonzero(stream.ravel() == busy.argmax())
+        on_stream = on_stream[np.lexsort((end[on_stream], start[on_stream]))]
+        first = np.flatnonzero(begins_iteration(graph[on_stream]))
         if not len(first):
             return []
-        until = np.maximum.reduceat(end[own], first)
+        last_end = np.maximum.reduceat(end[on_stream], first)
         return [
             DeviceStep("CUDA graph launches", begin, last, source="graph")
-            for begin, last in zip(start[own[first]].tolist(), until.tolist(), strict=True)
+            for begin, last in zip(start[on_stream[first]].tolist(), last_end.tolist(), strict=True)
         ]
 
 
@@ -75,8 +75,8 @@ def begins_iteration(graphs: Int64) -> Mask:
     if period := _launch_period(graphs):
         begins[:] = np.arange(len(graphs)) % period == 0
         return begins
-    before, after = np.unique(np.stack([graphs[:-1], graphs[1:]]), axis=1)
-    chained = np.isin(graphs[:-1], _unique_values(before)) & np.isin(graphs[1:], _unique_values(after))
+    previous, following = np.unique(np.stack([graphs[:-1], graphs[1:]]), axis=1)
+    chained = np.isin(graphs[:-1], _unique_values(previous)) & np.isin(graphs[1:], _unique_values(following))
     begins[1:] = ~(chained & (graphs[:-1] != graphs[1:]))
     known, count = np.unique(graphs[begins], return_counts=True)
     return begins & np.isin(graphs, known[count > 1])

@@ -93,13 +93,13 @@ class NvidiaSmi(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """All samples, by GPU and link."""
         rows = CounterRows(path)
-        first, every = rows.first_and_all()
+        first, lines = rows.first_and_all()
         if _dmon_head(first):
-            _read_dmon(rows, every)
+            _read_dmon(rows, lines)
         elif _QUERY_HEAD.fullmatch(first):
-            _read_query(rows, every)
+            _read_query(rows, lines)
         else:
-            _read_nvlink(rows, every)
+            _read_nvlink(rows, lines)
         return rows.evidence()
 
 
@@ -150,15 +150,15 @@ def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
 def _counter_value(
     rows: CounterRows, counter: str | None, unit: str, cell: str
 ) -> tuple[str, Decimal | None]:
-    known = _FACTORS.get(unit)
-    if counter is None or known is None or unit_of(counter) != known[0]:
+    unit_and_factor = _FACTORS.get(unit)
+    if counter is None or unit_and_factor is None or unit_of(counter) != unit_and_factor[0]:
         rows.left_out[NO_COUNTER] += 1
         return "", None
     value = rows.parse_number(cell)
-    if value is not None and known[0] == "1" and value > 100:
+    if value is not None and unit_and_factor[0] == "1" and value > 100:
         rows.left_out["shares above 1"] += 1
         value = None
-    return counter, None if value is None else value * known[1]
+    return counter, None if value is None else value * unit_and_factor[1]
 
 
 @lru_cache(maxsize=64)
@@ -176,35 +176,35 @@ def _local_seconds(rows: CounterRows, text: str) -> int:
         raise rows.error_at_line("no date and time in their columns") from None
 
 
-def _add_nvlink_rates(rows: CounterRows, seen: _Rates) -> None:
+def _add_nvlink_rates(rows: CounterRows, rates: _Rates) -> None:
     """Add mean rates of NVLink: as bytes if a GPU's samples are evenly spaced, else as rates."""
-    for (counter, device), every in seen.items():
-        samples = _drop_repeated(every)
-        if again := len(every) - len(samples):
-            rows.left_out[AGAIN] += again
+    for (counter, device), all_samples in rates.items():
+        samples = _drop_repeated(all_samples)
+        if repeated := len(all_samples) - len(samples):
+            rows.left_out[AGAIN] += repeated
         spacing = _sample_spacing([at for at, _ in samples])
         for i, (_, rate) in enumerate(samples):
             if spacing is None or i == 0:
                 rows.add_row(counter, rate, device=device)
             else:
                 rows.add_row(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
-    seen.clear()
+    rates.clear()
 
 
 def _drop_repeated(samples: _Samples) -> _Samples:
     """The samples without repeated ones after the clock goes back: the file was concatenated with itself."""
-    kept: _Samples = []
-    once: set[tuple[int | None, Decimal]] = set()
+    distinct: _Samples = []
+    earlier: set[tuple[int | None, Decimal]] = set()
     latest: int | None = None
     back = False
     for at, rate in samples:
         back = at is not None and latest is not None and (at < latest or (back and at == latest))
-        if back and (at, rate) in once:
+        if back and (at, rate) in earlier:
             continue
-        kept.append((at, rate))
-        once.add((at, rate))
+        distinct.append((at, rate))
+        earlier.add((at, rate))
         latest = at if at is not None else latest
-    return kept
+    return distinct
 
 
 def _sample_spacing(stamps: list[int | None]) -> Decimal | None:
@@ -226,8 +226,8 @@ def _read_query(rows: CounterRows, lines: Iterable[str]) -> None:
             continue
         if len(cells) != len(head):
             raise rows.error_at_line(f"{len(cells)} values under a header of {len(head)}")
-        named = {name: cell for (name, _), cell in zip(head, cells, strict=True)}
-        device = rows.device_index(named["index"]) if "index" in named else None
+        values = {name: cell for (name, _), cell in zip(head, cells, strict=True)}
+        device = rows.device_index(values["index"]) if "index" in values else None
         for (name, unit), cell in zip(head, cells, strict=True):
             if name in ("index", "timestamp"):
                 continue
@@ -253,9 +253,9 @@ def _read_nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
             dumped.add(device)
         elif (link := _LINK.fullmatch(line)) and device is not None:
             number, kind, way, text, unit = link.groups()
-            if (own := (number, kind, way, device)) in counted:
+            if (key := (number, kind, way, device)) in counted:
                 raise rows.error_at_line(f"one dump counts link {number} twice", "is the file damaged?")
-            counted.add(own)
+            counted.add(key)
             value = rows.parse_number(text)
             if value is None:
                 continue

@@ -60,8 +60,8 @@ class Serving(EvidenceReader):
     def sniff(self, head: bytes) -> float:
         """Sure of the settings that either client writes first, and of figures in a shortened file."""
         head = strip_decoration(head)
-        own = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
-        return 0.9 if own or _FIGURE.match(head) else 0.0
+        has_settings = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
+        return 0.9 if has_settings or _FIGURE.match(head) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """The requests and figures of every benchmark in the file, numbered from 0."""
@@ -69,10 +69,10 @@ class Serving(EvidenceReader):
         left_out, notes = Counter[str](), list[str]()
         for number, written in enumerate(written_results(path)):
             tables.append(figures.request_table(written, number))
-            stated, missed = figures.figure_rows(written, number)
-            rows, left_out = rows + stated, left_out + missed
+            figure_list, skipped = figures.figure_rows(written, number)
+            rows, left_out = rows + figure_list, left_out + skipped
             settings.append(figures.benchmark_settings(written))
-            if not len(tables[-1]) and not stated:
+            if not len(tables[-1]) and not figure_list:
                 raise written.entry_error("has no figure and no request of a serving benchmark")
             if note := _completion_disagreement(written, tables[-1]):
                 notes.append(f"benchmark {number + 1}: {note}")
@@ -95,8 +95,8 @@ def _completion_disagreement(written: WrittenResult, table: pa.Table) -> str | N
 def _merge_settings(settings: list[dict[str, Setting]]) -> dict[str, Setting | list[str]]:
     """Each setting once if all benchmarks share it, else its values in order of appearance."""
     merged: dict[str, Setting | list[str]] = {}
-    for name in dict.fromkeys(name for one in settings for name in one):
-        values = list(dict.fromkeys(one[name] for one in settings if name in one))
+    for name in dict.fromkeys(name for setting in settings for name in setting):
+        values = list(dict.fromkeys(setting[name] for setting in settings if name in setting))
         merged[name] = values[0] if len(values) == 1 else [str(value) for value in values]
     return merged
 

@@ -53,7 +53,7 @@ Column = list[int | None]
 
 def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
     """Client, backend, data set, the model's name without its path, and the requested load."""
-    entries, found = written.entries, dict[str, str | int | float]()
+    entries, settings = written.entries, dict[str, str | int | float]()
     model = str(entries.get("model_id") or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
     names = {
         "client": "vLLM" if "tokenizer_id" in entries else "SGLang" if "dataset_name" in entries else None,
@@ -61,22 +61,22 @@ def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
         "dataset": entries.get("dataset_name"),
         "model": model,
     }
-    found |= {key: name for key, name in names.items() if isinstance(name, str) and _NAME.fullmatch(name)}
+    settings |= {key: name for key, name in names.items() if isinstance(name, str) and _NAME.fullmatch(name)}
     for key in _LOAD:
         value = entries.get(key)
         if isinstance(value, float) and value == math.inf:
-            found[key] = "inf"
+            settings[key] = "inf"
         elif value in ("inf", "trace"):
-            found[key] = value
+            settings[key] = value
         elif value is not None:
             number = written.bounded_number(key, value)
-            found[key] = int(number) if number.is_integer() else number
-    return found
+            settings[key] = int(number) if number.is_integer() else number
+    return settings
 
 
 def figure_rows(written: WrittenResult, benchmark: int) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Rows of `schema.SERVING`, and the number of entries left out, by reason."""
-    found, left_out = dict[Key, dict[str, Any]](), Counter[str]()
+    rows_by_key, left_out = dict[Key, dict[str, Any]](), Counter[str]()
     for name, value, key, unit, most in _stated_figures(written):
         if key is None:
             left_out["settings and figures that have no column"] += 1
@@ -86,19 +86,21 @@ def figure_rows(written: WrittenResult, benchmark: int) -> tuple[list[dict[str, 
             left_out["figures that are NaN or infinite"] += 1
         elif value is not None:
             row = {"benchmark": benchmark, "figure": key[0], "stat": key[1], "unit": unit}
-            found.setdefault(key, row | {"value": written.bounded_number(name, value, most)})
+            rows_by_key.setdefault(key, row | {"value": written.bounded_number(name, value, most)})
     # The clients write 0 for every statistic of an empty list.
-    empty = {figure for (figure, stat), row in found.items() if stat == "mean" and row["value"] == 0}
+    empty = {figure for (figure, stat), row in rows_by_key.items() if stat == "mean" and row["value"] == 0}
     if empty:
-        left_out["latencies that no request had, written as 0"] += sum(figure in empty for figure, _ in found)
-    return [row for (figure, _), row in found.items() if figure not in empty], left_out
+        left_out["latencies that no request had, written as 0"] += sum(
+            figure in empty for figure, _ in rows_by_key
+        )
+    return [row for (figure, _), row in rows_by_key.items() if figure not in empty], left_out
 
 
 def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | None, str, int]]:
     """Name, value in base units, key, unit and largest value of every figure; key None if it is not read."""
     for name, value in written.entries.items():
-        if plain := _FIGURES.get(name):
-            figure, unit = plain
+        if known := _FIGURES.get(name):
+            figure, unit = known
             yield name, value, (figure, None), unit, _LONGEST_RUN_S if unit == "s" else MOST
         elif latency := _LATENCY.fullmatch(name):
             yield (

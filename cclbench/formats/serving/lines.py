@@ -64,18 +64,18 @@ def written_results(path: Path) -> Iterator[WrittenResult]:
     if len(lines) > 1 and not (lines[0][1].rstrip().endswith("}") or lines[1][1].startswith("{")):
         lines = [(lines[0][0], "\n".join(line for _, line in lines))]
     for number, line in lines:
-        what, at = "is nested too deeply, or has a number with too many digits", number
+        message, at = "is nested too deeply, or has a number with too many digits", number
         try:
             entries = json.loads(line, parse_float=Decimal)
         except json.JSONDecodeError as error:
-            what, at = f"is not JSON ({error.msg}, column {error.colno})", number + error.lineno - 1
+            message, at = f"is not JSON ({error.msg}, column {error.colno})", number + error.lineno - 1
         except (ValueError, InvalidOperation, RecursionError):
             pass
         else:
             if isinstance(entries, dict):
                 yield WrittenResult(entries, f"{path}: line {number}")
                 continue
-            what = "is not a JSON object"
+            message = "is not a JSON object"
         raise InputError(
-            what, where=f"{path}: line {at}", hint="run the benchmark again, or remove this line"
+            message, where=f"{path}: line {at}", hint="run the benchmark again, or remove this line"
         )

@@ -118,15 +118,15 @@ class _RankRows:
     def row_batches(self, path: Path) -> Iterator[Rows]:
         """For each batch of the file: rows that compute or communicate, then copies."""
         for batch in table_batches(path, self.survey.mapping):
-            own = batch.filter(pc.equal(batch["rank"], self.rank))
-            if not len(own):
+            rows = batch.filter(pc.equal(batch["rank"], self.rank))
+            if not len(rows):
                 continue
-            texts = own["operator"].dictionary_encode()
+            texts = rows["operator"].dictionary_encode()
             words, word = texts.dictionary.to_pylist(), texts.indices.to_numpy()
             does = np.array([self.survey.operators[name].does for name in words], np.str_)[word]
             self.trace.dropped["rows of operators that the mapping ignores"] += int((does == IGNORE).sum())
-            yield from self._of_kind("kernel", own, words, word, (does != COPY) & (does != IGNORE))
-            yield from self._of_kind("copy", own, words, word, does == COPY)
+            yield from self._of_kind("kernel", rows, words, word, (does != COPY) & (does != IGNORE))
+            yield from self._of_kind("copy", rows, words, word, does == COPY)
         self.trace.dropped = +self.trace.dropped
         if self.elsewhere:
             self.trace.notes.append(
@@ -151,8 +151,8 @@ class _RankRows:
             start += self._of_steps(batch, self.origins)
         if "step" in batch.schema.names and len(self.steps):
             at = np.maximum(np.searchsorted(self.begins, start, side="right") - 1, 0)
-            told = batch["step"].fill_null(-1).to_numpy(zero_copy_only=False)
-            self.elsewhere += int(((told >= 0) & (told != self.steps[at])).sum())
+            stated_step = batch["step"].fill_null(-1).to_numpy(zero_copy_only=False)
+            self.elsewhere += int(((stated_step >= 0) & (stated_step != self.steps[at])).sum())
         if kind == "kernel":
             for name in words:
                 operator = self.survey.operators[name]
@@ -171,18 +171,21 @@ class _RankRows:
             bytes=batch["bytes"] if kind == "copy" and "bytes" in batch.schema.names else None,
         )
 
-    def _of_steps(self, batch: pa.RecordBatch, of: dict[int, int]) -> Int64:
+    def _of_steps(self, batch: pa.RecordBatch, value_of: dict[int, int]) -> Int64:
         """The value of each row's step, shape (rows,); `InputError` for a row without a step."""
         if batch["step"].null_count:
             raise InputError("rows have no step, to which times are relative", where=f"rank {self.rank}")
         steps, at = np.unique(batch["step"].to_numpy(), return_inverse=True)
-        return np.array([of[step] for step in steps.tolist()], np.int64)[at]
+        return np.array([value_of[step] for step in steps.tolist()], np.int64)[at]
 
     def _row_tracks(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> Int64:
         """The stream; if the table has none, 0 for compute and one stream for each other operator."""
         computes = [self.survey.operators[name].does == COMPUTE for name in words]
-        own = [0 if here else self.number[name] + 1 for name, here in zip(words, computes, strict=True)]
-        tracks = np.array(own, np.int64)[word]
+        track_of_word = [
+            0 if is_compute else self.number[name] + 1
+            for name, is_compute in zip(words, computes, strict=True)
+        ]
+        tracks = np.array(track_of_word, np.int64)[word]
         if "stream" not in batch.schema.names:
             return tracks
         return np.asarray(
@@ -195,30 +198,30 @@ class _RankRows:
         rows = np.flatnonzero(communicates[word])
         if not len(rows):
             return
-        own = batch.take(pa.array(rows))
-        groups = self._column_or_nulls(own, "group", pa.string()).dictionary_encode()
-        told = np.stack(
+        communication = batch.take(pa.array(rows))
+        groups = self._column_or_nulls(communication, "group", pa.string()).dictionary_encode()
+        keys = np.stack(
             [
                 word[rows].astype(np.int64),
                 groups.indices.fill_null(_UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64),
-                self._column_or_nulls(own, "peer", pa.int64())
+                self._column_or_nulls(communication, "peer", pa.int64())
                 .fill_null(_UNKNOWN)
                 .to_numpy(zero_copy_only=False),
-                self._column_or_nulls(own, "bytes", pa.int64())
+                self._column_or_nulls(communication, "bytes", pa.int64())
                 .fill_null(_UNKNOWN)
                 .to_numpy(zero_copy_only=False),
             ]
         )
-        kinds, of = np.unique(told, axis=1, return_inverse=True)
-        named = groups.dictionary.to_pylist()
+        kinds, kind = np.unique(keys, axis=1, return_inverse=True)
+        group_names = groups.dictionary.to_pylist()
         payloads = [
-            self._row_payload(words[name], named[group] if group >= 0 else None, peer, size)
+            self._row_payload(words[name], group_names[group] if group >= 0 else None, peer, size)
             for name, group, peer, size in kinds.T.tolist()
         ]
         sequence = self._sequence_numbers(
-            own, np.array([self.number[name] for name in words], np.int64)[word[rows]]
+            communication, np.array([self.number[name] for name in words], np.int64)[word[rows]]
         )
-        self.trace.told.add_rows(payloads, of.ravel(), self.kernels + rows, sequence)
+        self.trace.told.add_rows(payloads, kind.ravel(), self.kernels + rows, sequence)
 
     def _column_or_nulls(self, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         return batch[name] if name in batch.schema.names else pa.nulls(len(batch), kind)
@@ -228,20 +231,20 @@ class _RankRows:
 
         The table's numbers may restart in each step and for each operator.
         """
-        told = self._column_or_nulls(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
-        number = told.to_numpy(zero_copy_only=False)
+        column = self._column_or_nulls(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
+        number = column.to_numpy(zero_copy_only=False)
         if (number >= 1 << _SHIFT).any():
             raise InputError(f"has a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
         step = np.zeros(len(batch), np.int64)
         if self.place_of_step and not batch["step"].null_count:
             step = self._of_steps(batch, self.place_of_step)
-        whole = ((step * len(self.number) + operator) << _SHIFT) + number
-        return np.where(number >= 0, whole, _UNKNOWN)
+        unique_number = ((step * len(self.number) + operator) << _SHIFT) + number
+        return np.where(number >= 0, unique_number, _UNKNOWN)
 
     def _row_payload(self, name: str, group: str | None, peer: int, size: int) -> Payload:
         operator, survey = self.survey.operators[name], self.survey
         pair = operator.does in PAIRS
-        other = survey.peer_rank(name, self.rank) if peer < 0 else peer
+        peer_rank = survey.peer_rank(name, self.rank) if peer < 0 else peer
         dimensions = operator.peer if pair else operator.over
         ranks = None if pair else survey.operator_members(name, self.rank, group)
         return Payload(
@@ -254,8 +257,8 @@ class _RankRows:
             group_description="_".join(dimensions or ()) or None,
             group_size=len(ranks) if ranks else None,
             ranks=ranks,
-            src_rank=None if not pair else self.rank if operator.does == "send" else other,
-            dst_rank=None if not pair else other if operator.does == "send" else self.rank,
+            src_rank=None if not pair else self.rank if operator.does == "send" else peer_rank,
+            dst_rank=None if not pair else peer_rank if operator.does == "send" else self.rank,
         )
 
 

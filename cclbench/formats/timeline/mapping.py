@@ -88,10 +88,10 @@ def is_mapped(path: Path) -> bool:
     A `timeline.yaml` with neither `columns` nor `operators` is another tool's.  `InputError` if it is
     invalid.
     """
-    beside = path.with_name(FILE)
-    if path.name == FILE or not beside.is_file() or not _KEY.search(head_of(beside)):
+    mapping = path.with_name(FILE)
+    if path.name == FILE or not mapping.is_file() or not _KEY.search(head_of(mapping)):
         return False
-    return fnmatchcase(path.name, mapping_at(beside).files)
+    return fnmatchcase(path.name, mapping_at(mapping).files)
 
 
 def mapping_at(path: Path) -> TimelineMapping:
@@ -110,7 +110,7 @@ def _read_mapping(path: Path, stamp: tuple[int, ...]) -> TimelineMapping:
         for place, message in _mapping_contradictions(document)
     ]
     if problems:
-        raise InputError(listed([str(one) for one in problems], _MOST_SHOWN))
+        raise InputError(listed([str(problem) for problem in problems], _MOST_SHOWN))
     return msgspec.convert(document.value, TimelineMapping)
 
 

@@ -47,16 +47,16 @@ def table_batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBat
     `InputError` with file and row if one is damaged, or lacks a required column or value.
     """
     columns = wanted_columns(mapping)
-    before = 0
+    rows_before = 0
     try:
         for batch in _read_table(path, columns):
-            yield _canonical_batch(batch, columns, mapping.time.unit, path, before)
-            before += len(batch)
+            yield _canonical_batch(batch, columns, mapping.time.unit, path, rows_before)
+            rows_before += len(batch)
     except (pa.ArrowException, OSError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         if is_out_of_memory(error):
             raise
-        said = printable(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
-        raise InputError(f"is damaged after row {before:,}: {said}", where=str(path)) from None
+        reason = printable(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
+        raise InputError(f"is damaged after row {rows_before:,}: {reason}", where=str(path)) from None
 
 
 def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
@@ -97,34 +97,34 @@ def _json_lines(raw: object, columns: dict[str, str]) -> pa.RecordBatchReader:
     )
 
 
-def _require_columns(chosen: list[str], there: list[str], path: Path) -> None:
-    missing = [column for column in chosen if column not in there]
+def _require_columns(chosen: list[str], present: list[str], path: Path) -> None:
+    missing = [column for column in chosen if column not in present]
     if missing:
-        names = ", ".join(printable(name[:40]) for name in there[:12])
+        names = ", ".join(printable(name[:40]) for name in present[:12])
         raise InputError(
             f"has no column {missing[0]!r}, which timeline.yaml names", where=str(path), hint=names
         )
 
 
 def _canonical_batch(
-    batch: pa.RecordBatch, columns: dict[str, str], unit: str, path: Path, before: int
+    batch: pa.RecordBatch, columns: dict[str, str], unit: str, path: Path, rows_before: int
 ) -> pa.RecordBatch:
-    found: dict[str, pa.Array] = {}
+    canonical: dict[str, pa.Array] = {}
     for name, column in columns.items():
         values = batch[column]
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if name not in _MAY_LACK and values.null_count:
-            row = before + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+            row = rows_before + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
             raise InputError(f"has no {column}", where=f"{path}: row {row + 1:,}")
         kind = pa.string() if name in _TEXTS else pa.int64()
         if name in _TIMES:
-            found[name] = pa.array(_exact_nanoseconds(values, unit, f"{path}: column {column}"))
+            canonical[name] = pa.array(_exact_nanoseconds(values, unit, f"{path}: column {column}"))
         elif pa.types.is_null(values.type):
-            found[name] = pa.nulls(len(values), kind)
+            canonical[name] = pa.nulls(len(values), kind)
         else:
-            found[name] = values.cast(kind)
-    return pa.record_batch(found)
+            canonical[name] = values.cast(kind)
+    return pa.record_batch(canonical)
 
 
 def _exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:

@@ -111,14 +111,14 @@ class ChromeProfile:
     @cached_property
     def host_profile(self) -> HostProfile:
         """Ops of CPU devices; `InputError` if the ends of ops cannot be matched."""
-        found = profile_of(self.planes, self.path, 0)
-        if found.ops and not self.linked:
+        profile = profile_of(self.planes, self.path, 0)
+        if profile.ops and not self.linked:
             raise InputError(
                 "JSON written by JAX does not state when ops of CPU devices end",
                 where=str(self.path),
                 hint=BESIDE,
             )
-        return found
+        return profile
 
     def device_trace(self, name: str) -> Trace:
         """Rows of a device, and of the process that drives it."""
@@ -130,10 +130,10 @@ class ChromeProfile:
         )
         trace = Trace(batches=iter(()), facts=facts, notes=[NO_EPOCH])
         first, *others = self.devices
-        whose = others if name == first else None
+        elsewhere = others if name == first else None
         plane = self.planes.get
         trace.batches = device_batches(
-            trace, name, plane(name), plane, self.path, 0, DeviceMember(None), {}, whose
+            trace, name, plane(name), plane, self.path, 0, DeviceMember(None), {}, elsewhere
         )
         return trace
 
@@ -145,35 +145,35 @@ class ChromeProfile:
 
     def _build_plane(self, name: str, pid: int, threads: dict[int, list[_ChromeEvent]]) -> Any:
         plane = message_class()(name=name)
-        named: dict[_Key, int] = {}
+        metadata_ids: dict[_Key, int] = {}
         stats: dict[str, int] = {}
         titles = {tid: self._names.get((pid, tid), "") for tid in threads}
         runs = _module_runs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
-        for tid, found in threads.items():
+        for tid, events in threads.items():
             title = titles[tid]
             if _DERIVED.fullmatch(title):
-                self.dropped["row derived from others"] += len(found)
+                self.dropped["row derived from others"] += len(events)
                 continue
             stream = _STREAM.match(title)
             line = plane.lines.add(id=int(stream[1]) if stream else tid % (1 << 63), name=title)
-            for event in found:
+            for event in events:
                 args = {key: value for key, value in (event.args or {}).items() if isinstance(value, str)}
                 offset, length = _to_picoseconds(event.ts), _to_picoseconds(event.dur)
-                made = line.events.add(offset_ps=offset, duration_ps=length)
+                run = line.events.add(offset_ps=offset, duration_ps=length)
                 of_op: tuple[tuple[str, str], ...] = ()
                 text = event.name
                 if title == "XLA Ops":
                     text = args.get("long_name") or text
                     of_op = _of_op(args, _program_at(runs, offset))
-                made.metadata_id = named.setdefault((text, event.name, of_op), len(named) + 1)
+                run.metadata_id = metadata_ids.setdefault((text, event.name, of_op), len(metadata_ids) + 1)
                 if "flow" in args and _NUMBER.fullmatch(args["flow"]):
                     context = "_c" if event.name.startswith("end: ") else "_p"
                     # A flow's last two bits are its direction.
-                    _append_stat(made, stats, context, str(int(args["flow"]) >> 2))
+                    _append_stat(run, stats, context, str(int(args["flow"]) >> 2))
                     self.linked = True
                 for key in _OF_EVENT & args.keys():
-                    _append_stat(made, stats, key, args[key])
-        for (text, title, of_op), at in named.items():
+                    _append_stat(run, stats, key, args[key])
+        for (text, title, of_op), at in metadata_ids.items():
             metadata = plane.event_metadata.add(key=at).value
             metadata.id, metadata.name, metadata.display_name = at, text, title
             for key, value in of_op:
@@ -186,8 +186,8 @@ class ChromeProfile:
 def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], ...]:
     # With an opaque breakdown by memory space, `bytes_accessed` is of all memories.
     left_out = {"bytes_accessed"} if _OPAQUE in args else set()
-    told = {key: args[key] for key in sorted(_OF_OP & args.keys() - left_out)}
-    return tuple(told.items()) if program is None else (*told.items(), ("program_id", program))
+    stated = {key: args[key] for key in sorted(_OF_OP & args.keys() - left_out)}
+    return tuple(stated.items()) if program is None else (*stated.items(), ("program_id", program))
 
 
 def _module_runs(events: list[_ChromeEvent]) -> list[tuple[int, int, str]]:

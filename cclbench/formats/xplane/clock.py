@@ -24,16 +24,16 @@ def on_host(own_ps: Int64, shown_ps: Int64, instants_ps: Int64) -> Int64:
     difference shown − own in each of 64 time bins: median of the slopes of all pairs (Theil-Sen), median
     intercept.  `own_ps` and `shown_ps` are times of the same events, at least one.
     """
-    apart = shown_ps - own_ps
-    origin, closest = int(own_ps.min()), int(apart.min())
+    difference = shown_ps - own_ps
+    origin, closest = int(own_ps.min()), int(difference.min())
     # Relative values are small enough for floats to resolve a ps.
-    at, late = (own_ps - origin).astype(np.float64), (apart - closest).astype(np.float64)
+    at, late = (own_ps - origin).astype(np.float64), (difference - closest).astype(np.float64)
     bins = (at * (_BINS / (at.max() + 1))).astype(np.int64)
     order = np.lexsort((late, bins))
     least = order[np.unique(bins[order], return_index=True)[1]]
     x, y = at[least], late[least]
-    one, other = np.triu_indices(len(x), 1)
-    slope = float(np.median((y[other] - y[one]) / (x[other] - x[one]))) if len(one) else 0.0
+    i, j = np.triu_indices(len(x), 1)
+    slope = float(np.median((y[j] - y[i]) / (x[j] - x[i]))) if len(i) else 0.0
     slope = slope if abs(slope) < _LARGEST_SKEW else 0.0
     intercept = float(np.median(y - slope * x))
     late_ps = np.rint(intercept + slope * (instants_ps - origin)).astype(np.int64)

@@ -41,8 +41,8 @@ def gpu_facts(stats: proto.Stats) -> dict[str, Any]:
     `memory_bandwidth`, in B/s, is 2 · memory clock · bus width, which holds for NVIDIA; the MI300X achieves
     twice that in its traces, so AMD's figure is not used.
     """
-    stated = str(stats.get("device_vendor")).lower()
-    vendor = stated if stated in ("nvidia", "amd") else None
+    text = str(stats.get("device_vendor")).lower()
+    vendor = text if text in ("nvidia", "amd") else None
     bandwidth = plausible_amount(stats.get("memory_bandwidth"))
     return {
         "vendor": vendor,
@@ -54,16 +54,16 @@ def gpu_facts(stats: proto.Stats) -> dict[str, Any]:
 
 def stream_correlations(message: Any) -> set[int]:
     """Correlation ids of all that ran on the plane's streams."""
-    wanted = {key for key, name in proto.stat_names(message).items() if name == "correlation_id"}
-    found = (
+    keys = {key for key, name in proto.stat_names(message).items() if name == "correlation_id"}
+    ids = (
         stat.uint64_value or stat.int64_value
         for line in message.lines
         if line.name.startswith("Stream")
         for event in line.events
         for stat in event.stats
-        if stat.metadata_id in wanted
+        if stat.metadata_id in keys
     )
-    return {i for i in found if 0 < i < 1 << 63}
+    return {i for i in ids if 0 < i < 1 << 63}
 
 
 class StreamExecution(NamedTuple):
@@ -97,8 +97,8 @@ def gpu_batches(
     """All rows of a GPU's plane; `programs` state payload and participants of collectives."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
-    wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
-    found: list[LineEvents] = []
+    keys = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
+    lines: list[LineEvents] = []
     codes: dict[StreamExecution, int] = {}
     for line in message.lines:
         name = line.name or line.display_name
@@ -108,45 +108,45 @@ def gpu_batches(
         start, dur = proto.event_times(line, line.events, path, epoch_ns)
         code = np.empty(len(start), np.int64)
         for i, event in enumerate(line.events):
-            told = proto.decode_stats(
-                stat_names, (stat for stat in event.stats if stat.metadata_id in wanted)
-            )
-            grid, copy, fill, op = (str(told.get(detail, "")) for detail in _DETAILS)
+            stats = proto.decode_stats(stat_names, (stat for stat in event.stats if stat.metadata_id in keys))
+            grid, copy, fill, op = (str(stats.get(detail, "")) for detail in _DETAILS)
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
-            correlation, program = _positive_number(told.get("correlation_id")), told.get("program_id")
+            correlation, program = _positive_number(stats.get("correlation_id")), stats.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
             run = StreamExecution(title, correlation, grid, copy, fill, op, program)
             code[i] = codes.setdefault(run, len(codes))
-        found.append(LineEvents(name, line.id, code, start, dur))
-    ran, where = list(codes), str(path)
-    kinds = np.array([run.row_kind for run in ran], np.str_)
-    origins_of = _row_origins(ran, programs)
+        lines.append(LineEvents(name, line.id, code, start, dur))
+    runs, where = list(codes), str(path)
+    kinds = np.array([run.row_kind for run in runs], np.str_)
+    origins_of = _row_origins(runs, programs)
     for kind in ("kernel", "copy", "memset"):
-        columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}
+        columns = {"correlation": pa.array([run.correlation for run in runs], pa.int64())}
         if kind == "kernel":
-            columns |= grid_columns([_grid_size(run.grid) for run in ran], where, hint=proto.AGAIN)
+            columns |= grid_columns([_grid_size(run.grid) for run in runs], where, hint=proto.AGAIN)
         else:
-            columns["bytes"] = pa.array([_copy_bytes(run.copy or run.fill, where) for run in ran], pa.int64())
+            columns["bytes"] = pa.array(
+                [_copy_bytes(run.copy or run.fill, where) for run in runs], pa.int64()
+            )
         if kind == "copy":
-            texts = [f"{run.name} {run.copy}" for run in ran]
+            texts = [f"{run.name} {run.copy}" for run in runs]
             ways = [next((way for way, known in _DIRECTIONS if known.search(text)), None) for text in texts]
             columns["copy_direction"] = pa.array(ways, pa.string())
         columns |= origins.origin_columns(origins_of)
-        chosen = [line.take_events(kinds[line.code] == kind) for line in found if len(line)]
-        made = kind_rows(
+        chosen = [line.take_events(kinds[line.code] == kind) for line in lines if len(line)]
+        result = kind_rows(
             kind,
             "device",
             chosen,
-            [run.name for run in ran],
+            [run.name for run in runs],
             device=device,
             columns=columns,
-            categories=[_program_category(run, programs) for run in ran] if kind == "kernel" else (),
+            categories=[_program_category(run, programs) for run in runs] if kind == "kernel" else (),
         )
-        if made is None:
+        if result is None:
             continue
         if kind == "kernel":
-            _add_payloads(trace, made[1], ran, programs, member)
-        yield made[0]
+            _add_payloads(trace, result[1], runs, programs, member)
+        yield result[0]
 
 
 def _add_payloads(
@@ -196,14 +196,14 @@ def _row_origins(
     kernels: dict[tuple[int | None, str], set[str]] = defaultdict(set)
     for run in ran:
         kernels[run.program, run.op].add(run.name)
-    found: list[InstructionOrigin | None] = []
+    origin_of_run: list[InstructionOrigin | None] = []
     for run in ran:
         instruction = _run_instruction(run, programs)
-        known = instruction.origin if instruction is not None else None
-        if known is not None and len(kernels[run.program, run.op]) > 1:
-            known = replace(known, values=None)
-        found.append(known)
-    return found
+        origin = instruction.origin if instruction is not None else None
+        if origin is not None and len(kernels[run.program, run.op]) > 1:
+            origin = replace(origin, values=None)
+        origin_of_run.append(origin)
+    return origin_of_run
 
 
 def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:

@@ -108,7 +108,7 @@ def parse_instruction(text: str) -> HloText | None:
 
 def parse_shapes(text: str) -> list[Shape]:
     """All arrays of a type or of typed operands, in order, without tokens and opaque values."""
-    return [_parse_shape(*found) for found in _SHAPE.findall(text)]
+    return [_parse_shape(*match) for match in _SHAPE.findall(text)]
 
 
 def parse_arrays(text: str) -> list[tuple[str, tuple[int, ...]]]:
@@ -129,10 +129,10 @@ def total_bytes(arrays: list[Shape]) -> int | None:
 def parse_participants(attributes: str) -> Participants:
     """Parse groups in any notation: `{{0,1},{2,3}}`, `[2,2]<=[2,2]T(1,0)`, `mesh['a'=2,'b'=2] {'a'}`."""
     pairs = _PAIRS.search(attributes)
-    listed = (_parse_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", pairs[1])) if pairs else ()
+    parsed_pairs = (_parse_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", pairs[1])) if pairs else ()
     return Participants(
         groups=_parse_groups(attributes),
-        pairs=tuple((source, target) for source, target in listed),
+        pairs=tuple((source, target) for source, target in parsed_pairs),
         has_channel=_CHANNEL.search(attributes) is not None,
         has_global_ids="use_global_device_ids=true" in attributes,
     )
@@ -141,21 +141,21 @@ def parse_participants(attributes: str) -> Participants:
 def _parse_groups(attributes: str) -> Groups | None:
     if listed := _LISTED.search(attributes):
         return tuple(_parse_integers(group) for group in re.findall(r"\{([\d, ]*)\}", listed[1]))
-    if found := _IOTA.search(attributes):
-        shape, tiles, order = (_parse_integers(part or "") for part in found.groups())
+    if match := _IOTA.search(attributes):
+        shape, tiles, order = (_parse_integers(part or "") for part in match.groups())
         return rows_of(iota_tiles(tiles, order), shape)
-    if found := _MESH.search(attributes):
-        axes = re.findall(r"'([^']*)'=(\d{1,9})", found[1])
+    if match := _MESH.search(attributes):
+        axes = re.findall(r"'([^']*)'=(\d{1,9})", match[1])
         names = [name for name, _ in axes]
-        parts = re.findall(r"'([^']*)'(?::\((\d{1,9})\)(\d{1,9}))?", found[3])
+        parts = re.findall(r"'([^']*)'(?::\((\d{1,9})\)(\d{1,9}))?", match[3])
         if not all(name in names for name, _, _ in parts):
             return None
-        tiled = _TILES.fullmatch(found[2] or "")
+        tiled = _TILES.fullmatch(match[2] or "")
         ids = iota_tiles(*(_parse_integers(part or "") for part in tiled.groups())) if tiled else None
-        if found[2] and not tiled:
-            ids = np.array(_parse_integers(found[2]), np.int64)
-        within = [(names.index(name), (int(a), int(b)) if a else None) for name, a, b in parts]
-        return mesh_groups([int(size) for _, size in axes], ids, within)
+        if match[2] and not tiled:
+            ids = np.array(_parse_integers(match[2]), np.int64)
+        axes_within = [(names.index(name), (int(a), int(b)) if a else None) for name, a, b in parts]
+        return mesh_groups([int(size) for _, size in axes], ids, axes_within)
     return None
 
 
@@ -191,7 +191,7 @@ def mesh_groups(
     begins: dict[tuple[int, int], int] = {}
     for axis, size in enumerate(sizes):
         parts = [part for at, part in within if at == axis and part is not None]
-        cuts = sorted({1, size, *(end for before, own in parts for end in (before, before * own))})
+        cuts = sorted({1, size, *(end for outer, length in parts for end in (outer, outer * length))})
         if cuts[0] < 1 or cuts[-1] > size or any(b % a for a, b in pairwise(cuts)):
             return None
         for a, b in pairwise(cuts):
@@ -199,14 +199,16 @@ def mesh_groups(
             shape.append(b // a)
     chosen = []
     for axis, part in within:
-        before, own = part or (1, sizes[axis])
-        chosen += [at for (of, a), at in begins.items() if of == axis and before <= a < before * own]
+        outer, length = part or (1, sizes[axis])
+        chosen += [
+            at for (axis_of, a), at in begins.items() if axis_of == axis and outer <= a < outer * length
+        ]
     if len(set(chosen)) < len(chosen):
         return None
-    others = [at for at in range(len(shape)) if at not in chosen]
-    apart = ids.reshape(shape).transpose([*others, *chosen]).reshape(-1)
+    apart_axes = [at for at in range(len(shape)) if at not in chosen]
+    ordered = ids.reshape(shape).transpose([*apart_axes, *chosen]).reshape(-1)
     size = math.prod(shape[at] for at in chosen)
-    return rows_of(apart, (len(ids) // size, size))
+    return rows_of(ordered, (len(ids) // size, size))
 
 
 def _parse_integers(text: str) -> tuple[int, ...]:

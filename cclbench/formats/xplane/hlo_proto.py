@@ -140,7 +140,7 @@ class HloProgram:
             for c in module.computations
             if c.id in called and (product := _sole_product(c)) is not None
         }
-        found = {}
+        by_name = {}
         for computation in module.computations:
             shapes = {i.id: i.shape for i in computation.instructions}
             for i in computation.instructions:
@@ -155,7 +155,7 @@ class HloProgram:
                         has_channel=i.channel_id > 0,
                         has_global_ids=i.global_ids,
                     )
-                found[i.name] = Instruction(
+                by_name[i.name] = Instruction(
                     opcode=i.opcode,
                     category=_instruction_category(i, inside),
                     dtype=_TYPES.get(types.pop()) if len(types) == 1 else None,
@@ -166,7 +166,7 @@ class HloProgram:
                     if computation.id in called
                     else _instruction_origin(i, operands, module.stack, products.get(i.name)),
                 )
-        return found
+        return by_name
 
     def _parsed_as(self, view: str) -> Any:
         from google.protobuf.message import DecodeError
@@ -180,13 +180,13 @@ class HloProgram:
 def plane_programs(plane: Any, where: str) -> dict[int, HloProgram]:
     """The programs in a plane `/host:metadata` by id: the stat `program_id`, or the entry's key."""
     names = proto.stat_names(plane)
-    found = {}
+    programs = {}
     for key, metadata in proto.event_metadata(plane).items():
-        stated = proto.decode_stats(names, metadata.stats)
-        program, number = stated.get("Hlo Proto", stated.get("hlo_proto")), stated.get("program_id", key)
+        stats = proto.decode_stats(names, metadata.stats)
+        program, number = stats.get("Hlo Proto", stats.get("hlo_proto")), stats.get("program_id", key)
         if isinstance(program, bytes) and isinstance(number, int):
-            found[number % (1 << 64)] = HloProgram(program, where)
-    return found
+            programs[number % (1 << 64)] = HloProgram(program, where)
+    return programs
 
 
 class _Product(msgspec.Struct, frozen=True):
@@ -263,11 +263,11 @@ def _replica_groups(i: Any) -> hlo.Groups | None:
         if described.HasField("iota") and (ids := hlo.iota_tiles(tiled.tiles, tiled.order)) is None:
             return None
         parts = [(a.part.before, a.part.size) if a.HasField("part") else None for a in i.mesh.axes]
-        within = [(axis.index, part) for axis, part in zip(i.mesh.axes, parts, strict=True)]
-        return hlo.mesh_groups([axis.size for axis in described.axes], ids, within)
+        axes = [(axis.index, part) for axis, part in zip(i.mesh.axes, parts, strict=True)]
+        return hlo.mesh_groups([axis.size for axis in described.axes], ids, axes)
     if i.HasField("iota") or i.listed.HasField("iota"):
-        stated = i.iota if i.HasField("iota") else i.listed.iota
-        return hlo.rows_of(hlo.iota_tiles(stated.tiles, stated.order), (stated.groups, stated.size))
+        tiling = i.iota if i.HasField("iota") else i.listed.iota
+        return hlo.rows_of(hlo.iota_tiles(tiling.tiles, tiling.order), (tiling.groups, tiling.size))
     listed = i.listed.groups or i.groups
     return tuple(tuple(group.ids) for group in listed) if listed or i.HasField("listed") else None
 

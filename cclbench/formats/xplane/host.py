@@ -39,44 +39,48 @@ def device_parts(profile: HostProfile, path: Path, cut: Cut | None = None, hint:
 
     `hint` is shown if the profile is cut before them.
     """
-    found = device_ordinals(profile.ops)
-    if cut is not None and not found:
-        what = f"{cut.reason}, before any event of a device"
-        raise InputError(what, where=f"{path}: byte {cut.byte:,}", hint=hint)
-    if not found:
+    devices = device_ordinals(profile.ops)
+    if cut is not None and not devices:
+        message = f"{cut.reason}, before any event of a device"
+        raise InputError(message, where=f"{path}: byte {cut.byte:,}", hint=hint)
+    if not devices:
         raise InputError(
             "has no device plane, and no op of a CPU device in the host plane",
             where=str(path),
             hint="trace steps that run under jax.jit",
         )
-    return [Part(f"{_MEMBER}{device}") for device in found]
+    return [Part(f"{_MEMBER}{device}") for device in devices]
 
 
 def read_device(profile: HostProfile, part: Part) -> Trace:
     """Rows of a device; the lowest ordinal also gets the process's rows."""
-    everywhere = device_ordinals(profile.ops)
+    ordinals = device_ordinals(profile.ops)
     device = int(part.member.removeprefix(_MEMBER))
-    place = everywhere.index(device)
-    mine = sorted((op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns))
-    whole = [op for op in mine if op.complete]
-    kernels = [op for op in whole if not _is_container(profile, op)]
-    first = device == everywhere[0]
-    others = profile.others if first else []
+    place = ordinals.index(device)
+    device_ops = sorted(
+        (op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns)
+    )
+    complete = [op for op in device_ops if op.complete]
+    kernels = [op for op in complete if not _is_container(profile, op)]
+    first = device == ordinals[0]
+    other_events = profile.others if first else []
     batches = [
         _op_rows("kernel", kernels, profile, place),
-        _op_rows("annotation", [op for op in whole if _is_container(profile, op)], profile, place),
-        _host_rows("sync", [row for row, of in profile.meetings if of == device], place),
-        _launch_rows(profile.launches, {op.run for op in mine}),
-        _host_rows("annotation", [*profile.steps, *(row for kind, row in others if kind == "annotation")]),
-        _host_rows("other", [row for kind, row in others if kind == "other"]),
+        _op_rows("annotation", [op for op in complete if _is_container(profile, op)], profile, place),
+        _host_rows("sync", [row for row, of_device in profile.meetings if of_device == device], place),
+        _launch_rows(profile.launches, {op.run for op in device_ops}),
+        _host_rows(
+            "annotation", [*profile.steps, *(row for kind, row in other_events if kind == "annotation")]
+        ),
+        _host_rows("other", [row for kind, row in other_events if kind == "other"]),
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),
-        facts=_host_facts(profile, everywhere, place),
-        device_steps=_module_runs(whole),
+        facts=_host_facts(profile, ordinals, place),
+        device_steps=_module_runs(complete),
         dropped=Counter(profile.dropped if first else ()),
     )
-    if missing := len(mine) - len(whole):
+    if missing := len(device_ops) - len(complete):
         trace.dropped["op whose end is not in the capture"] = missing
     _add_payloads(trace, kernels, _calls(profile), device)
     return trace
@@ -99,11 +103,15 @@ def _op_rows(kind: str, ops: Sequence[HostOp], profile: HostProfile, place: int)
     numbers: dict[tuple[int | None, str], int] = {}
     number = pa.array([numbers.setdefault((op.program, op.name), len(numbers)) for op in ops], pa.int64())
     instructions = [_op_instruction(profile, program, name) for program, name in numbers]
-    of_program = origin_columns([None if known is None else known.origin for known in instructions])
-    told: dict[int, set[str | None]] = defaultdict(set)
+    of_program = origin_columns(
+        [None if instruction is None else instruction.origin for instruction in instructions]
+    )
+    categories_by_code: dict[int, set[str | None]] = defaultdict(set)
     for code, op in zip(rows.codes.tolist(), ops, strict=True):
-        known = _op_instruction(profile, op.program, op.name)
-        told[code].add("communication" if op.meeting else known.category if known else None)
+        instruction = _op_instruction(profile, op.program, op.name)
+        categories_by_code[code].add(
+            "communication" if op.meeting else instruction.category if instruction else None
+        )
     return dataclasses.replace(
         rows,
         correlation=[op.run for op in ops],
@@ -111,7 +119,7 @@ def _op_rows(kind: str, ops: Sequence[HostOp], profile: HostProfile, place: int)
         # Programs may use one name for different ops; it is then classified by name alone.
         name_categories={
             code: category
-            for code, categories in told.items()
+            for code, categories in categories_by_code.items()
             if len(categories) == 1 and (category := next(iter(categories))) is not None
         },
     )
@@ -200,12 +208,16 @@ class _CollectiveOps:
         return self.known[key]
 
     def _program_payload(self, op: HostOp) -> Payload | None:
-        known, met = _op_instruction(self.profile, op.program, op.name), op.meeting
-        told = of_program(known, op.program, DeviceMember(op.device, self.placed)) if known else None
-        if met is not None:
-            told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))
-            told = replace(told, ranks=met.devices, group_size=len(met.devices))
-        return told and replace(told, library="xla")
+        instruction, rendezvous = _op_instruction(self.profile, op.program, op.name), op.meeting
+        payload = (
+            of_program(instruction, op.program, DeviceMember(op.device, self.placed)) if instruction else None
+        )
+        if rendezvous is not None:
+            payload = payload or Payload(
+                source="kernel", collective=_CALLED.get(rendezvous.collective, rendezvous.collective)
+            )
+            payload = replace(payload, ranks=rendezvous.devices, group_size=len(rendezvous.devices))
+        return payload and replace(payload, library="xla")
 
     @cached_property
     def sequence_numbers(self) -> dict[int, int]:
@@ -218,20 +230,20 @@ class _CollectiveOps:
         turns: Counter[tuple[object, ...]] = Counter()
         last: Counter[tuple[int, ...]] = Counter()
         number: dict[tuple[object, ...], int] = {}
-        found = {}
+        numbers = {}
         for op in sorted(self.profile.ops, key=lambda op: op.start_ns):
             payload = self.op_payload(op)
             if payload is None or payload.ranks is None or not self.devices.issuperset(payload.ranks):
                 continue
             group = tuple(sorted(payload.ranks))
-            which = op.run, op.program, op.name
-            turn = turns[(*which, op.device)]
-            turns[(*which, op.device)] += 1
-            if (*which, group, turn) not in number:
-                number[*which, group, turn] = last[group]
+            run_key = op.run, op.program, op.name
+            turn = turns[(*run_key, op.device)]
+            turns[(*run_key, op.device)] += 1
+            if (*run_key, group, turn) not in number:
+                number[*run_key, group, turn] = last[group]
                 last[group] += 1
-            found[id(op)] = number[*which, group, turn]
-        return found
+            numbers[id(op)] = number[*run_key, group, turn]
+        return numbers
 
 
 _calls: Final = lru_cache(maxsize=1)(_CollectiveOps)

@@ -119,8 +119,8 @@ class _Threads:
         events = list(line.events)
         start, dur = proto.event_times(line, events, self.path, self.epoch)
         end, profile = start + dur, self.profile
-        around: list[HostOp] = []
-        others: list[HostEvent] = []
+        enclosing: list[HostOp] = []
+        other_rows: list[HostEvent] = []
         first = len(profile.ops)
         for i in np.lexsort((-end, start)).tolist():
             event = events[i]
@@ -128,50 +128,50 @@ class _Threads:
             if name.startswith(_MARK):
                 profile.dropped["mark of the thread pool"] += 1
                 continue
-            told = proto.decode_stats(self.stat_names, event.stats)
-            row = HostEvent(name, line.id, int(start[i]), int(end[i]), _as_integer(told.get("run_id")))
-            while around and around[-1].end_ns < row.end_ns:
-                around.pop()
-            if "hlo_op" in told:
-                if (op := self._read_op(row, told)) is not None:
+            stats = proto.decode_stats(self.stat_names, event.stats)
+            row = HostEvent(name, line.id, int(start[i]), int(end[i]), _as_integer(stats.get("run_id")))
+            while enclosing and enclosing[-1].end_ns < row.end_ns:
+                enclosing.pop()
+            if "hlo_op" in stats:
+                if (op := self._read_op(row, stats)) is not None:
                     profile.ops.append(op)
-                    around.append(op)
-            elif name.startswith(_END) and "_c" in told:
-                self.ends[told["_c"]] = row.start_ns
-            elif name == _RENDEZVOUS and around:
-                around[-1].meeting = around[-1].meeting or _parse_rendezvous(str(told.get("name", "")))
-                profile.meetings.append((row, around[-1].device))
-            elif "step_num" in told:
-                profile.steps.append(msgspec.structs.replace(row, name=step_name(name, told["step_num"])))
+                    enclosing.append(op)
+            elif name.startswith(_END) and "_c" in stats:
+                self.ends[stats["_c"]] = row.start_ns
+            elif name == _RENDEZVOUS and enclosing:
+                enclosing[-1].meeting = enclosing[-1].meeting or _parse_rendezvous(str(stats.get("name", "")))
+                profile.meetings.append((row, enclosing[-1].device))
+            elif "step_num" in stats:
+                profile.steps.append(msgspec.structs.replace(row, name=step_name(name, stats["step_num"])))
             elif row.run is not None:
                 profile.launches.append(row)
-                self._take_size(told)
+                self._take_size(stats)
             else:
-                others.append(row)
+                other_rows.append(row)
         inner = len(profile.ops) > first and not line.name.startswith("python")
-        profile.others += [("other" if inner else "annotation", row) for row in others]
+        profile.others += [("other" if inner else "annotation", row) for row in other_rows]
 
-    def _read_op(self, row: HostEvent, told: proto.Stats) -> HostOp | None:
-        device, program = told.get("device_ordinal"), _as_integer(told.get("program_id"))
+    def _read_op(self, row: HostEvent, stats: proto.Stats) -> HostOp | None:
+        device, program = stats.get("device_ordinal"), _as_integer(stats.get("program_id"))
         if not isinstance(device, int) or row.run is None:
             self.profile.dropped["op without a device or run"] += 1
             return None
         if device not in _DEVICES:
             raise InputError(f"{row.name[:60]!r} ran on device {device}", where=str(self.path))
         return HostOp(
-            name=str(told["hlo_op"]),
-            module=str(told.get("hlo_module", "")),
+            name=str(stats["hlo_op"]),
+            module=str(stats.get("hlo_module", "")),
             device=device,
             run=row.run,
             program=None if program is None else program % (1 << 64),
             track=row.track,
             start_ns=row.start_ns,
             end_ns=row.end_ns,
-            context=told.get("_p"),
+            context=stats.get("_p"),
         )
 
-    def _take_size(self, told: proto.Stats) -> None:
-        replicas, partitions = (_as_integer(told.get(f"num_{part}")) for part in ("replicas", "partitions"))
+    def _take_size(self, stats: proto.Stats) -> None:
+        replicas, partitions = (_as_integer(stats.get(f"num_{part}")) for part in ("replicas", "partitions"))
         if replicas is not None and partitions is not None and 0 < replicas * partitions < 1 << 20:
             self.profile.world_size = max(self.profile.world_size or 0, replicas * partitions)
 
@@ -183,9 +183,9 @@ def step_name(name: str, number: object) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _parse_rendezvous(text: str) -> Rendezvous | None:
-    found = _KEY.match(text)
-    devices = tuple(int(number[:18]) for number in re.findall(r"\d+", found[2])) if found else ()
-    return Rendezvous(found[1], devices) if found and devices else None
+    match = _KEY.match(text)
+    devices = tuple(int(number[:18]) for number in re.findall(r"\d+", match[2])) if match else ()
+    return Rendezvous(match[1], devices) if match and devices else None
 
 
 def _as_integer(value: object) -> int | None:

@@ -60,29 +60,29 @@ def parse_op(
     text: str, display: str, stats: proto.Stats, member: collectives.DeviceMember, where: str
 ) -> TpuOp:
     """Parse an op of the line `XLA Ops`."""
-    found = hlo.parse_instruction(text)
+    instruction = hlo.parse_instruction(text)
     program = _as_integer(stats.get("program_id"))
-    if found is None:
+    if instruction is None:
         return TpuOp(display or text[:200], "work", program)
     category = str(stats.get("hlo_category", ""))
-    payload = collectives.collective_payload(found, program, member)
-    issues = found.opcode.endswith("-start") or found.opcode in ("send", "recv")
-    waits = found.opcode.endswith("-done")
-    moves = _MOVES.fullmatch(found.opcode) is not None
-    size, direction = _copied_bytes(found) if moves else (None, None)
-    own = "container" if found.opcode in CONTAINERS else "work"
+    payload = collectives.collective_payload(instruction, program, member)
+    issues = instruction.opcode.endswith("-start") or instruction.opcode in ("send", "recv")
+    waits = instruction.opcode.endswith("-done")
+    moves = _MOVES.fullmatch(instruction.opcode) is not None
+    size, direction = _copied_bytes(instruction) if moves else (None, None)
+    default_role = "container" if instruction.opcode in CONTAINERS else "work"
     return TpuOp(
-        name=_op_name(found, category, payload),
-        role="issue" if issues else "wait" if waits else own,
+        name=_op_name(instruction, category, payload),
+        role="issue" if issues else "wait" if waits else default_role,
         program=program,
         category="communication" if payload else "copy" if moves else _op_category(category, stats),
-        flops=_op_flops(found.opcode, stats),
+        flops=_op_flops(instruction.opcode, stats),
         hbm_bytes=_hbm_bytes(stats, where),
         bytes=size,
         copy_direction=direction,
         payload=payload,
-        origin=of_text(found, stats),
-        waits_for=found.first_operand if waits else None,
+        origin=of_text(instruction, stats),
+        waits_for=instruction.first_operand if waits else None,
     )
 
 
@@ -92,19 +92,24 @@ def transfer_op(issued: TpuOp, awaited: TpuOp | None) -> TpuOp:
     return msgspec.structs.replace(issued, role="transfer", hbm_bytes=sum(parts) if parts else None)
 
 
-def _op_name(found: hlo.HloText, category: str, payload: Payload | None) -> str:
+def _op_name(instruction: hlo.HloText, category: str, payload: Payload | None) -> str:
     """The instruction's name, with a prefix if it would be misclassified."""
     communicates = payload is not None or collectives.names_collective(category)
-    if communicates == (classify.collective_name(found.name) is not None) or found.opcode == "custom-call":
-        return found.name
-    prefix = category.split(" ")[0] if communicates and payload is None else found.opcode
-    return f"{prefix}.{found.name}"
+    if (
+        communicates == (classify.collective_name(instruction.name) is not None)
+        or instruction.opcode == "custom-call"
+    ):
+        return instruction.name
+    prefix = category.split(" ")[0] if communicates and payload is None else instruction.opcode
+    return f"{prefix}.{instruction.name}"
 
 
-def _copied_bytes(found: hlo.HloText) -> tuple[int | None, str | None]:
+def _copied_bytes(instruction: hlo.HloText) -> tuple[int | None, str | None]:
     """Bytes and direction: (to, from, ...) = copy-start(from); ((from, ...), to, ...) = slice-start(from)."""
-    to = hlo.parse_shapes("".join(found.results[:1] if found.opcode == "copy-start" else found.results[1:2]))
-    source = hlo.parse_shapes("".join(found.operands[:1]))
+    to = hlo.parse_shapes(
+        "".join(instruction.results[:1] if instruction.opcode == "copy-start" else instruction.results[1:2])
+    )
+    source = hlo.parse_shapes("".join(instruction.operands[:1]))
     if not to or not source:
         return None, None
     ends = source[0].space == hlo.HOST_MEMORY, to[0].space == hlo.HOST_MEMORY
@@ -121,18 +126,18 @@ def _op_category(category: str, stats: proto.Stats) -> str | None:
 
 def _op_flops(opcode: str, stats: Mapping[str, object]) -> float | None:
     """FLOPs of the op; unknown for a custom call."""
-    stated = _as_integer(stats.get("model_flops", stats.get("flops")))
-    if stated is None or stated < 0 or (stated == 0 and opcode == "custom-call"):
+    flops = _as_integer(stats.get("model_flops", stats.get("flops")))
+    if flops is None or flops < 0 or (flops == 0 and opcode == "custom-call"):
         return None
-    return float(stated)
+    return float(flops)
 
 
 def _hbm_bytes(stats: proto.Stats, where: str) -> int | None:
     """HBM traffic: by the breakdown into memory spaces if stated, else `bytes_accessed`."""
     accesses = stats.get("memory_access_breakdown")
     if not isinstance(accesses, bytes):
-        stated = _as_integer(stats.get("bytes_accessed"))
-        return stated if stated is not None and 0 <= stated < 1 << 62 else None
+        size = _as_integer(stats.get("bytes_accessed"))
+        return size if size is not None and 0 <= size < 1 << 62 else None
     total = 0
     for _, _, begin, end in proto.message_fields(accesses, 0, len(accesses), where):
         access = proto.integer_fields(accesses, begin, min(end, len(accesses)), where)

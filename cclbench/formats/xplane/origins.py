@@ -51,14 +51,14 @@ def instruction_origin(
     )
 
 
-def of_text(found: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:
+def of_text(instruction: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:
     """The origin of a TPU op from its HLO text and its stats `tf_op` and `source`: `file.py:31`."""
     source = _SOURCE.fullmatch(str(stats.get("source", "")))
     return instruction_origin(
         # XLA appends a colon and the op's type, which is empty from JAX.
         path=str(stats.get("tf_op", "")).rpartition(":")[0] or str(stats.get("tf_op", "")),
-        opcode=found.opcode,
-        operands=hlo.parse_arrays(", ".join(found.operands)),
+        opcode=instruction.opcode,
+        operands=hlo.parse_arrays(", ".join(instruction.operands)),
         call_site=line_of(source[1], int(source[2])) if source else None,
     )
 
@@ -75,7 +75,9 @@ def line_of(file: str, line: int, function: str = "") -> str | None:
 def origin_columns(origins: Sequence[InstructionOrigin | None]) -> dict[str, pa.Array]:
     """Columns of `Rows`, null without an origin."""
     return {
-        name: pa.array([one and getattr(one, name) for one in origins], pa.string()).dictionary_encode()
+        name: pa.array(
+            [origin and getattr(origin, name) for origin in origins], pa.string()
+        ).dictionary_encode()
         for name in _COLUMNS
     }
 

@@ -158,17 +158,17 @@ def stat_names(message: Any) -> dict[int, str]:
     return {entry.key: entry.value.name for entry in message.stat_metadata}
 
 
-def decode_stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
+def decode_stats(names: Mapping[int, str], messages: Iterable[Any]) -> Stats:
     """XStat messages as a dict, references resolved; without those whose name or value is unknown."""
-    found: Stats = {}
-    for stat in of:
+    values: Stats = {}
+    for stat in messages:
         name, which = names.get(stat.metadata_id), stat.WhichOneof("value")
         value = None if which is None else getattr(stat, which)
         if which == "ref_value":
             value = names.get(stat.ref_value)
         if name and value is not None:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def epoch_ns(path: Path, planes: Iterable[PlaneRange]) -> int:

@@ -52,17 +52,17 @@ class ProtobufRewriter:
         if not self._path.stat().st_size:
             raise InputError("empty file", where=where)
         with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            told = list(proto.message_fields(data, 0, len(data), where))
-            if told and told[-1][3] > len(data):
+            fields = list(proto.message_fields(data, 0, len(data), where))
+            if fields and fields[-1][3] > len(data):
                 raise InputError("is cut within a plane", where=where, hint=WHOLE)
-            for number, _, begin, end in told:
+            for number, _, begin, end in fields:
                 if number == _HOSTS:
                     self._note_replacement(HOST, data[begin:end].decode(errors="replace"))
             for planes in proto.find_planes(self._path).planes:
                 self._learn_names(planes)
             if self._exact:
                 self._exactly = re.compile(alternation_pattern(self._exact).encode())
-            for number, at, begin, end in told:
+            for number, at, begin, end in fields:
                 if number == _PLANE:
                     self._rewrite_plane(self._known_fields(data[begin:end], at), write)
                 elif number == _HOSTS or number in _COMPLAINTS:
@@ -147,14 +147,14 @@ class ProtobufRewriter:
             return message
         parts = list[bytes]()
         for number, at, begin, end in proto.message_fields(message, 0, len(message), ""):
-            within = files.get(number) if _wire_type(message, at) == 2 else None
+            subfields = files.get(number) if _wire_type(message, at) == 2 else None
             old = message[begin:end]
-            if within is None:
+            if subfields is None:
                 parts.append(message[at:end])
-            elif within is _FILE:
+            elif subfields is _FILE:
                 parts.append(_encode_field(message[at:begin], self._file_name(old, place), old))
             else:
-                parts.append(_encode_field(message[at:begin], self._file_names(old, within, place), old))
+                parts.append(_encode_field(message[at:begin], self._file_names(old, subfields, place), old))
         return b"".join(parts)
 
     def _rewrite_plane(self, data: bytes, write: Callable[[bytes], object]) -> None:
@@ -213,13 +213,13 @@ def ranges_of_people(message: Any, redactor: Redactor) -> list[str]:
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     names = proto.stat_names(message)
     marks = {key for key, name in names.items() if name in ("step_num", "hlo_op", "run_id", "correlation_id")}
-    found = {
+    unmarked = {
         event.metadata_id
         for line in message.lines
         for event in line.events
         if not any(stat.metadata_id in marks for stat in event.stats)
     }
-    texts = {titles.get(key, "") for key in found}
+    texts = {titles.get(key, "") for key in unmarked}
     ops = set(names.values())  # texts that stats refer to, among them the names of ops
     return sorted(
         text
@@ -240,12 +240,12 @@ def _decode_text(data: bytes) -> str | None:
 def _message_fields(data: bytes) -> list[tuple[int, int, int, int]] | None:
     """(wire type, position, content's range) of each field of a message; None if it is not a message."""
     try:
-        told = list(proto.message_fields(data, 0, len(data), ""))
+        fields = list(proto.message_fields(data, 0, len(data), ""))
     except (InputError, DecodeError):
         return None
-    if not told or told[-1][3] > len(data):
+    if not fields or fields[-1][3] > len(data):
         return None
-    return [(_wire_type(data, at), at, begin, end) for _, at, begin, end in told]
+    return [(_wire_type(data, at), at, begin, end) for _, at, begin, end in fields]
 
 
 def _wire_type(data: bytes | mmap.mmap, at: int) -> int:

@@ -95,15 +95,15 @@ def kind_rows(
     table = Names()
     used = np.unique(codes)
     of_name = np.zeros(len(names), np.int32)
-    told: dict[int, str] = {}
+    category_of: dict[int, str] = {}
     for code in used.tolist():
         name, category = names[code], categories[code] if categories else None
-        if category is not None and told.get(table.get(name, -1), category) != category:
+        if category is not None and category_of.get(table.get(name, -1), category) != category:
             name = f"{name} ({category})"  # instructions of two programs may share a name
         of_name[code] = table[name]
         if category is not None:
-            told[table[name]] = category
-    made = Rows(
+            category_of[table[name]] = category
+    rows = Rows(
         kind=kind,
         side=side,
         names=table,
@@ -112,7 +112,7 @@ def kind_rows(
         dur_ns=np.concatenate([line.dur_ns for line in lines])[order],
         track=np.concatenate([np.full(len(line), line.track, np.int64) for line in lines])[order],
         device=None if device is None else pa.array(np.full(len(order), device, np.int16)),
-        name_categories=told or None,
+        name_categories=category_of or None,
         **{name: column.take(pa.array(codes)) for name, column in (columns or {}).items()},
     )
-    return made, codes
+    return rows, codes

@@ -24,8 +24,8 @@ class XSpace:
     def __init__(self, path: Path) -> None:
         self.path, self.space = path, proto.find_planes(path)
         self.planes = {where.name: where for where in self.space.planes}
-        found = [kind for name in self.planes if (kind := proto.DEVICE.fullmatch(name))]
-        self.devices = [kind[0] for kind in sorted(found, key=lambda kind: (kind[1], int(kind[2])))]
+        devices = [kind for name in self.planes if (kind := proto.DEVICE.fullmatch(name))]
+        self.devices = [kind[0] for kind in sorted(devices, key=lambda kind: (kind[1], int(kind[2])))]
 
     @cached_property
     def epoch_ns(self) -> int:
@@ -49,8 +49,8 @@ class XSpace:
     @cached_property
     def host_profile(self) -> HostProfile:
         """Ops of CPU devices, if there is no accelerator."""
-        named = {name: self.plane_message(name) for name in (proto.HOST, proto.PROGRAMS)}
-        return profile_of(named, self.path, self.epoch_ns)
+        messages = {name: self.plane_message(name) for name in (proto.HOST, proto.PROGRAMS)}
+        return profile_of(messages, self.path, self.epoch_ns)
 
     def plane_message(self, name: str) -> Any | None:
         """The message of a plane, None if it does not exist."""
@@ -60,8 +60,10 @@ class XSpace:
     def device_trace(self, name: str) -> Trace:
         """Rows of a device, facts from other planes, and rows of the process that drives it."""
         message, place = self.plane_message(name), self.devices.index(name)
-        is_tpu, own = "TPU" in name, self.plane_stats[place]
-        ids = [tpu.global_id(told, str(self.path)) if is_tpu else None for told in self.plane_stats]
+        is_tpu, stats = "TPU" in name, self.plane_stats[place]
+        ids = [
+            tpu.global_id(plane_stats, str(self.path)) if is_tpu else None for plane_stats in self.plane_stats
+        ]
         device = ids[place] if len(set(ids)) == len(ids) else None
         programs: dict[int, HloProgram] = {}
         for where in self.space.planes:
@@ -70,24 +72,28 @@ class XSpace:
         placed = {
             number: at for number, program in programs.items() if (at := program.device_ids) is not None
         }
-        everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
-        world = len(everywhere)
+        program_devices = {i for at in placed.values() for i in at.ravel().tolist()}
+        world = len(program_devices)
         facts = TraceFacts(
             rank=device,
             rank_source=None if device is None else "metadata",
             local_rank=place,
             # Unknown if the programs do not cover the file's devices, or ids have gaps.
-            world_size=world if world >= len(self.devices) and max(everywhere) < world else None,
+            world_size=world if world >= len(self.devices) and max(program_devices) < world else None,
             producer="XLA profiler",
             device_count=len(self.devices),
-            **(tpu.tpu_facts(own) if is_tpu else gpu.gpu_facts(own)),
+            **(tpu.tpu_facts(stats) if is_tpu else gpu.gpu_facts(stats)),
         )
         trace = Trace(batches=iter(()), facts=facts, notes=[] if self.epoch_ns else [NO_EPOCH])
-        numbers = {of: int(of.rpartition(":")[2]) for of in self.devices}
-        if not is_tpu and everywhere == set(numbers.values()):
+        numbers = {device_name: int(device_name.rpartition(":")[2]) for device_name in self.devices}
+        if not is_tpu and program_devices == set(numbers.values()):
             # Each process counts its GPUs from 0: these are global ids if programs have no others.
             device = numbers[name]
-        others = [other for other in self.devices if other != name] if name == self.first_busy else None
+        others = (
+            [other_name for other_name in self.devices if other_name != name]
+            if name == self.first_busy
+            else None
+        )
         member = DeviceMember(device, placed)
         rows = device_batches(
             trace, name, message, self.plane_message, self.path, self.epoch_ns, member, programs, others

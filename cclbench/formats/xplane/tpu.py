@@ -52,8 +52,8 @@ def global_id(stats: proto.Stats, where: str) -> int | None:
     if not isinstance(details, bytes):
         return None
     # CoreDetails: 4 local chip, 5 global chip, 6 global core, 7 whether a SparseCore; absent is 0.
-    found = proto.integer_fields(details, 0, len(details), where)
-    number = found.get(5 if stats.get("has_megacore") else 6, 0)
+    fields = proto.integer_fields(details, 0, len(details), where)
+    number = fields.get(5 if stats.get("has_megacore") else 6, 0)
     return number if number < 1 << 31 else None
 
 
@@ -102,23 +102,23 @@ def device_rows(
     core, marks = (
         lines.get(name, LineEvents(name, 0, nothing, nothing, nothing)) for name in (_CORE, _MARKS)
     )
-    beside = lines.get(_BESIDE, LineEvents(_BESIDE, core.track + 1, nothing, nothing, nothing))
+    asynchronous = lines.get(_BESIDE, LineEvents(_BESIDE, core.track + 1, nothing, nothing, nothing))
     role = np.array([op.role for op in ops], np.str_)[core.code]
     container = (role == "container") & core.holds_others()
     no_work = (role == "issue") | (role == "wait")
     waits = np.isin(np.array(names)[marks.code], _WAITS)
-    placed = {
+    lines_by_kind = {
         "kernel": [core.take_events(~container & ~no_work)],
         "copy": [],
         "sync": [core.take_events(no_work), marks.take_events(waits)],
         "annotation": [core.take_events(container), marks.take_events(~waits)],
     }
-    for moving in transfer_lines(core, beside, ops):
-        placed[ops[moving.code[0]].row_kind].append(moving)
+    for moving in transfer_lines(core, asynchronous, ops):
+        lines_by_kind[ops[moving.code[0]].row_kind].append(moving)
     names = [op.name for op in ops]
-    for kind, parts in placed.items():
+    for kind, parts in lines_by_kind.items():
         of_work = kind in ("kernel", "copy")
-        made = kind_rows(
+        result = kind_rows(
             kind,
             "device",
             parts,
@@ -127,38 +127,38 @@ def device_rows(
             columns=_op_columns(kind, ops) if of_work else None,
             categories=[op.category for op in ops] if kind == "kernel" else (),
         )
-        if made is None:
+        if result is None:
             continue
         if kind == "kernel":
             for code, op in enumerate(ops):
                 if op.payload is not None:
-                    for row in np.flatnonzero(made[1] == code).tolist():
+                    for row in np.flatnonzero(result[1] == code).tolist():
                         trace.told.add_payload(op.payload, row=row)
-        yield made[0]
+        yield result[0]
 
 
-def transfer_lines(core: LineEvents, beside: LineEvents, ops: list[TpuOp]) -> list[LineEvents]:
+def transfer_lines(core: LineEvents, asynchronous: LineEvents, ops: list[TpuOp]) -> list[LineEvents]:
     """Asynchronous transfers: pairs of issue and wait, and other rows of `Async XLA Ops`."""
-    shown = set(beside.code.tolist())
+    shown = set(asynchronous.code.tolist())
     issues, waits = defaultdict[_Issue, list[int]](list), defaultdict[_Issue, list[int]](list)
-    for i, one in enumerate(ops):
-        if one.role == "issue" or i in shown:
-            issues[one.program, one.name].append(i)
-        if one.role == "wait":
-            waits[one.program, one.waits_for].append(i)
-    found = []
+    for i, op in enumerate(ops):
+        if op.role == "issue" or i in shown:
+            issues[op.program, op.name].append(i)
+        if op.role == "wait":
+            waits[op.program, op.waits_for].append(i)
+    transfers = []
     for key, codes in issues.items():
         done = waits[key]
         ops.append(transfer_op(ops[codes[0]], ops[done[0]] if done else None))
         issue, wait = _issue_wait_pairs(core, codes, done)
-        rest = beside.take_events(np.isin(beside.code, codes))
-        rest = rest.take_events(~np.isin(rest.shown_ns, core.shown_ns[issue]))
-        begins = np.concatenate([core.start_ns[issue], rest.start_ns])
-        ends = np.concatenate([(core.start_ns + core.dur_ns)[wait], rest.start_ns + rest.dur_ns])
+        unpaired = asynchronous.take_events(np.isin(asynchronous.code, codes))
+        unpaired = unpaired.take_events(~np.isin(unpaired.shown_ns, core.shown_ns[issue]))
+        begins = np.concatenate([core.start_ns[issue], unpaired.start_ns])
+        ends = np.concatenate([(core.start_ns + core.dur_ns)[wait], unpaired.start_ns + unpaired.dur_ns])
         if len(begins):
             code = np.full(len(begins), len(ops) - 1)
-            found.append(LineEvents(_BESIDE, beside.track, code, begins, ends - begins))
-    return found
+            transfers.append(LineEvents(_BESIDE, asynchronous.track, code, begins, ends - begins))
+    return transfers
 
 
 def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> tuple[Int64, Int64]:
@@ -196,22 +196,22 @@ class OpTable:
 
     def _own_times(self, events: list[Any], start: Int64, dur: Int64) -> tuple[Int64, Int64]:
         """The ops' device times, if all state them."""
-        wanted = {name: key for key, name in self.names.items()}
-        keys = wanted.get("device_offset_ps"), wanted.get("device_duration_ps")
-        told = np.array(
+        keys_by_name = {name: key for key, name in self.names.items()}
+        keys = keys_by_name.get("device_offset_ps"), keys_by_name.get("device_duration_ps")
+        times = np.array(
             [
                 [next((_time_value(s) for s in e.stats if s.metadata_id == key), -1) for key in keys]
                 for e in events
             ],
             np.int64,
         )
-        own, lasts = told.T
-        if None in keys or (told < 0).any():
+        device_start, device_duration = times.T
+        if None in keys or (times < 0).any():
             return start, dur
         shown = np.fromiter((event.offset_ps for event in events), np.int64, len(events))
         base = start[0] - shown[0] // 1000
-        begin = base + on_host(own, shown, own) // 1000
-        end = base + on_host(own, shown, own + lasts) // 1000
+        begin = base + on_host(device_start, shown, device_start) // 1000
+        end = base + on_host(device_start, shown, device_start + device_duration) // 1000
         self.clock = DeviceClock(start, start + dur, begin, end)
         return begin, end - begin
 
@@ -237,16 +237,16 @@ def _time_value(stat: Any) -> int:
 
 
 def _op_columns(kind: str, ops: list[TpuOp]) -> dict[str, pa.Array]:
-    both = {
+    common = {
         "hbm_bytes": pa.array([op.hbm_bytes for op in ops], pa.int64()),
         **origins.origin_columns([op.origin for op in ops]),
     }
     if kind == "kernel":
-        return {"flops": pa.array([op.flops for op in ops], pa.float64()), **both}
+        return {"flops": pa.array([op.flops for op in ops], pa.float64()), **common}
     return {
         "bytes": pa.array([op.bytes for op in ops], pa.int64()),
         "copy_direction": pa.array([op.copy_direction for op in ops], pa.string()),
-        **both,
+        **common,
     }
 
 
