@@ -302,7 +302,7 @@ def test_a_spread_of_zero_is_a_figure(tmp_path: Path) -> None:
         ({"max_concurrency": "many"}, "max_concurrency is not a number"),
         ({"percentiles_ttft_ms": [[50]]}, "not a percentile and its time"),
         ({"percentiles_ttft_ms": {"50": 1}}, "percentiles_ttft_ms is not a list"),
-        ({"percentiles_ttft_ms": [[101, 1]]}, "is no number from 0 to 100"),
+        ({"percentiles_ttft_ms": [[101, 1]]}, "is not a number from 0 to 100"),
     ],
 )
 def test_entries_no_client_writes_are_one_clear_line(

@@ -121,7 +121,7 @@ def test_damage_is_one_clear_line(case, tmp_path):
 def test_a_profile_joined_to_itself_is_refused_with_the_plane(tmp_path):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
     path = write(tmp_path, whole + whole)
-    with pytest.raises(InputError, match=rf"byte {len(whole):,}: holds plane '/device:TPU:0' twice"):
+    with pytest.raises(InputError, match=rf"byte {len(whole):,}: has plane '/device:TPU:0' twice"):
         read_all(path)
 
 
@@ -133,7 +133,7 @@ def test_what_a_plane_holds_twice_is_refused(field, noun, tmp_path):
     again = getattr(plane.message, field)
     again.append(again[0])
     path = write(tmp_path, space(plane))
-    with pytest.raises(InputError, match=rf"plane '/device:TPU:0' holds {noun} .* twice"):
+    with pytest.raises(InputError, match=rf"plane '/device:TPU:0' has {noun} .* twice"):
         read_all(path)
 
 

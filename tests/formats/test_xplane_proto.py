@@ -125,7 +125,7 @@ class TestSpace:
         with pytest.raises(InputError) as caught:
             proto.find_planes(path)
         assert str(caught.value) == (
-            f"{path}: byte 13: holds plane '/host:CPU' twice;"
+            f"{path}: byte 13: has plane '/host:CPU' twice;"
             " profiles joined to one file count everything twice: give each its own file"
         )
 
