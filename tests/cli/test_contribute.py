@@ -59,10 +59,10 @@ def test_a_newcomer_sees_what_was_done(
     answer = call(*arguments)
     assert (answer.code, answer.err) == (0, "")
     for words in (
-        "Made",
-        "Learnt from the traces",
+        "Created",
+        "Filled in from the traces",
         "Redacted, by rule",
-        "Proved",
+        "Verified",
         "next: cclbench verify my-job",
     ):
         assert words in answer.out

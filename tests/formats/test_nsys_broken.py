@@ -48,7 +48,7 @@ def test_cut(whole):
         message = refused(whole)
         assert (
             "empty" in message
-            or "no whole" in message
+            or "complete" in message
             or f"is cut: {size:,} of {len(data):,} bytes" in message
         )
 
@@ -159,7 +159,7 @@ def test_changes_in_a_log_beside_the_file(whole):
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
         message = refused(whole)
-    assert "-wal beside it holds changes" in message
+    assert "-wal next to it has changes" in message
 
 
 def test_a_database_closed_in_wal_mode_reads_from_a_folder_that_cannot_be_written(whole):
@@ -258,8 +258,8 @@ def header(page: int, pages: int, *, changes: int = 1, valid: int = 1) -> bytes:
         (header(4096, 3), "byte 100: is cut: 100 of 12,288 bytes; export it again"),
         (header(1, 2), "byte 100: is cut: 100 of 131,072 bytes; export it again"),
         (header(2, 51), "byte 100: is cut: 100 of 102 bytes; export it again"),
-        (header(4096, 3)[:99], "byte 0: is no whole SQLite database; export it again"),
-        (b"X" + header(4096, 3)[1:], "byte 0: is no whole SQLite database; export it again"),
+        (header(4096, 3)[:99], "byte 0: is not a complete SQLite database; export it again"),
+        (b"X" + header(4096, 3)[1:], "byte 0: is not a complete SQLite database; export it again"),
         (b"", "empty file; export it again"),
     ],
 )
@@ -282,4 +282,4 @@ def test_changes_beside_a_file_are_not_passed_over(whole, end):
     beside.write_bytes(b"")
     assert len(read(whole).rows) == 2000
     beside.write_bytes(b"x")
-    assert f"is not finished: {beside.name} beside it holds changes; wait until" in refused(whole)
+    assert f"is not finished: {beside.name} next to it has changes; wait until" in refused(whole)

@@ -95,7 +95,7 @@ def test_every_kind_of_file_gives_the_same_rows(ending: str, tmp_path: Path) -> 
     ]  # fmt: skip
     assert [row["category"] for row in own[:3]] == ["communication", "compute", "communication"]
     dropped = [entry.dropped for entry in run.record.ranks]
-    assert dropped == [{"rows of operators that the mapping leaves out": 1}, {}, {}, {}]
+    assert dropped == [{"rows of operators that the mapping ignores": 1}, {}, {}, {}]
 
 
 def test_sends_meet_their_receives_and_groups_follow_from_places(tmp_path: Path) -> None:
@@ -145,9 +145,7 @@ def test_rows_of_another_steps_time_are_counted(tmp_path: Path) -> None:
     mapping = MAPPING.replace(", from: step", "").partition("place:")[0]
     mapping += 'operators: {"fwd": {does: compute}}\n'
     run = ingested(written(tmp_path / "traces", rows, mapping=mapping))
-    assert (
-        "1 rows begin in the time of another step than theirs, and count there" in run.record.ranks[0].notes
-    )
+    assert "1 rows begin during another step than their own, and count there" in run.record.ranks[0].notes
 
 
 @pytest.mark.parametrize(
@@ -204,15 +202,15 @@ operators: {sum: {does: all_reduce}, give: {does: send}, take: {does: recv}, mov
         ("version: 1", "version: 2", "version"),
         ("unit: ms", "unit: minutes", "time.unit"),
         ("took}", "took, colour: red}", "colour: unknown key"),
-        ("step: step, ", "", "has no step, from whose begin times count"),
-        ("peer: {pp: 1}", "peer: {tp: 1}", "names tp, of which `place` has no column"),
-        ("does: compute", "does: compute, over: [dp]", "says nothing of what does compute"),
-        ("does: send, peer: {pp: 1}", "does: send, category: gemm", "is for what computes"),
-        ("  note: {does: ignore}\n", "", "does not say what note does"),
+        ("step: step, ", "", "has no step, to which times are relative"),
+        ("peer: {pp: 1}", "peer: {tp: 1}", "names tp, for which `place` has no column"),
+        ("does: compute", "does: compute, over: [dp]", "does not apply to compute"),
+        ("does: send, peer: {pp: 1}", "does: send, category: gemm", "is only for compute"),
+        ("  note: {does: ignore}\n", "", "has no entry for note"),
         ("begin, ", "start_ts, ", "has no column 'start_ts'"),
-        ("pp: stage", "pp: replica", "ranks 0 and 2 stand in the same place"),
-        ("pp: stage", "pp: step", "stands in two places"),
-        ("place:", "ranks: 3\nplace:", "says that the job has 3 ranks, and the tables have 4"),
+        ("pp: stage", "pp: replica", "ranks 0 and 2 have the same place"),
+        ("pp: stage", "pp: step", "has two places"),
+        ("place:", "ranks: 3\nplace:", "states 3 ranks, and the tables have 4"),
     ],
 )
 def test_a_mapping_that_cannot_be_meant_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
@@ -253,7 +251,7 @@ def test_groups_by_place_need_all_ranks(tmp_path: Path) -> None:
     run = ingested(written(tmp_path / "traces", table(), mapping=mapping))
     assert run.groups().num_rows == 0
     assert run.record.matching.unmatched["its process group is unknown"] == 8
-    assert "process groups by place are not known" in str(run.record.ranks[0].notes)
+    assert "process groups by place are unknown" in str(run.record.ranks[0].notes)
 
 
 def test_a_new_mapping_makes_a_new_run(tmp_path: Path) -> None:
