@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -29,7 +28,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.ground.code_hash import code_hash
+from cclbench.ground.code_hash import code_hash, module_files, plugin_files
 from cclbench.ground.errors import ChangedRunError, InputError
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
@@ -115,11 +114,10 @@ def _key(selection: Selection) -> str:
 
 @cache
 def _code() -> str:
-    """The hash of the modules that compute metrics."""
-    of_plugins = {METRICS.origin(name) for name in METRICS}
-    named = (getattr(sys.modules.get(name), "__file__", None) for name in of_plugins)
+    """The hash of the modules that compute metrics, and of others' cost models."""
+    of_plugins = module_files({METRICS.origin(name) for name in METRICS})
     own = (path for folder in analyzers.__path__ for path in Path(folder).rglob("*.py"))
-    return code_hash([*own, *(Path(name) for name in named if name is not None)])
+    return code_hash([*own, *of_plugins, *plugin_files("cclbench.operators")])
 
 
 def _made_by(run: Run, selection: Selection) -> bool | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 import warnings
@@ -155,11 +156,17 @@ def _interrupts_later() -> Iterator[None]:
 def belong_to_parent() -> None:
     """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do.
 
-    Warnings of numpy's arithmetic would be a worker's own lines on the terminal, which tell people nothing.
+    Warnings of numpy's arithmetic would be a worker's own lines on the terminal, which tell people nothing;
+    others, of plug-ins that do not load, are lines as the command line writes them.
     """
     warnings.simplefilter("ignore", RuntimeWarning)
+    warnings.showwarning = _print_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    sys.stderr.write(f"warning: {message}\n")
 
 
 def _end_with_parent() -> None:

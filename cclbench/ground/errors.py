@@ -68,6 +68,10 @@ class ChangedRunError(InputError):
     """A file of a stored run is not what was written: who asks for one number of the run gets none."""
 
 
+class PluginError(CclbenchError):
+    """The code of a plug-in raised what it should not have; the message names its module."""
+
+
 def install_hint(extra: str, *others: str) -> str:
     """How to install an extra, and other packages with it: from the repository, as no index has cclbench."""
     return " ".join(("in cclbench's repository: pip install", f"'.[{extra}]'", *others))

@@ -65,6 +65,10 @@ SECTIONS: Final[Registry[ChartSection]] = Registry(
 def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
     """Register the function, from a page's runs to a `Chart` or several, as a section of every page.
 
+        @section("mine", place=50)
+        def mine(runs: Sequence[ComparisonSubject]) -> Chart:
+            return Chart("mine", "Mine", "What it shows.", svg, missing=("run A: has no steps",))
+
     A section says of a run that it has nothing to show for why (`Chart.missing`); one that raises is shown
     as failed, and the page stays whole.
     """
