@@ -185,8 +185,7 @@ def _gain_weight(found: Finding) -> float:
 def _naming_precedence(found: Finding) -> int:
     """What names a cause, or ranks, has a higher one than what says of both less."""
     of_ranks = bool(found.ranks) or found.of_one_rank
-    registered = FINDINGS.get(found.name).precedence if found.name in FINDINGS else 0
-    return registered + _OF_RANKS * of_ranks
+    return FINDINGS.get(found.name).precedence + _OF_RANKS * of_ranks
 
 
 def _is_worth_it(found: Finding) -> bool:

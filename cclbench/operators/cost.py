@@ -71,6 +71,11 @@ class CostModel:
     formula: Formula
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is cclbench's, not a plug-in's."""
+        return self.formula.__module__.partition(".")[0] == "cclbench"
+
+    @property
     def docstring_parts(self) -> dict[str, str]:
         """What the formula's docstring says: `definition`, and the lines `FLOPs`, `Bytes` and `Source`."""
         text = cleandoc(self.formula.__doc__ or "")
@@ -129,14 +134,17 @@ def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
 
 @lru_cache(maxsize=1 << 14)
 def model_of(operator: str) -> CostModel | None:
-    """The model of the operator of that name, None where it has none; a plug-in's goes before ours."""
+    """The model of the operator of that name, None where it has none; of several the first by name.
+
+    A plug-in's goes before ours, with a warning.
+    """
     models = [
         model
         for model in map(MODELS.get, MODELS)
         if any(re.fullmatch(pattern, operator) for pattern in model.patterns)
     ]
-    models.sort(key=lambda model: model.formula.__module__.partition(".")[0] == "cclbench")
-    if len(models) > 1:
+    models.sort(key=lambda model: model.is_ours)
+    if len(models) > 1 and not models[0].is_ours:
         taken, left = (f"{model.name} of {model.formula.__module__}" for model in models[:2])
         warnings.warn(f"{operator} has two cost models: {taken} is used, {left} is not", stacklevel=2)
     return models[0] if models else None
