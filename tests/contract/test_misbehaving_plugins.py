@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from helpers.packages import with_module
+from helpers.page_commands import blocks
 
 from cclbench.ground.errors import PluginError, UsageError
 from cclbench.ground.registry import Registry, plugin_code
@@ -297,3 +298,17 @@ def test_help_of_each_plug_in_point_shows_one_use(module: str, name: str, reposi
     for word in set(re.findall(r"(?:: |-> |return |yield |\[)([A-Z][A-Za-z]+)\b", example)) - BUILT_IN:
         defined = re.compile(rf"^(?:class {word}\b|{word}\b.* = )", re.MULTILINE)
         assert any(map(defined.search, sources)), f"{name}: nothing is called {word}"
+
+
+def test_the_page_on_views_installs_its_file_of_sql(repository: Path, tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", minversion="61")
+    (tmp_path / "my_views").mkdir()
+    for _, name, block in blocks((repository / "docs" / "add-a-view.md").read_text()):
+        if name is not None:
+            (tmp_path / name).write_text(block)
+    build = [sys.executable, "-c", "from setuptools import setup; setup()", "build", "--build-lib", "built"]
+    subprocess.run(build, cwd=tmp_path, capture_output=True, check=True)
+    assert {file.name for file in (tmp_path / "built" / "my_views").iterdir()} == {
+        "__init__.py",
+        "kernel_spread.sql",
+    }
