@@ -338,15 +338,15 @@ def by_precedence(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (-known.get(name, -1), name))
 
 
-def _vote(name: str, head: bytes) -> float:
-    with plugin_code(READERS.origin(name)):
-        return READERS.get(name).sniff(head)
+def _vote(reader: AnyReader, head: bytes) -> float:
+    with plugin_code(type(reader).__module__):
+        return reader.sniff(head)
 
 
 def recognise_format(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:
     """The reader most confident about the file, None where none is; a tie names both."""
     names = READERS if among is None else among
-    votes: Mapping[str, float] = {name: _vote(name, head) for name in names}
+    votes: Mapping[str, float] = {name: _vote(READERS.get(name), head) for name in names}
     best = max(votes.values(), default=0.0)
     if best <= 0:
         return None

@@ -113,7 +113,7 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     index, file = task
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
-    with plugin_code(READERS.origin(file.reader)):
+    with plugin_code(type(reader).__module__):
         told = reader.read(file.path)
     rows = {}
     for name in EVIDENCE:

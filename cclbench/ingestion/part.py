@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import classify
-from cclbench.formats import READERS, Cut, Part, Rows, trace_reader
+from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ground.errors import CclbenchError, InputError, near
 from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import COUNTERS, SIDES
@@ -179,8 +179,9 @@ class _PartWriter:
 
 def parts_of(file: SourceFile) -> list[Part]:
     """The parts of a trace file, at least one; `InputError` where it holds none."""
-    with plugin_code(READERS.origin(file.reader)):
-        parts = trace_reader(file.reader).parts(file.path)
+    reader = trace_reader(file.reader)
+    with plugin_code(type(reader).__module__):
+        parts = reader.parts(file.path)
     if not parts:
         raise InputError("holds no rows of any rank", where=str(file.path))
     return parts
@@ -200,7 +201,7 @@ def read_parts(task: PartTask) -> list[PartDone]:
 def read_part(task: PartTask) -> PartDone:
     """Stream one part of a file to Parquet, and what is known of it to a file beside that."""
     reader = trace_reader(task.file.reader)
-    with plugin_code(READERS.origin(task.file.reader)):
+    with plugin_code(type(reader).__module__):
         trace = reader.read(task.file.path, part=task.part, allow_truncated=task.options.allow_truncated)
         with finished(_PartWriter(task)) as writer:
             for rows in trace.batches:
