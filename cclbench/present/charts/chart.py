@@ -65,6 +65,10 @@ SECTIONS: Final[Registry[ChartSection]] = Registry(
 def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
     """Register a function from a page's runs to one or several `Chart`s as a section of every page.
 
+        @section("mine", place=50)
+        def mine(runs: Sequence[ComparisonSubject]) -> Chart:
+            return Chart("mine", "Mine", "What it shows.", svg, missing=("run A: has no steps",))
+
     A section lists runs for which it has nothing to show, with the reason, in `Chart.missing`.  One that
     raises is shown as failed; the rest of the page is unaffected.
     """
