@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, collective, comm, compute, event, rows_of, window
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, rows_of, window
 from helpers.typed import figures
 
 from cclbench.analyzers.metric import (
@@ -28,18 +28,8 @@ from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select_a
 from cclbench.analyzers.stand_ins import STAND_INS
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.ground.errors import UsageError
-from cclbench.ground.schema import EVIDENCE, RESULTS
+from cclbench.ground.schema import RESULTS
 from cclbench.record.rows import Row, builtins
-
-
-class NoEvidence:
-    """A run of traces alone."""
-
-    def evidence(self, name: str) -> pa.Table:
-        return EVIDENCE[name].empty_table()
-
-
-NO_EVIDENCE = NoEvidence()
 
 
 def a_metric(per_rank: object) -> Metric:
@@ -176,7 +166,7 @@ def test_values_cross_process_boundaries() -> None:
     view = a_rank([compute(0, 5), comm(3, 9)], [window(0, 10, 1)])
     values = rank_rows(view, chosen)
     sent = pickle.loads(pickle.dumps(values))  # noqa: S301  (our own bytes)
-    of_run = run_values(RunView(NO_EVIDENCE), chosen)
+    of_run = run_values(RunView(Evidence()), chosen)
 
     def rows(of_rank: dict[str, list[Value]]) -> list[Row]:
         return [
