@@ -81,7 +81,7 @@ def _energy_of_steps(run: RunView) -> tuple[Value, int]:
     if not inside.any():
         raise NotApplicable(f"{source} counted at other times than the steps ran, as both state them")
     counted = len(np.unique(port_numbers(rows)[inside > 0]))
-    devices = run.machine.count.value or len(run.ranks)
+    devices = run.machine.accelerator_count.value or len(run.ranks)
     if counted > devices:
         raise NotApplicable(
             f"{source} counted {counted} devices and the run has {devices}: which are its own is not known"

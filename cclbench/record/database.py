@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cclbench.engine import available_cores
-from cclbench.ground.scratch import no_room, temporary
+from cclbench.ground.scratch import no_space_error, temporary_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,7 +24,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database in memory, which spills to temporary files; `InputError` where these find no room."""
     import duckdb
 
-    with temporary() as folder:
+    with temporary_folder() as folder:
         settings = {
             "memory_limit": f"{MEMORY_BYTES} B",
             "threads": min(available_cores(), MOST_THREADS),
@@ -34,4 +34,4 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
             with duckdb.connect(config=settings) as connection:
                 yield connection
         except duckdb.IOException as error:
-            raise no_room(error) from None
+            raise no_space_error(error) from None

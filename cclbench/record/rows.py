@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.ground.schema import HAS_VALUE, RESULTS
-from cclbench.ground.scratch import no_room, temporary
+from cclbench.ground.scratch import no_space_error, temporary_folder
 from cclbench.record.metric_name import MetricName
 
 IN_MEMORY: Final = 1 << 18
@@ -100,14 +100,14 @@ def join_tables(parts: Iterable[pa.Table]) -> pa.Table:
     first = next(batches)
     if (second := next(batches, None)) is None:
         return first
-    with temporary() as folder:
+    with temporary_folder() as folder:
         path = os.fsencode(folder / "rows.arrow")
         try:
             with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, COMPACT) as file:
                 for batch in chain((first, second), batches):
                     file.write_table(batch)
         except OSError as error:
-            raise no_room(error) from None
+            raise no_space_error(error) from None
         # The rows stay readable once the file has no name.
         return pa.ipc.open_stream(pa.memory_map(path)).read_all()
 

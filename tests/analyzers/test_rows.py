@@ -303,17 +303,16 @@ def test_what_a_trace_does_not_state_is_one_unknown_rank_unless_rows_are_counted
     assert {(value.status, value.reason) for value in found} == {("not_applicable", "cut")}
 
 
-def test_a_strangers_defect_is_told_in_so_many_characters_and_our_own_is_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_strangers_defect_is_told_in_so_many_characters_and_our_own_is_raised() -> None:
     view = a_rank([compute(0, 5)], [window(0, 10)])
-    defect = a_metric(_raise(ValueError("x" * 400)))
-    monkeypatch.setattr(METRICS, "origin", lambda _: "strange.metrics")
+    raises = _raise(ValueError("x" * 400))
+    defect = a_metric(raises)
+    raises.__module__ = "strange.metrics"
     (only,) = rank_rows(view, [defect])["test.metric"]
     assert (only.value, only.status) == (None, "failed")
     said = "a defect of the plug-in strange.metrics: ValueError: "
     assert only.reason == said + "x" * (300 - len(said))
-    monkeypatch.setattr(METRICS, "origin", lambda _: "cclbench.analyzers.time")
+    raises.__module__ = "cclbench.analyzers.time"
     with pytest.raises(ValueError, match="xxx"):
         rank_rows(view, [defect])
 

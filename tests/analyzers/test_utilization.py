@@ -155,7 +155,7 @@ def test_a_trace_can_tell_the_node_without_a_card() -> None:
     rank = a_talk(reduce(12_000, 1000, **NODE), card=None, **facts)
     assert main(rank, METRIC) == pytest.approx(21 / 120)
     half = a_talk(reduce(12_000, 1000, group="0-3", group_size=4), card=None, **facts)
-    assert "how many links join two of its accelerators is not known" in reason(half, METRIC)
+    assert "the number of links between two of its accelerators is not known" in reason(half, METRIC)
 
 
 @pytest.mark.parametrize(
@@ -200,4 +200,4 @@ def test_rates_of_groups_of_real_machines() -> None:
     )
     racks = rate_of(system("gb200-nvl72"), range(144))  # 18 nodes of 4 interfaces of 47 GB/s
     assert racks == Rate(pytest.approx(18 * 4 * 47e9), "scale_out", "infiniband-ndr", usable=True)
-    assert rate_of(perlmutter, (3,)) == "a group of one moves nothing"
+    assert rate_of(perlmutter, (3,)) == "a group of one rank moves no data"

@@ -53,7 +53,7 @@ def test_one_rank_alone_has_no_number_that_needs_the_others(call: Call, folder: 
     shown = words(call("metrics", folder).out)
     assert (
         "matched 0 of 2 parts of collectives across ranks; 2: no other rank's trace has it; "
-        "waiting can't be told from transfer"
+        "waiting and transfer cannot be separated"
     ) in shown
     assert "ranks 0; 1 of a world of 2 have a trace" in shown
     assert "problem" not in shown

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cclbench import api
-from cclbench.cli.failures import tell
+from cclbench.cli.failures import report_error
 from cclbench.cli.options import Session
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
@@ -286,7 +286,7 @@ def test_shell_completion_offers_the_commands() -> None:
 
 def test_a_long_name_out_of_a_file_does_not_fill_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     error = InputError(f"plane {'n' * 70_000} is damaged", where="host0.xplane.pb", hint="profile again")
-    assert tell(error, Session()) == 3
+    assert report_error(error, Session()) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: host0.xplane.pb: plane nnn")
     assert line.endswith("is damaged; profile again")

@@ -128,5 +128,5 @@ def test_an_engine_prepares_for_the_text_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(bytes(7))
     (tmp_path / "b.json.gz").write_bytes(bytes(3))
     for source in ("a.json", "b.json.gz", ".", "absent", "nul\0"):
-        options.prepare(Noted(), str(tmp_path / source))
+        options.prepare_engine(Noted(), str(tmp_path / source))
     assert sizes == [7, 30, 37]

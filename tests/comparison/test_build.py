@@ -100,13 +100,13 @@ def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of the runs whose metrics are computed from here on."""
     ids: list[str] = []
-    once = results._computed
+    once = results._computed_results
 
     def counted(stored: Run, *given: Any, **options: Any) -> Any:
         ids.append(stored.id)
         return once(stored, *given, **options)
 
-    monkeypatch.setattr(results, "_computed", counted)
+    monkeypatch.setattr(results, "_computed_results", counted)
     return ids
 
 

@@ -120,4 +120,4 @@ def test_a_card_that_needs_twice_the_flops_that_ran_contradicts_them() -> None:
     assert card_contradiction(shares(1.05)) is None
     assert card_contradiction(shares(0.75, again=0.25)) is None  # activation checkpointing
     assert card_contradiction(shares(2.0, without=0.3)) is None
-    assert card_contradiction(Results.of([])) is None
+    assert card_contradiction(Results.from_rows([])) is None

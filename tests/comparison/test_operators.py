@@ -20,7 +20,7 @@ from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
 from cclbench.comparison.operators import OperatorTables, tables_of, work_difference, work_differences
 from cclbench.ground.errors import UsageError
-from cclbench.operator_table import OperatorRow, OperatorTable, operators
+from cclbench.operator_table import OperatorRow, OperatorTable, operator_costs
 
 
 def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
@@ -239,7 +239,7 @@ def with_operators(
         return [made.ops, made.shapes, made.modules]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
-    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
     return [(one.base, one.other, one.change_ns) for one in work_differences(subjects, tables_of(subjects))]
 
 
@@ -271,7 +271,7 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
         return [made.ops, made.shapes, made.modules]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda _: True)
-    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
     rows = [row("time.step", 1.0, window=window)] if window else []
     subjects = [subject(letter, rows) for letter in "AB"]
     assert len(work_differences(subjects, tables_of(subjects))) == 1
@@ -297,7 +297,7 @@ def test_operators_of_several_captures_are_those_of_all_their_steps(
     monkeypatch.setattr(
         comparison_operators, "has_operators", lambda stored: not (lacking and stored.id == "run-b")
     )
-    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
     rows = [row("time.step", 1.0)]
     known = tables_of([captured(subject("A", rows), subject("B", rows))])
     if lacking:
@@ -386,7 +386,7 @@ def test_real_runs_sum_to_their_tables(test_data: Path, tmp_path: Path) -> None:
     (found,) = compare(*paths, store=tmp_path).operators
     totals = []
     for path in paths:
-        table = operators(cclbench.ingest(path, store=tmp_path), "op")
+        table = operator_costs(cclbench.ingest(path, store=tmp_path), "op")
         totals.append(Fraction(table.time_ns, table.windows))
     assert found.change_ns == round(totals[1] - totals[0])
     for changes in (found.operators, found.modules):

@@ -113,7 +113,7 @@ def test_older_dmon_indents_its_lines(written: Any) -> None:
 def test_entities_that_are_no_whole_gpu_are_counted(written: Any) -> None:
     rows, left_out, _ = read(written("#Entity   SMACT\nID\nGPU-I 3   0.5\nGPU 0     0.25\n"))
     assert [row[:3] for row in rows] == [(0, "sm_active", 0.25)]
-    assert left_out == {"values of entities that are no whole GPU": 1}
+    assert left_out == {"values of entities other than a whole GPU": 1}
 
 
 def test_prometheus_text(written: Any) -> None:
@@ -126,7 +126,7 @@ def test_prometheus_text(written: Any) -> None:
         (3, "nvlink_tx_rate", 2.5e9, "B/s", scrape, scrape),
         (3, "nvlink_rx_bytes", 4000.0, "B", S, S + 2_000_000_000),
     ]
-    assert left_out == {"values of entities that are no whole GPU": 1, "values that are not read": 2}
+    assert left_out == {"values of entities other than a whole GPU": 1, "values that are not read": 2}
 
 
 def test_csv_of_fields(written: Any) -> None:
@@ -173,9 +173,9 @@ def test_no_name_of_host_user_or_gpu_is_copied(written: Any, text: str) -> None:
 
 BROKEN = {
     "empty": ("", "there is no counter in it"),
-    "no head": ("GPU 0     0.5\n", "line 1: no metric"),
-    "too few values": (DMON + "GPU 0     0.998        0.452\n", "line 5: no row of `dcgmi dmon`"),
-    "another tool's line": (DMON + "Error setting watches.\n", "line 5: no row of `dcgmi dmon`"),
+    "no head": ("GPU 0     0.5\n", "line 1: not a metric"),
+    "too few values": (DMON + "GPU 0     0.998        0.452\n", "line 5: not a row of `dcgmi dmon`"),
+    "another tool's line": (DMON + "Error setting watches.\n", "line 5: not a row of `dcgmi dmon`"),
     "text in a number": (DMON.replace("0.452", "fast"), "line 4: text where a number"),
     "negative": (DMON.replace("5000000", "-5"), "line 4: a counter below 0"),
     "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
@@ -184,9 +184,9 @@ BROKEN = {
         PROMETHEUS + f'{NVLTX}{{gpu="3",UUID="GPU-a"}} 1\n{NVLTX}{{gpu="3",UUID="GPU-b"}} 1\n',
         "GPU 3 is another one than before",
     ),
-    "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: no metric"),
+    "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: not a metric"),
     "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
-    "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a head of 5"),
+    "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a header of 5"),
     "CSV of no time": (CSV.replace("1700000001", "noon"), "line 3: no time where one belongs"),
     "before the epoch": (CSV.replace("2023-11-14", "1923-11-14"), "line 2: a time before 1970"),
 }
@@ -272,4 +272,4 @@ def test_stamps_of_a_line_have_nine_or_ten_digits_and_the_first_sample_no_interv
 
 def test_each_cell_of_an_entity_that_is_no_gpu_is_counted(written: Any) -> None:
     _, left_out, _ = read(written("#Entity   SMACT  DRAMA\nID\nGPU-I 3   0.5  0.5\n"))
-    assert left_out == {"values of entities that are no whole GPU": 2}
+    assert left_out == {"values of entities other than a whole GPU": 2}

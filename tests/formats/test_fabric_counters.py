@@ -146,7 +146,7 @@ def test_paths_behind_links(written: Any) -> None:
 @pytest.mark.parametrize("prefix", ["node1: ", "node1:", "[1,0]<stdout>:"])
 def test_ports_of_two_hosts_are_never_one(written: Any, prefix: str) -> None:
     path = written(_under_headings(mlx5(1, 1) + mlx5(2, 2), prefix, ":"))
-    with pytest.raises(InputError, match=r"line 1: neither .* a file is of one host"):
+    with pytest.raises(InputError, match=r"line 1: neither .* one file for each host"):
         read(path)
 
 

@@ -133,7 +133,7 @@ def test_a_dump_of_torch(tmp_path: Path) -> None:
         ("barrier", "gloo", 0, 4, None, None, None),
     ]
     assert found.facts == {"flight_recorder_version": "2.10"}
-    assert found.notes == ["4 of 4 collectives have no state: their backend told none"]
+    assert found.notes == ["4 of 4 collectives have no state: the backend states none"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_had_not_completed(read: Read) -> None:
     ]
     assert found.notes == [
         "2 of 5 collectives had not completed when it was written",
-        "1 of 5 collectives have no state: their backend told none",
+        "1 of 5 collectives have no state: the backend states none",
         "1 completed collectives have no duration: set TORCH_NCCL_ENABLE_TIMING=1",
     ]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled programs: what an instruction does, its bytes, and who takes part in a collective."""
+"""Compiled programs: what an instruction does, its bytes, and the ranks of a collective."""
 
 from __future__ import annotations
 

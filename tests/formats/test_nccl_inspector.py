@@ -170,7 +170,7 @@ def test_collectives_that_are_missing_are_counted_by_communicator_and_kind(read:
 
 def test_times_of_other_clocks_are_named(read: Read) -> None:
     found = read(call(), call(coll_sn=8, coll_timing_source="collective_cpu"))
-    assert found.notes == ["1 of 2 times are of the host's clock, not of the GPU's"]
+    assert found.notes == ["1 of 2 times are from the host's clock, not the GPU's"]
 
 
 def test_more_lines_than_a_block(read: Read) -> None:
@@ -277,7 +277,7 @@ def test_a_killed_jobs_last_line_may_be_removed(read: Read) -> None:
         read('{"header":')
     with pytest.raises(InputError, match=r"line 1: has an impossible size; write it again, or remove it"):
         read(*AT_MOST["size of all"][1:])
-    with pytest.raises(InputError, match=r"line 1: belongs to no communicator: no header stands before it;"):
+    with pytest.raises(InputError, match=r"line 1: belongs to no communicator: no header precedes it;"):
         read(call(header=None))
 
 

@@ -462,7 +462,7 @@ class TestStated:
             assert table["group_size"].to_pylist() == [int(ranks)]
             return
         with pytest.raises(
-            InputError, match=r"counters.txt: the header's ranks is no number of ranks, nodes"
+            InputError, match=r"counters.txt: the header's ranks is not a number of ranks, nodes"
         ):
             read_csv(path)
 
@@ -481,15 +481,15 @@ class TestStated:
             (16, True, 3500, None),
         ]
         assert table["library"].to_pylist() == ["rccl"] * 3
-        assert rows.notes == ["its bandwidths are recomputed from size and time, by its own words"]
+        assert rows.notes == ["its header states that bandwidths are recomputed from size and time"]
         assert rows.facts == {"library_version": "2.22"}
 
     @pytest.mark.parametrize(
         ("row", "says"),
         [
             ("8,2,float", "line 3: has 3 cells instead of 10; write it again"),
-            ("8,2,float,,fast,,,,,", "line 3: holds text where a number belongs; write it again"),
-            ("x,2,float,,1,,,,,", "line 3: holds text where a number belongs"),
+            ("8,2,float,,fast,,,,,", "line 3: has text in place of a number; write it again"),
+            ("x,2,float,,1,,,,,", "line 3: has text in place of a number"),
         ],
     )
     def test_rows_that_are_damaged(self, written: Written, row: str, says: str) -> None:

@@ -39,7 +39,7 @@ def test_cut(whole):
         message = refused(read, whole)
         assert (
             "empty" in message
-            or "no whole" in message
+            or "complete" in message
             or f"is cut: {size:,} of {len(data):,} bytes" in message
         )
 
@@ -234,8 +234,8 @@ def header(page: int, pages: int, *, changes: int = 1, valid: int = 1) -> bytes:
         (header(4096, 3), "byte 100: is cut: 100 of 12,288 bytes; export it again"),
         (header(1, 2), "byte 100: is cut: 100 of 131,072 bytes; export it again"),
         (header(2, 51), "byte 100: is cut: 100 of 102 bytes; export it again"),
-        (header(4096, 3)[:99], "byte 0: is no whole SQLite database; export it again"),
-        (b"X" + header(4096, 3)[1:], "byte 0: is no whole SQLite database; export it again"),
+        (header(4096, 3)[:99], "byte 0: is not a complete SQLite database; export it again"),
+        (b"X" + header(4096, 3)[1:], "byte 0: is not a complete SQLite database; export it again"),
         (b"", "empty file; export it again"),
     ],
 )
@@ -258,4 +258,4 @@ def test_changes_beside_a_file_are_not_passed_over(whole, end):
     beside.write_bytes(b"")
     assert len(read(whole).rows) == 2000
     beside.write_bytes(b"x")
-    assert f"is not finished: {beside.name} beside it holds changes; wait until" in refused(read, whole)
+    assert f"is not finished: {beside.name} next to it has changes; wait until" in refused(read, whole)

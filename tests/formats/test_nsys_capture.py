@@ -311,7 +311,7 @@ def test_the_one_begin_of_the_session_is_time_0(path, epochs, base):
         capture = CapturedProcesses.open_capture(database)
     assert capture.base_ns == base
     assert capture.notes == (
-        () if base else ("the export does not say when the session began: times count from its start",)
+        () if base else ("the export does not state when the session began: times are relative to its start",)
     )
 
 

@@ -211,7 +211,7 @@ def test_the_large_side_is_unknown_without_the_size_of_the_communicator(ranges):
     found = ranges(nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
     assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
     (note,) = found.trace.notes
-    assert note.startswith("who takes part in 1 of 1 NCCL communicators is unknown")
+    assert note.startswith("the ranks of 1 of 1 NCCL communicators are unknown")
 
 
 def test_two_sizes_of_a_communicator_are_none(ranges):
@@ -376,7 +376,7 @@ def test_tables_of_mpi_calls(path):
 def test_mpi_beside_a_device_is_counted_in_a_note(ranges):
     found = ranges(*(nvtx(i, i + 1, textId=MPI, domainId=2) for i in (1, 3)))
     assert [row["name"] for row in found.of("op")] == ["MPI_Allreduce"] * 2
-    assert found.trace.notes == ["2 calls of MPI are rows of the host: their time is no time of the device"]
+    assert found.trace.notes == ["2 MPI calls are host rows: their time is not device time"]
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_calls_whose_size_is_told_are_counted_apart_from_those_without(ranges):
     )
     assert [note.partition(":")[0] for note in found.trace.notes] == [
         "payload bytes unavailable for 2 of 3 NCCL calls",
-        "who takes part in 1 of 1 NCCL communicators is unknown",
+        "the ranks of 1 of 1 NCCL communicators are unknown",
     ]
 
 

@@ -142,7 +142,7 @@ def test_a_schema_that_holds_more_than_an_exports(path: Path, statement: str, na
     if named is None:
         assert rewritten(path)[1] == {("ODD.a", "word"): 1}
         return
-    says = rf"its schema holds more than an export's \({named}\); export it again"
+    says = rf"its schema has more than an export's \({named}\); export it again"
     with pytest.raises(InputError, match=says):
         rewritten(path)
 

@@ -326,7 +326,7 @@ def test_an_end_of_zero_was_never_seen_but_where_the_begin_is_no_later(path):
 def test_kernels_without_names_are_counted(path):
     rows = [kernel(1, 2, name=999), kernel(3, 4), kernel(5, 6, demangledName=None, shortName=None)]
     write(path, StringIds=NAMES, TARGET_INFO_SESSION_START_TIME=SESSION, **{KERNEL: rows})
-    assert read(path).trace.notes == ["2 kernels have no name: communication among them counts as computing"]
+    assert read(path).trace.notes == ["2 kernels have no name: they count as compute"]
 
 
 @pytest.mark.parametrize(

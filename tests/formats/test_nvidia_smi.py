@@ -193,19 +193,19 @@ def test_no_name_of_a_gpu_is_copied(written: Any, text: str) -> None:
 
 BROKEN = {
     "empty": ("", "there is no counter in it"),
-    "no head": ("    0    150     60\n", "line 1: no line of `nvidia-smi nvlink -gt d`"),
-    "no units": ("# gpu    pwr\n    0    150\n", "line 2: no line of units under the head"),
-    "too few values": (DMON + "    0    150\n", "line 5: 2 values under a head of 10"),
+    "no head": ("    0    150     60\n", "line 1: not a line of `nvidia-smi nvlink -gt d`"),
+    "no units": ("# gpu    pwr\n    0    150\n", "line 2: no line of units under the header"),
+    "too few values": (DMON + "    0    150\n", "line 5: 2 values under a header of 10"),
     "text in a number": (DMON.replace("150", "high"), "line 3: text where a number"),
     "negative": (DMON.replace("150", "-15"), "line 3: a counter below 0"),
     "absurd": (DMON.replace("120", "9" * 20), "line 3: a counter below 0 or beyond 2⁶³"),
     "a GPU of no index": (DMON.replace("\n    1 ", "\n    x "), "line 4: no index of a GPU"),
     "no date": (DATED.replace("20240115, 12:34:57", "20241399, 12:34:57"), "line 4: no date and time"),
-    "query of other length": (QUERY + "2023/07/16 19:57:30.000, 0\n", "line 4: 2 values under a head of 7"),
-    "link before its GPU": ("\t Link 0: Data Tx: 1 KiB\n", "line 1: no line of `nvidia-smi nvlink"),
+    "query of other length": (QUERY + "2023/07/16 19:57:30.000, 0\n", "line 4: 2 values under a header of 7"),
+    "link before its GPU": ("\t Link 0: Data Tx: 1 KiB\n", "line 1: not a line of `nvidia-smi nvlink"),
     "another unit": (
         nvlink(10).replace("KiB", "KB"),
-        "line 2: an NVLink count that is no whole number of KiB",
+        "line 2: an NVLink counter that is not a whole number of KiB",
     ),
     "two hosts": (nvlink(10) + nvlink(20).replace("GPU-34", "GPU-35"), "line 4: GPU 0 is another one than"),
     "count cut": (nvlink(10).replace("10 KiB", "10"), "line 2: an NVLink count"),
@@ -292,13 +292,16 @@ def test_a_gpu_without_all_its_dates_has_rates_alone(written: Any) -> None:
         ),
         (
             "# gpu    pwr\n    0    150\n",
-            "line 2: no line of units under the head; print them: without `nounit`",
+            "line 2: no line of units under the header; print them: without `nounit`",
         ),
         (
             nvlink(1) + "text\n",
-            "line 4: no line of `nvidia-smi nvlink -gt d`; leave out lines that it did not write",
+            "line 4: not a line of `nvidia-smi nvlink -gt d`; leave out lines that it did not write",
         ),
-        (nvlink(10).replace("10 KiB", "10.5 KiB"), "line 2: an NVLink count that is no whole number of KiB"),
+        (
+            nvlink(10).replace("10 KiB", "10.5 KiB"),
+            "line 2: an NVLink counter that is not a whole number of KiB",
+        ),
     ],
 )
 def test_errors_say_what_to_do(written: Any, text: str, says: str) -> None:
@@ -320,7 +323,7 @@ def test_a_new_time_begins_a_new_dump(written: Any) -> None:
     """The same link may then be counted again, and its GPU must be told again."""
     rows, _, _ = read(written(f"# time_ns 5\n{nvlink(1)}# time_ns 7\n{nvlink(3)}"))
     assert [row[3:] for row in rows] == [(2.0 * KIB, "B", 5, 7), (4.0 * KIB, "B", 5, 7)]
-    with pytest.raises(InputError, match="line 6: no line of `nvidia-smi nvlink"):
+    with pytest.raises(InputError, match="line 6: not a line of `nvidia-smi nvlink"):
         read(written(f"# time_ns 5\n{nvlink(1)}# time_ns 7\n{nvlink(3).partition(chr(10))[2]}"))
 
 

@@ -94,7 +94,7 @@ def test_every_kind_of_file_gives_the_same_rows(ending: str, tmp_path: Path) -> 
     ]  # fmt: skip
     assert [row["category"] for row in own[:3]] == ["communication", "compute", "communication"]
     dropped = [entry.dropped for entry in run.record.ranks]
-    assert dropped == [{"rows of operators that the mapping leaves out": 1}, {}, {}, {}]
+    assert dropped == [{"rows of operators that the mapping ignores": 1}, {}, {}, {}]
 
 
 def test_sends_meet_their_receives_and_groups_follow_from_places(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_times_of_one_origin_leave_out_what_was_not_recorded(tmp_path: Path) -> 
         ("version: 1", "version: 2", "version"),
         ("unit: ms", "unit: minutes", "time.unit"),
         ("took}", "took, colour: red}", "colour: unknown key"),
-        ("step: step, ", "", "has no step, from whose begin times count"),
-        ("place:", "ranks: 3\nplace:", "says that the job has 3 ranks, and the tables have 4"),
+        ("step: step, ", "", "has no step, to which times are relative"),
+        ("place:", "ranks: 3\nplace:", "states 3 ranks, and the tables have 4"),
     ],
 )
 def test_a_mapping_that_cannot_be_meant_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:

@@ -97,7 +97,10 @@ def test_the_partition_is_that_of_the_xspace(test_data: Path, tmp_path: Path) ->
     found = []
     for name in (XSPACE, JSON):
         run = cclbench.run(test_data / "xprof" / name, store=tmp_path / "store")
-        ranks = [None, *sorted(rank["rank"] for rank in run.manifest["ranks"])]  # the JSON does not tell them
+        ranks = [
+            None,
+            *sorted(rank["rank"] for rank in run.manifest["ranks"]),
+        ]  # the JSON does not state them
         found.append(
             {
                 (row["metric"], ranks.index(row["rank"]), row["step"]): row["value"]
@@ -223,10 +226,10 @@ def test_it_says_that_events_may_be_missing(
 ) -> None:
     path = write(named(3, "/device:TPU:0", t3="XLA Ops"), event(3, 3, "add", 1, 1), event(3, 3, "mul", 3, 1))
     note = read(path, "/device:TPU:0")[0].notes[-1]
-    assert "holds at most 1,000,000 events" in note
+    assert "has at most 1,000,000 events" in note
     assert note.endswith("; the .xplane.pb has all")
     monkeypatch.setattr("cclbench.formats.xla_json.MOST_EVENTS", 2)
-    assert "has 2 events, the most that its format holds" in read(path, "/device:TPU:0")[0].notes[-1]
+    assert "has 2 events, the most in this format" in read(path, "/device:TPU:0")[0].notes[-1]
 
 
 def read_all(path: Path) -> None:

@@ -63,12 +63,12 @@ def absurd(offset_ps: int, duration_ps: int, timestamp_ns: int = 0) -> bytes:
 
 BAD = {
     "empty": (b"", "empty file"),
-    "garbage": (b"\xff" * 64, "byte 0: no protobuf field"),
-    "text": (b"{}", "byte 0: no protobuf field"),
-    "group": (b"\x0b\x0c", "byte 0: no protobuf field"),
-    "overlong": (b"\x0a" + b"\x80" * 11, "byte 1: no protobuf field"),
+    "garbage": (b"\xff" * 64, "byte 0: is not a protobuf field"),
+    "text": (b"{}", "byte 0: is not a protobuf field"),
+    "group": (b"\x0b\x0c", "byte 0: is not a protobuf field"),
+    "overlong": (b"\x0a" + b"\x80" * 11, "byte 1: is not a protobuf field"),
     "cut": (b"\x0a\x20\x12\x0d/device:GPU:0", "the file ends 17 bytes before its plane does"),
-    "longer name": (b"\x0a\x10\x12\x7f/device:GPU:0" + b" ", "byte 2: no protobuf field"),
+    "longer name": (b"\x0a\x10\x12\x7f/device:GPU:0" + b" ", "byte 2: is not a protobuf field"),
     "compressed": (gzip.compress(space(Plane("/device:GPU:0"))), "gunzip it first"),
     "cut in the host's plane": (
         space(environment()) + b"\x0a\x7f\x12\x09/host:CPU",
@@ -94,7 +94,7 @@ BAD = {
     ),
     "accesses": (
         space(tpu(0, [("loop", 0, 1, {})])).replace(VMEM_READ_64, b"\x0a\x06\x08\x01\x10\x03\x1f\x40"),
-        "no protobuf field",
+        "is not a protobuf field",
     ),
 }
 
@@ -109,7 +109,7 @@ def test_damage_is_one_clear_line(case, tmp_path):
 def test_a_profile_joined_to_itself_is_refused_with_the_plane(tmp_path):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
     path = write(tmp_path, whole + whole)
-    with pytest.raises(InputError, match=rf"byte {len(whole):,}: holds plane '/device:TPU:0' twice"):
+    with pytest.raises(InputError, match=rf"byte {len(whole):,}: has plane '/device:TPU:0' twice"):
         read_all(path)
 
 
@@ -121,7 +121,7 @@ def test_what_a_plane_holds_twice_is_refused(field, noun, tmp_path):
     again = getattr(plane.message, field)
     again.append(again[0])
     path = write(tmp_path, space(plane))
-    with pytest.raises(InputError, match=rf"plane '/device:TPU:0' holds {noun} .* twice"):
+    with pytest.raises(InputError, match=rf"plane '/device:TPU:0' has {noun} .* twice"):
         read_all(path)
 
 
@@ -162,7 +162,7 @@ def test_a_damaged_profile_beside_whole_ones_is_not_passed_over(tmp_path):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
     (tmp_path / "a.xplane.pb").write_bytes(whole)
     (tmp_path / "b.xplane.pb").write_bytes(b"\xff" * 8 + whole[8:])
-    with pytest.raises(InputError, match=r"b\.xplane\.pb: no plane begins where the profile does: damaged"):
+    with pytest.raises(InputError, match=r"b\.xplane\.pb: does not begin with a plane: damaged"):
         cclbench.ingest(tmp_path, store=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
@@ -189,7 +189,7 @@ def test_only_what_is_called_a_profile_must_begin_as_one(tmp_path, name, refused
     if refused:
         with pytest.raises(InputError) as caught:
             Xplane().refuse(path)
-        assert caught.value.hint == "capture it again, or call it otherwise if it is none"
+        assert caught.value.hint == "capture it again, or rename it if it is not a profile"
     else:
         Xplane().refuse(path)
     path.write_bytes(space(Plane("/host:CPU")))

@@ -61,7 +61,7 @@ def test_without_a_device_assignment_a_group_has_a_size_and_no_ranks(tmp_path):
     trace, _ = read(write(tmp_path, space(tpu(0, [("psum", 0, 9, {})]))), "/device:TPU:0")
     (payload,) = trace.told.payloads
     assert (payload.group_size, payload.ranks) == (2, None)
-    assert trace.notes == ["the profile does not tell when it began: times count from its own begin"]
+    assert trace.notes == ["the profile does not state when it began: times are relative to its beginning"]
 
 
 # Two replicas of two partitions: device 10·replica + partition.
@@ -135,7 +135,7 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     assert (trace.facts.world_size, trace.facts.communicators) == (4, ())
     assert trace.notes == [
         "payload of 1 collectives unknown: the profile has no HLO of their program",
-        "process group of 1 collectives unknown: the profile does not tell which of the program's devices"
+        "process group of 1 collectives unknown: the profile does not state which of the program's devices"
         " this GPU is",
     ]
 

@@ -150,7 +150,7 @@ def test_without_the_program_bytes_are_unknown_and_it_is_said(tmp_path: Path) ->
         ("kernel", "all gather", None, None, 2),
     ]
     assert member.trace.notes == [
-        "payload bytes of 3 collectives unknown: the profile's HLO of jit_f does not tell them"
+        "payload bytes of 3 collectives unknown: the profile's HLO of jit_f does not state them"
     ]
 
 
@@ -387,7 +387,7 @@ def test_payload_bytes_of_which_one_side_is_unknown_are_said(tmp_path: Path) -> 
     member = Member(write(tmp_path, Plane("/host:metadata").module("f", 3, program), plane), "cpu:0")
     assert [(p.in_bytes, p.out_bytes, row) for p, row, _ in member.told] == [(8, None, 0), (8, None, 1)]
     assert member.trace.notes == [
-        "payload bytes of 2 collectives unknown: the profile's HLO of jit_f does not tell them"
+        "payload bytes of 2 collectives unknown: the profile's HLO of jit_f does not state them"
     ]
 
 

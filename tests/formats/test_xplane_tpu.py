@@ -250,7 +250,7 @@ def test_the_profile_s_errors_are_told_from_a_millisecond_on(tmp_path, late_ps, 
     first.offset_ps, second.offset_ps = 1, 50_000_000_001 + late_ps
     second.stats[0].int64_value = 50_000_000_001
     trace, _ = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
-    said = "times of ops are those of the device's own clock: the profile shows some as much as 1.00 ms off"
+    said = "times of ops are from the device's own clock: times in the profile are off by up to 1.00 ms"
     assert trace.notes == ([said] if noted else [])
 
 

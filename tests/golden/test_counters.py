@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.operator_table import operators
+from cclbench.operator_table import operator_costs
 
 Moved = dict[str, tuple[float, float, float]]
 """By operator bytes of the model, of L2 and of DRAM in a step, MB."""
@@ -48,7 +48,7 @@ def moved(repository: Path, evidence_store: Path) -> dict[str, tuple[float, floa
     for name, (of_l2, of_dram) in zip(kernels, counts, strict=True):
         l2[name] += of_l2
         dram[name] += of_dram
-    rows = operators(run, "op", steps=(13, 14)).rows
+    rows = operator_costs(run, "op", steps=(13, 14)).rows
     return {
         row.key: (row.bytes / 1e6, l2[row.key] / 1e6, dram[row.key] / 1e6)
         for row in rows

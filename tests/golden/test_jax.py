@@ -18,7 +18,7 @@ import pytest
 
 from cclbench.formats.xplane.collectives import DeviceMember, of_program
 from cclbench.formats.xplane.space import XSpace
-from cclbench.operator_table import operators_by
+from cclbench.operator_table import operator_costs_by
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -191,7 +191,7 @@ def test_products_count_the_flops_of_the_model_and_phases_sum_to_all_time(run: R
     Weights: forward, and a product for either gradient. Attention: two products forward, four backward. The
     forward product of the vocabulary runs in one kernel with the loss, so that it is no product alone.
     """
-    by_op, by_phase = operators_by(run, ("op", "phase"))
+    by_op, by_phase = operator_costs_by(run, ("op", "phase"))
     (products,) = (row for row in by_op.rows if row.key == "dot_general")
     tokens, heads_size = BATCH // DP * SEQUENCE, HIDDEN // TP
     weights = 3 * 2 * tokens * 12 * HIDDEN**2 // TP

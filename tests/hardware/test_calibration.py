@@ -222,9 +222,9 @@ def test_a_calibration_is_of_its_system() -> None:
     """Another system's is refused; ranks that do not fit the nodes too."""
     found = calibrated(swept(2))
     other = msgspec.structs.replace(NODE, id="other")
-    with pytest.raises(UsageError, match="of node, not of other"):
+    with pytest.raises(UsageError, match="for node, not for other"):
         found.price_collective("all_reduce", 8, range(8), other)
-    with pytest.raises(UsageError, match="the calibration is of node, not of other"):
+    with pytest.raises(UsageError, match="the calibration is for node, not for other"):
         sweep_deviations(swept(2), other, found)
     odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
     assert isinstance(calibrate([odd], NODE), NoPrice)
@@ -303,9 +303,9 @@ def test_sweeps_of_a_timings_table() -> None:
     assert (reduce.bytes, reduce.seconds) == ((8, 16), (2e-6, 3e-6))
     assert reduce.library_version == "2.27.3"
     assert left_out == {
-        "in place, where out of place is compared": 1,
+        "in place (only out-of-place is compared)": 1,
         "without collective, ranks, nodes, size or time": 3,
-        "of no bytes, no time or a single rank": 1,
+        "with zero bytes, zero time or a single rank": 1,
     }
     assert sweeps_of(TIMINGS.empty_table()) == ([], {})
 
@@ -316,8 +316,8 @@ def test_beyond_the_sizes_measured_it_says_so() -> None:
     inside, beyond = (
         fitted.price_collective("all_reduce", size, range(8), NODE) for size in (SIZES[-1], SIZES[-1] * 16)
     )
-    assert "away from the sizes" not in (inside.reason or "")
-    assert "away from the sizes measured it returns" in (beyond.reason or "")
+    assert "beyond the measured sizes" not in (inside.reason or "")
+    assert "beyond the measured sizes it returns" in (beyond.reason or "")
     assert beyond.high_s[0] / beyond.time_s[0] > inside.high_s[0] / inside.time_s[0]
     assert beyond.time_s[0] == pytest.approx(16 * 2 ** (1 / 16 - 1) * inside.time_s[0], rel=0.1)
 
@@ -341,7 +341,7 @@ def test_the_library_is_the_sweeps_unless_stated() -> None:
 
     assert formula(None) == formula("2.10.3") != formula("2.29.2")
     assert Calibration("node", ()).price_collective("all_reduce", 8, range(1), NODE) == NoPrice(
-        "a group of one moves nothing"
+        "a group of one rank moves no data"
     )
 
 
@@ -349,13 +349,13 @@ def test_only_sweeps_of_such_groups_tell() -> None:
     """Of one rank a node those of four a node tell nothing, in one node any number tells of any other."""
     scattered = Sweep("all_reduce", 2, 2, SIZES, tuple(3 * time for time in swept(2).seconds))
     by = Calibration("node", (scattered,))
-    reason = "no sweep that calibrates is of such a group on several nodes: from the catalog alone"
+    reason = "the calibration has no sweep of such a group on several nodes: from the catalog alone"
     assert (predicted(by, 1e6, 8).basis, predicted(by, 1e6, 8).reason) == ("spec", reason)
     own = by.price_collective("all_reduce", 1e6, [0, 4], NODE)
     assert (own.basis, own.reason) == ("calibrated", "measured among 2 ranks on 2 node(s)")
     pair = predicted(Calibration("node", (swept(1, 4.0),)), SIZES[5], 2)
     assert pair.time_s / pair.formula_s == pytest.approx(2.0)
-    assert pair.reason == "measured among 4 ranks on 1 node(s), carried by the model"
+    assert pair.reason == "measured among 4 ranks on 1 node(s), carried over by the model"
 
 
 def test_sweeps_of_the_same_collective_go_before_those_of_others() -> None:
@@ -378,7 +378,7 @@ def test_sizes_that_were_measured_are_as_measured() -> None:
     by = Calibration("node", (factors(8.0, 3.0),))
     found = predicted(by, SIZES[6], 4), predicted(by, SIZES[7], 4), predicted(by, SIZES[6] // 2, 4)
     assert [float(each.time_s[0] / each.formula_s[0]) for each in found] == pytest.approx([8.0, 3.0, 8**0.5])
-    assert "away from the sizes measured" in (predicted(by, SIZES[6] // 2 - 1, 4).reason or "")
+    assert "beyond the measured sizes" in (predicted(by, SIZES[6] // 2 - 1, 4).reason or "")
     assert predicted(by, 0, 4).time_s[0] == pytest.approx(predicted(by, 1, 4).time_s[0], rel=0.1)
 
 
@@ -400,16 +400,17 @@ def test_errors_are_shares_from_0_on(median: float, p90: float, fits: bool) -> N
             if fits:
                 assert Calibration("node", (), **{where: {"x": error}}).system == "node"
             else:
-                with pytest.raises(InputError, match="errors by size or nodes are not shares from 0 on"):
+                with pytest.raises(InputError, match="by nodes must be between 0 and 1,000,000"):
                     Calibration("node", (), **{where: {"x": error}})
     with pytest.raises(InputError):
         Calibration("node", (), by_size={"x": LeftOut(0, 1e6 + 1)})
 
 
 def test_what_cannot_be_calibrated_says_why() -> None:
-    assert calibrate([], NODE) == NoPrice("there is no sweep to calibrate by")
+    assert calibrate([], NODE) == NoPrice("no sweeps to calibrate with")
     odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
-    assert calibrate([swept(2), odd], NODE) == NoPrice("9 ranks on 2 nodes do not fit node of 4 a node")
+    reason = "9 ranks on 2 nodes do not fit node, which has 4 per node"
+    assert calibrate([swept(2), odd], NODE) == NoPrice(reason)
     unjoined = msgspec.structs.replace(NODE, scale_out=None)
     assert isinstance(sweep_deviations(swept(2), unjoined), NoPrice)
     assert isinstance(left_out_by_size(swept(2), unjoined), NoPrice)
@@ -442,5 +443,5 @@ def test_a_calibration_s_own_words_are_kept_out_of_its_file(tmp_path: Path) -> N
     path.write_text("system: node\nsweeps: []\n" + "x" * 500 + ": 1\n")
     with pytest.raises(InputError) as raised:
         read_calibration(path)
-    what = str(raised.value).partition("is no calibration: ")[2].partition("; ")[0]
+    what = str(raised.value).partition("is not a calibration: ")[2].partition("; ")[0]
     assert 0 < len(what) <= 200

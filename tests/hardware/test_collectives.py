@@ -273,7 +273,7 @@ def test_a_version_that_is_none_is_said_to_be() -> None:
         price_group("all_reduce", np.array([8.0]), one_node(8), library_version=version)
         for version in ("newest\n", "2.21.5+cuda12.4")
     )
-    assert odd.reason == "'newest\\n' is no version of NCCL: the newest release's figures are taken"
+    assert odd.reason == "'newest\\n' is not an NCCL version: the newest release's figures are used"
     assert known.reason is None
 
 
@@ -689,10 +689,13 @@ def test_a_price_s_words() -> None:
     assert asked == NoPrice("broadcast of 8 ranks on 2 node(s): tree LL does not apply")
     torus = one_node(16, peers="torus", dims=(4, 4), rings=(True, True), architecture="tpu")
     nothing = price_group("broadcast", one, torus)
-    assert nothing == NoPrice("broadcast of 16 ranks on 1 node(s): no algorithm is known for it here")
+    assert nothing == NoPrice("broadcast of 16 ranks on 1 node(s): no known algorithm applies")
     tpu = price_group("all_gather", one, replace(torus, assumptions=("x is taken",)))
     assert (tpu.basis, tpu.setting.swept) == ("spec", False)
-    assert tpu.reason == "x is taken; no sweep of such a machine is published: the band is that of others"
+    assert (
+        tpu.reason
+        == "x is taken; no sweep of such a machine is published: the band is that of other machines"
+    )
     assert tpu.time_s.tolist() == tpu.formula_s.tolist()
 
 

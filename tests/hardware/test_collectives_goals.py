@@ -45,7 +45,7 @@ def swept(path: Path) -> tuple[Sweep, dict[str, int]]:
 def published(test_data: Path, name: str) -> Sweep:
     """The one sweep of a file, of which nothing but rows in place is left out."""
     sweep, left_out = swept(test_data / "nccl_tests" / f"{name}.csv")
-    assert set(left_out) <= {"in place, where out of place is compared"}
+    assert set(left_out) <= {"in place (only out-of-place is compared)"}
     return sweep
 
 

@@ -70,7 +70,7 @@ def test_a_calibration_tells_of_what_libraries_choose(tmp_path: Path) -> None:
     (row,) = predict_rows("all_reduce", [8], 8, DGX, calibration=path)
     assert (row["basis"], row["time_s"]) == ("calibrated", pytest.approx(1e-3))
     for narrowed in ({"algorithm": "ring"}, {"protocol": "LL"}):
-        with pytest.raises(UsageError, match="does not tell of one algorithm or protocol; leave out --calib"):
+        with pytest.raises(UsageError, match="does not cover one algorithm or protocol; leave out --calib"):
             predict_rows("all_reduce", [8], 8, DGX, calibration=path, **narrowed)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="does not tell of barriers"):
+    with pytest.raises(UsageError, match="does not cover barriers"):
         predict_rows("barrier", None, 8, DGX, calibration=path)

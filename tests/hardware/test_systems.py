@@ -258,9 +258,9 @@ def test_members_of_a_group() -> None:
     assert made.group_members(8, 2) == [0, 1, 2, 3, 4, 5, 6, 7]
     assert made.group_members(2, 2) == [0, 4]
     for ranks, nodes in ((5, 2), (1, 2), (0, 2)):
-        with pytest.raises(UsageError, match=f"{ranks} ranks are not {nodes} equal parts; formulas are for"):
+        with pytest.raises(UsageError, match=f"{ranks} ranks do not divide equally over {nodes} nodes;"):
             made.group_members(ranks, nodes)
-    with pytest.raises(UsageError, match="5 ranks a node: made-up has 4; --nodes 3 at least"):
+    with pytest.raises(UsageError, match=r"5 ranks per node, but made-up has 4 .*; give --nodes 3"):
         made.group_members(10, 2)
 
 

@@ -33,8 +33,8 @@ from cclbench.present.timeline import (
     split_communication,
     step_timeline,
 )
-from cclbench.record.manifest import Clock as RankClock
-from cclbench.record.manifest import Clocks
+from cclbench.record.manifest import ClockCorrection as RankClock
+from cclbench.record.manifest import ClockCorrections
 from cclbench.workspace import open_run
 
 
@@ -81,7 +81,7 @@ def test_a_clock_subtracts_offset_and_drift() -> None:
 
 
 def test_only_applied_corrections_are_clocks() -> None:
-    account = Clocks(
+    account = ClockCorrections(
         7, [RankClock(0, 0.0, 0.0, 0.0, 0.0, False), RankClock(3, 250000.5, 20.0, 0.0, 0.0, True)]
     )
     assert clocks_of(account) == {3: TimelineClock(250000.5, 2e-05, 7)}
@@ -152,9 +152,9 @@ def test_the_first_step_that_most_ranks_have() -> None:
 
 
 def test_a_step_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match=r"no whole step 9; it has 3, 4, 5"):
+    with pytest.raises(UsageError, match=r"no complete step 9; it has 3, 4, 5"):
         chosen_step(WINDOWS, {}, 9)
-    with pytest.raises(UsageError, match="marks none"):
+    with pytest.raises(UsageError, match="it has none"):
         chosen_step({0: [(None, 1, 2)]}, {}, 1)
     assert chosen_step({0: [(None, 1, 2)]}, {}, None) == (None, {0: (1, 2)})
     with pytest.raises(UsageError, match="nothing to draw"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators cost, on a terminal."""
+"""Operators and their costs on a terminal."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
 from cclbench.present.operators import costless_lines, linked_shares
 from cclbench.present.terminal.output import titled_bullets
 
 SHOWN: Final = 20
-"""Rows that a table has unless more are asked for."""
+"""Rows of a table by default."""
 _NAME: Final = 200
 
 
 def operators_page(found: OperatorTable) -> list[RenderableType]:
-    """What was costed, a row a key, and what has no cost."""
+    """A row for each key, and operators without a cost."""
     ranks, windows = len(found.ranks), found.windows
     whole = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
     told = [
@@ -37,20 +37,20 @@ def operators_page(found: OperatorTable) -> list[RenderableType]:
     for row in found.rows:
         mark = "" if row.bound == "unknown" else f" {row.bound[0].upper()}"
         table.add_row(
-            Text(shortened(printable(row.key), _NAME)),
+            Text(shorten_middle(printable(row.key), _NAME)),
             f"{row.calls:,}",
             humanise(row.time_s, "s"),
             humanise(row.share, "1"),
             "" if not row.flops_per_s else humanise(row.flops_per_s, "FLOP/s").removesuffix("FLOP/s").strip(),
             "" if not row.bytes_per_s else humanise(row.bytes_per_s, "B/s").removesuffix("B/s").strip(),
-            "" if row.reached is None else humanise(row.reached, "1") + mark,
+            "" if row.roofline_share is None else humanise(row.roofline_share, "1") + mark,
             "" if row.gap_s is None else humanise(row.gap_s, "s"),
         )
     parts: list[RenderableType] = [*(Text(printable(line)) for line in told), Text(), table]
     if len(found.rows) < found.all_rows:
         parts += [Text(f"{found.all_rows - len(found.rows):,} more rows: -v, --top or --json")]
     if any(row.bound != "unknown" for row in found.rows):
-        parts += [Text("roofline: least time over time; C: bound by compute, M: by memory")]
+        parts += [Text("roofline: roofline time over time; C: bound by compute, M: by memory")]
     lacking = list(costless_lines(found))
     return [
         *parts,

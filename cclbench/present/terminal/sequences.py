@@ -10,17 +10,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.kernel_sequences import FrequentSequences
 from cclbench.present.terminal.output import titled_bullets
 
 _NAME: Final = 38
-"""Characters of a kernel's name that fit beside the figures."""
+"""Most characters of a kernel's name."""
 
 
 def sequences_page(found: FrequentSequences) -> list[RenderableType]:
-    """What was counted, a row a sequence with a line a kernel, and what was left out."""
+    """A row for each sequence, with a line for each kernel, and notes."""
     ranks, windows = len(found.ranks), found.windows
     of = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
     told = [
@@ -33,7 +33,7 @@ def sequences_page(found: FrequentSequences) -> list[RenderableType]:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("kernels", overflow="fold")
     for row in found.rows:
-        names = (shortened(printable(name), _NAME) for name in row.kernels)
+        names = (shorten_middle(printable(name), _NAME) for name in row.kernels)
         table.add_row(
             humanise(row.time_s, "s"),
             humanise(row.share, "1"),

@@ -21,9 +21,9 @@ _BASES: Final = ("published", "computed")
 
 
 def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
-    """The share of its step that each run saves at twice the scale-up bandwidth, GPU against TPU.
+    """Compare the share of the step that GPU and TPU runs save at twice the scale-up bandwidth.
 
-    Published gains are set against published ones, computed against computed.
+    Published gains are compared with published ones, computed with computed.
     """
     rows = [_row(run) for run in runs if run.workload.accelerator_kind in _KINDS]
     groups = [(kind, basis) for basis in _BASES for kind in _KINDS]
@@ -85,11 +85,11 @@ def _sentence(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[floa
     runs = plural(len(of_group), f"{basis} {kind} run")
     if not gains:
         (why, _), *_ = Counter(row["note"] for row in of_group).most_common()
-        return f"none of {runs} tells the gain ({why})"
+        return f"none of {runs} has a gain ({why})"
     middle, least, most = (humanise(gain, "1") for gain in (median(gains), min(gains), max(gains)))
     if len(gains) == 1:
-        return f"1 of {runs} tells the gain: {middle}"
-    return f"{len(gains)} of {runs} tell the gain: median {middle}, {least} to {most}"
+        return f"1 of {runs} has a gain: {middle}"
+    return f"{len(gains)} of {runs} have a gain: median {middle}, {least} to {most}"
 
 
 def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
@@ -113,7 +113,7 @@ def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
 
 def _caveats(rows: Sequence[Line]) -> Iterator[str]:
     for why, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
-        yield f"no gain of {plural(count, 'run')}: {why}"
+        yield f"no gain for {plural(count, 'run')}: {why}"
     told = [row for row in rows if row["gain"] is not None]
     published = [row for row in told if row["provenance"] == "published"]
     if published:
@@ -121,12 +121,11 @@ def _caveats(rows: Sequence[Line]) -> Iterator[str]:
         yield ": ".join(filter(None, [f"{plural(len(published), 'gain')} as published", "; ".join(notes)]))
     modelled = sum(row["provenance"] == "modelled" for row in told)
     if modelled:
-        yield f"{plural(modelled, 'gain')} from a replay of the run's own traces, modelled"
+        yield f"{plural(modelled, 'gain')} modelled by a replay of the run's own traces"
     gpu, tpu = ({row["model"] for row in told if row["kind"] == kind} for kind in _KINDS)
     if gpu and tpu and not gpu & tpu:
-        yield "no model is on both sides: the gap may be the models'"
+        yield "no model ran on both GPUs and TPUs: the gap may come from the models"
     if told:
         yield (
-            "the gain depends on how much of a step is exposed communication inside a node, so on plan, batch"
-            " and model"
+            "the gain depends on the exposed communication within a node, so on plan, batch size and model"
         )

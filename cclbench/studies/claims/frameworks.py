@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claim 3: how far apart are the best configurations of training frameworks?"""
+"""Claim 3: how far apart are training frameworks at their best configurations?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STATEMENT: Final = (
     "The best configuration of one training framework can be 3x slower than another's on equal hardware."
 )
 CLAIMED: Final = 2.5
-"""Gaps from here on round to the claimed 3x."""
+"""Smallest gap that rounds to the claimed 3x."""
 _STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_device")
 
 
 def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
-    """Best against best on equal hardware: by step time of any work, by tokens of a model, at equal work."""
+    """Compare frameworks' best runs on equal hardware: any work, one model's tokens, equal work."""
     training = [run for run in runs if run.workload.phase == "training"]
     told = [run for run in training if run.workload.framework and run.hardware_key]
     known = [run for run in told if number(run, _STEP) and number(run, _TOKENS)]
@@ -69,7 +69,7 @@ def _contests(
     key: Callable[[ComparisonSubject], Any],
     cost: Callable[[ComparisonSubject], float],
 ) -> Iterator[list[Line]]:
-    """Groups of runs with two frameworks or more: the best run of each framework, best first."""
+    """The best run of each framework, best first, for each group of runs with two or more frameworks."""
     for alike in grouped(sorted(runs, key=cost, reverse=True), key).values():
         best = {str(run.workload.framework).casefold(): run for run in alike}
         if len(best) > 1:
@@ -96,24 +96,24 @@ def _widest(contests: Sequence[Sequence[Line]]) -> Sequence[Line] | None:
 
 def _verdict(widest: Sequence[Line] | None, model: Sequence[Line] | None, fair: Sequence[Line] | None) -> str:
     if widest is None:
-        return "no two frameworks of the store train on equal hardware, with step time and work known"
+        return "the store has no two frameworks on equal hardware, with known step time and work"
     best, last = widest[0], widest[-1]
     said = (
-        f"the widest gap in step time is {_times(last)} on {_where(last)} ({_brief(best)} against"
+        f"the largest gap in step time is {_times(last)} on {_where(last)} ({_brief(best)} against"
         f" {_brief(last)})"
     )
     unlike = _unlike(best, last)
     if unlike:
-        said += f", and not like for like: {' and '.join(unlike)} differ"
+        said += f", but not of equal work: {' and '.join(unlike)} differ"
     if unlike and model is not None:
         said += (
-            f". Of one model, tokens per second and device are {_times(model[-1])} apart"
+            f". For one model, tokens per second and device differ by {_times(model[-1])}"
             f" ({' against '.join(map(_rate, (model[0], model[-1])))})"
         )
     if fair is None:
-        return f"{said}. No two frameworks have equal work on equal hardware"
+        return f"{said}. No two frameworks ran equal work on equal hardware"
     return (
-        f"{said}. At equal work the widest gap is {_times(fair[-1])} on {_where(fair[-1])}"
+        f"{said}. At equal work the largest gap is {_times(fair[-1])} on {_where(fair[-1])}"
         f" ({_brief(fair[0])} against {_brief(fair[-1])})"
     )
 
@@ -150,12 +150,12 @@ def _caveats(
     if any_work:
         unlike = sum(bool(_unlike(lines[0], lines[-1])) for lines in any_work)
         yield (
-            f"{unlike} of {len(any_work)} comparisons of step times are of unequal work; the store has"
+            f"{unlike} of {len(any_work)} step-time comparisons are between unequal work; the store has"
             f" {len(equal)} of equal work"
         )
         counted = Counter(str(run.workload.framework) for run in runs)
         told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
-        yield f"the best of few is no tuned best; training runs by framework: {told}"
+        yield f"the best of a few runs need not be a tuned one; training runs by framework: {told}"
     flagged = {line["run"] for contest in (*any_work, *equal) for line in contest if line["flags"]}
     if flagged:
-        yield f"{len(flagged)} of the best rest on a flagged step time"
+        yield f"{len(flagged)} of the best runs have a flagged step time"

@@ -17,18 +17,18 @@ from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note
 
 STATEMENT: Final = "More overlap of communication with compute can come with a longer training step."
 SAME_STEP: Final = 0.03
-"""Steps whose times differ by no more than this are taken as equally long."""
+"""Relative difference up to which step times count as equal."""
 _CLEAR_OVERLAP: Final = 0.01
 _STEP, _OVERLAP = metric_name("time.step"), metric_name("overlap.ratio")
 
 _WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
-"""Columns of what the runs of a pair have alike."""
+"""Columns that are equal for both runs of a pair."""
 
 Key = Callable[[ComparisonSubject], Any]
 
 
 def examine_overlap(runs: Sequence[ComparisonSubject]) -> Claim:
-    """All pairs of training runs of equal work on equal hardware, and whose step is the longer.
+    """Compare the steps of all pairs of training runs of equal work on equal hardware.
 
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
     """
@@ -91,11 +91,11 @@ def _counts(pairs: Sequence[Line]) -> dict[str, float | None]:
 
 def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
     if not pairs:
-        return "no two training runs of the store are of equal work on equal hardware, with overlap known"
+        return "the store has no two training runs of equal work on equal hardware with known overlap"
     said = (
         f"in {counts['longer']} of {plural(len(pairs), 'pair')} of equal work on equal hardware the run with"
-        f" the higher overlap has the longer step (by more than {humanise(SAME_STEP, '1')}), in"
-        f" {counts['shorter']} the shorter; in {counts['same']} the steps are as long, in"
+        f" higher overlap has the longer step (by more than {humanise(SAME_STEP, '1')}), in"
+        f" {counts['shorter']} the shorter one; in {counts['same']} the steps are equally long, in"
         f" {counts['equal_overlap']} the overlap is equal"
     )
     longer = [pair for pair in pairs if pair["outcome"] == "longer"]
@@ -107,7 +107,7 @@ def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
         f" {humanise(widest[f'{side}_step_s'], 's')}"
         for side in ("higher", "lower")
     )
-    return f"{said}. Widest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
+    return f"{said}. Largest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
 
 
 def _by_work(pairs: Sequence[Line]) -> list[Line]:
@@ -125,7 +125,7 @@ def _caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterat
     taking_part = {pair[side] for pair in pairs for side in ("higher_run", "lower_run")}
     yield f"the pairs share runs: {plural(len(pairs), 'pair')} of {plural(len(taking_part), 'run')}"
     at_all = sum(pair["step_ratio"] > 1 and pair["outcome"] != "equal overlap" for pair in pairs)
-    yield f"counting steps that are longer by less too: {at_all} of {len(pairs)}"
+    yield f"counting any longer step: {at_all} of {len(pairs)}"
     clear = left(lambda pair: pair["higher_overlap"] - pair["lower_overlap"] >= _CLEAR_OVERLAP)
     yield f"only pairs whose overlaps differ by a percentage point or more: {clear}"
     yield f"only pairs of different parallel plans: {left(lambda p: p['higher_plan'] != p['lower_plan'])}"
@@ -136,7 +136,7 @@ def _caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterat
     spelled = list(_pairs(runs, _however_spelled))
     if len(spelled) > len(pairs):
         yield (
-            f"models count as equal where their names do; with {_respelled(runs)} as one model:"
+            f"models are equal if their names are; with {_respelled(runs)} as one model:"
             f" {_counts(spelled)['longer']} of {len(spelled)}"
         )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scale_out.fence=2us`: a proxy that drains the network's interface behind each message."""
+"""`scale_out.fence=2us`: a proxy that drains the network interface after each message."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from cclbench.studies.networks.transfers import between_nodes, group_ranks
 @change(
     "scale_out.fence",
     values="2us",
-    definition="a proxy that orders data and signal waits so long behind each message to another node:"
-    " transfers take messages x fence longer. An all-to-all sends one to each peer on other nodes, a ring"
-    " one for each of its steps, a send one; kernels that send tiles of their own send more, which no"
-    " trace tells",
+    definition="a proxy that orders data and signal waits that long after each message to another node:"
+    " transfers take messages x fence longer. An all-to-all sends one message to each peer on other nodes, a"
+    " ring one per step, a send one; kernels that send their own tiles send more, which traces do not record",
     read=time_of,
 )
 def fence(subject: ChangeSubject, cost: int) -> Graph | str:
-    """The graph with those durations."""
+    """The graph with the new transfer durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     at = between_nodes(subject)
     at = at[subject.since[at] >= 0]
@@ -39,10 +38,10 @@ def fence(subject: ChangeSubject, cost: int) -> Graph | str:
 
 
 def _messages(subject: ChangeSubject, kind: str, members: tuple[int, ...]) -> int:
-    """Messages that one rank sends to other nodes in a call, one behind the other."""
+    """Messages that one rank sends to other nodes in a call, one after another."""
     if kind in PAIRS:
         return 1
     if kind == "all_to_all":
-        nodes = [subject.machine.node(rank) for rank in members]
+        nodes = [subject.machine.node_of(rank) for rank in members]
         return max(len(nodes) - nodes.count(node) for node in nodes)
     return ROUNDS.get(kind, 1) * (len(members) - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of CCL-Bench's leaderboard in our names and base SI units."""
+"""The columns of CCL-Bench's leaderboard as our metrics, in base SI units."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cclbench.studies.published.leaderboard import PublishedRow
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How a published number becomes one of ours: value = offset + factor × number."""
+    """Conversion of a published number: value = offset + factor × number."""
 
     factor: float = 1.0
     offset: float = 0.0
     by_step: bool = True
-    """Whether its tool looks at the steps' annotations where it finds them; else at the whole trace."""
+    """Whether its tool uses step annotations if the trace has them; else it uses the whole trace."""
 
     def value(self, number: float) -> float:
-        """The number in our unit."""
+        """The value in our unit."""
         return self.offset + self.factor * number
 
     def window(self, row: PublishedRow) -> str:
-        """The window policy that comes nearest to what its tool does."""
+        """The window policy closest to what the column's tool does."""
         return "annotations" if self.by_step and not row.traced_by("nsys") else "trace"
 
 
@@ -55,8 +55,8 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "scale_up_bw_utility": Column(-0.01, 1.0, by_step=False),
     **{name: _GB for name in ALIASES if name.startswith("collective_vol_")},
 }
-"""By the leaderboard's name.
+"""Conversions by the leaderboard's column name.
 
-Bandwidths of collectives are computed with 2**30 bytes under the label GB/s, volumes and memory bandwidth
-with 1e9.  `scale_up_bw_utility` is the percentage saved; ours is the new step over the old.  Sources: the
-file's own `metric_info`, CCL-Bench's metric tools (github.com/cornell-sysphotonics/ccl-bench, tools/)."""
+Bandwidths of collectives labelled GB/s are in units of 2**30 bytes, volumes and memory bandwidth in 1e9.
+`scale_up_bw_utility` is the percentage saved; ours is new step / old step.  Sources: the file's own
+`metric_info`, CCL-Bench's metric tools (github.com/cornell-sysphotonics/ccl-bench, tools/)."""

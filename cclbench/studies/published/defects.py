@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with published numbers: the entries of `defects.yaml`, and when each applies."""
+"""Known defects of published numbers: the entries of `defects.yaml`, and when each applies."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from cclbench.studies.published.leaderboard import PublishedRow
 
 
 class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something a reader of a number must know."""
+    """A known defect of the numbers in some columns."""
 
     key: str
     columns: tuple[str, ...]
     when: str
-    """When it applies, of `_WHEN`."""
+    """When it applies: a key of `_WHEN`."""
     words: str
     no_number: bool = False
-    """Whether the number stands for none, so that there is a reason in its place."""
+    """Whether the number means that there is no data; a reason then replaces it."""
 
     def __post_init__(self) -> None:
-        """Name the columns that patterns match."""
+        """Expand patterns to column names."""
         columns = tuple(column for pattern in self.columns for column in matching(ALIASES, pattern))
         msgspec.structs.force_setattr(self, "columns", columns)
 
     def applies(self, row: PublishedRow, value: float) -> bool:
-        """Whether it is of that row and its number in the column."""
+        """Whether the defect applies to that row and value."""
         return _WHEN[self.when](row, value)
 
 
 def _split(row: PublishedRow) -> bool:
-    """Whether each layer's tensors are split over devices, which cannot be done without collectives."""
+    """Whether each layer's tensors are split over devices, which requires collectives."""
     return (row.count("tp") or 1) > 1
 
 
@@ -70,7 +70,7 @@ DEFECTS: Final = msgspec.yaml.decode(
 
 
 def defects(row: PublishedRow, column: str) -> Iterator[Defect]:
-    """What is wrong with the row's number in that column; nothing where it has none."""
+    """Defects of the row's number in that column; none if it has no number."""
     value = row.metrics.get(column)
     if value is not None:
         yield from (defect for defect in DEFECTS if column in defect.columns and defect.applies(row, value))

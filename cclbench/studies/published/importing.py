@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a leaderboard to the store: a run a row, without traces, every number as published and flagged."""
+"""Import of a leaderboard into the store: one run per row, without traces, each number as published."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.ground.file_names import stored_name
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 from cclbench.record.published import Published, current_run, write_published_run
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
@@ -28,45 +28,45 @@ _LONGEST_NAME: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """A row in the store."""
+    """A row imported as a run."""
 
     run: str
     row: int
     name: str
     numbers: int
-    """Published numbers that are numbers."""
+    """Published numbers that are valid."""
     flagged: int
-    """Of these, those with something to know about them."""
+    """Of these, the ones with known defects."""
     no_number: int
-    """Published numbers that stand for no data."""
+    """Published numbers that mean no data."""
     card: bool
-    """Whether its metadata makes a valid workload card."""
+    """Whether its metadata form a valid workload card."""
     new: bool
-    """Whether it was not in the store."""
+    """Whether it was not in the store before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import brought in."""
+    """The outcome of an import."""
 
     file: Path
     generated_at: str | None
     runs: tuple[ImportedRun, ...]
     defects: Mapping[str, int]
-    """Values by the key of what is wrong with them."""
+    """Number of values by defect."""
     unknown_columns: Mapping[str, int]
-    """Numbers left out, by the column that answers no metric of ours."""
+    """Numbers left out, by column without a corresponding metric."""
 
 
 def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Imported:
-    """Bring CCL-Bench's `benchmark_data.json` into the store as published runs; known rows stay as they are.
+    """Import CCL-Bench's `benchmark_data.json` as published runs; rows already in the store are unchanged.
 
-    All rows are read before the first is written, and each becomes a run whole or not at all.  Raises
-    `InputError` where the file is not what it should be.
+    All rows are read before the first is written, and each run is written entirely or not at all.  Raises
+    `InputError` if the file is invalid.
     """
     board = read_leaderboard(Path(path))
     into = store_at(store)
-    with temporary() as folder:
+    with temporary_folder() as folder:
         runs = tuple(_import_row(row, board, into, folder) for row in board.rows)
     values = [(row, column) for row in board.rows for column in row.metrics]
     return Imported(

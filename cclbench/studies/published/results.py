@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published row as rows of `schema.RESULTS`: every column once, and the throughput that follows."""
+"""A published row as rows of `schema.RESULTS`: one per column, and the throughput derived from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE: Final = "ccl-bench"
 
 
 def result_rows(row: PublishedRow) -> list[Row]:
-    """The row's numbers in our names and units, flagged; a missing one is a row with its reason."""
+    """The row's numbers as our metrics, flagged with defects; a missing one has a reason."""
     return [*(_column(row, column) for column in COLUMNS), *_throughput(row)]
 
 
@@ -30,7 +30,7 @@ def _column(row: PublishedRow, column: str) -> Row:
     number, found = row.metrics.get(column), list(defects(row, column))
     value = None
     if number is None:
-        why = "its tool gave no number" if column in row.metrics else "no column of this kind of trace"
+        why = "its tool gave no number" if column in row.metrics else "not a column for this kind of trace"
         reason: str | None = f"not published: {why}"
     elif instead := [defect.words for defect in found if defect.no_number]:
         reason = instead[0]
@@ -41,12 +41,12 @@ def _column(row: PublishedRow, column: str) -> Row:
 
 
 def _throughput(row: PublishedRow) -> Iterator[Row]:
-    """Tokens per second, which the leaderboard has no column for and its step time and batch tell."""
+    """Tokens per second, which the leaderboard lacks, from its step time and batch size."""
     step, devices = row.metrics.get("avg_step_time"), row.count("total_count")
     batch, length = row.count("batch_size"), row.count("seq_len")
     per_second = None
     if row.text("phase") != "training":
-        why = "a step is an engine iteration: nothing says how many tokens it works on"
+        why = "a step is an engine iteration, with an unknown number of tokens"
     elif not (step and batch and length and devices):
         why = "not published: step time, batch size, sequence length or number of devices"
     else:

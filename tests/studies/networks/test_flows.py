@@ -210,7 +210,7 @@ def test_peers_of_a_group_that_nobody_states_are_those_that_met() -> None:
     every = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
     assert set(group_ranks(on(graph, {}), every)) == {(0, 1), (0, 2), (0, 1, 2, 3)}
     unmatched = traced(4, *CALLS[:1], known=(False,))
-    with pytest.raises(InputError, match="collectives of unknown group may cross the network or not"):
+    with pytest.raises(InputError, match="collectives whose process group is unknown may or may not"):
         group_ranks(on(unmatched, {}), np.flatnonzero(unmatched.nodes.kind == n.TRANSFER))
 
 
