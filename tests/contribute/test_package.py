@@ -407,7 +407,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
             InputError,
             "of dgx-h100, the card's hardware.system is dgx-a100",
         ),
-        ("a calibration that is none", InputError, "is no calibration"),
+        ("a calibration that is none", InputError, "is not a calibration"),
         ("a calibration that redaction changes", CheckFailed, "redaction would change the calibration"),
         ("a calibration elsewhere", CheckFailed, "hardware.calibration: is"),
         ("an id with a slash", CheckFailed, "id: is"),
