@@ -109,8 +109,8 @@ def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) 
     assert row["value"] == pytest.approx(0.824935)
     assert [words.split(",")[0] for words in row["reason"].split("; ")] == [
         "all chips and host threads are merged",
-        "ours is rank by rank",
-        "of one chip",
+        "ours is per rank",
+        "a single chip has no communication",
     ]
 
 
@@ -120,7 +120,10 @@ def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
         "not_applicable",
         None,
     )
-    assert rows["balance.straggler_delay"]["reason"] == "published as 0, which its tool writes if there is no data"
+    assert (
+        rows["balance.straggler_delay"]["reason"]
+        == "published as 0, which its tool writes if there is no data"
+    )
     assert rows["compute.moe_share"]["value"] == 0
 
 
