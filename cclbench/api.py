@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job: from a source to a run with results.  The command line is a thin layer over this.
+"""The public functions: from a source to a run with results.  The command line is a thin layer over this.
 
 `options` of each function are those of `workspace`: `store`, `jobs`, `engine`, `inference` and others.
 """
@@ -19,7 +19,7 @@ from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.results import Chosen
+from cclbench.results import ChosenMetrics
 from cclbench.workspace import WorkspaceOptions, store_at, takes_options, workspace
 
 if TYPE_CHECKING:
@@ -45,22 +45,24 @@ def run(
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
-    SOURCE may be a run, or the id of one in the store, too; SOURCE and `store` may be URLs, such as
-    `s3://bucket/job`. What the store has of the same options is not computed again; metrics that replay the
-    run (`whatif.*`) do so where `metrics` names them.
-    `model` fills what was not measured with modelled figures and their bands; the other options are those of
-    `workspace`.  Raises `InputError` for bad input, `UsageError` for a wrong call.
+    SOURCE may also be a run or the id of a stored run; SOURCE and `store` may be URLs, such as
+    `s3://bucket/job`.  Stored results with the same options are reused.  Metrics that replay the run
+    (`whatif.*`) do so only if `metrics` names them.  `model` adds modelled values, with their intervals,
+    where measurements are missing; the other options are those of `workspace`.  Raises `InputError` for bad
+    input, `UsageError` for a wrong call.
     """
-    chosen, replay = _chosen(metrics)
+    chosen, replay = _selected_metrics(metrics)
     selection = Selection(window, steps, ranks, model, replay)
-    with workspace(**options) as used:
-        opened = used.opened(source)
-        figures, of = results.compute(opened, chosen, selection, engine=used.engine, progress=used.progress)
-        return opened.with_figures(figures, of)
+    with workspace(**options) as work:
+        opened = work.open_run(source)
+        figures, policy = results.compute_metrics(
+            opened, chosen, selection, engine=work.engine, progress=work.progress
+        )
+        return opened.with_figures(figures, policy)
 
 
 metrics = run
-"""`run`, as it is called for a run that is in the store."""
+"""The same as `run`, for stored runs."""
 
 
 @takes_options
@@ -73,9 +75,9 @@ def diagnose(
     model: bool = True,
     **options: Unpack[WorkspaceOptions],
 ) -> Diagnosis:
-    """What makes a run of the store, or of a SOURCE, slow: findings, by what a step would gain without each.
+    """What makes a run slow: findings, ranked by the step time that each would gain.
 
-    The options are those of `run`, but for `metrics`.
+    The options are those of `run`, except `metrics`.
     """
     return diagnose_run(metrics(run, window=window, steps=steps, ranks=ranks, model=model, **options))
 
@@ -93,21 +95,20 @@ def whatif(
     contention: float | None = 1.0,
     **options: Unpack[WorkspaceOptions],
 ) -> ReplayResult:
-    """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
+    """Replay a run on other hardware, and predict its step time.
 
-    `sets` such as `scale_up.bandwidth=x2` act together; `scenarios`, settings with commas or files
-    of them, and `sweeps` come on top of them.
-    `system` is the catalog's machine where no card says it, refused where the traces name another device
-    unless `force_system`; `contention` how much longer kernels take beside
-    communication (None: the run's own `compute.contention`).
+    `sets` such as `scale_up.bandwidth=x2` are combined; each of `scenarios` (comma-separated settings, or a
+    file of them) and `sweeps` is applied in addition.  `system` is the machine of the catalog that the run
+    used, if no card states it; one that contradicts the traces is refused unless `force_system`.
+    `contention` is the slowdown of kernels during communication (None: the run's `compute.contention`).
     """
     from cclbench.replay.answer import replay_scenarios
 
-    with workspace(**options) as used:
-        opened = used.opened(run)
-        machine = _machine(opened, system, force_system, per_node)
+    with workspace(**options) as work:
+        opened = work.open_run(run)
+        machine = _run_machine(opened, system, force_system, per_node)
         factor, notes = (
-            (contention, ()) if contention is not None else _contention(opened, ranks, used.engine)
+            (contention, ()) if contention is not None else _contention_factor(opened, ranks, work.engine)
         )
     return replay_scenarios(
         opened,
@@ -133,18 +134,18 @@ def export(
     check: bool = False,
     **options: Unpack[WorkspaceOptions],
 ) -> ExportedFolder:
-    """Write a run's graph, as `whatif` replays it, for simulators: `chakra` execution traces, or `astra-sim`.
+    """Export a run's graph, as `whatif` replays it, for simulators: `chakra` execution traces, `astra-sim`.
 
-    `system` is the catalog's machine where no card says it.  The folder is made whole or not at all; `check`
-    reads it back and replays it by its dependencies alone.
+    `system` is the machine of the catalog that the run used, if no card states it.  The folder is written
+    whole or not at all; `check` reads it back and replays it from its dependencies.
     """
     from cclbench.export.folder import write_folder
 
-    with workspace(**options) as used:
-        opened = used.opened(run)
+    with workspace(**options) as work:
+        opened = work.open_run(run)
         machine = machine_of(opened, system=system, per_node=per_node)
         return write_folder(
-            opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=used.progress
+            opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=work.progress
         )
 
 
@@ -164,37 +165,39 @@ def search(
 ) -> SearchResult:
     """Replay a run under the scenarios of a search space, a YAML file, and rank them.
 
-    All scenarios where there are few, else at most `trials`, chosen by chance and descent, the same for a
-    `seed`.  `constraints` such as `cost<=100`, `devices<=64` or `step<=12ms` make others infeasible;
-    `InputError` where tokens are the objective and nothing tells how many a step has.  `system`,
-    `force_system` and `per_node` are those of `whatif`.
+    All scenarios of a small space are replayed, else at most `trials`, chosen by descent from random starts
+    (`seed`).  `constraints` such as `cost<=100`, `devices<=64` or `step<=12ms` exclude others.  `InputError`
+    if tokens are the objective and their number per step is unknown.  `system`, `force_system` and `per_node`
+    are those of `whatif`.
     """
     from cclbench.replay.answer import Replay
     from cclbench.replay.search import parse_limit
     from cclbench.replay.search import search_space as searched
     from cclbench.replay.space import read_space
 
-    asked, limits = read_space(Path(space)), [parse_limit(text) for text in constraints]
-    with workspace(**options) as used:
-        opened = used.opened(run)
-        machine = _machine(opened, system, force_system, per_node)
+    search_grid, limits = read_space(Path(space)), [parse_limit(text) for text in constraints]
+    with workspace(**options) as work:
+        opened = work.open_run(run)
+        machine = _run_machine(opened, system, force_system, per_node)
         tokens = None
         if objective == "tokens_per_second_per_device":
             chosen = resolve_metrics([_TOKENS_PER_DEVICE])
-            rows, _ = results.compute(opened, chosen, Selection(model=False), engine=used.engine)
-            row = next(one for one in rows if not one.narrowed)
+            rows, _ = results.compute_metrics(opened, chosen, Selection(model=False), engine=work.engine)
+            row = next(candidate for candidate in rows if not candidate.narrowed)
             if row.value is None:
-                raise InputError(f"tokens a second are not known: {row.reason}", where=opened.id)
+                raise InputError(f"tokens per second unknown: {row.reason}", where=opened.id)
             tokens = row.value
     replay = Replay(opened, machine=machine)
-    return searched(replay, asked, goal=objective, limits=limits, trials=trials, seed=seed, tokens=tokens)
+    return searched(
+        replay, search_grid, goal=objective, limits=limits, trials=trials, seed=seed, tokens=tokens
+    )
 
 
 @takes_options
 def ingest(source: str | Path, **options: Unpack[WorkspaceOptions]) -> Run:
-    """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
-    with workspace(**options) as used:
-        return used.ingested(source)
+    """Read SOURCE into the store, whole or not at all, unless it is already there, unchanged."""
+    with workspace(**options) as work:
+        return work.ingest_source(source)
 
 
 def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:
@@ -202,33 +205,33 @@ def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:
     return [stored.manifest for stored in store_at(store).runs()]
 
 
-def _machine(run: Run, system: str | None, force_system: bool, per_node: int | None) -> Machine:
-    """The run's machine; `UsageError` where the traces name another device than the `system` given."""
+def _run_machine(run: Run, system: str | None, force_system: bool, per_node: int | None) -> Machine:
+    """The run's machine; `UsageError` if the traces name another device than that of `system`."""
     machine = machine_of(run, system=system, per_node=per_node)
     if machine.other_device is not None and not force_system:
-        hint = "--force-system takes it nevertheless"
+        hint = "use it anyway with --force-system"
         raise UsageError(f"--system {machine.other_device}", hint=hint)
     return machine
 
 
-def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[float, tuple[str, ...]]:
-    """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
+def _contention_factor(
+    run: Run, ranks: Sequence[int] | None, engine: Engine
+) -> tuple[float, tuple[str, ...]]:
+    """The run's `compute.contention`; 1 with a note if there is none or it is confounded."""
     chosen = resolve_metrics([_CONTENTION])
-    found, _ = results.compute(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
-    row = next(iter(found))
+    rows, _ = results.compute_metrics(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
+    row = next(iter(rows))
     if row.value is not None and row.value >= 1:
         return row.value, ()
-    why = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
-    return 1.0, (
-        f"kernels are taken to take as long beside communication as alone: compute.contention: {why}",
-    )
+    reason = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
+    return 1.0, (f"kernels are assumed not to slow down during communication: compute.contention: {reason}",)
 
 
-def _chosen(patterns: str | Sequence[str]) -> tuple[Chosen, bool]:
-    """The metrics that patterns ask for, of which a lone one is a list of one; whether any is to replay.
+def _selected_metrics(patterns: str | Sequence[str]) -> tuple[ChosenMetrics, bool]:
+    """The metrics that one or several patterns select, and whether any of them replays the run.
 
-    `*`, all there is, asks for no replay.
+    `*` requests no replay.
     """
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    named = resolve_metrics(pattern for pattern in listed if pattern != "*")
-    return resolve_metrics(listed), any(metric.is_replayed for metric, _ in named)
+    explicit = resolve_metrics(pattern for pattern in listed if pattern != "*")
+    return resolve_metrics(listed), any(metric.is_replayed for metric, _ in explicit)

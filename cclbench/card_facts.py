@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a card can learn from traces."""
+"""Facts for a card from traces."""
 
 from __future__ import annotations
 
@@ -30,16 +30,21 @@ def card_facts(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> CardFacts:
-    """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
-    found = find(source)
-    ingested = ingest(found, store_at(store), reading, engine=engine, progress=progress)
+    """Facts for a card from traces: world size, accelerator, groups, library, precision, steps."""
+    located = find(source)
+    ingested = ingest(located, store_at(store), reading, engine=engine, progress=progress)
     entries = ingested.record.ranks
     if not entries:
-        raise InputError("holds no trace to learn a card from", where=str(source))
+        raise InputError("contains no trace to create a card from", where=str(source))
     facts = entries[0].facts
     producer = facts.producer or ""
     framework = next(
-        (of[producer] for of in (READERS.get(name).frameworks for name in READERS) if producer in of), None
+        (
+            by_producer[producer]
+            for by_producer in (READERS.get(name).frameworks for name in READERS)
+            if producer in by_producer
+        ),
+        None,
     )
     machine = machine_of(ingested)
     accelerator = machine.accelerator.value
@@ -57,7 +62,7 @@ def card_facts(
     return CardFacts(
         traces=tuple(
             CardTrace(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
-            for file in (*found.files, *found.beside, *found.evidence)
+            for file in (*located.files, *located.beside, *located.evidence)
         ),
         world_size=facts.world_size,
         accelerator=None if accelerator is None else accelerator.id,
@@ -68,13 +73,13 @@ def card_facts(
         communication_library=library,
         communication_version=facts.library_version,
         groups=tuple(sorted(groups)),
-        precision=_precision(ingested),
+        precision=_collective_precision(ingested),
         steps=entries[0].steps.found or None,
     )
 
 
-def _precision(ingested: Run) -> str | None:
-    """The element type of the collectives, where all have one that a card knows."""
+def _collective_precision(ingested: Run) -> str | None:
+    """The precision of the collectives, if it is the same for all and known to cards."""
     known = {"bfloat16": "bf16", "float": "fp32", "float32": "fp32", "half": "fp16", "float16": "fp16"}
     floats = {
         known[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public API, as Python sessions and notebooks use it: `api`, and what people look at."""
+"""The public API for Python sessions and notebooks: `api`, pictures and reports."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = [
 
 
 def plot(shown: Run | Comparison) -> Picture:
-    """Where the step goes: of a run a bar a rank, of a comparison each run's on one axis.
+    """The step partition as a picture: of a run one bar per rank, of a comparison all runs on one axis.
 
-    `UsageError` where none has the parts of its step; metrics of a run are computed on demand.
+    `UsageError` if no run has a step partition; metrics of a run are computed on demand.
     """
     from cclbench.present.charts.partition import partition_picture, picture_of_runs
     from cclbench.present.picture import Picture
@@ -44,7 +44,7 @@ def plot(shown: Run | Comparison) -> Picture:
     if isinstance(shown, Comparison):
         return Picture(picture_of_runs(shown.subjects))
     computed = shown if len(shown.figures) else metrics(shown)
-    return Picture(partition_picture(list(computed.figures.in_short), title=shown.id))
+    return Picture(partition_picture(list(computed.figures.summary), title=shown.id))
 
 
 def timeline(
@@ -55,7 +55,7 @@ def timeline(
     from_ms: float | None = None,
     to_ms: float | None = None,
 ) -> Picture:
-    """One step, ranks x time, by default the first whole one; `from_ms` and `to_ms` are from its start.
+    """One step, ranks over time, by default the first complete one; `from_ms`, `to_ms` are from its start.
 
     `UsageError` for a step or a rank that the run lacks.
     """
@@ -63,12 +63,12 @@ def timeline(
     from cclbench.present.timeline import step_timeline as timeline_of
     from cclbench.present.timeline_picture import draw_timeline, title_of
 
-    shown = timeline_of(run, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
-    return Picture(draw_timeline(shown, title=title_of(run, shown)))
+    drawn = timeline_of(run, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
+    return Picture(draw_timeline(drawn, title=title_of(run, drawn)))
 
 
 def report(shown: Run | Comparison, path: str | Path) -> Path:
-    """Write the report of a run or a comparison, one HTML file that needs nothing else; the file."""
+    """Write the report of a run or a comparison as one self-contained HTML file, and return its path."""
     from cclbench.present.html import check_page, write_page
     from cclbench.present.page import comparison_page, run_page
 

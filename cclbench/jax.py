@@ -43,7 +43,7 @@ def profile(
     global_batch: int | None = None,
     sequence_length: int | None = None,
     phase: str | None = None,
-) -> Profile:
+) -> JaxProfile:
     """A context manager that profiles `active` steps; call its `step()` at the end of each step of the job.
 
     The first `wait` steps run without the profiler, and all but the first of them, which compiles, are timed
@@ -68,10 +68,10 @@ def profile(
     check_phase(phase)
     batch = drop_empty(**{"global": global_batch, "sequence_length": sequence_length})
     facts = CardFacts((), phase=phase, batch=batch)
-    return Profile(Path(folder), wait, active, stacks, facts, parameters, mesh)
+    return JaxProfile(Path(folder), wait, active, stacks, facts, parameters, mesh)
 
 
-class Profile:
+class JaxProfile:
     """Made by `cclbench.jax.profile`; `overhead` is known once the trace is written."""
 
     overhead: float | None = None
@@ -87,7 +87,7 @@ class Profile:
         self._unprofiled: StepPhase | None = None
         self._annotation: Any = None
 
-    def __enter__(self) -> Profile:
+    def __enter__(self) -> JaxProfile:
         if self._wait == 0:
             self._start_trace()
         return self
@@ -183,7 +183,7 @@ class Profile:
             framework="jax",
             framework_version=jax.__version__,
             groups=tuple((f"mesh_{name}", tuple(range(size))) for name, size in sizes.items()),
-            model=drop_empty(parameters=sum(one.size for one in weights) or None),
+            model=drop_empty(parameters=sum(weight.size for weight in weights) or None),
             environment=environment_variables(*_VARIABLES),
         )
         return on_device(facts, jax.local_devices()[0].device_kind)

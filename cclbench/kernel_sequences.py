@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frequent kernel sequences of a run: which kernels follow one another, and what fusing them could save."""
+"""Frequent kernel sequences of a run, and what fusing them could save."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _NS_PER_S: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class KernelSequence:
-    """Successive kernels on one stream, by their base names, over all ranks and steps."""
+    """Consecutive kernels of one stream, by base name, over all ranks and steps."""
 
     kernels: tuple[str, ...]
     count: int
     """Occurrences; they may overlap."""
     time_s: float
-    """Σ durations of the kernels in any occurrence, each once."""
+    """Σ durations of the kernels in occurrences, each counted once."""
     share: float
-    """Of the summed durations of all kernels."""
+    """Share of the summed durations of all kernels."""
     gap_s: float
-    """Σ gaps between successive kernels of an occurrence, each once: what fusing them could save at most."""
+    """Σ gaps between kernels of an occurrence, each counted once: upper bound of what fusing could save."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrequentSequences:
-    """The sequences of `length` kernels with most time, and what they are of."""
+    """The sequences of `length` kernels with the most time, and totals."""
 
     run: str
     length: int
@@ -49,11 +49,11 @@ class FrequentSequences:
     ranks: tuple[int, ...]
     """Ranks that ran kernels."""
     windows: int
-    """Steps of these ranks, added up."""
+    """Number of steps, summed over these ranks."""
     kernels: int
     kernel_time_s: float
     distinct: int
-    """Sequences of that length with compute in them, of which `rows` are the first."""
+    """Number of different sequences of that length with compute kernels; `rows` are the first ones."""
     rows: tuple[KernelSequence, ...]
     notes: tuple[str, ...]
 
@@ -67,7 +67,7 @@ class FrequentSequences:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, as `--json` prints it."""
+        """The document that `--json` prints."""
         return {
             "schema": "sequences.v1",
             "run": self.run,
@@ -96,50 +96,52 @@ def frequent_sequences(
 ) -> FrequentSequences:
     """The `top` sequences of `length` ≥ 2 kernels by time, within steps.
 
-    `UsageError` where no rank ran kernels.
+    `UsageError` if no rank ran kernels.
     """
     Selection(window, steps, ranks).check(run)
-    found, notes = answers_by_rank(
+    by_rank, notes = answers_by_rank(
         run,
-        partial(_of_rank, length, window, steps),
+        partial(_rank_sequences, length, window, steps),
         ranks,
         noun="kernel sequences",
         engine=engine,
         progress=progress,
         what="looking for sequences",
     )
-    table = merge_sequences([one.table for one in found.values()])
-    kernel_ns = sum(one.kernel_ns for one in found.values())
+    table = merge_sequences([rank.table for rank in by_rank.values()])
+    kernel_ns = sum(rank.kernel_ns for rank in by_rank.values())
     return FrequentSequences(
         run=run.id,
         length=length,
-        window=max((one.policy for one in found.values()), key=POLICIES.index),
-        ranks=tuple(found),
-        windows=sum(one.windows for one in found.values()),
-        kernels=sum(one.kernels for one in found.values()),
+        window=max((rank.policy for rank in by_rank.values()), key=POLICIES.index),
+        ranks=tuple(by_rank),
+        windows=sum(rank.windows for rank in by_rank.values()),
+        kernels=sum(rank.kernels for rank in by_rank.values()),
         kernel_time_s=kernel_ns / _NS_PER_S,
         distinct=len(table),
-        rows=tuple(_rows(_first(table, length, top), length, kernel_ns)),
+        rows=tuple(_sequence_rows(_top_rows(table, length, top), length, kernel_ns)),
         notes=tuple(notes),
     )
 
 
-def _of_rank(length: int, window: str, steps: Steps | None, tables: Rank) -> RankSequences | NotApplicable:
+def _rank_sequences(
+    length: int, window: str, steps: Steps | None, tables: Rank
+) -> RankSequences | NotApplicable:
     """One rank's sequences, or why it has none."""
     view = RankView(tables, rank=tables.entry.rank, window=window, steps=steps)
     return answer_or_reason(view, lambda rank: rank_sequences(rank, length))
 
 
-def _first(table: pa.Table, length: int, top: int) -> pa.Table:
-    """The rows with most time; of equal ones those that occur more often, then by name."""
+def _top_rows(table: pa.Table, length: int, top: int) -> pa.Table:
+    """The rows with the most time; ties by number of occurrences, then by name."""
     names = [(str(n), "ascending") for n in range(length)]
     return table.sort_by([("ns", "descending"), ("count", "descending"), *names]).slice(0, top)
 
 
-def _rows(table: pa.Table, length: int, kernel_ns: int) -> list[KernelSequence]:
+def _sequence_rows(table: pa.Table, length: int, kernel_ns: int) -> list[KernelSequence]:
     kernels = zip(*(table[str(n)].to_pylist() for n in range(length)), strict=True)
     sums = zip(*(table[name].to_pylist() for name in SUMS), strict=True)
     return [
-        KernelSequence(of, count, ns / _NS_PER_S, ns / kernel_ns if kernel_ns else 0.0, gap_ns / _NS_PER_S)
-        for of, (count, ns, gap_ns) in zip(kernels, sums, strict=True)
+        KernelSequence(names, count, ns / _NS_PER_S, ns / kernel_ns if kernel_ns else 0.0, gap_ns / _NS_PER_S)
+        for names, (count, ns, gap_ns) in zip(kernels, sums, strict=True)
     ]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine of a run: accelerator, system, node and device of each rank, the tier that a group spans.
 
-An option goes before the card, the card before the traces.  Devices that traces count tell nodes where they
-are as many as the world; else a file of several ranks is of one node; else consecutive ranks fill nodes of
-so many.
+Options take precedence over the card, the card over the traces.  Nodes follow from the number of devices
+that traces count, if the ranks fill whole nodes; else a file of several ranks is one node.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ UNKNOWN_NODES: Final = "neither a card nor the traces tell which ranks share a n
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """A value and where it was learned; None where nobody says.
+class Learned(Generic[T]):
+    """A value and its origin; None if unknown.
 
-    `reason` is why there is no value, or what an assumption rests on; `contradicts` are sentences.
+    `reason` states why there is no value, or the basis of an assumption; `contradicts` are sentences.
     """
 
     value: T | None
@@ -53,101 +52,101 @@ def _nothing_stated() -> Hardware:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run; `machine_of_ranks` and `machine_of` make it.
+    """The machine of a run; made by `machine_of_ranks` and `machine_of`.
 
-    `devices` are the distinct names and memories (bytes) of the devices that traces name, `counts` the
-    distinct numbers of devices that they count, `captures` numbers the file of each rank where a file holds
-    several.  `system_option` and `per_node_option` are the caller's own and go before everything else.
+    `devices` are the distinct names and memory sizes (bytes) of devices in the traces, `counts` the distinct
+    numbers of devices that they count, `captures` is the index of the file of each rank, if files hold
+    several ranks.  `system_option` and `per_node_option` are given by the caller and take precedence.
     """
 
     hardware: Hardware = field(default_factory=_nothing_stated)
     ranks: Sequence[int] = ()
-    """Ranks that have a trace; consecutive ones are a `range`, which stays small when sent to a process."""
+    """Ranks that have a trace; consecutive ones as a `range`, which is small when sent to a process."""
     stated_world: int | None = None
     devices: tuple[tuple[str, int | None], ...] = ()
     counts: tuple[int, ...] = ()
     captures: Mapping[int, int] = field(default_factory=dict)
     on_host: bool = False
-    """Whether the CPU is the device of all ranks."""
+    """Whether the device of all ranks is the CPU."""
     links_leave_nodes: bool = False
-    """Whether links may go beyond the file's node, as those of TPUs do."""
+    """Whether links may extend beyond the file's node, as those of TPUs do."""
     system_option: str | None = None
     per_node_option: int | None = None
 
     @property
-    def world(self) -> int | None:
-        """Ranks of the job: as traces state it, else the card's number of accelerators."""
+    def world_size(self) -> int | None:
+        """Number of ranks of the job: from the traces, else the card's number of accelerators."""
         return self.stated_world or self.hardware.count
 
     @property
-    def count(self) -> Answer[int]:
-        """Accelerators of the job: the card's number, else the world, else one for each rank with a trace."""
+    def accelerator_count(self) -> Learned[int]:
+        """Number of accelerators: from the card, else the world size, else one for each rank with a trace."""
         if self.hardware.count is not None:
-            return Answer(self.hardware.count, "card")
+            return Learned(self.hardware.count, "card")
         if self.stated_world is not None:
-            return Answer(self.stated_world, "trace")
+            return Learned(self.stated_world, "trace")
         if self.ranks:
-            return Answer(len(self.ranks), "assumption", "one for each rank that has a trace")
-        return Answer(None, reason="neither the card (hardware.count) nor a trace tells how many there are")
+            return Learned(len(self.ranks), "assumption", "one for each rank that has a trace")
+        return Learned(None, reason="neither the card (hardware.count) nor a trace tells how many there are")
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """What the traces call the devices; `CPU` where that is the device and has no name."""
+        """Names of the devices in the traces; `CPU` if that is the device and has no name."""
         return tuple(dict.fromkeys(name for name, _ in self.devices)) or (("CPU",) if self.on_host else ())
 
     @cached_property
-    def accelerator(self) -> Answer[Accelerator]:
-        """The catalog's entry: the card's, else the named system's, else of the device that traces name."""
-        chosen = self.hardware.accelerator
-        if chosen is not None:
-            found = catalog.accelerators().get(chosen)
-            if found is None:
-                return Answer(None, reason=_no_accelerator(chosen))
-            return Answer(found, "card", contradicts=self._other_devices(found, f"the card says {chosen}"))
+    def accelerator(self) -> Learned[Accelerator]:
+        """The catalog's entry: of the card, else of the named system, else of the device in the traces."""
+        named = self.hardware.accelerator
+        if named is not None:
+            entry = catalog.accelerators().get(named)
+            if entry is None:
+                return Learned(None, reason=_no_accelerator(named))
+            return Learned(entry, "card", contradicts=self._other_devices(entry, f"the card says {named}"))
         system = self.named_system.value
         if system is not None:
-            found = catalog.accelerator(system.accelerator)
-            words = f"the system {system.id} has {found.id}"
-            return Answer(found, "catalog", contradicts=self._other_devices(found, words))
-        known = self._traced_accelerators
-        if len(known) == 1:
-            return Answer(known[0], "trace")
-        if known:
-            return Answer(None, reason=f"the traces name several: {', '.join(each.id for each in known)}")
+            entry = catalog.accelerator(system.accelerator)
+            words = f"the system {system.id} has {entry.id}"
+            return Learned(entry, "catalog", contradicts=self._other_devices(entry, words))
+        traced = self._traced_accelerators
+        if len(traced) == 1:
+            return Learned(traced[0], "trace")
+        if traced:
+            return Learned(None, reason=f"the traces name several: {', '.join(each.id for each in traced)}")
         if self.on_host:
-            return Answer(catalog.accelerator("generic-cpu"), "trace")
+            return Learned(catalog.accelerator("generic-cpu"), "trace")
         if self.devices:
-            return Answer(None, reason=_no_accelerator(self.devices[0][0]))
-        return Answer(
+            return Learned(None, reason=_no_accelerator(self.devices[0][0]))
+        return Learned(
             None, reason="neither the card (hardware.accelerator) nor the trace names the accelerator"
         )
 
     @cached_property
     def _traced_accelerators(self) -> list[Accelerator]:
-        found = [catalog.by_device_name(name, memory) for name, memory in self.devices]
-        return list({each.id: each for each in found if each is not None}.values())
+        entries = [catalog.by_device_name(name, memory) for name, memory in self.devices]
+        return list({each.id: each for each in entries if each is not None}.values())
 
     def _other_devices(self, stated: Accelerator, words: str) -> tuple[str, ...]:
-        """A sentence where the traces name another accelerator."""
+        """A sentence if the traces name another accelerator."""
         other = [each.id for each in self._traced_accelerators if each.id != stated.id]
         return (f"{words}, the traces name {', '.join(other)}: {stated.id} is used",) if other else ()
 
     @cached_property
-    def named_system(self) -> Answer[System]:
-        """The system of the option, else of the card."""
+    def named_system(self) -> Learned[System]:
+        """The system given as option, else that of the card."""
         if self.system_option is not None:
-            return Answer(catalog.system(self.system_option), "option")
+            return Learned(catalog.system(self.system_option), "option")
         named = self.hardware.system
         if named is None:
-            return Answer(None)
-        found = catalog.systems().get(named)
-        if found is None:
-            return Answer(None, reason=f"the catalog knows no system {named!r} (card: hardware.system)")
-        return Answer(found, "card")
+            return Learned(None)
+        entry = catalog.systems().get(named)
+        if entry is None:
+            return Learned(None, reason=f"the catalog knows no system {named!r} (card: hardware.system)")
+        return Learned(entry, "card")
 
     @property
     def other_device(self) -> str | None:
-        """A sentence where the traces name a device that the option's system does not have."""
+        """A sentence if the traces name a device that the system given as option does not have."""
         system = None if self.system_option is None else self.named_system.value
         if system is None:
             return None
@@ -160,145 +159,145 @@ class Machine:
         return f"{system.id} has {stated.id}, the traces name {', '.join(other)}" if other else None
 
     @cached_property
-    def system(self) -> Answer[System]:
-        """The named system; else, assumed, what the catalog's systems with such nodes share."""
+    def system(self) -> Learned[System]:
+        """The named system; else, as an assumption, the links that all of the catalog's such nodes have."""
         named, hardware = self.named_system, self.hardware
         if named.value is not None or named.reason is not None:
             return named
         accelerator, per_node = self.accelerator, self.per_node
         if accelerator.value is None:
-            return Answer(None, reason=accelerator.reason)
+            return Learned(None, reason=accelerator.reason)
         if per_node.value is None:
-            return Answer(None, reason=per_node.reason)
+            return Learned(None, reason=per_node.reason)
         node = f"{per_node.value} × {accelerator.value.id}"
         like = (accelerator.value.id, per_node.value)
         alike = [s for s in catalog.systems().values() if (s.accelerator, s.per_node) == like]
         if not alike or any(other.scale_up != alike[0].scale_up for other in alike):
             which = f"differ: {', '.join(s.id for s in alike)}" if alike else "are none"
             why = f"no card names the system (hardware.system), and the catalog's with {node} in a node"
-            return Answer(None, reason=f"{why} {which}")
+            return Learned(None, reason=f"{why} {which}")
         cpus = {other.host_cpu for other in alike}
         made = structs.replace(
             alike[0],
             id=f"a node of {node}",
             host_cpu=alike[0].host_cpu if len(cpus) == 1 else None,
-            scale_up=_rated(alike[0].scale_up, hardware),
-            scale_out=_network(hardware),
+            scale_up=_with_stated_rate(alike[0].scale_up, hardware),
+            scale_out=_stated_network(hardware),
         )
         basis = f"links as of {', '.join(s.id for s in alike)}, since no card names the system"
-        return Answer(made, "assumption", basis)
+        return Learned(made, "assumption", basis)
 
     @cached_property
-    def per_node(self) -> Answer[int]:
-        """Devices of a node that ranks are numbered over; of devices that a trace counts, all of them."""
-        stated, system, counted = self.hardware.per_node, self.named_system.value, self._counted
+    def per_node(self) -> Learned[int]:
+        """Devices per node, over which ranks are numbered."""
+        stated, system, counted = self.hardware.per_node, self.named_system.value, self._counted_per_node
         if self.per_node_option is not None:
-            return Answer(self.per_node_option, "option")
+            return Learned(self.per_node_option, "option")
         if stated is not None:
             words = f"the card says {stated} a node (hardware.per_node)"
             contradicts = self._other_counts(stated, words)
             if system is not None and stated > system.per_node:
                 contradicts += (f"{words}, and its system {system.id} has {system.per_node}",)
-            return Answer(stated, "card", contradicts=contradicts)
+            return Learned(stated, "card", contradicts=contradicts)
         if system is not None:
             words = f"the card's system {system.id} has {system.per_node} a node"
-            return Answer(system.per_node, "catalog", contradicts=self._other_counts(system.per_node, words))
+            return Learned(system.per_node, "catalog", contradicts=self._other_counts(system.per_node, words))
         if counted is not None:
-            return Answer(counted, "trace")
+            return Learned(counted, "trace")
         if len(self.counts) > 1:
             counts = " and ".join(map(str, self.counts))
-            return Answer(None, reason=f"the traces count {counts} devices in a node")
+            return Learned(None, reason=f"the traces count {counts} devices in a node")
         fields = "hardware.system, hardware.per_node"
-        return Answer(None, reason=f"neither the card ({fields}) nor the trace says what a node holds")
+        return Learned(None, reason=f"neither the card ({fields}) nor the trace says what a node holds")
 
     @property
-    def _counted(self) -> int | None:
-        """Devices of a node as all traces count them; a process that sees one of many counts no node."""
+    def _counted_per_node(self) -> int | None:
+        """Devices per node as all traces count them; None if a process sees only one of several."""
         if len(self.counts) != 1:
             return None
-        alone = (self.world or len(self.ranks)) <= 1
+        alone = (self.world_size or len(self.ranks)) <= 1
         return self.counts[0] if self.counts[0] > 1 or alone else None
 
     def _other_counts(self, stated: int, words: str) -> tuple[str, ...]:
-        """A sentence where the traces count other devices and would put ranks onto other nodes."""
-        counted = self._counted
-        if counted in (None, stated) or (self.world and self.world <= min(stated, counted or 0)):
+        """A sentence if the device count in the traces would put ranks onto other nodes."""
+        counted = self._counted_per_node
+        if counted in (None, stated) or (self.world_size and self.world_size <= min(stated, counted or 0)):
             return ()
         return (f"{words}, the traces count {counted} devices: the card's number is used",)
 
     @property
-    def _uneven(self) -> str | None:
-        """Why the devices that traces count do not tell the nodes of more ranks; None where they do."""
-        counted, world = self._counted, self.world
+    def _uneven_reason(self) -> str | None:
+        """Why nodes cannot be derived from the device count in the traces; None if they can."""
+        counted, world = self._counted_per_node, self.world_size
         if counted is None or world is None or world <= counted or world % counted == 0:
             return None
         return f"the traces count {counted} devices, of which {world} ranks fill no whole number of nodes"
 
     @cached_property
-    def _divides(self) -> int | None:
-        """How many consecutive ranks share a node; None where they are not known to."""
+    def _ranks_per_node(self) -> int | None:
+        """Number of consecutive ranks per node; None if unknown."""
         per_node = self.per_node
-        one_node = self.world and per_node.value and self.world <= per_node.value
+        one_node = self.world_size and per_node.value and self.world_size <= per_node.value
         if per_node.learned_from != "trace" or one_node:
             return per_node.value
-        return None if self._uneven or self.captures or self.links_leave_nodes else per_node.value
+        return None if self._uneven_reason or self.captures or self.links_leave_nodes else per_node.value
 
-    def node(self, rank: int) -> int | None:
-        """Number of the rank's node; None where that is not known."""
-        return self.captures.get(rank) if self._divides is None else rank // self._divides
+    def node_of(self, rank: int) -> int | None:
+        """Index of the rank's node; None if unknown."""
+        return self.captures.get(rank) if self._ranks_per_node is None else rank // self._ranks_per_node
 
     @cached_property
-    def nodes(self) -> dict[int, int]:
-        """Number of the node of each rank that has a trace and of which it is known."""
-        return {rank: node for rank in self.ranks if (node := self.node(rank)) is not None}
+    def node_by_rank(self) -> dict[int, int]:
+        """Index of the node of each rank that has a trace, if known."""
+        return {rank: node for rank in self.ranks if (node := self.node_of(rank)) is not None}
 
-    def device(self, rank: int) -> tuple[int, int] | None:
-        """The rank's node, and the ordinal of its device there; None where that is not known."""
-        if self._divides is not None:
-            return divmod(rank, self._divides)
+    def device_of(self, rank: int) -> tuple[int, int] | None:
+        """The rank's node and the index of its device there; None if unknown."""
+        if self._ranks_per_node is not None:
+            return divmod(rank, self._ranks_per_node)
         node = self.captures.get(rank)
         if node is None:
             return None
         return node, sum(1 for other, there in self.captures.items() if there == node and other < rank)
 
     def numbered_in(self, system: System, ranks: Sequence[int]) -> Sequence[int] | None:
-        """The ranks' devices as `system` numbers its own, node by node; None where nodes are not known.
+        """The ranks' devices in the numbering of `system`, node by node; None if nodes are unknown.
 
-        Ranks that are more than its nodes have devices for are taken to fill them in order.
+        If nodes have more ranks than the system's have devices, ranks are assumed to fill them in order.
         """
-        if self._divides == system.per_node:
+        if self._ranks_per_node == system.per_node:
             return ranks
-        found = [self.device(rank) for rank in ranks]
-        if any(each is None for each in found):
+        devices = [self.device_of(rank) for rank in ranks]
+        if any(each is None for each in devices):
             return None
-        places = [each for each in found if each is not None]
+        places = [each for each in devices if each is not None]
         if any(local >= system.per_node for _, local in places):
             return ranks
         return [node * system.per_node + local for node, local in places]
 
-    def tier(self, ranks: Sequence[int]) -> Answer[Tier]:
-        """The tier that a group spans, `scale_up` for a group of one: by the system's links, else by node."""
+    def tier_of(self, ranks: Sequence[int]) -> Learned[Tier]:
+        """The tier that a group spans, from the system's links, else from nodes; `scale_up` for one rank."""
         system = self.system
         named = system.learned_from in ("option", "card")
-        if self.links_leave_nodes and self._divides is None and not named:
-            return Answer(None, reason=UNKNOWN_NODES)
+        if self.links_leave_nodes and self._ranks_per_node is None and not named:
+            return Learned(None, reason=UNKNOWN_NODES)
         if system.value is not None:
             placed = self.numbered_in(system.value, ranks)
             if placed is not None:
-                return Answer(system.value.tier_of(placed) or "scale_up", system.learned_from)
-        nodes = {self.node(rank) for rank in ranks}
+                return Learned(system.value.tier_of(placed) or "scale_up", system.learned_from)
+        nodes = {self.node_of(rank) for rank in ranks}
         if None in nodes:
-            return Answer(None, reason=self._uneven or UNKNOWN_NODES)
-        origin = "capture" if self._divides is None else self.per_node.learned_from
-        return Answer("scale_up" if len(nodes) == 1 else "scale_out", origin)
+            return Learned(None, reason=self._uneven_reason or UNKNOWN_NODES)
+        origin = "capture" if self._ranks_per_node is None else self.per_node.learned_from
+        return Learned("scale_up" if len(nodes) == 1 else "scale_out", origin)
 
     def without_captures(self) -> Machine:
-        """The machine to send to other processes: captures stay only where they alone tell the nodes."""
-        return self if self._divides is None else replace(self, captures={})
+        """The machine without captures, unless nodes are known from these only; to send to processes."""
+        return self if self._ranks_per_node is None else replace(self, captures={})
 
     @property
-    def contradicts(self) -> list[str]:
-        """What in the traces contradicts the card."""
+    def contradictions(self) -> list[str]:
+        """Contradictions between traces and card, in sentences."""
         named = self.hardware.accelerator or self.hardware.system
         return [*(self.accelerator.contradicts if named else ()), *self.per_node.contradicts]
 
@@ -311,35 +310,35 @@ def machine_of_ranks(
     system: str | None = None,
     per_node: int | None = None,
 ) -> Machine:
-    """The machine by the card, by what each rank's trace says of itself, and by the file of each rank.
+    """The machine from the card, the metadata of each rank's trace, and the file of each rank.
 
-    `system` and `per_node` go before them; `UsageError` where the catalog has no such system.
+    `system` and `per_node` take precedence; `UsageError` if the catalog has no such system.
     """
-    told = list(facts.values())
+    stated = list(facts.values())
     names = sorted(set(files.values()))
     several = len(names) < len(files)
     return Machine(
         hardware=_nothing_stated() if card is None else card.hardware,
         ranks=_as_range(tuple(facts)),
-        stated_world=max((f.world_size for f in told if f.world_size), default=None),
-        devices=tuple(dict.fromkeys((f.device_name, f.device_memory_bytes) for f in told if f.device_name)),
-        counts=tuple(sorted({f.device_count for f in told if f.device_count})),
+        stated_world=max((f.world_size for f in stated if f.world_size), default=None),
+        devices=tuple(dict.fromkeys((f.device_name, f.device_memory_bytes) for f in stated if f.device_name)),
+        counts=tuple(sorted({f.device_count for f in stated if f.device_count})),
         captures={rank: names.index(name) for rank, name in files.items()} if several else {},
-        on_host=bool(told) and all(f.works_on == "host" for f in told),
-        links_leave_nodes=len(names) > 1 and any(f.vendor == "google" for f in told),
+        on_host=bool(stated) and all(f.works_on == "host" for f in stated),
+        links_leave_nodes=len(names) > 1 and any(f.vendor == "google" for f in stated),
         system_option=None if system is None else catalog.system(system).id,
         per_node_option=per_node,
     )
 
 
 def _as_range(ranks: tuple[int, ...]) -> Sequence[int]:
-    """Consecutive ranks as a range, others as they are."""
+    """Consecutive ranks as a range, others unchanged."""
     consecutive = range(ranks[0], ranks[-1] + 1) if ranks else ()
     return consecutive if ranks == tuple(consecutive) else ranks
 
 
 class StoredRun(Protocol):
-    """What of a run tells its machine: the card and the manifest."""
+    """The parts of a run that determine its machine: the card and the manifest."""
 
     @property
     def card(self) -> Card | None:
@@ -358,7 +357,7 @@ def machine_of(run: StoredRun, *, system: str | None = None, per_node: int | Non
 def machine_of_entries(
     card: Card | None, entries: Sequence[RankEntry], *, system: str | None = None, per_node: int | None = None
 ) -> Machine:
-    """The machine by the card and the manifest's ranks, see `machine_of_ranks`."""
+    """The machine from the card and the manifest's ranks, see `machine_of_ranks`."""
     files = {entry.rank: entry.files[0].name for entry in entries}
     facts = {entry.rank: entry.facts for entry in entries}
     return machine_of_ranks(card, facts, files, system=system, per_node=per_node)
@@ -368,14 +367,14 @@ def _no_accelerator(name: str) -> str:
     return f"the catalog knows no accelerator {name!r} (card: hardware.accelerator)"
 
 
-def _rated(known: ScaleUp | None, hardware: Hardware) -> ScaleUp | None:
-    """The links as known, at the rate that the card states where it does."""
+def _with_stated_rate(known: ScaleUp | None, hardware: Hardware) -> ScaleUp | None:
+    """The links with the rate that the card states, if it does."""
     rate = hardware.scale_up.bytes_per_s
     return structs.replace(known, bytes_per_s=rate) if known and rate else known
 
 
-def _network(hardware: Hardware) -> ScaleOut | None:
-    """The card's interfaces, where it counts them and names a fabric of the catalog."""
+def _stated_network(hardware: Hardware) -> ScaleOut | None:
+    """The card's network, if it states the number of interfaces and a fabric of the catalog."""
     stated = hardware.scale_out
     if stated.nics is None:
         return None

@@ -44,10 +44,10 @@ _NS_PER_S: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """The works of one key over all ranks and steps; what is not known is None.
+    """The works of one key over all ranks and steps; unknown values are None.
 
-    FLOPs, bytes and the rates are of the works that have a cost model, `modelled_share` of the time; the gap
-    is time above the roofline, of those whose least time is known.
+    FLOPs, bytes and rates are of works with a cost model, `modelled_share` of the time; the gap is time above
+    the roofline, of works whose least time is known.
     """
 
     key: str
@@ -67,8 +67,8 @@ class OperatorRow:
     operator: str | None
     family: str | None
     precision: str | None
-    """The operator that all of its works are of, the family of their cost models, the precision of their
-    arithmetic; None of several."""
+    """The operator of all works, the family of their cost models, the precision of their arithmetic; None if
+    there are several."""
 
     @property
     def time_s(self) -> float:
@@ -76,14 +76,14 @@ class OperatorRow:
         return self.time_ns / _NS_PER_S
 
     @property
-    def parts(self) -> tuple[str, str]:
-        """The operator and the shapes that a row by both is of: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
+    def operator_and_shapes(self) -> tuple[str, str]:
+        """Operator and shapes of a row by shape: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
         operator = self.operator or self.key
         return operator, self.key.removeprefix(operator).removeprefix("(").removesuffix(")")
 
     @property
-    def reached(self) -> float | None:
-        """Least time over time, of the works whose least time is known."""
+    def roofline_share(self) -> float | None:
+        """Least time divided by time, of works whose least time is known."""
         if self.roofline_s is None or self.gap_s is None or self.roofline_s + self.gap_s <= 0:
             return None
         return self.roofline_s / (self.roofline_s + self.gap_s)
@@ -98,15 +98,15 @@ class OperatorTable:
     window: str
     ranks: tuple[int, ...]
     windows: int
-    """Steps of these ranks, added up."""
+    """Number of steps, summed over these ranks."""
     time_ns: int
     """Σ device time of all works: of each the union of its device rows."""
     linked_share: float
-    """Of that time, what an operator's call launched."""
+    """Share of that time that an operator's call launched."""
     modelled_share: float
-    """Of the time in kernels that are not communication, what has FLOPs and bytes."""
+    """Share of the time in kernels other than communication for which FLOPs and bytes are known."""
     roof: DeviceRoof | None
-    """Of the first rank that knows it."""
+    """Roofline of the first rank that has one."""
     rows: tuple[OperatorRow, ...]
     all_rows: int
     notes: tuple[str, ...]
@@ -123,14 +123,14 @@ class OperatorTable:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, as `--json` prints it."""
-        own = ("run", "by", "window", "windows", "time_s", "linked_share", "modelled_share", "all_rows")
-        told = {name: getattr(self, name) for name in own}
+        """The document that `--json` prints."""
+        names = ("run", "by", "window", "windows", "time_s", "linked_share", "modelled_share", "all_rows")
+        values = {name: getattr(self, name) for name in names}
         listed = {"ranks": list(self.ranks), "rows": self.table, "notes": list(self.notes)}
-        return {"schema": "operators.v1", **told, **listed}
+        return {"schema": "operators.v1", **values, **listed}
 
 
-def operators(
+def operator_costs(
     run: Run,
     by: By = "op",
     *,
@@ -142,11 +142,11 @@ def operators(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> OperatorTable:
-    """What a run's operators cost, by `by`: rows with most of what they are sorted by first, `top` or all.
+    """The cost of a run's operators, grouped by `by` and sorted by `sort`, largest first: `top` rows or all.
 
-    `UsageError` where no rank has work in the window.
+    `UsageError` if no rank has work in the window.
     """
-    (found,) = operators_by(
+    (table,) = operator_costs_by(
         run,
         (by,),
         sort=sort,
@@ -157,15 +157,15 @@ def operators(
         engine=engine,
         progress=progress,
     )
-    return found
+    return table
 
 
 def has_operators(run: Run) -> bool:
-    """Whether any rank's trace records calls of operators."""
+    """Whether the trace of any rank records operator calls."""
     return any(entry.operators for entry in run.record.ranks)
 
 
-def operators_by(
+def operator_costs_by(
     run: Run,
     keys: Sequence[By],
     *,
@@ -177,57 +177,61 @@ def operators_by(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> tuple[OperatorTable, ...]:
-    """`operators` by each of the keys, in their order, from one pass over the ranks."""
+    """`operator_costs` by each of the keys, in their order, from one pass over the ranks."""
     Selection(window, steps, ranks).check(run)
     machine = machine_of(run).without_captures()
-    ask = partial(_of_rank, tuple(keys), window, steps, run.card, machine)
-    found, notes = answers_by_rank(
-        run, ask, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
+    work = partial(_rank_sums, tuple(keys), window, steps, run.card, machine)
+    by_rank, notes = answers_by_rank(
+        run, work, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
     )
-    return tuple(_table(run, by, found, notes, sort, top) for by in keys)
+    return tuple(_operator_table(run, by, by_rank, notes, sort, top) for by in keys)
 
 
-def _table(
+def _operator_table(
     run: Run,
     by: By,
-    found: Mapping[int, RankSums],
+    by_rank: Mapping[int, RankSums],
     notes: Sequence[str],
     sort: str,
     top: int | None,
 ) -> OperatorTable:
     sums: dict[str, OperatorSums] = {}
-    for one in found.values():
-        for key, own in one.sums[by].items():
-            sums.setdefault(key, OperatorSums()).add_sums(own)
-    total = sum(one.time_ns for one in found.values())
-    rows = sorted((_row(key, own, total) for key, own in sums.items()), key=partial(_place, sort))
+    for rank in by_rank.values():
+        for key, key_sums in rank.sums[by].items():
+            sums.setdefault(key, OperatorSums()).add_sums(key_sums)
+    total = sum(rank.time_ns for rank in by_rank.values())
+    rows = sorted(
+        (_operator_row(key, key_sums, total) for key, key_sums in sums.items()), key=partial(_sort_key, sort)
+    )
     return OperatorTable(
         run=run.id,
         by=by,
-        window=max((one.policy for one in found.values()), key=POLICIES.index),
-        ranks=tuple(found),
-        windows=sum(one.windows for one in found.values()),
+        window=max((rank.policy for rank in by_rank.values()), key=POLICIES.index),
+        ranks=tuple(by_rank),
+        windows=sum(rank.windows for rank in by_rank.values()),
         time_ns=total,
-        linked_share=_share(found.values(), "linked_ns", "time_ns"),
-        modelled_share=_share(found.values(), "modelled_ns", "compute_ns"),
-        roof=next((one.roof for one in found.values() if one.roof), None),
+        linked_share=_time_share(by_rank.values(), "linked_ns", "time_ns"),
+        modelled_share=_time_share(by_rank.values(), "modelled_ns", "compute_ns"),
+        roof=next((rank.roof for rank in by_rank.values() if rank.roof), None),
         rows=tuple(rows[:top]),
         all_rows=len(rows),
         notes=(
-            *dict.fromkeys(f"no roofline: {one.no_roofline}" for one in found.values() if one.no_roofline),
+            *dict.fromkeys(
+                f"no roofline: {rank.no_roofline}" for rank in by_rank.values() if rank.no_roofline
+            ),
             *notes,
         ),
     )
 
 
-def _share(found: Iterable[RankSums], part: str, whole: str) -> float:
-    listed = list(found)
-    total = sum(getattr(one, whole) for one in listed)
-    return float(sum(getattr(one, part) for one in listed) / total) if total else 0.0
+def _time_share(ranks: Iterable[RankSums], part: str, whole: str) -> float:
+    listed = list(ranks)
+    total = sum(getattr(rank, whole) for rank in listed)
+    return float(sum(getattr(rank, part) for rank in listed) / total) if total else 0.0
 
 
-def _place(sort: str, row: OperatorRow) -> tuple[float, float, str]:
-    """Where a row stands: most first, what is not known last."""
+def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
+    """Sort key of a row: largest first, unknown values last."""
     value = {
         "time": row.time_s,
         "gap": row.gap_s,
@@ -238,36 +242,36 @@ def _place(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     return -1.0 * (value if value is not None else -np.inf), -row.time_s, row.key
 
 
-def _row(key: str, own: OperatorSums, total: int) -> OperatorRow:
-    modelled_s = own.modelled_ns / _NS_PER_S
-    known = own.modelled_ns > 0
-    least = own.roofline_ns / _NS_PER_S if own.rooflined_ns else None
-    told = own.compute_ns + own.memory_ns
+def _operator_row(key: str, sums: OperatorSums, total: int) -> OperatorRow:
+    modelled_s = sums.modelled_ns / _NS_PER_S
+    known = sums.modelled_ns > 0
+    least = sums.roofline_ns / _NS_PER_S if sums.rooflined_ns else None
+    bounded_ns = sums.compute_ns + sums.memory_ns
     return OperatorRow(
         key=key,
-        calls=own.calls,
-        time_ns=own.time_ns,
-        share=own.time_ns / total if total else 0.0,
-        flops=own.flops if known else None,
-        bytes=own.bytes if known else None,
-        flops_per_s=own.flops / modelled_s if known else None,
-        bytes_per_s=own.bytes / modelled_s if known else None,
+        calls=sums.calls,
+        time_ns=sums.time_ns,
+        share=sums.time_ns / total if total else 0.0,
+        flops=sums.flops if known else None,
+        bytes=sums.bytes if known else None,
+        flops_per_s=sums.flops / modelled_s if known else None,
+        bytes_per_s=sums.bytes / modelled_s if known else None,
         roofline_s=least,
-        gap_s=None if least is None else own.rooflined_ns / _NS_PER_S - least,
-        bound="unknown" if not told else "compute" if own.compute_ns > own.memory_ns else "memory",
-        modelled_share=own.modelled_ns / own.time_ns if own.time_ns else 0.0,
-        why_not=own.why_not,
-        operator=_only(own.operators),
-        family=_only(own.families),
-        precision=_only(own.precisions),
+        gap_s=None if least is None else sums.rooflined_ns / _NS_PER_S - least,
+        bound="unknown" if not bounded_ns else "compute" if sums.compute_ns > sums.memory_ns else "memory",
+        modelled_share=sums.modelled_ns / sums.time_ns if sums.time_ns else 0.0,
+        why_not=sums.why_not,
+        operator=_single_word(sums.operators),
+        family=_single_word(sums.families),
+        precision=_single_word(sums.precisions),
     )
 
 
-def _only(words: frozenset[str]) -> str | None:
+def _single_word(words: frozenset[str]) -> str | None:
     return next(iter(words)) if len(words) == 1 else None
 
 
-def _of_rank(
+def _rank_sums(
     keys: tuple[By, ...], window: str, steps: Steps | None, card: Card | None, machine: Machine, tables: Rank
 ) -> RankSums | NotApplicable:
     """One rank's sums, or why it has none."""

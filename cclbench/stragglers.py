@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stragglers of a run over its steps, and of several captures of a job: who is late, why, and again?"""
+"""Stragglers of a run over its steps, and of several captures of a job: which ranks, why, how often."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS: Final = ("run", "rank", "step", "late_s", "latest", "cause")
 _NS_PER_S: Final = 10**9
 _LISTED: Final = 4
 _OF_SPENT: Final = {"compute": "compute", "copy": "copy", "idle": "launch"}
-"""Of each of `SPENT` that makes a rank late the cause; what other communication takes does not."""
+"""The cause of lateness for each of `SPENT`; time in other communication is not a cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class LateStep:
     rank: int
     step: int | None
     late_s: float
-    """How much later than the other ranks of its role it is at collectives, by what it does itself."""
+    """How much later than other ranks of its role it arrives at collectives, because of its own work."""
     latest: bool
-    """Whether no other rank of its role is as late."""
+    """Whether it is the latest rank of its role."""
     cause: str | None
-    """What it does longer than the others before those: compute, copy or launch; None where nothing."""
+    """What takes longer than on the other ranks before that: compute, copy or launch; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,53 +52,53 @@ class LateRank:
 
     rank: int
     mean_s: float
-    """Of `late_s` over the run's steps."""
+    """Mean of `late_s` over the run's steps."""
     most_s: float
     most_step: int | None
     latest: int
-    """Steps in which no other rank of its role is as late."""
+    """Number of steps in which it is the latest rank of its role."""
     cause: str | None
-    """Of the named rank one of `late_cause.CAUSES`, of others as in a step."""
+    """For the named rank one of `late_cause.CAUSES`, for others as in `LateStep`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunStragglers:
-    """Who is late in one run."""
+    """Late ranks of one run."""
 
     run: str
     steps: tuple[int | None, ...]
     ranks: tuple[LateRank, ...]
     rows: tuple[LateStep, ...]
     late_s: Float
-    """Shape (ranks, steps)."""
+    """Lateness, shape (ranks, steps)."""
     named: int | None
-    """The rank that stands out over all steps."""
+    """The rank that is significantly late over all steps."""
     pattern: str
-    """always, since, periodic, drifting, intermittent; without a named rank moving, none or one step."""
+    """always, since, periodic, drifting, intermittent; without a named rank: moving, none or one step."""
     period: int | None
-    """Every which step the named rank is late."""
+    """The named rank is late in every `period`-th step."""
     since: int | None
-    """Since which step."""
+    """The step since which it is late."""
     p_value: float
     cause: str | None
     """Why the named rank is late, one of `late_cause.CAUSES`."""
     words: str
     slowdown: float | None
-    """`balance.straggler_slowdown`, where the run can be replayed."""
+    """`balance.straggler_slowdown`, if the run can be replayed."""
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """Who is late in each capture of a job, and whether it is the same rank again."""
+    """Late ranks in each capture of a job, and whether it is always the same one."""
 
     runs: tuple[RunStragglers, ...]
     words: str | None
-    """Of several captures."""
+    """A sentence on several captures."""
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A row a run, rank and step, with the columns of `COLUMNS`."""
+        """One row per run, rank and step, with the columns of `COLUMNS`."""
         return [
             {name: run.run if name == "run" else getattr(row, name) for name in COLUMNS}
             for run in self.runs
@@ -107,7 +107,7 @@ class Stragglers:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, as `--json` prints it."""
+        """The document that `--json` prints."""
         rows = self.table
         runs = [
             {
@@ -129,69 +129,75 @@ class Stragglers:
         return {"schema": "stragglers.v2", "words": self.words, "runs": runs, "rows": rows}
 
 
-def stragglers(
+def find_stragglers(
     runs: Sequence[Run],
     *,
     steps: Steps | None = None,
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> Stragglers:
-    """Of each run, in order; `UsageError` for one in which no rank is seen to be late, and why."""
-    found = tuple(_of_run(run, steps, engine, progress) for run in runs)
-    return Stragglers(found, _across(found) if len(found) > 1 else None)
+    """The stragglers of each run, in order; `UsageError` with the reason if a run has no comparable ranks."""
+    captures = tuple(_run_stragglers(run, steps, engine, progress) for run in runs)
+    return Stragglers(captures, _words_across_captures(captures) if len(captures) > 1 else None)
 
 
-def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | None) -> RunStragglers:
+def _run_stragglers(
+    run: Run, steps: Steps | None, engine: Engine, progress: Progress | None
+) -> RunStragglers:
     Selection("steps", steps, None).check(run)
-    ask = partial(_by_rank, run, steps, engine, progress)
-    answers, notes = ask(arrivals_of)
-    found, late = _lateness(run, answers)
-    windows = sum(one.window_ns for value in answers.values() if isinstance(one := value.detail, Arrivals))
-    verdict = late_rank(late, windows / (len(answers) * len(late.steps)))
-    why = None
+    ask_ranks = partial(_answers_by_rank, run, steps, engine, progress)
+    answers, notes = ask_ranks(arrivals_of)
+    instances, lateness = _lateness_at_collectives(run, answers)
+    windows = sum(
+        arrivals.window_ns for value in answers.values() if isinstance(arrivals := value.detail, Arrivals)
+    )
+    verdict = late_rank(lateness, windows / (len(answers) * len(lateness.steps)))
+    cause = None
     if verdict.stands_out:
-        why = late_cause(verdict, ask(rank_work)[0], experts=serves_experts(found))
+        cause = late_cause(verdict, ask_ranks(rank_work)[0], experts=serves_experts(instances))
     words, pattern = verdict.verdict_words, verdict.pattern
     if not verdict.stands_out:
-        words, pattern = _without_one(verdict, late)
-    elif why is not None:
-        words += f"; it {why.words}, by {humanise(why.excess_ns / _NS_PER_S, 's')} a step"
-    if late.across:
-        notes.append(f"{late.across:,} collectives of several pipeline stages, whose ranks differ by design")
-    if found.incomplete:
-        notes.append(f"{found.incomplete:,} collectives that not all their ranks have in a window")
-    ratio, reason = _slowdown(run) if steps is None else (None, None)
+        words, pattern = _words_without_straggler(verdict, lateness)
+    elif cause is not None:
+        words += f"; it {cause.words}, by {humanise(cause.excess_ns / _NS_PER_S, 's')} a step"
+    if lateness.across:
+        notes.append(
+            f"{lateness.across:,} collectives of several pipeline stages, whose ranks differ by design"
+        )
+    if instances.incomplete:
+        notes.append(f"{instances.incomplete:,} collectives that not all their ranks have in a window")
+    ratio, reason = _job_slowdown(run) if steps is None else (None, None)
     if reason:
-        notes.append(f"how much it slows the job down is not known: {reason}")
+        notes.append(f"slowdown of the job unknown: {reason}")
     return RunStragglers(
         run=run.id,
-        steps=late.steps,
-        ranks=tuple(_late_ranks(late, verdict, why)),
-        rows=tuple(_late_steps(late)),
-        late_s=late.late_ns / _NS_PER_S,
+        steps=lateness.steps,
+        ranks=tuple(_late_ranks(lateness, verdict, cause)),
+        rows=tuple(_late_steps(lateness)),
+        late_s=lateness.late_ns / _NS_PER_S,
         named=verdict.rank if verdict.stands_out else None,
         pattern=pattern,
         period=verdict.period if verdict.stands_out else None,
         since=verdict.since if verdict.stands_out else None,
         p_value=verdict.p,
-        cause=None if why is None else why.name,
+        cause=None if cause is None else cause.name,
         words=words,
         slowdown=ratio,
         notes=tuple(notes),
     )
 
 
-def _by_rank(
+def _answers_by_rank(
     run: Run,
     steps: Steps | None,
     engine: Engine,
     progress: Progress | None,
     question: Callable[[RankView], Answer],
 ) -> tuple[dict[int, Answer], list[str]]:
-    """The answers of the ranks to a question, and a note of those that have none."""
+    """The answers of the ranks to a question, and notes on those that have none."""
     return answers_by_rank(
         run,
-        partial(_of_rank, steps, question),
+        partial(_rank_answer, steps, question),
         None,
         noun="stragglers",
         engine=engine,
@@ -200,26 +206,28 @@ def _by_rank(
     )
 
 
-def _of_rank(
+def _rank_answer(
     steps: Steps | None, question: Callable[[RankView], Answer], tables: Rank
 ) -> Answer | NotApplicable:
     """One rank's answer, or why it has none."""
     return answer_or_reason(RankView(tables, rank=tables.entry.rank, window="steps", steps=steps), question)
 
 
-def _lateness(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstances, Lateness]:
-    """The collectives, and how late ranks are at them; `UsageError` where none can be compared."""
+def _lateness_at_collectives(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstances, Lateness]:
+    """The collectives and the lateness of ranks at them; `UsageError` if none can be compared."""
     residual_ns = max(
-        one.clock_residual_ns for value in answers.values() if isinstance(one := value.detail, Arrivals)
+        arrivals.clock_residual_ns
+        for value in answers.values()
+        if isinstance(arrivals := value.detail, Arrivals)
     )
     try:
-        found = rank_meetings({rank: [value] for rank, value in answers.items()})
-        return found, step_lateness(found, residual_ns)
+        instances = rank_meetings({rank: [value] for rank, value in answers.items()})
+        return instances, step_lateness(instances, residual_ns)
     except NotApplicable as none:
         raise UsageError(f"no stragglers: {none}", where=run.id) from None
 
 
-def _slowdown(run: Run) -> tuple[float | None, str | None]:
+def _job_slowdown(run: Run) -> tuple[float | None, str | None]:
     """The job's slowdown, or why it has none."""
     try:
         return job_slowdown(run), None
@@ -238,7 +246,7 @@ def _late_steps(late: Lateness) -> list[LateStep]:
             step=step,
             late_s=float(late.late_ns[place, column]) / _NS_PER_S,
             latest=bool(latest[place, column]),
-            cause=_most(late.spent_ns[:, place, column]) if late.late_ns[place, column] else None,
+            cause=_longest_cause(late.spent_ns[:, place, column]) if late.late_ns[place, column] else None,
         )
         for column, step in enumerate(late.steps)
         for place, rank in enumerate(late.ranks)
@@ -257,22 +265,22 @@ def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: LateCause | None
             latest=int(latest[place].sum()),
             cause=why.name
             if why is not None and rank == verdict.rank
-            else _most(late.spent_ns[:, place].sum(axis=1)),
+            else _longest_cause(late.spent_ns[:, place].sum(axis=1)),
         )
         for place, rank in enumerate(late.ranks)
     ]
-    return sorted(listed, key=lambda one: (-one.mean_s, one.rank))
+    return sorted(listed, key=lambda rank_row: (-rank_row.mean_s, rank_row.rank))
 
 
-def _most(excess: Float) -> str | None:
-    """What is done longer than by others most, None where nothing is."""
+def _longest_cause(excess: Float) -> str | None:
+    """The cause with the largest excess over other ranks, None if there is no excess."""
     longer = {cause: float(excess[SPENT.index(spent)]) for spent, cause in _OF_SPENT.items()}
     most = max(longer, key=lambda cause: longer[cause])
     return most if longer[most] > 0 else None
 
 
-def _without_one(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
-    """What is said, and the pattern, where nobody stands out over all steps."""
+def _words_without_straggler(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
+    """Verdict and pattern if no rank is significantly late over all steps."""
     if verdict.steps == 1:
         return verdict.verdict_words, "one step"
     much = late.latest_mask & (late.late_ns > LEAST_SHARE * verdict.step_ns)
@@ -288,10 +296,10 @@ def _without_one(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
     ), "moving"
 
 
-def _across(found: Sequence[RunStragglers]) -> str:
-    """Whether captures have the same straggler; a rank is a number, on whatever machine it ran."""
-    named = [run.named for run in found if run.named is not None]
-    count = len(found)
+def _words_across_captures(captures: Sequence[RunStragglers]) -> str:
+    """Whether captures have the same straggler; ranks are compared by number, on any machine."""
+    named = [run.named for run in captures if run.named is not None]
+    count = len(captures)
     if not named:
         return f"no rank stands out in any of {count} captures"
     ranks = Counter(named)

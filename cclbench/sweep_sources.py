@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps of collectives wherever they are: files of benchmarks, folders of them, runs' own collectives."""
+"""Sweeps of collectives from benchmark files, folders of these, and the collectives of runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from cclbench.workspace import Workspace, WorkspaceOptions, source_at, takes_opt
 
 @dataclass(slots=True)
 class SweepsRead:
-    """Sweeps, the rows that are in none of them, counted by reason, and what to know of a run's groups."""
+    """Sweeps, counts of rows left out by reason, and caveats on a run's groups."""
 
     sweeps: list[Sweep] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     caveats: list[str] = field(default_factory=list)
     stated: list[StatedMachine] = field(default_factory=list)
-    """What each file says of its machine."""
+    """The machine that each file states."""
 
-    def add(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
-        """Take more of both."""
+    def add_sweeps(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
+        """Add sweeps, and counts of rows left out."""
         self.sweeps += sweeps
         for reason, rows in left_out:
             self.left_out[reason] = self.left_out.get(reason, 0) + rows
@@ -40,65 +40,65 @@ class SweepsRead:
 def read_sweeps(
     sources: Iterable[str | Path], system: System | None = None, **options: Unpack[WorkspaceOptions]
 ) -> SweepsRead:
-    """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none.
+    """All sweeps of files and folders, or of the collectives of runs; `InputError` for a source without any.
 
-    `UsageError` where a file says that it is of another machine than `system`; None: of what the files say.
-    A run's own need one.
+    `UsageError` if a file states another machine than `system`.  For collectives of runs, `system` is
+    required.
     """
-    with workspace(**options) as used:
-        return _read(map(str, sources), system, used)
+    with workspace(**options) as work:
+        return _read_places(map(str, sources), system, work)
 
 
-def _read(places: Iterable[str], system: System | None, used: Workspace) -> SweepsRead:
-    found = SweepsRead()
+def _read_places(places: Iterable[str], system: System | None, work: Workspace) -> SweepsRead:
+    result = SweepsRead()
     for place in places:
-        is_run = not Path(place).exists() and used.store.find(place) is not None
-        own, has_traces = (SweepsRead(), True) if is_run else _of_source(place)
+        is_run = not Path(place).exists() and work.store.find(place) is not None
+        part, has_traces = (SweepsRead(), True) if is_run else _sweeps_of_source(place)
         if system is not None:
-            must_fit(own.stated, system)
-        if not own.sweeps and has_traces:
+            must_fit(part.stated, system)
+        if not part.sweeps and has_traces:
             if system is None:
-                raise UsageError("the machine of a run's collectives is to be named", hint="give --system ID")
-            run = _of_run(used.opened(place), system)
-            # The same words of a file's rows and of a run's: the run's count.
-            own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats, own.stated)
-        if not own.sweeps:
-            why = "".join(f"; {rows:,} {reason}" for reason, rows in own.left_out.items())
-            hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
-            raise InputError(f"holds no sweep of a collective{why}", where=place, hint=hint)
-        found.add(own.sweeps, own.left_out.items())
-        found.caveats += own.caveats
-        found.stated += own.stated
-    return found
+                raise UsageError("a run's collectives need the machine", hint="give --system ID")
+            run = _sweeps_of_run(work.open_run(place), system)
+            # Reasons may occur for a file's rows and the run's: those of the run count.
+            part = SweepsRead(run.sweeps, part.left_out | run.left_out, run.caveats, part.stated)
+        if not part.sweeps:
+            why = "".join(f"; {rows:,} {reason}" for reason, rows in part.left_out.items())
+            hint = "a sweep is output of nccl-tests (printed, JSON, CSV), or a run's matched collectives"
+            raise InputError(f"contains no sweep of a collective{why}", where=place, hint=hint)
+        result.add_sweeps(part.sweeps, part.left_out.items())
+        result.caveats += part.caveats
+        result.stated += part.stated
+    return result
 
 
-def _of_source(place: str) -> tuple[SweepsRead, bool]:
-    """What files of benchmarks hold, and whether there are traces too."""
-    with source_at(place) as found:
-        return _of_files(found.evidence), bool(found.files)
+def _sweeps_of_source(place: str) -> tuple[SweepsRead, bool]:
+    """The sweeps of benchmark files in a source, and whether it has traces too."""
+    with source_at(place) as source:
+        return _sweeps_of_files(source.evidence), bool(source.files)
 
 
-def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
-    """What nccl-tests and the like wrote."""
-    found = SweepsRead()
+def _sweeps_of_files(files: Iterable[SourceFile]) -> SweepsRead:
+    """Sweeps in files of nccl-tests and similar benchmarks."""
+    result = SweepsRead()
     for file in files:
         reader = READERS.get(file.reader)
         if reader.reads != "evidence" or (timings := (read := reader.read(file.path)).timings) is None:
             continue
         version = read.facts.get("library_version")
         try:
-            own, unused = sweeps_of(timings, None if version is None else str(version), source=file.name)
+            sweeps, unused = sweeps_of(timings, None if version is None else str(version), source=file.name)
         except InputError as error:
             raise InputError(error.lines, where=str(file.path), hint=error.hint) from None
-        found.add(own, (*read.left_out.items(), *unused.items()))
-        found.stated.append(_stated(file.name, read.facts, own))
-    return found
+        result.add_sweeps(sweeps, (*read.left_out.items(), *unused.items()))
+        result.stated.append(_stated_machine(file.name, read.facts, sweeps))
+    return result
 
 
-def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
-    """What a file's header, and its sweeps, say of its machine."""
-    told = facts.get("device_name", [])
-    devices = told if isinstance(told, list) else [told]
+def _stated_machine(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
+    """The machine that a file's header and its sweeps state."""
+    named = facts.get("device_name", [])
+    devices = named if isinstance(named, list) else [named]
     counts = [-(-each.ranks // each.nodes) for each in sweeps]
     return StatedMachine(
         name,
@@ -109,12 +109,12 @@ def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> 
     )
 
 
-def _of_run(run: Run, system: System) -> SweepsRead:
-    """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
+def _sweeps_of_run(run: Run, system: System) -> SweepsRead:
+    """A run's collectives as sweeps of the machine it ran on, with one rank per accelerator."""
     members = {row["group"]: tuple(row["ranks"]) for row in run.groups().to_pylist() if row["ranks"]}
     version = next((entry.facts.library_version for entry in run.record.ranks), None)
-    own, left_out = own_sweeps(run.collectives(), members, system, version, source=run.id)
+    sweeps, left_out = own_sweeps(run.collectives(), members, system, version, source=run.id)
     devices = {entry.facts.device_name: None for entry in run.record.ranks if entry.facts.device_name}
-    if own:
+    if sweeps:
         must_fit([StatedMachine(run.id, tuple(devices))], system)
-    return SweepsRead(own, left_out, [f"{run.id}: {run.inferred}"] if run.inferred else [])
+    return SweepsRead(sweeps, left_out, [f"{run.id}: {run.inference_note}"] if run.inference_note else [])

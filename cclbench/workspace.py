@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door: run ids, paths and URLs become stores, sources and runs.
+"""Resolve run ids, paths and URLs to stores, sources and runs.
 
-What lies behind a URL is a folder of this machine from here on: nothing below opens one.
+Remote data is downloaded here: modules below see local folders only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class WorkspaceOptions(TypedDict, total=False):
-    """The options of `workspace`, which all functions take that open runs."""
+    """The options of `workspace`, accepted by all functions that open runs."""
 
     store: str | Path | Store | None
     allow_truncated: bool
@@ -44,34 +44,34 @@ class WorkspaceOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """What runs are opened with: where they are kept, how sources are read, and where the work runs."""
+    """How runs are opened: the store, how sources are read, and the engine."""
 
     store: Store
     reading: Options
     engine: Engine
     progress: Progress | None = None
 
-    def ingested(self, place: str | Path) -> Run:
-        """The run of a SOURCE, read into the store unless an unchanged copy is there."""
+    def ingest_source(self, place: str | Path) -> Run:
+        """The run of a SOURCE, which is read into the store unless it is already there, unchanged."""
         from cclbench.ingestion import ingest  # not loaded for a run that the store has
 
         with source_at(place, self.progress) as source:
             return ingest(source, self.store, self.reading, engine=self.engine, progress=self.progress)
 
-    def opened(self, run: str | Path | Run) -> Run:
-        """The run of that id in the store, or of that SOURCE."""
+    def open_run(self, run: str | Path | Run) -> Run:
+        """The stored run of that id, or the run of that SOURCE."""
         if isinstance(run, Run):
             return run
         stored = self.store.find(str(run))
         if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
-            return self.ingested(run)
+            return self.ingest_source(run)
         stored = stored or self.store.get(str(run))
         if self.reading.allow_truncated or self.reading.step_annotation is not None:
             raise UsageError(
-                f"run {stored.id} is read already", hint="name its SOURCE to read it in another way"
+                f"run {stored.id} is already stored", hint="give its SOURCE to read it with other options"
             )
-        if stored.inferred and not self.reading.inference:
-            raise UsageError(f"run {stored.id} has inferred process groups", hint="name its SOURCE instead")
+        if stored.inference_note and not self.reading.inference:
+            raise UsageError(f"run {stored.id} has inferred process groups", hint="give its SOURCE instead")
         return stored
 
 
@@ -87,14 +87,13 @@ def workspace(
     client: Client | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Workspace]:
-    """A workspace; an engine that is made for it is closed at the end.
+    """A workspace; an engine created for it is closed at the end.
 
     `store` is a folder or a URL such as `s3://bucket/runs`, by default $CCLBENCH_STORE, else `runs`.
-    `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
-    script.  `engine` and `client` put a Dask cluster in their place, see `engine.engine_of`.
-    `allow_truncated` reads the part before the damage of a file that ends early, `step_annotation` is a
-    regular expression of the annotations that delimit steps, `inference` infers process groups that no trace
-    states.
+    `jobs` is the number of processes; more than one needs the usual `if __name__ == "__main__"` guard in a
+    script.  `engine` and `client` select a Dask cluster instead, see `engine.engine_of`.  `allow_truncated`
+    uses the intact part of truncated files, `step_annotation` is a regular expression for the annotations
+    that mark steps, `inference` infers process groups that the traces do not state.
     """
     options = Options(allow_truncated, step_annotation, inference)
     with engine_for(engine, jobs, client) as runs_on:
@@ -102,23 +101,25 @@ def workspace(
 
 
 def takes_options(function: Function) -> Function:
-    """The function, whose `**options` are shown as those of `workspace` by `help` and notebooks."""
-    shown = signature(function)
-    own = [one for one in shown.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    """Make `help` and notebooks show the `**options` of a function as those of `workspace`."""
+    declared = signature(function)
+    parameters = [
+        parameter for parameter in declared.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
+    ]
     options = signature(workspace).parameters.values()
-    function.__signature__ = shown.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    function.__signature__ = declared.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
     return function
 
 
 @takes_options
 def open_run(run: str | Path | Run, **options: Unpack[WorkspaceOptions]) -> Run:
-    """The run of that id in the store, or of that SOURCE, ingested on demand."""
+    """The stored run of that id, or the run of that SOURCE, ingested on demand."""
     with workspace(**options) as opened_in:
-        return opened_in.opened(run)
+        return opened_in.open_run(run)
 
 
 def store_at(place: str | Path | Store | None = None) -> Store:
-    """The store of that folder or URL; of $CCLBENCH_STORE, else `runs`, where there is none."""
+    """The store at a folder or URL, by default $CCLBENCH_STORE, else `runs`."""
     if isinstance(place, Store):
         return place
     location = location_of(place or default_store())
@@ -129,9 +130,9 @@ def store_at(place: str | Path | Store | None = None) -> Store:
 def source_at(
     place: str | Path, progress: Progress | None = None, *, public: bool = False
 ) -> Iterator[Source]:
-    """As `find`; behind a URL lies what is brought here for as long as it is used.
+    """The source at a path or URL, see `find`; a remote one is downloaded for the duration of the block.
 
-    With `public` a web server is asked over https at a public address alone, redirected or not.
+    With `public`, web servers are contacted over https at public addresses only, also after redirects.
     """
     from cclbench.ingestion.source import find
 
@@ -141,8 +142,8 @@ def source_at(
         return
     from cclbench.formats import FURTHER_BYTES, HEAD_BYTES
     from cclbench.formats.source_files import read_by_beginning, read_by_name
-    from cclbench.remote.spool import Selection, spooled
+    from cclbench.remote.spool import FileSelection, spooled_source
 
-    selection = Selection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
-    with spooled(location, selection, progress, public=public) as brought:
-        yield replace(find(brought.path), as_named=brought.told)
+    selection = FileSelection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
+    with spooled_source(location, selection, progress, public=public) as spooled:
+        yield replace(find(spooled.path), as_named=spooled.with_url)

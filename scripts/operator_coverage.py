@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import cclbench
 from cclbench.ground.errors import CclbenchError
-from cclbench.operator_table import OperatorTable, operators
+from cclbench.operator_table import OperatorTable, operator_costs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY.parent / "shared" / "fixtures"
@@ -34,7 +34,7 @@ LONGEST = 40
 def tables(source: Path, name: str, store: str) -> Iterator[tuple[str, OperatorTable | str]]:
     """Name and operators of a source, or of each of its files; or why there are none."""
     try:
-        found = operators(cclbench.ingest(source, store=store))
+        found = operator_costs(cclbench.ingest(source, store=store))
     except CclbenchError as error:
         if source.is_file():
             yield name, error.what.removeprefix("no operators: ")

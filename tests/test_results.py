@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.report_run import by_rank, by_step, results, row, table
 from helpers.typed import figures, run_of
 
+from cclbench.ground.errors import InputError
 from cclbench.ground.schema import RESULTS
 from cclbench.record import results as of_record
-from cclbench.record import stored_rows
+from cclbench.record import rows as of_rows
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.rows import rows_of, table_of
 
@@ -24,8 +29,8 @@ def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
     assert rows.value("time.step") == 0.1
     assert rows.run["time.step"].stat is None
     assert rows.value("comm.measured_busbw") is None
-    assert rows.why_not("comm.measured_busbw") == "no benchmark"
-    assert rows.why_not("comm.alpha") == "its results have no comm.alpha"
+    assert rows.missing_reason("comm.measured_busbw") == "no benchmark"
+    assert rows.missing_reason(metric_name("comm.alpha")) == "its results have no comm.alpha"
 
 
 def test_ranks_and_steps() -> None:
@@ -72,7 +77,7 @@ def test_a_statistic_is_told_from_its_parts() -> None:
 
 def test_what_rows_are_about() -> None:
     assert Results(table(results())).scope == (["steps"], [0, 1], [3, 4], [])
-    assert Results.of(figures(results())).scope == Results(table(results())).scope
+    assert Results.from_rows(figures(results())).scope == Results(table(results())).scope
     assert Results(table([])).scope == ([], [], [], [])
 
 
@@ -80,20 +85,20 @@ def test_what_rows_are_about() -> None:
 def test_rows_come_one_by_one_as_they_were_given(monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
     monkeypatch.setattr(of_record, "ROWS_AT_ONCE", rows_at_once)
     given = figures(results())
-    assert list(Results.of(given)) == given == list(Results(table(results())))
-    assert len(Results.of(given)) == len(given)
-    assert Results.of(given).scope == Results(table(results())).scope
-    assert list(Results.joined(())) == []
+    assert list(Results.from_rows(given)) == given == list(Results(table(results())))
+    assert len(Results.from_rows(given)) == len(given)
+    assert Results.from_rows(given).scope == Results(table(results())).scope
+    assert list(Results.from_tables(())) == []
 
 
 def test_rows_of_a_metric_keep_their_order_wherever_they_stand() -> None:
     given = figures([row("b", 1.0), row("a", 2.0), row("a", 3.0, rank=0), row("b", 4.0, rank=0)])
-    found = Results.joined([table_of(given[:3]), table_of(given[3:])])
+    found = Results.from_tables([table_of(given[:3]), table_of(given[3:])])
     assert found.metrics == ["b", "a"]
-    assert [one.value for one in rows_of(found.of_metric("b"))] == [1.0, 4.0]
-    assert [one.value for one in rows_of(found.of_metric("a"))] == [2.0, 3.0]
-    assert rows_of(found.of_metric("c")) == []
-    assert Results.joined(()).metrics == []
+    assert [one.value for one in rows_of(found.metric_rows("b"))] == [1.0, 4.0]
+    assert [one.value for one in rows_of(found.metric_rows("a"))] == [2.0, 3.0]
+    assert rows_of(found.metric_rows("c")) == []
+    assert Results.from_tables(()).metrics == []
 
 
 @pytest.mark.parametrize("in_memory", [0, 1, 3])
@@ -101,35 +106,48 @@ def test_rows_that_lie_in_a_file_answer_as_those_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
     given = figures(results())
-    near = Results.of(given)
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", in_memory)
-    monkeypatch.setattr(stored_rows, "ROW_GROUP", 2)
+    near = Results.from_rows(given)
+    monkeypatch.setattr(of_rows, "IN_MEMORY", in_memory)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    far = Results.joined(table_of([one]) for one in given)
-    assert isinstance(far.table, stored_rows.StoredRows)
-    assert len(list(tmp_path.iterdir())) == 1
+    before = pa.total_allocated_bytes()
+    far = Results.from_tables(table_of([one]) for one in given)
+    assert pa.total_allocated_bytes() - before < near.table.nbytes / 4
+    assert list(tmp_path.iterdir()) == []
     assert len(far) == len(given)
     assert list(far) == given
     assert far.rows == near.rows
     assert far.scope == near.scope
-    assert list(far.in_short) == list(near.in_short)
+    assert list(far.summary) == list(near.summary)
     for metric in near.metrics:
-        assert rows_of(far.of_metric(metric)) == rows_of(near.of_metric(metric))
+        assert rows_of(far.metric_rows(metric)) == rows_of(near.metric_rows(metric))
         assert far.ranks(metric) == near.ranks(metric)
     assert [len(part) for part in far.slices(2)] == [len(part) for part in near.slices(2)]
-    del far
+
+
+def test_results_without_room_for_them_are_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(of_rows, "IN_MEMORY", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("pyarrow.ipc.new_stream", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        Results.from_tables(table_of([one]) for one in figures(results()))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_stored_rows_stay_those_that_they_were_when_others_take_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_memory", [1, 1 << 18])
+def test_saved_results_stay_those_that_they_were_when_others_take_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1)
+    monkeypatch.setattr(of_rows, "IN_MEMORY", in_memory)
     run = run_of(tmp_path / "run", ["a.json"])
     given = figures(results())
-    run.save_results(Results.of(given))
+    run.save_results(Results.from_rows(given))
     before = run.saved_results
-    run.save_results(Results.of(given[:1]))
+    run.save_results(Results.from_rows(given[:1]))
     assert before is not None
     assert list(before) == given
 
@@ -137,7 +155,7 @@ def test_stored_rows_stay_those_that_they_were_when_others_take_their_place(
 def test_in_short_there_are_no_parts_of_single_ranks() -> None:
     kept = [row("a", 1.0), row("a", 2.0, step=3), row("a", 3.0, group="0-1"), row("a", 4.0, rank=0)]
     parts = [row("a", 5.0, rank=0, step=3), row("a", 6.0, rank=0, stat="p50")]
-    assert list(Results.of(figures([*kept, *parts])).in_short) == figures(kept)
+    assert list(Results.from_rows(figures([*kept, *parts])).summary) == figures(kept)
 
 
 def test_rows_are_stored_as_they_are_in_as_many_pieces_as_it_takes(
@@ -145,11 +163,11 @@ def test_rows_are_stored_as_they_are_in_as_many_pieces_as_it_takes(
 ) -> None:
     run = run_of(tmp_path / "run", ["a.json"])
     given = figures(results())
-    run.save_results(Results.of(given))
+    run.save_results(Results.from_rows(given))
     whole = pq.read_table(run.path / "results.parquet")
     assert whole.schema.equals(RESULTS)
     monkeypatch.setattr("cclbench.record.run.ROW_GROUP", 2)
-    run.save_results(Results.of(given))
+    run.save_results(Results.from_rows(given))
     assert pq.read_table(run.path / "results.parquet").equals(whole)
     assert run.saved_results is not None
     assert list(run.saved_results) == given

@@ -14,7 +14,7 @@ import cclbench
 from cclbench.cli import main
 from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
-from cclbench.stragglers import RunStragglers, stragglers
+from cclbench.stragglers import RunStragglers, find_stragglers
 
 MAPPING = """\
 version: 1
@@ -50,7 +50,7 @@ def job(folder: Path, late: Late, steps: int = 24) -> Run:
 
 
 def only(run: Run) -> RunStragglers:
-    (found,) = stragglers([run]).runs
+    (found,) = find_stragglers([run]).runs
     return found
 
 
@@ -139,7 +139,7 @@ def test_several_captures(tmp_path: Path) -> None:
         (quiet, quiet): "no rank stands out in any of 2 captures",
     }
     for runs, words in said.items():
-        assert stragglers(runs).words == words
+        assert find_stragglers(runs).words == words
 
 
 def test_ranks_of_several_stages_are_not_compared(tmp_path: Path) -> None:

@@ -97,5 +97,5 @@ def test_what_calibrates_is_not_validated_by_it(sweeps: list[Path], tmp_path: Pa
 
 def test_a_file_without_a_sweep_is_refused(tmp_path: Path) -> None:
     only = csv(tmp_path / "only.csv", (2**20, 0))
-    with pytest.raises(InputError, match="holds no sweep of a collective"):
+    with pytest.raises(InputError, match="contains no sweep of a collective"):
         read_sweeps([only], P5)

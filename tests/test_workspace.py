@@ -57,7 +57,7 @@ def test_a_store_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_id_a_source_and_a_run_are_one_run(repository: Path, tmp_path: Path) -> None:
     run = cclbench.ingest(repository / CARD, store=tmp_path)
     with workspace(store=tmp_path) as used:
-        assert used.opened(run) is run
-        assert used.opened(run.id).path == used.opened(repository / CARD).path == run.path
+        assert used.open_run(run) is run
+        assert used.open_run(run.id).path == used.open_run(repository / CARD).path == run.path
         with pytest.raises(UsageError, match="no run 'another'"):
-            used.opened("another")
+            used.open_run("another")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page of an answer as JSON of bounded size, with the text of traces escaped and set apart."""
+"""Pages of answers as JSON of bounded size, with text from traces escaped and marked as untrusted."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 
 PAGE: Final = 50
-"""Rows of an answer."""
+"""Rows per answer."""
 ANSWER_BYTES: Final = 256_000
-"""Bytes of an answer's JSON."""
+"""Maximum bytes of an answer's JSON."""
 LONGEST: Final = 4_000
-"""Characters of a text, and items of a list, that are given."""
+"""Maximum characters of a text, and items of a list."""
 LARGEST_OFFSET: Final = 1_000_000_000
 _SHORTER: Final = (LONGEST, 1_000, 250, 60, 15)
-"""What texts and lists are cut to until one row fits into an answer."""
+"""Lengths to which texts and lists are truncated, in turn, until one row fits into an answer."""
 _LONGEST_PLACE: Final = 80
 _REST: Final = (
-    "`cut` lists texts and lists that are longer than given. The rest is in the run's tables: by `sql`,"
+    "`cut` lists truncated texts and lists. Get the rest from the run's tables with `sql`:"
     " substr(column, given + 1) of a text, column[given + 1:] of a list."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """One page of rows from `offset` on, and what stands beside them.
+    """One page of rows from `offset` on, and further fields.
 
-    `more`: rows follow after these; `all_rows`: how many there are, where that is known.  `fields` are the
-    tool's own, from the trace as the rows are unless `trusted`.  `notes` are sentences of cclbench.
+    `more`: whether further rows follow; `all_rows`: the total number of rows, if known.  `fields` are
+    specific to the tool; like the rows they are from traces, unless `trusted`.  `notes` are by cclbench.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -46,7 +46,7 @@ class ToolAnswer:
 
 
 def check_offset(offset: int) -> None:
-    """`UsageError` for an offset that no page begins at."""
+    """`UsageError` for an offset out of range."""
     if not 0 <= offset <= LARGEST_OFFSET:
         raise UsageError(
             f"offset {offset}: must be from 0 to {LARGEST_OFFSET:,}",
@@ -55,42 +55,42 @@ def check_offset(offset: int) -> None:
 
 
 def check_page(rows: int, offset: int) -> None:
-    """`UsageError` where a page other than the first has no rows."""
+    """`UsageError` if a page other than the first has no rows."""
     if offset and not rows:
-        raise UsageError(f"offset {offset}: there are not so many rows", hint="begin at offset 0")
+        raise UsageError(f"offset {offset} is beyond the last row", hint="begin at offset 0")
 
 
-def page(
+def answer_page(
     rows: Sequence[Mapping[str, Any]], offset: int, *, trusted: bool = False, **fields: Any
 ) -> ToolAnswer:
-    """The page of all rows that begins at `offset`; `UsageError` where none does."""
+    """The page that begins at `offset` of all rows; `UsageError` if there is none."""
     check_offset(offset)
     chosen = rows[offset : offset + PAGE]
     check_page(len(chosen), offset)
     return ToolAnswer(chosen, offset, offset + PAGE < len(rows), len(rows), fields, trusted=trusted)
 
 
-def encode(answer: ToolAnswer) -> bytes:
-    """The answer as JSON of at most `ANSWER_BYTES`; `UsageError` where one row cannot be made to fit.
+def encode_answer(answer: ToolAnswer) -> bytes:
+    """The answer as JSON of at most `ANSWER_BYTES`; `UsageError` if a single row cannot be made to fit.
 
-    Texts and lists are cut after `LONGEST` characters or items, in a row that does not fit even so after
-    fewer; `cut` says which and how long they were, a note how to get the rest.
+    Texts and lists are truncated after `LONGEST` characters or items, or after fewer if a row does not fit;
+    `cut` lists them with their lengths, and a note says how to get the rest.
     """
     for longest in _SHORTER:
-        encoded = _encoded(answer, longest)
+        encoded = _encode_cut_to(answer, longest)
         if encoded is not None:
             return encoded
     raise UsageError(
-        f"row {answer.offset} alone has more than {ANSWER_BYTES:,} bytes of JSON, with its texts cut to"
+        f"row {answer.offset} has more than {ANSWER_BYTES:,} bytes of JSON even with its texts truncated to"
         f" {_SHORTER[-1]} characters",
         hint="select fewer columns, or shorter lists",
     )
 
 
-def _encoded(answer: ToolAnswer, longest: int) -> bytes | None:
-    """As `encode`, with texts and lists cut to `longest`; None where not even one row fits."""
+def _encode_cut_to(answer: ToolAnswer, longest: int) -> bytes | None:
+    """As `encode_answer`, with texts and lists truncated to `longest`; None if not even one row fits."""
     cut: list[dict[str, Any]] = []
-    fields = {name: _shown(value, longest, name, cut) for name, value in answer.fields.items()}
+    fields = {name: _json_value(value, longest, name, cut) for name, value in answer.fields.items()}
     envelope: dict[str, Any] = {
         **fields,
         "rows": [],
@@ -101,13 +101,13 @@ def _encoded(answer: ToolAnswer, longest: int) -> bytes | None:
         "cut": [],
         "notes": [*answer.notes, _REST],
     }
-    left = ANSWER_BYTES - _size(envelope) - sum(_size(place) + 1 for place in cut)
+    left = ANSWER_BYTES - _json_size(envelope) - sum(_json_size(place) + 1 for place in cut)
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(answer.rows):
         places: list[dict[str, Any]] = []
-        shown = {printable(name): _shown(value, longest, name, places) for name, value in row.items()}
+        shown = {printable(name): _json_value(value, longest, name, places) for name, value in row.items()}
         places = [{"row": number, **place} for place in places]
-        left -= _size(shown) + 1 + sum(_size(place) + 1 for place in places)
+        left -= _json_size(shown) + 1 + sum(_json_size(place) + 1 for place in places)
         if left < 0:
             break
         rows.append(shown)
@@ -124,41 +124,41 @@ def _encoded(answer: ToolAnswer, longest: int) -> bytes | None:
         "cut": cut,
         "notes": [*answer.notes, *([_REST] if cut else [])],
     }
-    return _json({name: value for name, value in given.items() if value is not None or name in fields})
+    return _json_bytes({name: value for name, value in given.items() if value is not None or name in fields})
 
 
-def _shown(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
-    """A value as JSON holds it, escaped and cut; what was cut is added to `cut`.
+def _json_value(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
+    """A value as JSON, escaped and truncated; truncations are added to `cut`.
 
-    A float that is no number is null, what JSON has no type for is text.
+    Non-finite floats become null, types that JSON lacks become text.
     """
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if not isinstance(value, Mapping | list | tuple):
-        text: str = _first(str(value), longest, place, cut)
+        text: str = _cut_to(str(value), longest, place, cut)
         return printable(text)
     if isinstance(value, Mapping):
-        chosen = _first([*value.items()], longest, place, cut)
-        return {printable(str(k)): _shown(item, longest, f"{place}.{k}", cut) for k, item in chosen}
-    chosen = _first(value, longest, place, cut)
-    return [_shown(item, longest, f"{place}[{i}]", cut) for i, item in enumerate(chosen)]
+        chosen = _cut_to([*value.items()], longest, place, cut)
+        return {printable(str(k)): _json_value(item, longest, f"{place}.{k}", cut) for k, item in chosen}
+    chosen = _cut_to(value, longest, place, cut)
+    return [_json_value(item, longest, f"{place}[{i}]", cut) for i, item in enumerate(chosen)]
 
 
-def _first(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
-    """The first `longest` characters or items."""
+def _cut_to(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
+    """The first `longest` characters or items; a truncation is added to `cut`."""
     if len(value) > longest:
         cut.append(
-            {"at": printable(shortened(place, _LONGEST_PLACE)), "length": len(value), "given": longest}
+            {"at": printable(shorten_middle(place, _LONGEST_PLACE)), "length": len(value), "given": longest}
         )
         return value[:longest]
     return value
 
 
-def _size(value: Any) -> int:
-    return len(_json(value))
+def _json_size(value: Any) -> int:
+    return len(_json_bytes(value))
 
 
-def _json(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of tools, each in a process that is killed at its limits and when nobody waits for it any more."""
+"""Calls of tools, each in a process that is killed at its limits and when its client disconnects."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.agents.answers import encode
+from cclbench.agents.answers import encode_answer
 from cclbench.agents.tools import Tools
 from cclbench.engine.processes import belong_to_parent, child_process
 from cclbench.ground.errors import CclbenchError, UsageError
 from cclbench.ground.out_of_memory import is_out_of_memory
-from cclbench.ground.scratch import sweep, temporary
-from cclbench.ground.text import bounded
+from cclbench.ground.scratch import sweep, temporary_folder
+from cclbench.ground.text import cut_text
 from cclbench.record.files import UNFINISHED
 
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
 TOGETHER: Final = 2
-"""Calls that run at once."""
+"""Calls that run concurrently."""
 MOST_WAITING: Final = 100
-"""Calls that wait for their turn."""
+"""Maximum number of waiting calls."""
 _ANSWER, _ERROR = b"+", b"-"
 _LAST_WORDS_S: Final = 5.0
-"""How long a process may take to print its traceback."""
+"""Seconds that a process may take to print its traceback."""
 _LESS_MEMORY: Final = "ask for less (a step, a rank, fewer columns), or raise --memory of `cclbench mcp`"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one call of a tool may take: seconds from its arrival, and bytes of memory."""
+    """Limits of one call: seconds since its arrival, and bytes of memory."""
 
     seconds: float
     memory_bytes: int
 
 
 class ToolCalls:
-    """Runs calls of `tools`, some at once, the others in the order of their arrival.
+    """Runs calls of `tools`, some concurrently, the others in order of arrival.
 
-    `store` is the folder in which a run that is being written lies.
+    `store` is the folder in which runs are written.
     """
 
     def __init__(self, tools: Tools, store: Path) -> None:
@@ -56,60 +56,62 @@ class ToolCalls:
         self._tools, self._store = tools, store
         self._turns: CapacityLimiter = CapacityLimiter(TOGETHER)
 
-    async def answer(self, tool: str, limits: Limits, asked: Mapping[str, Any]) -> bytes:
-        """The JSON that a tool answers; `CclbenchError` where it fails or exceeds a limit.
+    async def answer(self, tool: str, limits: Limits, arguments: Mapping[str, Any]) -> bytes:
+        """The JSON answer of a tool; `CclbenchError` if it fails or exceeds a limit.
 
-        Cancelled, it kills the call's process before it returns.
+        When cancelled, it kills the call's process before it returns.
         """
         from anyio import fail_after
 
         turns = self._turns
         if turns.statistics().tasks_waiting >= MOST_WAITING:
             raise UsageError(
-                f"{TOGETHER} calls run and {MOST_WAITING} wait", hint="call again when one has ended"
+                f"{TOGETHER} calls are running and {MOST_WAITING} are waiting", hint="retry later"
             )
         started = False
         try:
             with fail_after(limits.seconds):
                 async with turns:
                     started = True
-                    return await self._run(tool, asked, limits)
+                    return await self._run_process(tool, arguments, limits)
         except TimeoutError:
             if not started:
-                hint = "call again when they have ended"
-                raise UsageError(f"{limits.seconds:g} s went by behind other calls", hint=hint) from None
+                hint = "retry when they have ended"
+                raise UsageError(f"waited {limits.seconds:g} s for other calls", hint=hint) from None
             hint = "ask for less (a step, a rank, fewer rows), or raise --time-limit of `cclbench mcp`"
             raise UsageError(f"{tool} took longer than {limits.seconds:g} s", hint=hint) from None
 
-    async def _run(self, tool: str, asked: Mapping[str, Any], limits: Limits) -> bytes:
+    async def _run_process(self, tool: str, arguments: Mapping[str, Any], limits: Limits) -> bytes:
         from anyio import CancelScope, to_thread, wait_readable
 
-        with temporary() as folder:
+        with temporary_folder() as folder:
             receiver, sender = Pipe(duplex=False)
             memory_bytes = limits.memory_bytes
-            process = child_process(_work, sender, str(folder), memory_bytes, self._tools, tool, asked)
+            process = child_process(
+                _run_call, sender, str(folder), memory_bytes, self._tools, tool, arguments
+            )
             try:
                 await to_thread.run_sync(process.start)
                 sender.close()
                 await wait_readable(receiver)
-                said = receiver.recv_bytes()
+                message = receiver.recv_bytes()
             except EOFError:
-                said = b""
+                message = b""
                 await to_thread.run_sync(process.join, _LAST_WORDS_S)
             finally:
                 with CancelScope(shield=True):
-                    code = await to_thread.run_sync(self._end, process)
+                    code = await to_thread.run_sync(self._end_process, process)
                 receiver.close()
                 sender.close()
-        if said.startswith(_ANSWER):
-            return said[1:]
-        raise CclbenchError(said[1:].decode() if said else _end_of(tool, code, limits))
+        if message.startswith(_ANSWER):
+            return message[1:]
+        raise CclbenchError(message[1:].decode() if message else _reason_of_end(tool, code, limits))
 
-    def _end(self, process: BaseProcess) -> int | None:
-        """Kill the process, wait for its end and remove what it left in the store; its exit code."""
+    def _end_process(self, process: BaseProcess) -> int | None:
+        """Kill the process, remove its unfinished files from the store, and return its exit code."""
         if process.pid is None:
             return None
-        # Its answer is here, or nobody waits for it.
+        # Its answer has arrived, or is no longer needed.
         process.kill()
         process.join()
         code = process.exitcode
@@ -118,32 +120,32 @@ class ToolCalls:
         return code
 
 
-def _end_of(tool: str, code: int | None, limits: Limits) -> str:
+def _reason_of_end(tool: str, code: int | None, limits: Limits) -> str:
     """Why a process ended without an answer."""
     if code is not None and code < 0:
         return (
-            f"{tool}: its process ended by signal {-code}, most likely for want of memory (limit"
+            f"{tool}: its process was killed by signal {-code}, most likely out of memory (limit"
             f" {limits.memory_bytes / 1e9:g} GB); {_LESS_MEMORY}"
         )
-    return f"{tool}: internal error, a defect of cclbench; the server's standard error has the traceback"
+    return f"{tool}: internal error, a defect of cclbench; see the traceback in the server's standard error"
 
 
-def _work(
-    sender: Connection, folder: str, memory_bytes: int, tools: Tools, tool: str, asked: Mapping[str, Any]
+def _run_call(
+    sender: Connection, folder: str, memory_bytes: int, tools: Tools, tool: str, arguments: Mapping[str, Any]
 ) -> None:
     """Run one call in this process, and send its answer or its error."""
     belong_to_parent()
     _limit_memory(memory_bytes)
     tempfile.tempdir = folder
-    # DuckDB draws progress bars on stdout where `__main__` has no file, as in a forked process.
+    # DuckDB draws progress bars on stdout if `__main__` has no file, as in a forked process.
     sys.modules["__main__"].__file__ = __file__
     try:
-        answer = getattr(tools, tool)(**asked)
-        said = _ANSWER + encode(answer)
+        answer = getattr(tools, tool)(**arguments)
+        reply = _ANSWER + encode_answer(answer)
     except CclbenchError as error:
-        said = _ERROR + bounded(str(error)).encode()
+        reply = _ERROR + cut_text(str(error)).encode()
     except RecursionError:
-        said = _ERROR + b"a value is nested too deeply for JSON; select its parts"
+        reply = _ERROR + b"a value is nested too deeply for JSON; select its parts"
     except Exception as error:
         if is_out_of_memory(error):
             message = f"{tool} needs more than {memory_bytes / 1e9:g} GB of memory; {_LESS_MEMORY}"
@@ -151,12 +153,12 @@ def _work(
             message = f"{error.strerror or error}: {error.filename}"
         else:
             raise
-        said = _ERROR + bounded(message).encode()
-    sender.send_bytes(said)
+        reply = _ERROR + cut_text(message).encode()
+    sender.send_bytes(reply)
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Let this process allocate so much more: private writable memory of Linux; macOS has no such limit."""
+    """Limit what this process may still allocate, in private writable memory; Linux only."""
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[5])  # of data and stack
         limit = pages * resource.getpagesize() + memory_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools: what each computes.  A method's docstring is what an agent reads, its signature the input."""
+"""The tools.  Agents read the docstring of each method, and its signature is the input schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cclbench import api
-from cclbench.agents.answers import PAGE, ToolAnswer, check_offset, check_page, page
+from cclbench.agents.answers import PAGE, ToolAnswer, answer_page, check_offset, check_page
 from cclbench.agents.reach import Reach
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ingestion import ingest
@@ -19,85 +19,85 @@ from cclbench.workspace import source_at, store_at
 _STEP: Final = metric_name("time.step")
 
 DISK_BYTES: Final = 16_000_000_000
-"""What a query may keep on disk meanwhile."""
+"""Maximum bytes of a query's temporary files."""
 LONGEST_NAME: Final = 200
-"""Characters of a name that `explain` looks up."""
+"""Maximum characters of a name for `explain`."""
 _ORDER: Final = (
-    "Pages fit together only where ORDER BY decides the place of every row: order by columns that are unique."
+    "Pages are consistent only if ORDER BY determines the order of all rows: order by unique columns."
 )
 
 
 class Tools:
-    """The tools over the runs of a store; sources are read as far as `reach` allows."""
+    """The tools over the runs of a store; `reach` limits the sources that may be read."""
 
     def __init__(self, store: str | Path, reach: Reach, memory_bytes: int) -> None:
         self._store, self._reach, self._memory_bytes = store, reach, memory_bytes
 
-    def _stored(self, run: str) -> Run:
-        """The run of that id: nothing else is opened by tools that name a run."""
+    def _stored_run(self, run: str) -> Run:
+        """The stored run of that id; tools that take a run open no sources."""
         return store_at(self._store).get(run)
 
-    def _computed(self, run: Run) -> Run:
+    def _with_metrics(self, run: Run) -> Run:
         return api.metrics(run)
 
     def runs(self, offset: int = 0) -> ToolAnswer:
         """The runs in the store: id, source, ranks, device."""
-        return page([_about(stored) for stored in store_at(self._store).runs()], offset)
+        return answer_page([_run_row(stored) for stored in store_at(self._store).runs()], offset)
 
     def run(self, source: str) -> ToolAnswer:
-        """Read SOURCE (a workload card, a folder of traces, one trace) into the store; why it is slow."""
-        kept = store_at(self._store)
-        stored = kept.find(source)
+        """Read SOURCE (a workload card, a folder of traces, one trace) into the store; diagnose it."""
+        store = store_at(self._store)
+        stored = store.find(source)
         if stored is None:
             self._reach.check_source(source)
-            with source_at(source, public=True) as found:
-                stored = ingest(found, kept, Options())
-        return self._why(self._computed(stored), 0, run=stored.id)
+            with source_at(source, public=True) as located:
+                stored = ingest(located, store, Options())
+        return self._findings_page(self._with_metrics(stored), 0, run=stored.id)
 
     def diagnose(self, run: str, offset: int = 0) -> ToolAnswer:
-        """What makes a run slow: findings with claim, gain, confidence, evidence, what to try, a query."""
-        return self._why(self._computed(self._stored(run)), offset)
+        """What makes a run slow: findings with claim, gain, confidence, evidence, advice and a query."""
+        return self._findings_page(self._with_metrics(self._stored_run(run)), offset)
 
-    def _why(self, computed: Run, offset: int, **fields: Any) -> ToolAnswer:
-        # A query is to be sent back: a line break in it would come as an escape.
+    def _findings_page(self, computed: Run, offset: int, **fields: Any) -> ToolAnswer:
+        # Queries are sent back by agents: line breaks in them would arrive as escapes.
         rows = [
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
             for row in api.diagnose(computed).top_rows()
         ]
-        return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
+        return answer_page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
     def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> ToolAnswer:
-        """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""
-        computed = api.metrics(self._stored(run), metrics=[pattern])
+        """The run's metrics that match a glob (`comm.*`), of the whole run or also of each rank."""
+        computed = api.metrics(self._stored_run(run), metrics=[pattern])
         rows = [
             {key: value for key, value in row.items() if value is not None}
             for row in computed.rows
             if row["step"] is None and (per_rank or row["rank"] is None)
         ]
-        return page(rows, offset)
+        return answer_page(rows, offset)
 
     def explain(self, name: str, offset: int = 0) -> ToolAnswer:
-        """What a metric, finding or SQL view is: definition, formula, unit, columns, limits."""
+        """Explain a metric, finding or SQL view: definition, formula, unit, columns, limits."""
         from cclbench.present.terminal.explanation import explanations
 
         if len(name) > LONGEST_NAME:
             raise UsageError(
                 f"a name of {len(name):,} characters", hint=f"names have at most {LONGEST_NAME} characters"
             )
-        found = explanations([name])
-        return page([*found.metrics, *found.findings, *found.views], offset, trusted=True)
+        explained = explanations([name])
+        return answer_page([*explained.metrics, *explained.findings, *explained.views], offset, trusted=True)
 
     def sql(self, run: str, query: str, offset: int = 0) -> ToolAnswer:
-        """One SELECT of DuckDB's dialect over a run's views (busy, waits, collective_instances, launches,
-        kernel_summary, operator_work, idle_gaps, ...: `explain` has their columns, `FROM (SHOW TABLES)` their
-        names) and tables: events, operators, collectives, groups, steps, results. It can only read, and only
-        that run. DuckDB computes the page alone, not all rows; pages fit
-        together only where ORDER BY decides the place of every row."""
+        """One read-only SELECT in DuckDB's dialect over a run's views (busy, waits, collective_instances,
+        launches, kernel_summary, operator_work, idle_gaps, ...: `explain` lists their columns,
+        `FROM (SHOW TABLES)` their names) and tables: events, operators, collectives, groups, steps, results.
+        Only the requested page is computed; pages are consistent only if ORDER BY determines the order of all
+        rows."""
         from cclbench.record.sql import plain_rows
 
         check_offset(offset)
         rows = plain_rows(
-            self._stored(run).sql(
+            self._stored_run(run).sql(
                 query,
                 times_as_text=True,
                 memory_bytes=self._memory_bytes // 2,
@@ -122,34 +122,36 @@ class Tools:
         sort: Literal["time", "gap", "flops", "bytes", "calls"] = "time",
         offset: int = 0,
     ) -> ToolAnswer:
-        """What operators cost: time, FLOPs, bytes, and how far each is from the roofline (sort by gap)."""
-        from cclbench.operator_table import operators
+        """Operators by cost: time, FLOPs, bytes, and distance from the roofline (sort by gap)."""
+        from cclbench.operator_table import operator_costs
 
-        return page(operators(self._stored(run), by=by, sort=sort).table, offset)
+        return answer_page(operator_costs(self._stored_run(run), by=by, sort=sort).table, offset)
 
     def whatif(self, run: str, settings: list[str], offset: int = 0) -> ToolAnswer:
-        """Replay a run under other hardware, such as ["scale_up.bandwidth=x2"]: what would the step take?"""
+        """Predict the step time on other hardware, such as ["scale_up.bandwidth=x2"], by replaying a run."""
         self._reach.check_settings(settings)
-        found = api.whatif(self._stored(run), *settings)
-        return page([row for row in found.rows if row["rank"] is None], offset)
+        replayed = api.whatif(self._stored_run(run), *settings)
+        return answer_page([row for row in replayed.rows if row["rank"] is None], offset)
 
     def compare(self, runs: list[str], offset: int = 0) -> ToolAnswer:
-        """Compare runs, the first against each other one: who is faster, by how much, and why."""
+        """Compare runs, the first with each other one: which is faster, by how much, and why."""
         from cclbench.comparison.build import compare
         from cclbench.comparison.document import comparison_document
 
-        found = comparison_document(compare(*(self._stored(run).id for run in runs), store=self._store))
-        return page(
-            found["lines"],
+        document = comparison_document(
+            compare(*(self._stored_run(run).id for run in runs), store=self._store)
+        )
+        return answer_page(
+            document["lines"],
             offset,
-            subjects=found["subjects"],
-            warnings=found["warnings"],
-            versus=[{key: one[key] for key in ("base", "other", "words")} for one in found["versus"]],
+            subjects=document["subjects"],
+            warnings=document["warnings"],
+            versus=[{key: pair[key] for key in ("base", "other", "words")} for pair in document["versus"]],
         )
 
 
-def _about(stored: Run) -> dict[str, Any]:
-    """A run of the list, or why it cannot be read."""
+def _run_row(stored: Run) -> dict[str, Any]:
+    """A row of the list of runs, or why the run cannot be read."""
     try:
         ranks = stored.record.ranks
     except InputError as error:

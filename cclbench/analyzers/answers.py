@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from weakref import finalize
 
 from cclbench.analyzers.metric import Value
-from cclbench.ground.scratch import no_room
+from cclbench.ground.scratch import no_space_error
 
 IN_MEMORY: Final = 1 << 24
 """Bytes of answers up to which they are held in memory."""
@@ -51,7 +51,7 @@ class Answers:
                 self._file.write(pickled)
             self._file.flush()
         except OSError as error:
-            raise no_room(error) from None
+            raise no_space_error(error) from None
 
     def values_of(self, metric: str) -> Mapping[int, Sequence[Value]]:
         """Each rank's values of that metric."""

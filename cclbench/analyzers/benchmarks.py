@@ -12,10 +12,10 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.ground import arrow_functions as pc
 
 _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
 _KEY: Final = pa.schema([("file", pa.string()), ("benchmark", pa.int64())])

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
 from cclbench.analyzers.view.collectives import (
@@ -18,7 +19,6 @@ from cclbench.analyzers.view.collectives import (
 )
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import per_step, per_step_and_label, share_values
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.schema import TOTAL
 
 _INPUTS = ("events", "collectives", "steps")

@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
 from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 from cclbench.normalize.operators import Ids

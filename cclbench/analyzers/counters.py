@@ -14,12 +14,12 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.rank_view import Windows
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS, by_precedence
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.units import humanise

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, metric
 from cclbench.analyzers.view.loading import loading_intervals
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.counters import held_amounts, port_numbers, windows_of_steps, with_plain_words
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
@@ -21,7 +22,6 @@ from cclbench.analyzers.view.platform import samples_per_step, tokens_per_sample
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.formats import by_precedence
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.units import humanise
 
@@ -81,7 +81,7 @@ def _energy_of_steps(run: RunView) -> tuple[Value, int]:
     if not inside.any():
         raise NotApplicable(f"{source} counted at other times than the steps ran, as both state them")
     counted = len(np.unique(port_numbers(rows)[inside > 0]))
-    devices = run.machine.count.value or len(run.ranks)
+    devices = run.machine.accelerator_count.value or len(run.ranks)
     if counted > devices:
         raise NotApplicable(
             f"{source} counted {counted} devices and the run has {devices}: which are its own is not known"

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
 from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify.serving_steps import is_serving_step, is_vllm_step, serving_phase
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.intervals import Int64, Mask
 
 _NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (vLLM's and SGLang's do)"

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value, run_metric
 from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.unfinished import MISSING
 from cclbench.analyzers.view.logged_calls import CountedCalls, LoggedCalls
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.schema import TOTAL
 from cclbench.ground.text import first_few
 from cclbench.ground.units import binary_text

@@ -9,13 +9,13 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share_values
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.schema import COPY_DIRECTIONS
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, count_words, metric
 from cclbench.analyzers.view.arrivals import matched_rows
@@ -17,7 +18,6 @@ from cclbench.analyzers.view.columns import is_category
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, by_label, share_values
-from cclbench.ground import arrow_functions as pc
 
 _COMPUTES: Final = 0.05
 """Share of the compute time from which on a stream computes."""

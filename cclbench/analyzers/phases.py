@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Value, metric
 from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.analyzers.view.columns import word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.intervals import Int64, Mask
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.benchmarks import (
     Benchmark,
@@ -30,7 +31,6 @@ from cclbench.analyzers.benchmarks import (
 )
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.units import humanise
 
 NO_CLIENT: Final = "a kernel trace sees no requests and no tokens; it takes the client's benchmark file"

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import MATCHED, Value, metric
 from cclbench.analyzers.view.arrivals import Matched, arrivals_of, matched_in_windows, no_matched_error
@@ -16,7 +17,6 @@ from cclbench.analyzers.view.collectives import Label, label_numbers
 from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, labelled_value, per_step, spread_values
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cclbench.card.fields import card_field
-from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.yaml_file import Document
 
 DEGREES = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
@@ -31,7 +31,7 @@ def consistency_problems(document: Document) -> list[Problem]:
         _rank_contradictions,
     )
     findings = [finding for part in parts for finding in part(card)]
-    return [Problem("error", document.file, document.line(p), dotted(p), m) for p, m in findings]
+    return [Problem("error", document.file, document.line(p), dotted_path(p), m) for p, m in findings]
 
 
 def _node_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:

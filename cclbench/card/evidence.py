@@ -12,7 +12,7 @@ from typing import Any
 
 from cclbench.card.consistency import Finding
 from cclbench.card.fields import card_field
-from cclbench.ground.diagnostics import Problem, dotted
+from cclbench.ground.diagnostics import Problem, dotted_path
 from cclbench.ground.file_names import path_of
 from cclbench.ground.yaml_file import Document
 
@@ -43,7 +43,7 @@ def evidence_problems(document: Document, root: FilePath, *, contents: bool) -> 
             (("evidence", "launch"), text) for _, text in _file_problems({"path": launch}, root, contents)
         ]
     return [
-        Problem("warning" if m == _ELSEWHERE else "error", document.file, document.line(p), dotted(p), m)
+        Problem("warning" if m == _ELSEWHERE else "error", document.file, document.line(p), dotted_path(p), m)
         for p, m in findings
     ]
 

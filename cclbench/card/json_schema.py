@@ -16,7 +16,7 @@ def card_schema() -> Mapping[str, Any]:
 
 def value_misfit(value: object, path: str) -> str | None:
     """Why `value` can't stand at the dotted `path` of a card, or None where it can."""
-    return by_schema.misfit(value, schema_part(path))
+    return by_schema.mismatch_reason(value, schema_part(path))
 
 
 def schema_part(path: str) -> Mapping[str, Any]:

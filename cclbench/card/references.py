@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from cclbench.card.fields import card_field
-from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import near
 from cclbench.ground.yaml_file import Document
 from cclbench.hardware import catalog
@@ -81,4 +81,4 @@ def _fabric_problems(document: Document) -> Iterator[Problem]:
 def _field_problem(
     document: Document, severity: Literal["error", "warning"], path: Path, message: str
 ) -> Problem:
-    return Problem(severity, document.file, document.line(path), dotted(path), message)
+    return Problem(severity, document.file, document.line(path), dotted_path(path), message)

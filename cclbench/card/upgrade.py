@@ -18,7 +18,7 @@ from cclbench.card.read import Document, parse_card, read_card
 from cclbench.card.references import Tier, accelerators_like, fabrics_like
 from cclbench.card.validate import card_problems
 from cclbench.card.write import render_card
-from cclbench.ground.diagnostics import Path, Problem, check, dotted
+from cclbench.ground.diagnostics import Path, Problem, check, dotted_path
 from cclbench.ground.errors import CheckFailed, UsageError
 from cclbench.ground.text import shown
 
@@ -137,8 +137,10 @@ class _Move:
     def warn_about(self, path: Path, message: str, *homes: str) -> None:
         """Warn about the version 1 `path`, and note the reason at the `homes` that stay empty."""
         line = self.source.line(path) if path else None
-        self.warnings.append(Problem("warning", self.source.file, line, dotted(path), message))
-        self.notes |= dict.fromkeys(homes, f"version 1: {dotted(path)} {message.removesuffix('; left out')}")
+        self.warnings.append(Problem("warning", self.source.file, line, dotted_path(path), message))
+        self.notes |= dict.fromkeys(
+            homes, f"version 1: {dotted_path(path)} {message.removesuffix('; left out')}"
+        )
 
     def put_home(self, home_path: str, value: Any, path: Path) -> None:
         """Give `value` its home, or warn why it doesn't fit."""
@@ -173,7 +175,7 @@ class _Move:
         for path in empty:
             del self.left[path]
         if empty:
-            names = ", ".join(map(dotted, empty))
+            names = ", ".join(map(dotted_path, empty))
             self.warn_about((), f"empty in version 1, so left out: {names}")
 
     def move_identity(self, path: FilePath) -> None:

@@ -15,7 +15,7 @@ from cclbench.card.model import Card, card_of
 from cclbench.card.read import Document, read_card
 from cclbench.card.references import reference_problems
 from cclbench.ground.diagnostics import Problem, check
-from cclbench.ground.json_schema import departures
+from cclbench.ground.json_schema import schema_problems
 from cclbench.record.metric_name import metric_name
 
 _MFU: Final = metric_name("compute.mfu")
@@ -70,7 +70,7 @@ def card_problems(document: Document, root: Path, *, contents: bool) -> list[Pro
         return [Problem("error", document.file, document.line(("version",)), "version", hint)]
     found = [
         *document.problems,
-        *departures(document, card_schema()),
+        *schema_problems(document, card_schema()),
         *consistency_problems(document),
         *reference_problems(document),
         *evidence_problems(document, root, contents=contents),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench card`: make, check, upgrade and show workload cards."""
+"""`cclbench card`: create, check, upgrade and show workload cards."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cclbench.ground.file_names import stored_name
 from cclbench.present.terminal.streams import say_on_stderr
 
 _output = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file, not to stdout."
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout."
 )
-_force = click.option("--force", is_flag=True, help="Replace the output file where it exists.")
+_force = click.option("--force", is_flag=True, help="Replace an existing output file.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
 def card() -> None:
-    """Make, check, upgrade and show workload cards."""
+    """Create, check, upgrade and show workload cards."""
 
 
 @card.command()
@@ -32,12 +32,12 @@ def card() -> None:
 @_json
 @options.debug
 def validate(cards: Sequence[Path], as_json: bool) -> None:
-    """Check cards, and name every problem.
+    """Check cards, and list every problem.
 
-    Checks the schema, the agreement of the fields, and presence and hashes of the files they name.
+    Checks the schema, the consistency of the fields, and presence and hashes of the files they name.
 
-    Prints every problem with file, line and key.  Exits with 1 where a card is invalid, with 3 where one
-    cannot be read as YAML.
+    Prints every problem with file, line and key.  Exits with 1 if a card is invalid, with 3 if one cannot be
+    read as YAML.
     """
     from cclbench.card import validate_card as problems_of
     from cclbench.ground.diagnostics import Problem
@@ -59,7 +59,7 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
                 [str(error)],
             )
         rows.append(
-            {"file": stored_name(path), "valid": valid, "problems": [problem.row() for problem in found]}
+            {"file": stored_name(path), "valid": valid, "problems": [problem.as_row() for problem in found]}
         )
         if not as_json:
             click.echo("\n".join(lines))
@@ -78,10 +78,10 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
 @_json
 @options.debug
 def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None:
-    """Turn a version 1 card into version 2.
+    """Convert a version 1 card to version 2.
 
-    Whatever cannot be carried over is named on stderr and marked as a gap in the new card.  Where the new
-    card is not valid, it is written all the same, its problems are listed, and the exit code is 1.
+    What cannot be converted is listed on stderr and marked as a gap in the new card.  If the new card is not
+    valid, it is written all the same, its problems are listed, and the exit code is 1.
     """
     from cclbench.card import upgrade_card as upgraded
 
@@ -89,15 +89,15 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
     for warning in result.warnings:
         say_on_stderr(f"warning: {warning}")
     if output is not None or not as_json:
-        _write(result.text, output, force)
+        _write_card(result.text, output, force)
     if as_json:
         _print_json(
             {
                 "schema": "card-upgrade.v1",
                 "file": stored_name(path),
                 "card": result.text,
-                "warnings": [warning.row() for warning in result.warnings],
-                "problems": [problem.row() for problem in result.problems],
+                "warnings": [warning.as_row() for warning in result.warnings],
+                "problems": [problem.as_row() for problem in result.problems],
             }
         )
     if result.problems:
@@ -109,7 +109,7 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
 @_json
 @options.debug
 def show(path: Path, as_json: bool) -> None:
-    """Show what a card says."""
+    """Show the fields of a card."""
     from cclbench.card import load_card
 
     loaded = load_card(path)
@@ -131,7 +131,7 @@ def show(path: Path, as_json: bool) -> None:
 def schema() -> None:
     """Print the JSON Schema of cards.
 
-    Draft 7; editors use it to complete and check a card.
+    Draft 7, for editors that complete and check cards.
     """
     from cclbench.card import card_schema as card_schema
 
@@ -145,27 +145,27 @@ def schema() -> None:
 @options.store
 @options.debug
 def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
-    """Make a card from traces, a folder or a file, which are read into the store.
+    """Create a card from traces, a folder or a file, which are read into the store.
 
-    What the traces do not tell is a comment, `# key: example  # to fill in: ...`: remove the first `# ` and
-    put your value in place of the example.
+    Fields that the traces do not state are comments, `# key: example  # to fill in: ...`: remove the first
+    `# ` and replace the example with your value.
 
-    With -o FILE, the card's id is the file's name, and paths start from the folder that holds
-    workload_cards/, or else from FILE's own folder.
+    With -o FILE, the card's id is the file's name, and paths are relative to the folder that holds
+    workload_cards/, or else to FILE's folder.
     """
     from cclbench.card import infer_card, relative_to_root, root_of
     from cclbench.card_facts import card_facts
 
     facts = relative_to_root(card_facts(traces, store=store), root_of(output) if output else Path.cwd())
-    _write(infer_card(facts, stored_name(output.stem) if output else None), output, force)
+    _write_card(infer_card(facts, stored_name(output.stem) if output else None), output, force)
 
 
 def _print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _write(text: str, output: Path | None, force: bool) -> None:
-    """Write `text` to `output`, whole or not at all; to stdout where there is no `output`."""
+def _write_card(text: str, output: Path | None, force: bool) -> None:
+    """Write `text` to `output`, whole or not at all; to stdout without one."""
     from cclbench.ground.destination import write_whole
 
     if output is None:

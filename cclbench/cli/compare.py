@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench compare`: who is faster, by how much, and why; the regression gate."""
+"""`cclbench compare`: which run is faster, by how much, and why; the regression gate."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _AGAINST: Final = "--against"
 
 
 class _Sides(click.Command):
-    """A command of which the option --against takes all words up to the next option."""
+    """A command whose option --against takes all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give each of these words the option of its own."""
-        found, against = [], False
+        """Repeat the option before each of these words, as click expects."""
+        words, against = [], False
         for word in args:
             if word.startswith("-") and word != "-":
                 against = word == _AGAINST
-                found += [] if against else [word]
+                words += [] if against else [word]
             else:
-                found += [_AGAINST, word] if against else [word]
+                words += [_AGAINST, word] if against else [word]
         if args and args[-1] == _AGAINST:
-            found.append(_AGAINST)  # without a word, which is an error
-        return super().parse_args(ctx, found)
+            words.append(_AGAINST)  # without a word, which is an error
+        return super().parse_args(ctx, words)
 
 
 @click.command(cls=_Sides)
@@ -38,7 +38,7 @@ class _Sides(click.Command):
     metavar="B1 B2...",
     multiple=True,
     shell_complete=options.run_ids,
-    help="Captures of another job: those before it are of A, these of B.",
+    help="Captures of job B; those before this option are of job A.",
 )
 @options.file("-o", "--output", help="Also write the comparison to this .html, .md or .json file.")
 @click.option(
@@ -46,7 +46,7 @@ class _Sides(click.Command):
     "fail_on",
     metavar="EXPR",
     multiple=True,
-    help="Exit with 1 where METRIC OP VALUE holds of B, such as 'time.step > +5%'; repeatable.",
+    help="Exit with 1 if METRIC OP VALUE holds for B, such as 'time.step > +5%'; repeatable.",
 )
 @options.metric
 @options.window
@@ -60,21 +60,22 @@ def compare(
     form: str,
     verbosity: int,
     opening: dict[str, Any],
-    **wishes: Any,
+    **arguments: Any,
 ) -> None:
-    """Compare runs: who is faster, by how much, and why.
+    """Compare runs: which is faster, by how much, and why.
 
-    A, B, ... are ids of runs (`cclbench list runs`) or any SOURCE that `cclbench run` takes; each is set
-    against the first. Unequal work is said, and ranked by tokens per second and device.
+    A, B, ... are ids of runs (`cclbench list runs`) or any SOURCE that `cclbench run` takes; each is compared
+    with the first. If the runs did unequal work, the comparison says so and ranks them by tokens per second
+    and device.
 
-    Captures of one job differ, so give several of each: A1 A2 A3 --against B1 B2 B3. Of one of each, how much
-    they differ is taken from the store's repeated captures of equal work, else from a prior. In quotes, *
-    stands for anything in the names of runs, cards and folders.
+    Captures of one job vary, so give several of each: A1 A2 A3 --against B1 B2 B3. With one of each, the
+    variation is estimated from repeated captures of equal work in the store, else from a prior. A quoted *
+    matches anything in the names of runs, cards and folders.
 
     \b
     EXPR is METRIC OP VALUE; OP is > < >= or <=. VALUE with a sign is a change
-    against A (+5%, -2%, +3 ms), without one a figure (800 ms, 100 GB/s, 0.4).
-    A figure that is missing fails. A part of a metric is chosen in brackets:
+    relative to A (+5%, -2%, +3 ms), without one an absolute value (800 ms,
+    100 GB/s, 0.4). A missing value fails. Brackets select a part of a metric:
       comm.busbw[collective=all_reduce] < -10%      time.step[stat=p95] > +5%
 
     \b
@@ -96,7 +97,7 @@ def compare(
     if output is not None:
         check_file(output)
     with progress_bar(verbosity) as bars:
-        found = build(*runs, against=against, progress=bars, **opening, **wishes)
+        found = build(*runs, against=against, progress=bars, **opening, **arguments)
     if form == "md":
         click.echo(comparison_markdown(found), nl=False)
     else:

@@ -28,38 +28,40 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
     "--traces",
     required=True,
     type=click.Path(path_type=Path),
-    help="The traces and what was measured beside them: a folder, a trace, or an archive (.zip, .tar.gz).",
+    help="The traces and other measurements: a folder, a trace, or an archive (.zip, .tar.gz).",
 )
 @click.option(
     "--scripts",
     required=True,
     type=click.Path(path_type=Path),
-    help="The folder of the scripts that made them.",
+    help="Folder of the scripts that recorded them.",
 )
 @click.option("--licence", metavar="SPDX", help="Licence of the traces, such as Apache-2.0 or CC-BY-4.0.")
-@click.option("--annotations", is_flag=True, help="Also replace the texts of annotations and NVTX ranges.")
+@click.option("--annotations", is_flag=True, help="Also redact the texts of annotations and NVTX ranges.")
 @click.option(
     "--reveal",
     multiple=True,
     metavar="KEY",
-    help="Keep the values of a field or environment variable, as the review list names it.",
+    help="Keep the values of a field or environment variable, named as in the review list.",
 )
-@click.option("--no-input", is_flag=True, help="Ask nothing: list what the card lacks, and exit with 1.")
-@click.option("--allow-gaps", is_flag=True, help="Accept a card without fields that only metrics need.")
-@click.option("--replace", is_flag=True, help="Replace the data point of that id where there is one.")
+@click.option(
+    "--no-input", is_flag=True, help="Do not prompt: list the card's missing fields, and exit with 1."
+)
+@click.option("--allow-gaps", is_flag=True, help="Accept a card that lacks fields that only metrics need.")
+@click.option("--replace", is_flag=True, help="Replace an existing data point of that id.")
 @click.option(
     "--external",
     type=options.Size,
     default="50 MB",
     show_default=True,
-    help="Files of more than that stay outside of the collection.",
+    help="Files larger than this are kept outside of the collection.",
 )
 @click.option(
     "--outside",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for such files, for you to upload.",
+    help="Folder for these files, for you to upload.",
 )
-@click.option("--url", metavar="PREFIX", help="Where you upload that folder to: https://...")
+@click.option("--url", metavar="PREFIX", help="URL that you upload this folder to: https://...")
 @options.collection
 @options.ingest
 @options.engine
@@ -76,14 +78,14 @@ def contribute(
     engine: Engine,
     form: str,
     verbosity: int,
-    **wishes: Any,
+    **arguments: Any,
 ) -> None:
     """Make a data point from a card, traces and scripts.
 
-    What the card lacks is learnt from the traces, or asked for. Redacted copies go into workload_cards/,
-    traces/ID/ and scripts/ID/, with a manifest that holds every file's SHA-256 and the results; the
-    originals stay as they are. Nothing is written if a secret would be left or redaction changed a result.
-    The review list says what was found, by which rule and where: --reveal keeps what is no secret.
+    Missing fields of the card are taken from the traces, or prompted for. Redacted copies go into
+    workload_cards/, traces/ID/ and scripts/ID/, with a manifest of every file's SHA-256 and the results; the
+    originals are not changed. Nothing is written if a secret would remain or redaction changes a result.
+    The review list shows what was redacted, by which rule and where; --reveal keeps what is not secret.
 
     \b
     Examples:
@@ -100,36 +102,36 @@ def contribute(
     from cclbench.record.manifest import Options
 
     reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation, inference=inference)
-    ask = None if no_input or not sys.stdin.isatty() else _ask
+    ask = None if no_input or not sys.stdin.isatty() else _prompt_for_gap
     with progress_bar(verbosity if ask is None else -1) as bars:
-        told = made(
+        contribution = made(
             card,
             traces,
             scripts,
             collection,
-            PackageOptions(reading=reading, **wishes),
+            PackageOptions(reading=reading, **arguments),
             ask=ask,
             engine=engine,
             progress=bars,
         )
-    document = _document(told)
+    document = _contribution_document(contribution)
     emit_answer(
         form,
         document=document,
         rows=document["redactions"],
         columns=_COLUMNS,
-        table=lambda: contribution_page(told, document["redactions"] if verbosity > 0 else []),
+        table=lambda: contribution_page(contribution, document["redactions"] if verbosity > 0 else []),
     )
 
 
-def _ask(gap: CardGap) -> Any:
-    """The contributor's answer on the terminal; None where the field may stay open and nothing is typed."""
+def _prompt_for_gap(gap: CardGap) -> Any:
+    """The contributor's answer on the terminal; None if the field is optional and left empty."""
     from cclbench.ground.text import printable
 
     click.echo(f"\n{printable(str(gap))}", err=True)
     hints = [
         ", ".join(gap.choices) or f"like {gap.example}",
-        *([] if gap.required else ["Enter: stays open"]),
+        *([] if gap.required else ["Enter to skip"]),
     ]
     text = f"  {gap.path} ({printable('; '.join(hints))})"
     while True:
@@ -143,23 +145,23 @@ def _ask(gap: CardGap) -> Any:
             click.echo(f"  {printable(str(error))}", err=True)
 
 
-def _document(told: Contribution) -> dict[str, Any]:
+def _contribution_document(contribution: Contribution) -> dict[str, Any]:
     return {
         "schema": "contribution.v1",
-        "id": told.place.id,
-        "card": stored_name(told.place.card_path),
-        "calibration": stored_name(told.place.calibration_path) if told.calibrated else None,
-        "manifest": stored_name(told.place.manifest_path),
-        "files": [{"path": path, "bytes": size} for path, size in told.files],
-        "scripts": list(told.scripts),
-        "uploads": [{"file": stored_name(path), "url": url} for path, url in told.uploads],
-        "left_out": list(told.left_out),
-        "renamed": [{"from": old, "to": new} for old, new in told.renamed],
-        "inferred": list(told.inferred),
-        "contradictions": list(told.contradictions),
-        "gaps": [gap.path for gap in told.gaps],
-        "revealed": list(told.revealed),
-        "redactions": [asdict(redaction) for redaction in told.redactions],
-        "rows_equal": told.rows,
-        "metrics_recorded": told.recorded,
+        "id": contribution.place.id,
+        "card": stored_name(contribution.place.card_path),
+        "calibration": stored_name(contribution.place.calibration_path) if contribution.calibrated else None,
+        "manifest": stored_name(contribution.place.manifest_path),
+        "files": [{"path": path, "bytes": size} for path, size in contribution.files],
+        "scripts": list(contribution.scripts),
+        "uploads": [{"file": stored_name(path), "url": url} for path, url in contribution.uploads],
+        "left_out": list(contribution.left_out),
+        "renamed": [{"from": old, "to": new} for old, new in contribution.renamed],
+        "inferred": list(contribution.inferred),
+        "contradictions": list(contribution.contradictions),
+        "gaps": [gap.path for gap in contribution.gaps],
+        "revealed": list(contribution.revealed),
+        "redactions": [asdict(redaction) for redaction in contribution.redactions],
+        "rows_equal": contribution.rows,
+        "metrics_recorded": contribution.recorded,
     }

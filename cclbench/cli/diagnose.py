@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench diagnose`: what makes a run slow."""
+"""`cclbench diagnose`: the causes that make a run slow."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cclbench.cli import options
 
 @click.command()
 @options.run
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N findings.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show only the first N findings.")
 @click.option(
     "--fail-on",
     "limits",
     metavar="NAME>SHARE",
     multiple=True,
-    help="Exit with 1 if a finding may gain more of the step than that, such as host_bound>20%, or any>5%;"
-    " repeatable.",
+    help="Exit with 1 if fixing a finding may gain more than this share of the step, such as host_bound>20%"
+    " or any>5%; repeatable.",
 )
 @options.window
 @options.steps
@@ -33,14 +33,14 @@ def diagnose(
     opening: dict[str, Any],
     top: int | None,
     limits: tuple[str, ...],
-    **wishes: Any,
+    **arguments: Any,
 ) -> None:
-    """Find what makes a run slow, what it would gain, and what to try.
+    """Find what makes a run slow, what fixing it would gain, and what to try.
 
-    RUN is the id of a run, or any SOURCE that `cclbench run` takes. Findings follow from the run's result
-    rows; each has a claim, its evidence, a bound on what a step would gain without it, how sure that is, and
-    SQL that lists the events behind it. They are ranked by the middle of that bound; what gains less than 1 %
-    of the step is left out. `cclbench list findings` names what is looked for.
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. Findings are derived from the run's
+    results; each has a claim, evidence, bounds on the step time it would gain, a confidence, and a SQL query
+    for the events behind it. They are ranked by the middle of the bounds; gains below 1 % of the step are
+    left out. `cclbench list findings` lists all causes that are checked.
 
     \b
     Examples:
@@ -55,23 +55,23 @@ def diagnose(
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.run import document_head
 
-    asked = [GainLimit.from_text(text) for text in limits]
+    gain_limits = [GainLimit.from_text(text) for text in limits]
     with progress_bar(verbosity) as bars:
-        computed = metrics(run, progress=bars, **opening, **wishes)
-    found = diagnose_run(computed)
+        computed = metrics(run, progress=bars, **opening, **arguments)
+    diagnosis = diagnose_run(computed)
     emit_answer(
         form,
         document={
             **document_head(computed.record, computed.figures, computed.window, schema="findings.v1"),
-            **({"unknown": found.unknown} if found.unknown else {}),
-            "findings": found.top_rows(top),
+            **({"unknown": diagnosis.unknown} if diagnosis.unknown else {}),
+            "findings": diagnosis.top_rows(top),
         },
-        rows=found.top_rows(top),
+        rows=diagnosis.top_rows(top),
         columns=COLUMNS,
-        table=lambda: findings_page(found, top),
+        table=lambda: findings_page(diagnosis, top),
     )
-    if asked and found.unknown:
-        raise CheckFailed(f"nothing can be said of the run's step: {found.unknown}")
-    broken = [told for limit in asked for told in limit.broken_limits(found.findings)]
-    if broken:
-        raise CheckFailed("; ".join(broken))
+    if gain_limits and diagnosis.unknown:
+        raise CheckFailed(f"no findings: {diagnosis.unknown}")
+    exceeded = [text for limit in gain_limits for text in limit.broken_limits(diagnosis.findings)]
+    if exceeded:
+        raise CheckFailed("; ".join(exceeded))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench explain`: what a metric, a finding or a view is."""
+"""`cclbench explain`: the definition of a metric, a finding or a view."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from cclbench.cli import options
 def explain(patterns: tuple[str, ...], form: str) -> None:
     """Explain a metric, a finding or a view: definition, formula, columns, limits.
 
-    NAME is that of a metric, an alias or a glob, of a finding, of a view of `cclbench sql`, or a word of the
-    field such as hfu, bubble or 'tail latency', which may mean several metrics; without one, all metrics are
-    explained.
+    NAME is a metric, an alias or a glob, a finding, a view of `cclbench sql`, or a common term such as hfu,
+    bubble or 'tail latency', which may mean several metrics. Without a name, all metrics are explained.
 
     \b
     Examples:
@@ -36,8 +35,8 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
     )
     from cclbench.present.terminal.output import emit_answer
 
-    found = explanations(patterns)
-    further = {"findings": found.findings, "views": found.views}
+    explained = explanations(patterns)
+    others = {"findings": explained.findings, "views": explained.views}
     columns = {
         "findings": ("title", "rule", "gain", "actions"),
         "views": ("columns", "example", "reads"),
@@ -46,14 +45,14 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         form,
         document={
             "schema": "explain.v1",
-            "metrics": found.metrics,
-            **{name: rows for name, rows in further.items() if rows},
+            "metrics": explained.metrics,
+            **{name: rows for name, rows in others.items() if rows},
         },
-        rows=[*found.metrics, *found.findings, *found.views],
-        columns=(*COLUMNS, *(column for name, rows in further.items() if rows for column in columns[name])),
+        rows=[*explained.metrics, *explained.findings, *explained.views],
+        columns=(*COLUMNS, *(column for name, rows in others.items() if rows for column in columns[name])),
         table=lambda: [
-            *(part for row in found.metrics for part in explanation_paragraph(row)),
-            *(part for row in found.findings for part in paragraph_of_finding(row)),
-            *(part for row in found.views for part in view_paragraph(row)),
+            *(part for row in explained.metrics for part in explanation_paragraph(row)),
+            *(part for row in explained.findings for part in paragraph_of_finding(row)),
+            *(part for row in explained.views for part in view_paragraph(row)),
         ],
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an error reads: one to three lines on stderr, and an exit code."""
+"""Error messages of one to three lines on stderr, and exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from cclbench.cli import options
 from cclbench.ground.errors import CclbenchError, InputError
-from cclbench.ground.out_of_memory import is_out_of_memory, out_of_memory
+from cclbench.ground.out_of_memory import is_out_of_memory, out_of_memory_error
 from cclbench.present.terminal.streams import say_on_stderr
 
 INTERRUPTED: Final = 130
@@ -24,32 +24,32 @@ _SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def tell(error: Exception, session: options.Session) -> int:
-    """Print what went wrong and return the exit code; the traceback only under `--debug`."""
+def report_error(error: Exception, session: options.Session) -> int:
+    """Print the message of an error, under `--debug` its traceback too, and return the exit code."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    from cclbench.ground.text import printable, shortened
+    from cclbench.ground.text import printable, shorten_middle
 
-    code, message = _message(error)
-    # Names out of files can be of any length.
-    lines = (shortened(printable(line), _LONGEST_LINE) for line in message.split("\n"))
+    code, message = _code_and_message(error)
+    # Names from files can be of any length.
+    lines = (shorten_middle(printable(line), _LONGEST_LINE) for line in message.split("\n"))
     click.echo("\n".join(lines), err=True)
     return code
 
 
-def _message(error: Exception) -> tuple[int, str]:
+def _code_and_message(error: Exception) -> tuple[int, str]:
     if isinstance(error, CclbenchError):
         return error.exit_code, f"error: {error}"
     if isinstance(error, click.UsageError) and error.ctx and error.message == error.ctx.get_help():
-        return error.exit_code, error.message  # a group called by its name alone
+        return error.exit_code, error.message  # a group without a subcommand
     if isinstance(error, click.ClickException):
-        # click lists choices on lines of their own, behind tabs.
+        # click puts choices on separate lines, after tabs.
         message = error.format_message().replace("\n\t", " ")
-        return error.exit_code, f"error: {message}{_usage(error)}"
+        return error.exit_code, f"error: {message}{_usage_lines(error)}"
     if is_out_of_memory(error):
-        return _message(out_of_memory(error))
+        return _code_and_message(out_of_memory_error(error))
     if isinstance(error, OSError):
-        return InputError.exit_code, f"error: {_located(error)}"
+        return InputError.exit_code, f"error: {_located_message(error)}"
     first = (str(error).strip().splitlines() or [""])[0][:300]
     kind = type(error).__name__
     return INTERNAL, (
@@ -57,14 +57,14 @@ def _message(error: Exception) -> tuple[int, str]:
     )
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage_lines(error: click.ClickException) -> str:
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return ""
     return f"\n{error.ctx.get_usage()}\nfor help: {error.ctx.command_path} --help"
 
 
-def _located(error: OSError) -> str:
-    # Readers and the store say which file they could not use; what is left is our own output.
+def _located_message(error: OSError) -> str:
+    # Readers and the store name the file they could not use; the rest is our own output.
     what = error.strerror or str(error)
     where = str(error.filename) if error.filename is not None else "standard output"
     if error.errno in _SPACE:
@@ -74,10 +74,10 @@ def _located(error: OSError) -> str:
     return f"{where}: {what}"
 
 
-def warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """A warning as one line on stderr, in place of Python's file and line.
+def print_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Print a warning as one line on stderr, without Python's file and line.
 
-    Of numpy's arithmetic none: a figure that is no finite number is a failed result, which says so.
+    NumPy's arithmetic warnings are dropped: a value that is not finite becomes a failed result with a reason.
     """
     if issubclass(category, RuntimeWarning):
         return

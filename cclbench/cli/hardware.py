@@ -19,7 +19,7 @@ _COLUMNS: Final = ("id", "kind", "summary")
 
 @click.group()
 def hardware() -> None:
-    """Show machines; predict collectives, validate and calibrate the model."""
+    """Show machines; predict collectives; validate and calibrate the cost model."""
 
 
 for command in (predict, validate, calibrate):
@@ -31,9 +31,9 @@ for command in (predict, validate, calibrate):
 @options.hardware
 @options.form
 def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:
-    """Show one entry with the source of every figure, or list all.
+    """Show one entry of the catalog, or list all.
 
-    Rates are per direction. Figures that no source was found for are marked unverified.
+    Every figure is shown with its source; those without one are marked unverified. Rates are per direction.
 
     \b
     Examples:
@@ -50,18 +50,18 @@ def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:
 
     with catalog.extended_catalog(files):
         if entry is None:
-            found = [*catalog.catalog_entries().values()]
+            entries = [*catalog.catalog_entries().values()]
             rows, columns = (
-                [{"id": e.id, "kind": e.kind, "summary": entry_summary(e)} for e in found],
+                [{"id": e.id, "kind": e.kind, "summary": entry_summary(e)} for e in entries],
                 _COLUMNS,
             )
         else:
-            found = [catalog.entry_of(entry)]
-            rows, columns = figures_of(found[0]), FIGURES
+            entries = [catalog.entry_of(entry)]
+            rows, columns = figures_of(entries[0]), FIGURES
         emit_answer(
             form,
-            document={"schema": "hardware.v1", "entries": [msgspec.to_builtins(one) for one in found]},
+            document={"schema": "hardware.v1", "entries": [msgspec.to_builtins(e) for e in entries]},
             rows=rows,
             columns=columns,
-            table=None if entry is None else lambda: entry_page(found[0], rows),
+            table=None if entry is None else lambda: entry_page(entries[0], rows),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench hardware validate` and `calibrate`: how good the model of collectives is, and made better."""
+"""`cclbench hardware validate` and `calibrate`: test the cost model of collectives, and fit it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
     "others",
     metavar="SWEEP",
     multiple=True,
-    help="Calibrate the model by this other sweep first; repeatable.",
+    help="First calibrate the model with this other sweep; repeatable.",
 )
 @options.calibration
 @options.transport
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw measured against model: .png .svg .pdf",
+    help="Plot measurement against model: .png .svg .pdf",
 )
 @click.option(
     "--fail-above",
     type=click.FloatRange(0, min_open=True),
     metavar="PERCENT",
-    help="Exit with 1 where a sweep's median error is larger.",
+    help="Exit with 1 if the median error of a sweep is larger.",
 )
 @options.hardware
 @options.inference
@@ -60,13 +60,13 @@ def validate(
     form: str,
     **reading: Any,
 ) -> None:
-    """Compare the model with measured sweeps: how far is it off, by size?
+    """Compare the cost model with measured sweeps, by message size.
 
-    SWEEP is what nccl-tests or rccl-tests wrote (printed, JSON, CSV), a folder,
-    or a run (see calibrate). The error is predicted / measured - 1; its median and 90th
-    percentile are of absolute values. Without calibration only the catalog's
-    specification speaks. Which machine it is, the sweep's GPUs, ranks on a node
-    and network say where one fits them; a contradiction is refused.
+    SWEEP is output of nccl-tests or rccl-tests (printed, JSON, CSV), a folder, or
+    a run (see calibrate). The error is predicted / measured - 1; its median and
+    90th percentile are of absolute values. Without calibration, the model uses
+    the catalog's specification alone. The machine is identified by the sweep's
+    GPUs, ranks per node and network; a --system that contradicts them is refused.
 
     \b
     Examples:
@@ -85,26 +85,26 @@ def validate(
     from cclbench.present.terminal.output import emit_answer
 
     if fail_above is not None and not isfinite(fail_above):
-        raise UsageError(f"--fail-above {fail_above} is no percentage")
+        raise UsageError(f"--fail-above {fail_above} is not a percentage")
     if plot is not None:
         check_picture(plot)
     if others and calibration is not None:
-        raise UsageError("--calibrate and --calibration exclude one another")
+        raise UsageError("--calibrate and --calibration exclude each other")
     with catalog.extended_catalog(files):
-        system = _stated_by(sources, **reading) if machine is None else catalog.system(machine)
-        sweeps = _read(sources, system, **reading)
+        system = _stated_system(sources, **reading) if machine is None else catalog.system(machine)
+        sweeps = _read_sweeps(sources, system, **reading)
     check_transport(system, transport)
-    by = None
+    fitted = None
     if calibration is not None:
-        by = read_calibration(calibration)
-        by.must_be_of(system)
-        must_be_others(sweeps, by.sweeps)
+        fitted = read_calibration(calibration)
+        fitted.must_be_of(system)
+        must_be_others(sweeps, fitted.sweeps)
     elif others:
-        given = _read(others, system, **reading)
-        by = _fitted(given, system)
-        must_be_others(sweeps, given)
-    checked = validation.validate_sweeps(sweeps, system, by, transport=transport)
-    rows = validation.validation_rows(checked, by)
+        other_sweeps = _read_sweeps(others, system, **reading)
+        fitted = _fit_calibration(other_sweeps, system)
+        must_be_others(sweeps, other_sweeps)
+    checked = validation.validate_sweeps(sweeps, system, fitted, transport=transport)
+    rows = validation.validation_rows(checked, fitted)
     emit_answer(
         form,
         document={"schema": "validation.v1", "system": system.id, "rows": rows},
@@ -113,14 +113,15 @@ def validate(
         table=lambda: validation_page(rows, system),
     )
     if plot is not None and any(each.size_deviations for each in checked):
-        basis = "calibrated" if by else "from the catalog alone"
+        basis = "calibrated" if fitted else "from the catalog alone"
         title = f"{system.id}, model {basis}"
         save_picture(lambda: draw_model(sweep_panels(checked), title=title), plot)
         say_on_stderr(f"wrote {plot}")
     refused = [each.found.reason for each in checked if isinstance(each.found, NoPrice)]
     if refused and (fail_above is not None or len(refused) == len(checked)):
         raise CheckFailed(f"{len(refused)} of {len(checked)} sweeps cannot be priced: {refused[0]}")
-    worst = max((own.median for each in checked if (own := each.deviation_summary) is not None), default=0.0)
+    summaries = [each.deviation_summary for each in checked]
+    worst = max((summary.median for summary in summaries if summary is not None), default=0.0)
     if fail_above is not None and worst > fail_above / 100:
         raise CheckFailed(f"a sweep's median error is {worst:.1%}, above the {fail_above:g} % allowed")
 
@@ -143,12 +144,12 @@ def validate(
 def calibrate(
     sources: tuple[str, ...], machine: str, output: Path, files: tuple[Path, ...], form: str, **reading: Any
 ) -> None:
-    """Calibrate the model of a machine by measured sweeps.
+    """Calibrate the cost model of a machine with measured sweeps.
 
-    Writes a small YAML file to keep beside the card, for --calibration. Printed
-    is the error at sizes, and at node counts, that were left out of it, one at a
-    time: what to expect where nothing was measured. Of a run, or its traces,
-    count the transfers of its matched collectives, by kind, group and size.
+    Writes a small YAML file to keep with the card, for --calibration. Prints the
+    cross-validation error, with one size or node count left out at a time: the
+    error to expect where nothing was measured. Of a run, or its traces, the
+    transfers of matched collectives are used, by kind, group and size.
 
     \b
     Examples:
@@ -167,55 +168,55 @@ def calibrate(
 
     with catalog.extended_catalog(files):
         system = catalog.system(machine)
-    sweeps = _read(sources, system, **reading)
+    sweeps = _read_sweeps(sources, system, **reading)
     for each in validation.validate_sweeps(sweeps, system):
         if isinstance(each.found, NoPrice):
             raise InputError(each.found.reason, where=each.sweep.display_name)
-        if (own := each.deviation_summary) is not None and own.is_suspect:
-            say_on_stderr(f"warning: {each.sweep.display_name}: {suspicion_words(own.slower)}")
-    found = _fitted(sweeps, system)
-    write_calibration(found, output)
+        if (summary := each.deviation_summary) is not None and summary.is_suspect:
+            say_on_stderr(f"warning: {each.sweep.display_name}: {suspicion_words(summary.slower)}")
+    fitted = _fit_calibration(sweeps, system)
+    write_calibration(fitted, output)
     rows = [
-        {"left_out": left_out, "sizes": band, "median_error": own.median, "p90_error": own.p90}
-        for left_out, errors in (("one size", found.by_size), ("one node count", found.by_nodes))
-        for band, own in errors.items()
+        {"left_out": left_out, "sizes": band, "median_error": error.median, "p90_error": error.p90}
+        for left_out, errors in (("one size", fitted.by_size), ("one node count", fitted.by_nodes))
+        for band, error in errors.items()
     ]
     emit_answer(
         form,
-        document={"schema": "calibration.v1", "calibration": msgspec.to_builtins(found), "rows": rows},
+        document={"schema": "calibration.v1", "calibration": msgspec.to_builtins(fitted), "rows": rows},
         rows=rows,
         columns=_CALIBRATED,
-        table=lambda: calibration_page(found, rows),
+        table=lambda: calibration_page(fitted, rows),
     )
     say_on_stderr(f"wrote {output}")
 
 
-def _stated_by(sources: tuple[str, ...], **reading: Any) -> System:
-    """The machine that the sweeps' own words tell; `UsageError` where they do not."""
+def _stated_system(sources: tuple[str, ...], **reading: Any) -> System:
+    """The machine that the sweeps state; `UsageError` if they do not."""
     from cclbench.hardware.matching import system_of
     from cclbench.sweep_sources import read_sweeps
 
     return system_of(read_sweeps(sources, **reading).stated)
 
 
-def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Sweep]:
-    """All sweeps of the sources; what is in none is told on stderr."""
+def _read_sweeps(sources: tuple[str, ...], system: System, **reading: Any) -> list[Sweep]:
+    """All sweeps of the sources; rows that are in none are reported on stderr."""
     from cclbench.sweep_sources import read_sweeps
 
-    found = read_sweeps(sources, system, **reading)
-    notes = [*found.caveats, *(f"not compared: {rows:,} rows {why}" for why, rows in found.left_out.items())]
+    read = read_sweeps(sources, system, **reading)
+    notes = [*read.caveats, *(f"not compared: {rows:,} rows {why}" for why, rows in read.left_out.items())]
     for note in notes:
         say_on_stderr(f"note: {note}")
-    return found.sweeps
+    return read.sweeps
 
 
-def _fitted(sweeps: list[Sweep], system: System) -> Calibration:
-    """The calibration by sweeps; `InputError` with the reason where none fits."""
+def _fit_calibration(sweeps: list[Sweep], system: System) -> Calibration:
+    """The calibration fitted to sweeps; `InputError` with the reason if none can be."""
     from cclbench.ground.errors import InputError
     from cclbench.hardware.calibration import calibrate
     from cclbench.hardware.collectives import NoPrice
 
-    found = calibrate(sweeps, system)
-    if isinstance(found, NoPrice):
-        raise InputError(found.reason)
-    return found
+    fitted = calibrate(sweeps, system)
+    if isinstance(fitted, NoPrice):
+        raise InputError(fitted.reason)
+    return fitted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench hardware predict`: how long a collective takes on a machine of the catalog."""
+"""`cclbench hardware predict`: the time of a collective on a machine of the catalog."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MOST_SIZES: Final = 1000
 _VERSION = re.compile(r"v?\d{1,4}\.\d{1,4}(\.\d{1,6})?([-+.]\S{1,20})?", re.ASCII)
 
 
-def _sizes(text: str) -> list[int]:
-    """`1MiB,64MiB`: whole bytes, with or without a unit, in the order given."""
+def _parse_sizes(text: str) -> list[int]:
+    """The sizes of `1MiB,64MiB` in bytes, with or without a unit, in the order given."""
     parts = text.split(",")
     if len(parts) > _MOST_SIZES:
         raise ValueError(f"{len(parts):,} sizes: at most {_MOST_SIZES:,}")
-    return [_size(part.strip()) for part in parts]
+    return [_parse_size(part.strip()) for part in parts]
 
 
-def _size(text: str) -> int:
+def _parse_size(text: str) -> int:
     from cclbench.ground.errors import CheckFailed
     from cclbench.ground.units import parse_quantity, with_spaced_unit
 
@@ -35,16 +35,16 @@ def _size(text: str) -> int:
     try:
         size = parse_quantity(spaced if " " in spaced else f"{spaced} B", "size")
     except CheckFailed as error:
-        raise ValueError(f"{text!a} is no size such as 1MiB, 64 MB or 4096: {error}") from None
+        raise ValueError(f"{text!a} is not a size such as 1MiB, 64 MB or 4096: {error}") from None
     if not size.is_integer():
-        raise ValueError(f"{text!a} is no whole number of bytes")
+        raise ValueError(f"{text!a} is not a whole number of bytes")
     return int(size)
 
 
-def release(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A library's version as it is, where it can be one."""
+def check_version(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The version of a library, unchanged; `BadParameter` if it is not one."""
     if value is not None and not _VERSION.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is no version such as 2.23 or 2.27.3", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a version such as 2.23 or 2.27.3", ctx, param)
     return value
 
 
@@ -54,14 +54,14 @@ def release(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 @click.option(
     "--size",
     "sizes",
-    type=options.Parsed("SIZE,...", _sizes),
-    help="Bytes S, such as 1MiB,64MiB; a barrier has none.",
+    type=options.Parsed("SIZE,...", _parse_sizes),
+    help="Message size S, such as 1MiB,64MiB; none for a barrier.",
 )
 @click.option("--ranks", type=click.IntRange(2, _MOST_RANKS), help="Ranks of the group.")
 @click.option(
     "--nodes",
     type=click.IntRange(1, _MOST_RANKS),
-    help="Nodes that they are spread over evenly.  [default: as few as hold them]",
+    help="Nodes, with equally many ranks each.  [default: as few as possible]",
 )
 @click.option("--algorithm", metavar="NAME", help="Only this algorithm: ring, tree, nvls, ...")
 @click.option("--protocol", metavar="NAME", help="Only this protocol: LL, LL128 or Simple.")
@@ -70,10 +70,12 @@ def release(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     "plan",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A list of steps (YAML) to price instead of algorithms; it states collective and ranks.",
+    help="Schedule of sends (YAML) to predict instead of algorithms; it states collective and ranks.",
 )
 @options.transport
-@click.option("--library-version", callback=release, metavar="X.Y", help="NCCL's, such as 2.23.")
+@click.option(
+    "--library-version", callback=check_version, metavar="X.Y", help="Version of NCCL, such as 2.23."
+)
 @options.calibration
 @options.hardware
 @options.form
@@ -84,14 +86,14 @@ def predict(
     ranks: int | None,
     plan: Path | None,
     form: str,
-    **wishes: Any,
+    **arguments: Any,
 ) -> None:
-    """Predict how long a collective takes, with a band.
+    """Predict the time of a collective, with an 80 % interval.
 
-    S is the large side of all_gather and reduce_scatter, each rank's total of an
-    all_to_all. Bandwidths have nccl-tests' meaning: busbw is algbw with the
-    collective's factor. The true time is expected within the band in four of
-    five cases.
+    S is the larger buffer of all_gather and reduce_scatter, and each rank's total
+    of all_to_all. Bandwidths are defined as in nccl-tests: busbw is algbw times
+    the collective's factor. The true time is expected within the interval in four
+    of five cases.
 
     \b
     Examples:
@@ -108,7 +110,7 @@ def predict(
     from cclbench.present.terminal.hardware import prediction_page
     from cclbench.present.terminal.output import emit_answer
 
-    schedule = None if plan is None else _planned(plan, kind, ranks, **wishes)
+    schedule = None if plan is None else _checked_schedule(plan, kind, ranks, **arguments)
     if schedule is not None:
         kind, ranks = schedule.kind, schedule.ranks
     if kind is None or ranks is None:
@@ -118,9 +120,9 @@ def predict(
     moves = kind != "barrier"
     if moves != (sizes is not None):
         raise UsageError(f"{kind} needs --size, such as 1MiB,64MiB" if moves else "a barrier has no --size")
-    with catalog.extended_catalog(wishes.pop("files")):
+    with catalog.extended_catalog(arguments.pop("files")):
         system = catalog.system(machine)
-    rows = prediction.predict_rows(kind, sizes, ranks, system, schedule=schedule, **wishes)
+    rows = prediction.predict_rows(kind, sizes, ranks, system, schedule=schedule, **arguments)
     emit_answer(
         form,
         document={"schema": "prediction.v1", "rows": rows},
@@ -130,7 +132,7 @@ def predict(
     )
 
 
-def _planned(
+def _checked_schedule(
     plan: Path,
     kind: str | None,
     ranks: int | None,
@@ -140,15 +142,15 @@ def _planned(
     calibration: Path | None,
     **_: object,
 ) -> SendSchedule:
-    """The schedule in a file; `UsageError` where other options contradict it."""
+    """The schedule in a file; `UsageError` if other options contradict it."""
     from cclbench.ground.errors import UsageError
     from cclbench.hardware.collectives import read_schedule
 
     if algorithm or protocol or calibration:
         given = "--algorithm" if algorithm else "--protocol" if protocol else "--calibration"
-        raise UsageError(f"{given} does not go with --schedule")
-    found = read_schedule(plan)
-    for option, stated, own in (("--collective", kind, found.kind), ("--ranks", ranks, found.ranks)):
-        if stated not in (None, own):
-            raise UsageError(f"{option} {stated} is not the schedule's {own}", hint=f"leave out {option}")
-    return found
+        raise UsageError(f"{given} cannot be used with --schedule")
+    schedule = read_schedule(plan)
+    for option, asked, planned in (("--collective", kind, schedule.kind), ("--ranks", ranks, schedule.ranks)):
+        if asked not in (None, planned):
+            raise UsageError(f"{option} {asked} is not the schedule's {planned}", hint=f"leave out {option}")
+    return schedule

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench ingest`: the first half of the main job."""
+"""`cclbench ingest`: read traces into the store."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps", "truncated")
 
 
-def _share(text: str) -> tuple[int, int]:
-    """(i, n) of `I/N`."""
+def _parse_share(text: str) -> tuple[int, int]:
+    """The two numbers of `I/N`."""
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if match is None:
         raise ValueError(f"{text!r} is not I/N, such as 3/8")
@@ -36,20 +36,20 @@ def _share(text: str) -> tuple[int, int]:
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option(
     "--shard",
-    type=options.Parsed("I/N", _share),
-    help="Read only this share of the trace files, such as 3/8; `cclbench merge` makes the run of all.",
+    type=options.Parsed("I/N", _parse_share),
+    help="Read only this share of the trace files, such as 3/8; `cclbench merge` combines them into a run.",
 )
 @options.ingest
 @options.engine
 @options.store
 @options.page
 def ingest(
-    sources: tuple[str, ...], shard: tuple[int, int] | None, form: str, verbosity: int, **wishes: Any
+    sources: tuple[str, ...], shard: tuple[int, int] | None, form: str, verbosity: int, **arguments: Any
 ) -> None:
     """Read traces into the store, without computing anything.
 
-    Each SOURCE is a workload card, a folder of traces or a single trace, and becomes a run. A source
-    that is in the store already, unchanged, is not read again.
+    Each SOURCE is a workload card, a folder of traces or a single trace, and becomes a run. A source that is
+    already in the store, unchanged, is not read again.
 
     \b
     Examples:
@@ -58,23 +58,23 @@ def ingest(
       cclbench ingest traces/a traces/b --store /scratch/runs --json
       cclbench ingest traces/my-job --shard $SLURM_ARRAY_TASK_ID/8
     """
-    options.prepare(wishes["engine"], sources[0])
+    options.prepare_engine(arguments["engine"], sources[0])
     from cclbench.api import ingest as read
     from cclbench.present.terminal.output import progress_bar
 
     with progress_bar(verbosity) as bars:
         if shard is not None:
-            shards = [_shard(source, shard, progress=bars, **wishes) for source in sources]
+            shards = [_ingest_share(source, shard, progress=bars, **arguments) for source in sources]
         else:
-            runs = [read(source, progress=bars, **wishes) for source in sources]
+            runs = [read(source, progress=bars, **arguments) for source in sources]
     if shard is not None:
         _show_shards(shards, form)
     else:
-        show(runs, form, verbosity)
+        show_runs(runs, form, verbosity)
 
 
-def show(runs: Sequence[Run], form: str, verbosity: int) -> None:
-    """Print what was found in the runs' sources."""
+def show_runs(runs: Sequence[Run], form: str, verbosity: int) -> None:
+    """Print the trace files and ranks of runs."""
     from cclbench.present.terminal.output import emit_answer
     from cclbench.present.terminal.run import facts_table
     from cclbench.record.results import NOTHING
@@ -82,13 +82,13 @@ def show(runs: Sequence[Run], form: str, verbosity: int) -> None:
     emit_answer(
         form,
         document={"schema": "manifest.v1", "runs": [run.manifest for run in runs]},
-        rows=[row for run in runs for row in _rows(run.record)],
+        rows=[row for run in runs for row in _file_rows(run.record)],
         columns=_COLUMNS,
         table=lambda: [facts_table(run.record, NOTHING, None, verbose=verbosity > 0) for run in runs],
     )
 
 
-def _shard(
+def _ingest_share(
     source: str,
     share: tuple[int, int],
     *,
@@ -102,11 +102,11 @@ def _shard(
     from cclbench.record.remote_store import RemoteStore
     from cclbench.workspace import store_at
 
-    kept = store_at(store)
-    if isinstance(kept, RemoteStore):
+    opened_store = store_at(store)
+    if isinstance(opened_store, RemoteStore):
         hint = "name a folder; `cclbench merge` takes --store URL for the run"
-        raise UsageError("shards are kept in a folder, not at a URL", hint=hint)
-    return ingest_shard(source, kept, Options(**reading), *share, engine=engine, progress=progress)
+        raise UsageError("shards cannot be stored at a URL", hint=hint)
+    return ingest_shard(source, opened_store, Options(**reading), *share, engine=engine, progress=progress)
 
 
 def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
@@ -132,14 +132,14 @@ def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
         table=lambda: [
             f"{printable(str(folder))}: {shard.words},"
             f" {len(shard.files)} of {len(shard.listing)} trace files;"
-            f" when all are made: cclbench merge {quote(printable(str(folder.with_suffix(''))))}.shard-*"
+            f" when all are there: cclbench merge {quote(printable(str(folder.with_suffix(''))))}.shard-*"
             for folder, shard in shards
         ],
     )
 
 
-def _rows(record: Manifest) -> list[dict[str, Any]]:
-    """A row a trace file; counts are those of its rank."""
+def _file_rows(record: Manifest) -> list[dict[str, Any]]:
+    """One row per trace file; counts are those of its rank."""
     return [
         {
             "run": record.run,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench list`: what there is."""
+"""`cclbench list`: metrics, findings, views, readers, hardware, settings, runs and cards."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def list_(what: str, store: Path, form: str) -> None:
 
     WHAT is metrics, findings, views, readers, hardware, settings, runs or cards. Runs are those of the store,
     cards those in workload_cards/ of the current folder. A plug-in that did not load is listed with its
-    error. `cclbench hardware show ID` has every figure with its source, `cclbench explain VIEW` a view's
-    columns.
+    error. For details, see `cclbench explain NAME` and `cclbench hardware show ID`.
 
     \b
     Examples:
@@ -42,8 +41,8 @@ def list_(what: str, store: Path, form: str) -> None:
     from cclbench.present.terminal.output import emit_answer, grid_table
     from cclbench.present.terminal.runs import cards_table, runs_table
 
-    columns, find = _LISTS[what]
-    rows = find(store)
+    columns, rows_of = _LISTS[what]
+    rows = rows_of(store)
     tables = {"runs": runs_table, "cards": cards_table}
     emit_answer(
         form,
@@ -51,17 +50,17 @@ def list_(what: str, store: Path, form: str) -> None:
         rows=rows,
         columns=columns,
         table=lambda: (
-            tables[what](rows) if what in tables else grid_table([_short(row) for row in rows], columns)
+            tables[what](rows) if what in tables else grid_table(list(map(_first_sentences, rows)), columns)
         ),
     )
 
 
-def _short(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the table shows it: of each text its first sentence."""
+def _first_sentences(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with each text cut to its first sentence, for the table."""
     return {key: cell.partition(". ")[0] if isinstance(cell, str) else cell for key, cell in row.items()}
 
 
-def _metrics(_: Path) -> Rows:
+def _metric_rows(_: Path) -> Rows:
     from cclbench.analyzers.metric import METRICS
 
     columns = ("name", "unit", "better", "definition")
@@ -69,26 +68,26 @@ def _metrics(_: Path) -> Rows:
         {column: getattr(m, column) for column in columns} | {"origin": METRICS.origin(m.name)}
         for m in map(METRICS.get, METRICS)
     ]
-    return rows + _broken(METRICS.broken, "definition")
+    return rows + _broken_rows(METRICS.broken, "definition")
 
 
-def _findings(_: Path) -> Rows:
+def _finding_rows(_: Path) -> Rows:
     from cclbench.findings.finding import FINDINGS
     from cclbench.present.terminal.explanation import of_finding
 
     rows = [of_finding(FINDINGS.get(name)) for name in FINDINGS]
-    return rows + _broken(FINDINGS.broken, "title")
+    return rows + _broken_rows(FINDINGS.broken, "title")
 
 
-def _views(_: Path) -> Rows:
+def _view_rows(_: Path) -> Rows:
     from cclbench.present.terminal.explanation import view_row
     from cclbench.sql import VIEWS
 
     rows = [view_row(VIEWS.get(name)) for name in VIEWS]
-    return rows + _broken(VIEWS.broken, "definition")
+    return rows + _broken_rows(VIEWS.broken, "definition")
 
 
-def _readers(_: Path) -> Rows:
+def _reader_rows(_: Path) -> Rows:
     from cclbench.formats import READERS
 
     rows = [
@@ -104,14 +103,14 @@ def _readers(_: Path) -> Rows:
         }
         for name, reader in ((name, READERS.get(name)) for name in READERS)
     ]
-    return rows + _broken(READERS.broken, "formats")
+    return rows + _broken_rows(READERS.broken, "formats")
 
 
-def _broken(plugins: dict[str, str], column: str) -> Rows:
+def _broken_rows(plugins: dict[str, str], column: str) -> Rows:
     return [{"name": name, column: f"did not load: {error}"} for name, error in sorted(plugins.items())]
 
 
-def _settings(_: Path) -> Rows:
+def _setting_rows(_: Path) -> Rows:
     from cclbench.replay.change import CHANGES
 
     rows = [
@@ -123,26 +122,26 @@ def _settings(_: Path) -> Rows:
         }
         for key in CHANGES
     ]
-    return rows + _broken(CHANGES.broken, "definition")
+    return rows + _broken_rows(CHANGES.broken, "definition")
 
 
-def _hardware(_: Path) -> Rows:
+def _hardware_rows(_: Path) -> Rows:
     import msgspec
 
     from cclbench.hardware.catalog import catalog_entries
     from cclbench.hardware.describe import entry_summary
 
-    return [{**msgspec.to_builtins(one), "summary": entry_summary(one)} for one in catalog_entries().values()]
+    return [{**msgspec.to_builtins(e), "summary": entry_summary(e)} for e in catalog_entries().values()]
 
 
-def _runs(store: Path) -> Rows:
+def _run_rows(store: Path) -> Rows:
     from cclbench.ground.errors import InputError
     from cclbench.present.run_summary import device_words
     from cclbench.workspace import store_at
 
     rows: Rows = []
-    kept = store_at(store)
-    for stored in kept.runs():
+    opened_store = store_at(store)
+    for stored in opened_store.runs():
         try:
             record, step = stored.record, stored.saved_value(_STEP)
         except InputError as error:
@@ -151,7 +150,7 @@ def _runs(store: Path) -> Rows:
         rows.append(
             {
                 "run": record.run,
-                "date": str(kept.finished_on(stored) or "") or None,
+                "date": str(opened_store.finished_on(stored) or "") or None,
                 "devices": device_words(record),
                 "ranks": len(record.ranks),
                 "step_s": step,
@@ -164,7 +163,7 @@ def _runs(store: Path) -> Rows:
     return rows
 
 
-def _cards(_: Path) -> Rows:
+def _card_rows(_: Path) -> Rows:
     from cclbench.card.read import read_card
     from cclbench.card.validate import validate_card
     from cclbench.ground.errors import CclbenchError
@@ -177,21 +176,21 @@ def _cards(_: Path) -> Rows:
             state = f"no: {errors} error{'s'[: errors != 1]}" if errors else "yes"
         except CclbenchError as error:
             value, state = {}, f"no: {error.what}"
-        told = {"id": value.get("id"), "valid": state, "path": stored_name(path)}
-        rows.append({**told, "description": value.get("description")})
+        shown = {"id": value.get("id"), "valid": state, "path": stored_name(path)}
+        rows.append({**shown, "description": value.get("description")})
     return rows
 
 
 _LISTS: Final = {
-    "metrics": (("name", "unit", "better", "definition"), _metrics),
-    "findings": (("name", "title"), _findings),
-    "views": (("name", "definition"), _views),
-    "readers": (("name", "formats", "versions", "tested"), _readers),
-    "hardware": (("id", "kind", "summary"), _hardware),
-    "settings": (("name", "values", "definition"), _settings),
+    "metrics": (("name", "unit", "better", "definition"), _metric_rows),
+    "findings": (("name", "title"), _finding_rows),
+    "views": (("name", "definition"), _view_rows),
+    "readers": (("name", "formats", "versions", "tested"), _reader_rows),
+    "hardware": (("id", "kind", "summary"), _hardware_rows),
+    "settings": (("name", "values", "definition"), _setting_rows),
     "runs": (
         ("run", "date", "devices", "ranks", "steps", "step_s", "card", "published", "source", "problem"),
-        _runs,
+        _run_rows,
     ),
-    "cards": (("id", "valid", "path", "description"), _cards),
+    "cards": (("id", "valid", "path", "description"), _card_rows),
 }

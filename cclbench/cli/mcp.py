@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench mcp`: the tools that agents call."""
+"""`cclbench mcp`: the server of tools for agents."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cclbench.cli import options
     "roots",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     multiple=True,
-    help="Folder below which `run` may read; may be repeated. Default: the working directory, unless that is"
-    " / or the home folder.",
+    help="Folder that `run` may read; repeatable.  [default: the working directory, unless it is / or the"
+    " home folder]",
 )
 @click.option(
     "--allow-url",
     "schemes",
     metavar="SCHEME",
     multiple=True,
-    help="Let `run` read URLs of this kind, such as https (public addresses alone) or s3; may be repeated."
-    " Default: none.",
+    help="Let `run` read URLs of this scheme, such as https (public addresses only) or s3; repeatable."
+    "  [default: none]",
 )
 @click.option(
     "--time-limit",
@@ -34,7 +34,7 @@ from cclbench.cli import options
     default=600,
     show_default=True,
     metavar="SECONDS",
-    help="Longest call; of runs, sql and ops at most 60 s.",
+    help="Time limit of a call; for runs, sql and ops at most 60 s.",
 )
 @click.option(
     "--memory",
@@ -43,18 +43,18 @@ from cclbench.cli import options
     default="4GB",
     show_default=True,
     metavar="SIZE",
-    help="Most memory of a call; two run at once.",
+    help="Memory limit of a call; two run at once.",
 )
 @options.store
 @options.debug
 def mcp(
     roots: tuple[Path, ...], schemes: tuple[str, ...], seconds: float, memory_bytes: int, store: Path
 ) -> None:
-    """Serve agents: a Model Context Protocol server on stdin and stdout.
+    """Run a Model Context Protocol server for agents, on stdin and stdout.
 
-    Tools: runs, run, diagnose, metrics, explain, sql, ops, whatif, compare. Answers are small, a page at a
-    time; SQL can only read, and only runs of the store. Each call runs in a process of its own, which is
-    killed at its limits or when the client cancels. Needs the extra `mcp`.
+    Tools: runs, run, diagnose, metrics, explain, sql, ops, whatif, compare. Answers come in small pages. SQL
+    is read-only, and limited to runs of the store. Each call runs in its own process, which is killed at its
+    limits or when the client cancels. Requires the extra `mcp`.
 
     \b
     Examples:
@@ -64,9 +64,9 @@ def mcp(
     """
     from cclbench.agents.calls import Limits
     from cclbench.agents.reach import NEVER, Reach
-    from cclbench.agents.server import server
+    from cclbench.agents.server import tool_server
 
     for scheme in schemes:
         if scheme in NEVER:
             raise click.BadParameter(f"{scheme}:// {NEVER[scheme]}", param_hint="--allow-url")
-    server(store, Reach.of(roots, schemes), Limits(seconds, memory_bytes)).run()
+    tool_server(store, Reach.from_roots(roots, schemes), Limits(seconds, memory_bytes)).run()

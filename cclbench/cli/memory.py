@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench memory`: what allocators held, and whose it was at the peak."""
+"""`cclbench memory`: allocated memory, and its call sites at the peak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from cclbench.present.terminal.streams import say_on_stderr
 @click.command()
 @options.run
 @options.ranks
-@options.file("--plot", help="Also draw memory over time, a panel a device, to this .png, .svg or .pdf file.")
+@options.file(
+    "--plot", help="Also plot memory over time, one panel per device, to this .png, .svg or .pdf file."
+)
 @options.opening
 @options.page
 def memory(
@@ -26,12 +28,11 @@ def memory(
     form: str,
     verbosity: int,
 ) -> None:
-    """Show the memory of each device: its peak, and which call sites held it.
+    """Show the peak memory of each device, and the call sites that held it.
 
-    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes: PyTorch's
-    memory snapshots, or traces recorded with profile_memory. Figures are of the whole recording. What was
-    allocated before it began is told as older than the recording; csv, md and xlsx list the peak's call
-    sites.
+    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes: PyTorch memory
+    snapshots, or traces recorded with profile_memory. Figures cover the whole recording. Memory allocated
+    before it began is listed as older than the recording; csv, md and xlsx list the call sites at the peak.
 
     \b
     Examples:
@@ -49,15 +50,15 @@ def memory(
     if plot is not None:
         check_picture(plot)
     opened = open_run(run, **opening)
-    found = allocator_histories(opened, ranks)
-    rows = [row for history in found for row in peak_rows(history)]
+    histories = allocator_histories(opened, ranks)
+    rows = [row for history in histories for row in peak_rows(history)]
     emit_answer(
         form,
-        document=memory_document(opened, found, rows),
+        document=memory_document(opened, histories, rows),
         rows=rows,
         columns=COLUMNS,
-        table=lambda: memory_page(found, verbosity),
+        table=lambda: memory_page(histories, verbosity),
     )
     if plot is not None:
-        plot_memory(found, plot, title=f"{opened.id}: memory over time")
+        plot_memory(histories, plot, title=f"{opened.id}: memory over time")
         say_on_stderr(f"wrote {plot}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench merge`: a run of what several jobs read."""
+"""`cclbench merge`: a run from shards that several jobs read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cclbench.cli import options
-from cclbench.cli.ingest import show
+from cclbench.cli.ingest import show_runs
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @options.store
 @options.page
 def merge(shards: tuple[Path, ...], engine: Engine, store: Path, form: str, verbosity: int) -> None:
-    """Make the run of all shards that `cclbench ingest --shard` made of one source.
+    """Merge the shards that `cclbench ingest --shard` made of one source into a run.
 
-    The run is the one that `cclbench ingest` makes of the source. The shards stay as they are, and may be
-    removed then; scripts/slurm/ has the jobs for Slurm.
+    The run equals the one that `cclbench ingest` makes of the source. The shards are kept, and may be removed
+    afterwards; scripts/slurm/ has job scripts for Slurm.
 
     \b
     Examples:
@@ -36,4 +36,4 @@ def merge(shards: tuple[Path, ...], engine: Engine, store: Path, form: str, verb
 
     with progress_bar(verbosity) as bars:
         run = merged(shards, store_at(store), engine=engine, progress=bars)
-    show([run], form, verbosity)
+    show_runs([run], form, verbosity)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench metrics`: the second half of the main job."""
+"""`cclbench metrics`: compute the metrics of a stored run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cclbench.cli import options
 @options.per_rank
 @options.page
 def metrics(
-    run: str, form: str, verbosity: int, per_rank: bool, opening: dict[str, Any], **wishes: Any
+    run: str, form: str, verbosity: int, per_rank: bool, opening: dict[str, Any], **arguments: Any
 ) -> None:
-    """Compute the metrics of a run that is in the store.
+    """Compute the metrics of a stored run.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes.
 
@@ -34,5 +34,5 @@ def metrics(
     from cclbench.present.terminal.run import show_run
 
     with progress_bar(verbosity) as bars:
-        computed = compute(run, progress=bars, **opening, **wishes)
+        computed = compute(run, progress=bars, **opening, **arguments)
     show_run(computed, form, verbosity, per_rank=per_rank, whole=False)

@@ -14,21 +14,21 @@ from cclbench.present.terminal.streams import say_on_stderr
 
 @click.command("open")
 @options.run
-@options.file("-o", "--output", help="Write the trace to this .json or .json.gz file, and serve nothing.")
+@options.file("-o", "--output", help="Write the trace to this .json or .json.gz file instead of serving it.")
 @options.ranks
 @options.steps
 @options.opening
 @options.debug
-def open_(run: str, output: Path | None, opening: dict[str, Any], **wishes: Any) -> None:
-    """Look at all ranks on one time axis, in Perfetto's viewer.
+def open_(run: str, output: Path | None, opening: dict[str, Any], **arguments: Any) -> None:
+    """Open a run in Perfetto's viewer, all ranks on one time axis.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has its
-    streams and threads, its steps, and a lane of what it waits in collectives, and for whom; arrows link the
-    ranks' parts of a collective. Times are on the clock that all ranks share.
+    streams, threads and steps, and a lane that shows how long it waits in collectives and for which rank;
+    arrows link the ranks of a collective. Times are on a common clock.
 
-    Without --output the trace is served to the page ui.perfetto.dev in your browser, from this machine's
-    port 9001 and only once; it goes nowhere else. The browser may ask whether the page may reach this
-    machine. Through ssh, forward the port: `ssh -L 9001:127.0.0.1:9001 HOST`.
+    Without --output, the trace is served once, from port 9001 of this machine, to the page ui.perfetto.dev in
+    your browser; it is sent nowhere else. The browser may ask for permission to access this machine. Over
+    ssh, forward the port: `ssh -L 9001:127.0.0.1:9001 HOST`.
 
     \b
     Examples:
@@ -43,21 +43,21 @@ def open_(run: str, output: Path | None, opening: dict[str, Any], **wishes: Any)
         check_trace(output)
     opened = open_run(run, **opening)
     if output is not None:
-        say_on_stderr(f"wrote {output}: {write_trace(opened, output, **wishes)}")
+        say_on_stderr(f"wrote {output}: {write_trace(opened, output, **arguments)}")
         return
 
-    from cclbench.ground.scratch import temporary
+    from cclbench.ground.scratch import temporary_folder
     from cclbench.present.perfetto.serve import serve_file
 
-    with temporary() as folder:
+    with temporary_folder() as folder:
         path = folder / "trace.json.gz"
-        say_on_stderr(f"{opened.id}: {write_trace(opened, path, **wishes)}")
-        serve_file(path, _show)
-    click.echo("the viewer has it", err=True)
+        say_on_stderr(f"{opened.id}: {write_trace(opened, path, **arguments)}")
+        serve_file(path, _open_link)
+    click.echo("loaded by the viewer", err=True)
 
 
-def _show(link: str) -> None:
+def _open_link(link: str) -> None:
     import webbrowser
 
-    click.echo(f"{link}\nopening it in your browser; Ctrl-C gives up", err=True)
+    click.echo(f"{link}\nopening it in your browser; Ctrl-C to stop", err=True)
     webbrowser.open(link)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that commands share, with one meaning everywhere."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _LARGEST_RANK: Final = 2**31 - 1
 
 @dataclass
 class Session:
-    """What one call says to the one place that reports errors."""
+    """State of one invocation: whether errors are reported with a traceback."""
 
     debug: bool = False
 
 
 class Parsed(click.ParamType, Generic[Value]):  # type: ignore[type-arg]  # not generic before click 8.4
-    """A value that `parse` reads from text; a `ValueError` says why it is none."""
+    """A value that `parse` reads from text; a `ValueError` carries the message for the user."""
 
     def __init__(self, name: str, parse: Callable[[str], Value]) -> None:
         self.name, self.parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Value:
-        """What the text says."""
+        """The parsed value."""
         try:
             return self.parse(value)
         except ValueError as error:
@@ -62,7 +62,7 @@ def step_range(text: str) -> tuple[int | None, int | None]:
 
 
 def rank_list(text: str) -> list[int]:
-    """The ranks of `0,2,4-7`, ranges with both ends, sorted, each once."""
+    """The ranks of `0,2,4-7`, ranges inclusive, sorted and distinct."""
     found: set[int] = set()
     for part in map(str.strip, text.split(",")):
         match = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part)
@@ -70,13 +70,13 @@ def rank_list(text: str) -> list[int]:
             raise ValueError(f"{text!r} is not a list of ranks, such as 0,2,4-7")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last or last > _LARGEST_RANK or last - first > 2**20:
-            raise ValueError(f"{part!r} is no range of ranks")
+            raise ValueError(f"{part!r} is not a range of ranks")
         found.update(range(first, last + 1))
     return sorted(found)
 
 
-def size(text: str) -> int:
-    """Bytes of a number with its unit, such as `1GB` or `50 MB`."""
+def parse_size(text: str) -> int:
+    """Bytes of a size with its unit, such as `1GB` or `50 MB`."""
     from cclbench.ground.units import parse_quantity, with_spaced_unit
 
     try:
@@ -85,7 +85,7 @@ def size(text: str) -> int:
         raise ValueError(str(error)) from None
 
 
-def _regex(text: str) -> str:
+def _checked_regex(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
@@ -95,34 +95,34 @@ def _regex(text: str) -> str:
 
 StepRange: Final = Parsed("A:B", step_range)
 RankList: Final = Parsed("LIST", rank_list)
-Size: Final = Parsed("SIZE", size)
+Size: Final = Parsed("SIZE", parse_size)
 
 
-def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         ctx.ensure_object(Session).debug = True
 
 
-def _all(*options: Decorator[Command]) -> Decorator[Command]:
-    def decorate(command: Command) -> Command:
+def _apply_all(*options: Decorator[Command]) -> Decorator[Command]:
+    def add_options(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return decorate
+    return add_options
 
 
-def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+def _output_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     as_json, raw = ctx.params.pop("as_json", False), ctx.params.pop("raw", False)
     if as_json and value not in (None, "json"):
         raise click.BadParameter(f"--json contradicts --format {value}", ctx, param)
     if raw and (as_json or value != "csv"):
-        raise click.BadParameter("--raw goes with --format csv", ctx, param)
+        raise click.BadParameter("--raw requires --format csv", ctx, param)
     return "json" if as_json else RAW_CSV if raw else value or "table"
 
 
-def run_ids(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Runs of the store, then files, for a shell that completes a word."""
+def run_ids(ctx: click.Context, _: click.Parameter, prefix: str) -> list[CompletionItem]:
+    """Shell completions: ids of runs in the store, then files."""
     from cclbench.ground.errors import CclbenchError
     from cclbench.workspace import store_at
 
@@ -130,22 +130,22 @@ def run_ids(ctx: click.Context, _: click.Parameter, begun: str) -> list[Completi
         ids = store_at(ctx.params.get("store")).ids()
     except CclbenchError:
         ids = []
-    found = [CompletionItem(run) for run in ids if run.startswith(begun)]
-    return [*found, CompletionItem(begun, type="file")]
+    completions = [CompletionItem(run) for run in ids if run.startswith(prefix)]
+    return [*completions, CompletionItem(prefix, type="file")]
 
 
-def _metric_names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    """Names of metrics, then their other names, for a shell that completes a word."""
+def _metric_names(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Shell completions: names of metrics, then their aliases."""
     from cclbench.analyzers.metric import METRICS, OTHER_NAMES
 
-    return [name for name in (*METRICS, *sorted(OTHER_NAMES)) if name.startswith(begun)]
+    return [name for name in (*METRICS, *sorted(OTHER_NAMES)) if name.startswith(prefix)]
 
 
 run: Final = click.argument("run", metavar="RUN", shell_complete=run_ids)
 
 
 def file(*names: str, help: str, required: bool = False) -> Callable[[Command], Command]:  # noqa: A002  (as click's)
-    """An option that names a file to write."""
+    """An option for a file to write."""
     path = click.Path(dir_okay=False, writable=True, path_type=Path)
     return click.option(*names, type=path, required=required, help=help)
 
@@ -155,16 +155,16 @@ debug: Final = click.option(
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_debug,
-    help="Show the traceback of an error.",
+    callback=_set_debug,
+    help="Show the traceback of errors.",
 )
 
 
 class _StorePlace(click.Path):
-    """A folder, or a URL, which stays text: a path would take one of its slashes away."""
+    """A folder, or a URL, which stays text: `Path` would drop one of its slashes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, or the URL as it is."""
+        """The path, or the URL unchanged."""
         from cclbench.remote.url import Url, location_of
 
         return value if isinstance(location_of(value), Url) else super().convert(value, param, ctx)
@@ -176,33 +176,33 @@ store: Final = click.option(
     envvar="CCLBENCH_STORE",
     default=Path("runs"),
     show_default="$CCLBENCH_STORE, else runs",
-    help="Folder that keeps the runs, or a URL such as s3://bucket/runs.",
+    help="Folder of the stored runs, or a URL such as s3://bucket/runs.",
 )
 
 collection: Final = click.option(
     "--collection",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
-    show_default="this folder",
-    help="Folder with the data points: workload_cards/, traces/, scripts/.",
+    show_default="current folder",
+    help="Folder of the data points: workload_cards/, traces/, scripts/.",
 )
 
-_form = _all(
-    # The flags are read by the callback of --format, so they have to be there before it.
+_form = _apply_all(
+    # The callback of --format reads these flags, so they are parsed first (is_eager).
     click.option("--json", "as_json", is_flag=True, is_eager=True, help="Short for --format json."),
     click.option(
         "--raw",
         is_flag=True,
         is_eager=True,
-        help="With --format csv, to a file: texts as they are, even formulas and control characters.",
+        help="With --format csv, to a file: write text unchanged, including formulas and control characters.",
     ),
     click.option(
         "--format",
         "form",
         type=click.Choice(FORMATS),
-        callback=_formats,
+        callback=_output_format,
         show_default="table",
-        help="How the data on stdout is written; xlsx is a workbook, for a file: > FILE.xlsx.",
+        help="Format of the data on stdout; redirect xlsx, a workbook, to a file: > FILE.xlsx.",
     ),
 )
 
@@ -213,7 +213,7 @@ metric: Final = click.option(
     multiple=True,
     default=("*",),
     shell_complete=_metric_names,
-    help="Only these metrics: a name, an alias, a glob such as 'time.*' or a word of the field such as hfu;"
+    help="Only these metrics: a name, an alias, a glob such as 'time.*' or a common term such as hfu;"
     " repeatable.",
 )
 
@@ -222,7 +222,7 @@ window: Final = click.option(
     type=click.Choice(("steps", "trace", "annotations")),
     default="steps",
     show_default=True,
-    help="What a figure is about: the steps as the device ran them, the whole trace, or the steps'"
+    help="Time window of the metrics: the steps as the device ran them, the whole trace, or the steps'"
     " annotations on the host.",
 )
 
@@ -231,35 +231,35 @@ model: Final = click.option(
     "model",
     flag_value=False,
     default=True,
-    help="Only what traces tell: no modelled figure where a measurement is missing.",
+    help="Measured values only: do not model values that the traces lack.",
 )
 
 steps: Final = click.option("--steps", type=StepRange, help="Only steps A to B-1, such as 2:5, 3: or :10.")
 ranks: Final = click.option("--ranks", type=RankList, help="Only these ranks, such as 0,2,4-7.")
-selection: Final = _all(metric, window, steps, ranks, model)
+selection: Final = _apply_all(metric, window, steps, ranks, model)
 
 
 per_rank: Final = click.option(
     "--per-rank",
     is_flag=True,
-    help="In json, csv, md and xlsx also each rank's rows by step, group, collective, category and statistic."
-    " Without it they hold a rank's own row of each metric; the store keeps all (`cclbench sql RUN"
+    help="In json, csv, md and xlsx, also write each rank's rows by step, group, collective, category and"
+    " statistic, not only one row per rank and metric. The store keeps all of them (`cclbench sql RUN"
     " 'FROM results'`).",
 )
 
 
-def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
-    from cclbench.engine import that_fit
+def _sufficient_memory(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    from cclbench.engine import workers_in_memory
 
     try:
         if value is not None:
-            that_fit(value)
+            workers_in_memory(value)
     except UsageError as error:
         raise click.BadParameter(str(error), ctx, param) from None
     return value
 
 
-def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
+def _open_engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
     from cclbench.engine import engine_of
 
     jobs, memory_bytes = ctx.params.pop("jobs", None), ctx.params.pop("memory_bytes", None)
@@ -269,42 +269,42 @@ def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-def prepare(engine: Engine, source: str) -> None:
-    """Let an engine begin to start what a source of that size takes, while libraries are loaded here."""
+def prepare_engine(engine: Engine, source: str) -> None:
+    """Start the engine's processes for a source of that size, while libraries load in this one."""
     from cclbench.engine import text_bytes
 
-    with suppress(OSError, ValueError):  # whoever reads it tells what is wrong with it
+    with suppress(OSError, ValueError):  # reported when the source is read
         path = Path(source)
         files = path.iterdir() if path.is_dir() else [path]
         engine.prepare(sum(text_bytes(file, file.stat().st_size) for file in files))
 
 
-engine: Final = _all(
+engine: Final = _apply_all(
     click.option(
         "--jobs",
         type=click.IntRange(min=1),
         is_eager=True,
         metavar="N",
-        show_default="one a core",
-        help="Processes that work on ranks side by side.",
+        show_default="one per core",
+        help="Number of worker processes.",
     ),
     click.option(
         "--memory",
         "memory_bytes",
         type=Size,
         is_eager=True,
-        callback=_memory,
-        help="Memory of all processes together, such as 1GB: fewer of them work side by side, as far as that"
-        " takes. What grows with the number of ranks is not limited by it.",
+        callback=_sufficient_memory,
+        help="Memory limit of all processes together, such as 1GB; reduces the number of workers. Memory that"
+        " grows with the number of ranks is not limited.",
     ),
     click.option(
         "--engine",
         default="processes",
         show_default=True,
-        callback=_engine,
+        callback=_open_engine,
         metavar="NAME",
-        help="Where they run: processes of this machine; dask, a Dask cluster of it; or the scheduler of a"
-        " Dask cluster, tcp://HOST:PORT.",
+        help="Where the workers run: processes of this machine; dask, a Dask cluster on it; or the address of"
+        " a Dask scheduler, tcp://HOST:PORT.",
     ),
 )
 
@@ -313,39 +313,39 @@ inference: Final = click.option(
     "inference",
     flag_value=False,
     default=True,
-    help="Infer no process group that the traces do not state, however plainly all ranks run in step.",
+    help="Do not infer process groups that the traces do not state.",
 )
 
 
 def _gather_opening(command: Command) -> Command:
-    """The command with `opening`, the keywords of `workspace`, in place of an option each."""
+    """The command with `opening`, the keywords of `workspace`, in place of the single options."""
 
     @wraps(command)
-    def gathered(*, inference: bool, engine: Engine, store: str | Path, **others: Any) -> Any:
+    def call_command(*, inference: bool, engine: Engine, store: str | Path, **others: Any) -> Any:
         return command(opening={"inference": inference, "engine": engine, "store": store}, **others)
 
-    return cast("Command", gathered)
+    return cast("Command", call_command)
 
 
-opening: Final = _all(inference, engine, store, _gather_opening)
-"""Of a command that opens runs, and reads SOURCEs into the store for that."""
+opening: Final = _apply_all(inference, engine, store, _gather_opening)
+"""Options of commands that open runs, and read a SOURCE into the store for that."""
 
-ingest: Final = _all(
+ingest: Final = _apply_all(
     click.option(
         "--allow-truncated",
         is_flag=True,
-        help="Use the part before the damage of a file that ends early; every result says so.",
+        help="Use the intact part of truncated files; every result notes it.",
     ),
     click.option(
         "--step-annotation",
-        type=Parsed("REGEX", _regex),
-        help="Name of the annotations that delimit steps, where the known names do not fit.",
+        type=Parsed("REGEX", _checked_regex),
+        help="Name of the annotations that mark steps, if none of the known names matches.",
     ),
     inference,
 )
 
 
-def _verbosity(ctx: click.Context, param: click.Parameter, quiet: bool) -> int:
+def _verbosity_level(ctx: click.Context, param: click.Parameter, quiet: bool) -> int:
     verbose = ctx.params.pop("verbose", False)
     if verbose and quiet:
         raise click.BadParameter("-q contradicts -v", ctx, param)
@@ -355,42 +355,42 @@ def _verbosity(ctx: click.Context, param: click.Parameter, quiet: bool) -> int:
 memory: Final = click.option(
     "--memory",
     type=Size,
-    help="What needs more memory than this, such as 1GB, is kept on disk meanwhile.",
+    help="Memory limit of the query, such as 1GB; larger intermediate results go to disk.",
 )
 
-verbosity: Final = _all(
-    click.option("-v", "--verbose", is_flag=True, is_eager=True, help="Say more."),
-    click.option("-q", "--quiet", "verbosity", is_flag=True, callback=_verbosity, help="Say less."),
+verbosity: Final = _apply_all(
+    click.option("-v", "--verbose", is_flag=True, is_eager=True, help="Print more."),
+    click.option("-q", "--quiet", "verbosity", is_flag=True, callback=_verbosity_level, help="Print less."),
     debug,
 )
-form: Final = _all(_form, debug)
-"""Of a command that prints data."""
-page: Final = _all(_form, verbosity)
-"""Of one whose page for people can say more or less."""
+form: Final = _apply_all(_form, debug)
+"""Options of commands that print data."""
+page: Final = _apply_all(_form, verbosity)
+"""Options of commands that print data, as tables of more or less detail."""
 
 machine: Final = click.option(
-    "--system", "machine", metavar="ID", required=True, help="The catalog's machine, such as aws-p5."
+    "--system", "machine", metavar="ID", required=True, help="Machine of the catalog, such as aws-p5."
 )
 machine_or_stated: Final = click.option(
     "--system",
     "machine",
     metavar="ID",
-    help="The catalog's machine.  [default: the one that the sweeps state]",
+    help="Machine of the catalog.  [default: as the sweeps state]",
 )
 hardware: Final = click.option(
     "--hardware",
     "files",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="A hardware file, or a folder of them, of your own: adds to the catalog, or replaces the entry of"
-    " its id; repeatable. $CCLBENCH_HARDWARE names more, for every command.",
+    help="Your own hardware file, or a folder of them: adds entries to the catalog, or replaces those of the"
+    " same id; repeatable. $CCLBENCH_HARDWARE does so for every command.",
 )
 calibration: Final = click.option(
     "--calibration",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What `cclbench hardware calibrate` wrote of this machine.",
+    help="Calibration of this machine, from `cclbench hardware calibrate`.",
 )
 transport: Final = click.option(
-    "--transport", metavar="NAME", help="The software that drives its network, where not the default."
+    "--transport", metavar="NAME", help="Software that drives the network, if not the machine's default."
 )

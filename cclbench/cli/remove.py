@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench remove`: runs out of the store."""
+"""`cclbench remove`: remove runs from the store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cclbench.present.terminal.streams import say_on_stderr
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=options.run_ids)
-@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.store
 @options.debug
 def remove(runs: tuple[str, ...], yes: bool, store: Path) -> None:
-    """Remove runs from the store, each whole; the traces they were read from stay.
+    """Remove runs from the store; their traces are kept.
 
-    RUN is the id of a run (`cclbench list runs`). Without --yes each is asked about.
+    RUN is the id of a run (`cclbench list runs`). Without --yes, each is confirmed.
 
     \b
     Examples:
@@ -30,13 +30,13 @@ def remove(runs: tuple[str, ...], yes: bool, store: Path) -> None:
     """
     from cclbench.workspace import store_at
 
-    kept = store_at(store)
+    opened_store = store_at(store)
     names = list(dict.fromkeys(runs))
     for run in names:
-        kept.check(run)
+        opened_store.require_run(run)
     if not yes and not sys.stdin.isatty():
-        raise UsageError("remove asks before it removes, and nobody is there to answer", hint="add --yes")
+        raise UsageError("remove needs confirmation, and stdin is not a terminal", hint="add --yes")
     for run in names:
-        if yes or click.confirm(f"remove run {run} from {kept.place}?", err=True):
-            kept.remove(run)
+        if yes or click.confirm(f"remove run {run} from {opened_store.place}?", err=True):
+            opened_store.remove(run)
             say_on_stderr(f"removed {run}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench report`: one run as a page."""
+"""`cclbench report`: a run as an HTML page."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from cclbench.present.terminal.streams import say_on_stderr
 
 @click.command()
 @options.run
-@options.file("-o", "--output", required=True, help="The page: an .html file, replaced whole.")
+@options.file("-o", "--output", required=True, help="The .html file to write; an existing one is replaced.")
 @options.opening
 @options.verbosity
 def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> None:
-    """Write a run's report: one HTML file that needs nothing else.
+    """Write a run's report as one self-contained HTML file.
 
-    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. The page holds the
-    step's parts rank by rank, overlap, bandwidth, roofline, stragglers, kernels, operators, all metrics with
-    where each number is from, and what is missing and why. It loads nothing: open it from disk, print it,
-    send it.
+    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. The page shows the
+    parts of the step rank by rank, overlap, bandwidth, roofline, stragglers, kernels, operators, all metrics
+    with their provenance, and what is missing and why. It loads no other files.
 
     \b
     Examples:
@@ -37,9 +36,9 @@ def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> N
     from cclbench.workspace import workspace
 
     check_page(output)
-    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        subject = subject_of("A", used.opened(run), engine=used.engine, progress=bars)
-        text = run_page(subject, engine=used.engine, progress=bars)
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
+        subject = subject_of("A", work.open_run(run), engine=work.engine, progress=bars)
+        text = run_page(subject, engine=work.engine, progress=bars)
     write_page(text, output)
     if verbosity >= 0:
         say_on_stderr(f"wrote {output}")

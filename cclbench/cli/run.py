@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench run`: the main job."""
+"""`cclbench run`: read a source and compute its metrics."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from cclbench.cli import options
 
 @click.command()
 @click.argument("source", shell_complete=options.run_ids)
-@options.file("--plot", help="Also draw the step partition, a bar a rank, to this .png, .svg or .pdf file.")
+@options.file(
+    "--plot", help="Also plot the step partition, one bar per rank, to this .png, .svg or .pdf file."
+)
 @options.selection
 @options.ingest
 @options.engine
 @options.store
 @options.per_rank
 @options.page
-def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: bool, **wishes: Any) -> None:
+def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: bool, **arguments: Any) -> None:
     """Compute where each step's time went, from a card, a trace folder or a trace file.
 
-    SOURCE is a workload card, a folder of traces (one a rank) or a single trace, or a URL of one such as
-    s3://bucket/my-job. It is read into the store first, unless an unchanged copy is there already.
+    SOURCE is a workload card, a folder of traces (one per rank), a single trace, or a URL of one of these,
+    such as s3://bucket/my-job. It is first read into the store, unless it is already there, unchanged.
 
     \b
     Examples:
@@ -33,7 +35,7 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
       cclbench run rank0.json.gz --window trace --metric 'time.*' --json
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
-    options.prepare(wishes["engine"], source)
+    options.prepare_engine(arguments["engine"], source)
     from cclbench.api import run as compute
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.output import progress_bar
@@ -42,12 +44,12 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
     if plot is not None:
         check_picture(plot)
     with progress_bar(verbosity) as bars:
-        computed = compute(source, progress=bars, **wishes)
-    show_run(computed, form, verbosity, per_rank=per_rank, whole=wishes["metrics"] == ("*",))
+        computed = compute(source, progress=bars, **arguments)
+    show_run(computed, form, verbosity, per_rank=per_rank, whole=arguments["metrics"] == ("*",))
     if plot is not None:
         from cclbench.present.charts.partition import plot_partition
         from cclbench.present.run_summary import step_numbers
 
         steps = computed.figures.scope.steps
-        of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
-        plot_partition(list(computed.figures.in_short), plot, title=f"{computed.id}: {of}")
+        window = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
+        plot_partition(list(computed.figures.summary), plot, title=f"{computed.id}: {window}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench search`: the run replayed under the scenarios of a space, ranked."""
+"""`cclbench search`: replay a run under the scenarios of a search space, and rank them."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ from cclbench.cli import options
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE",
-    help="YAML: lists of values by setting, and what values cost.",
+    help="YAML: lists of values by setting, and their costs.",
 )
 @click.option(
     "--objective",
     type=click.Choice(("step", "tokens_per_second_per_device")),
     default="step",
     show_default=True,
-    help="What is to be best; tokens of a step are fixed, so with one number of devices the order is the"
-    " same.",
+    help="Objective to optimise; with a fixed number of devices both give the same order.",
 )
 @click.option(
     "--constraint",
     "constraints",
     metavar="KEY<=VALUE",
     multiple=True,
-    help="What a scenario must not exceed: 'cost<=100', 'devices<=64', 'step<=12ms'; repeatable.",
+    help="Upper limit of a scenario: 'cost<=100', 'devices<=64', 'step<=12ms'; repeatable.",
 )
 @click.option(
     "--trials",
     type=click.IntRange(1),
     metavar="N",
-    help="Scenarios to replay at most.  [default: 500, of more than 5,000 a tenth, up to 2,000]",
+    help="Maximum number of scenarios to replay.  [default: 500; of more than 5,000 a tenth, up to 2,000]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what chance chooses.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @options.file("--best", help="Write the best scenario as a file for `cclbench whatif --scenario`.")
-@options.file("--plot", help="Draw step time against cost, else devices: PNG, SVG or PDF.")
-@click.option("--system", metavar="ID", help="The catalog's machine the run used, where no card says so.")
-@click.option("--force-system", is_flag=True, help="Take --system though the traces name another device.")
-@click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")
+@options.file("--plot", help="Plot step time against cost, or else devices, to this .png, .svg or .pdf file.")
+@click.option(
+    "--system", metavar="ID", help="Machine of the catalog that the run used, if no card states it."
+)
+@click.option("--force-system", is_flag=True, help="Use --system even if the traces name another device.")
+@click.option(
+    "--per-node", type=click.IntRange(1), help="Ranks per node, if neither traces nor card state it."
+)
 @options.opening
 @options.page
 def search(
@@ -57,13 +60,13 @@ def search(
     plot: Path | None,
     space: Path,
     opening: dict[str, Any],
-    **wishes: Any,
+    **arguments: Any,
 ) -> None:
-    """Search the best of many scenarios, and what each costs.
+    """Search a space of what-if scenarios for the best ones.
 
     RUN is the id of a run, or any SOURCE that `cclbench run` takes. All
-    scenarios of a small space are replayed, else those that descent from
-    random starts comes to. The work of a step is the same in all.
+    scenarios of a small space are replayed; a larger one is searched by descent
+    from random starts. The work of a step is the same in all scenarios.
 
     \b
     Examples:
@@ -71,7 +74,7 @@ def search(
       cclbench search my-job-3f2a91c0 --space space.yaml \\
           --constraint 'cost<=100' --best best.yaml --plot front.png
     """
-    from cclbench.api import search as searched
+    from cclbench.api import search as search_scenarios
     from cclbench.ground.destination import check_folder
     from cclbench.ground.schema import RESULTS
     from cclbench.present.picture import check_picture, save_picture
@@ -88,15 +91,15 @@ def search(
     if plot is not None:
         check_picture(plot)
     opened = open_run(run, **opening)
-    found = searched(opened, space, **wishes)
+    result = search_scenarios(opened, space, **arguments)
     if best is not None:
-        write_scenario(found.best_trial.scenario, best)
+        write_scenario(result.best_trial.scenario, best)
     if plot is not None:
-        save_picture(lambda: draw_front(found, title=opened.id), plot)
+        save_picture(lambda: draw_front(result, title=opened.id), plot)
     emit_answer(
         form,
-        document=run_document(opened.record, Results.of(found.figures), found.figures[0].window),
-        rows=found.rows,
+        document=run_document(opened.record, Results.from_rows(result.figures), result.figures[0].window),
+        rows=result.rows,
         columns=RESULTS.names,
-        table=lambda: search_page(found, verbosity),
+        table=lambda: search_page(result, verbosity),
     )

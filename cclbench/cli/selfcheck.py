@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench selfcheck`: figures of anybody's own traces, held against themselves."""
+"""`cclbench selfcheck`: consistency checks of the results of your own traces."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def selfcheck(
     form: str,
     verbosity: int,
 ) -> None:
-    """Check figures of your own traces against themselves.
+    """Check that the results of your own traces are consistent.
 
-    No true figure of a trace is known, but how figures hang together is. Agreements: the parts of a step are
-    its length, times are what a count of the rows gives, the replay of the unchanged run is the run, and the
-    what-if of each finding lies within its bounds. Relations: the traces are read once more with a change (a
-    day later, twice as slow, rows in another order or twice, ranks renumbered, one left out, a device added
-    that only sets memory), and each figure has to change as its definition says, and not otherwise.
+    The true values of a trace are unknown, but the relations between them are known. Agreements: the parts of
+    a step add up to its length, times equal those from an independent count of the rows, the replay of the
+    unchanged run reproduces it, and the what-if of each finding lies within its bounds. Relations: the traces
+    are read again with a change (a day later, twice as slow, rows reordered or repeated, ranks renumbered,
+    one left out, a device added that only sets memory), and each value must change as its definition says.
 
-    Exit code 1 where a check does not hold. Each of some eleven changes reads all traces again, in this
-    process; nothing is stored.
+    Exits with 1 if a check fails. Each of some eleven changes reads all traces again, in this process;
+    nothing is stored.
 
     \b
     Examples:
@@ -42,15 +42,15 @@ def selfcheck(
     from cclbench.selfcheck import as_document, check_source, require_passed
     from cclbench.selfcheck.outcome import COLUMNS
 
-    wishes = Options(allow_truncated, step_annotation, inference)
+    reading = Options(allow_truncated, step_annotation, inference)
     with progress_bar(verbosity) as bars:
-        found = check_source(source, options=wishes, progress=bars)
-    told = as_document(found)
+        outcome = check_source(source, options=reading, progress=bars)
+    document = as_document(outcome)
     emit_answer(
         form,
-        document=told,
-        rows=told["checks"],
+        document=document,
+        rows=document["checks"],
         columns=COLUMNS,
-        table=lambda: selfcheck_page(found, verbosity=verbosity),
+        table=lambda: selfcheck_page(outcome, verbosity=verbosity),
     )
-    require_passed(found)
+    require_passed(outcome)

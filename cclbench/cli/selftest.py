@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench selftest`: findings and metrics on simulated jobs of which the truth is known."""
+"""`cclbench selftest`: findings and metrics on simulated jobs with known causes of slowness."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all random numbers.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @click.option(
     "--cause",
     "causes",
     multiple=True,
     default=("all",),
     metavar="NAME",
-    help="Only this cause; all, or the halves development and held-out; repeatable.  [default: all]",
+    help="Only this cause, or the set all, development or held-out; repeatable.  [default: all]",
 )
-@click.option("--per-cause", type=click.IntRange(0), default=1, show_default=True, help="Jobs of each cause.")
+@click.option(
+    "--per-cause", type=click.IntRange(0), default=1, show_default=True, help="Number of jobs per cause."
+)
 @click.option(
     "--equal",
     type=click.IntRange(0),
     default=3,
     show_default=True,
-    help="Jobs whose ranks are drawn from one law, so that no rank is to be named.",
+    help="Number of jobs whose ranks share one distribution, so that no rank may be named.",
 )
 @click.option(
-    "--healthy", type=click.IntRange(0), default=3, show_default=True, help="Jobs without any cause."
+    "--healthy", type=click.IntRange(0), default=3, show_default=True, help="Number of jobs without a cause."
 )
-@options.file("--output", help="Write the score and each job's outcome as JSON.")
+@options.file("--output", help="Write the score and the outcome of each job as JSON.")
 @options.engine
 @options.page
 def selftest(
@@ -49,12 +51,12 @@ def selftest(
     form: str,
     verbosity: int,
 ) -> None:
-    """Score findings and metrics on simulated jobs whose slow cause is known.
+    """Score findings and metrics on simulated jobs with known causes of slowness.
 
     Each job is simulated with and without its cause, with the same random numbers; the difference is the true
-    gain. Its traces are written, read and diagnosed like anybody's. A finding is right if it names the cause,
-    and the ranks that have it where single ones do. What differs from the truth is counted; nothing is
-    stored but --output. A job takes some two seconds.
+    gain. Its traces are written, read and diagnosed as usual. A finding is correct if it names the cause and,
+    where only some ranks have it, these ranks. Differences from the truth are counted; nothing is stored but
+    --output. A job takes about two seconds.
 
     \b
     Examples:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench sequences`: which kernels follow one another."""
+"""`cclbench sequences`: frequent sequences of kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cclbench.cli import options
     default=3,
     show_default=True,
     metavar="N",
-    help="Kernels of a sequence.",
+    help="Kernels per sequence.",
 )
 @click.option(
     "--top",
@@ -26,21 +26,20 @@ from cclbench.cli import options
     default=10,
     show_default=True,
     metavar="K",
-    help="How many sequences to list.",
+    help="Number of sequences to list.",
 )
 @options.window
 @options.steps
 @options.ranks
 @options.opening
 @options.page
-def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **wishes: Any) -> None:
-    """List the runs of successive kernels that take most time: what to fuse.
+def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **arguments: Any) -> None:
+    """List the kernel sequences that take the most time: candidates for fusion.
 
-    RUN is the id of a run, or any SOURCE that `cclbench run` takes. A sequence is N kernels that follow one
-    another on one stream within a step, without a copy between them, by base names; those of communication
-    alone are left out. Each place where its names follow one another is counted, overlapping ones too; its
-    time and gaps hold every kernel and every gap once. In the gaps the stream runs nothing: they are what
-    fusing the kernels could save of their stream's time at most.
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. A sequence is N consecutive kernels of
+    one stream within a step, without a copy between them, by base name; sequences of communication kernels
+    only are left out. All occurrences are counted, including overlapping ones; time and gaps count each
+    kernel and each gap once. The stream is idle in the gaps: they bound what fusing the kernels could save.
 
     \b
     Examples:
@@ -53,8 +52,12 @@ def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **wi
     from cclbench.present.terminal.sequences import sequences_page
     from cclbench.workspace import workspace
 
-    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        found = frequent_sequences(used.opened(run), engine=used.engine, progress=bars, **wishes)
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
+        frequent = frequent_sequences(work.open_run(run), engine=work.engine, progress=bars, **arguments)
     emit_answer(
-        form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: sequences_page(found)
+        form,
+        document=frequent.document,
+        rows=frequent.table,
+        columns=COLUMNS,
+        table=lambda: sequences_page(frequent),
     )

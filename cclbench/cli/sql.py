@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench sql`: questions that no metric answers."""
+"""`cclbench sql`: SQL over the tables and views of a run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from cclbench.cli import options
 def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, form: str) -> None:
     """Query the tables and views of a run with SQL.
 
-    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
-    DuckDB's dialect, over views such as busy, waits, launches and kernel_summary (`cclbench list views`), and
-    the tables events, operators, collectives, groups, steps, results and rank_devices, and counters, timings,
-    requests, serving, allocations and memory_blocks where files besides traces tell of them; it can only
-    read.
+    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is read-only
+    SQL in DuckDB's dialect, over views such as busy, waits, launches and kernel_summary (`cclbench list
+    views`) and the tables events, operators, collectives, groups, steps, results and rank_devices. Files
+    other than traces add counters, timings, requests, serving, allocations and memory_blocks.
 
     \b
     Examples:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench stragglers`: who is late, step by step, and whether it is the same rank again."""
+"""`cclbench stragglers`: which ranks are late, step by step, and whether it is always the same one."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ def stragglers(
     verbosity: int,
     opening: dict[str, Any],
 ) -> None:
-    """Who is late in each step, why, and whether it is the same rank again.
+    """Show which ranks are late in each step, why, and whether it is always the same one.
 
     RUN is the id of a run, or any SOURCE that `cclbench run` takes; several are captures of one job. A rank's
-    lateness in a step is how much later than the median of its peers it arrives at collectives, by what it
-    does itself. Sends and receives, in which one side waits by design, do not count, nor collectives across
-    pipeline stages. A rank is named only where chance does not explain how late it is over whole steps
-    (p < 0.01, corrected for the number of ranks), and it is later than the clocks are wrong and than 1 % of a
-    step; its lateness is always there, there since a step, periodic, drifting, intermittent, or moves from
-    rank to rank.
+    lateness in a step is how much later than the median of its peers it arrives at collectives, because of
+    its own work. Sends and receives, where one side waits by design, and collectives across pipeline stages
+    are not counted. A rank is named only if its lateness over whole steps is significant (p < 0.01, corrected
+    for the number of ranks) and exceeds the clock error and 1 % of a step. Its lateness is classified as
+    constant, starting at a step, periodic, drifting, intermittent, or moving from rank to rank.
 
     \b
     Examples:
@@ -42,16 +41,16 @@ def stragglers(
     from cclbench.present.terminal.output import emit_answer, progress_bar, writes_unicode
     from cclbench.present.terminal.stragglers import stragglers_page
     from cclbench.stragglers import COLUMNS
-    from cclbench.stragglers import stragglers as found_in
+    from cclbench.stragglers import find_stragglers as find_stragglers
     from cclbench.workspace import workspace
 
-    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        opened = [used.opened(run) for run in runs]
-        found = found_in(opened, steps=steps, engine=used.engine, progress=bars)
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
+        opened = [work.open_run(run) for run in runs]
+        lateness = find_stragglers(opened, steps=steps, engine=work.engine, progress=bars)
     emit_answer(
         form,
-        document=found.document if form == "json" else {},
-        rows=found.table,
+        document=lateness.document if form == "json" else {},
+        rows=lateness.table,
         columns=COLUMNS,
-        table=lambda: stragglers_page(found, verbosity=verbosity, unicode=writes_unicode()),
+        table=lambda: stragglers_page(lateness, verbosity=verbosity, unicode=writes_unicode()),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench timeline`: a picture of one step, ranks x time."""
+"""`cclbench timeline`: a picture of one step, ranks over time."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from cclbench.present.terminal.streams import say_on_stderr
 
 @click.command()
 @options.run
-@options.file("-o", "--output", required=True, help="The picture: a .png, .svg or .pdf file.")
+@options.file("-o", "--output", required=True, help="The .png, .svg or .pdf file to write.")
 @click.option(
     "--step",
     type=click.IntRange(min=0),
     metavar="N",
-    show_default="the first whole one",
-    help="The step to draw; without steps it is the whole trace.",
+    show_default="the first complete one",
+    help="The step to draw; a run without steps is drawn whole.",
 )
 @options.ranks
 @click.option("--from-ms", type=float, metavar="A", help="Draw from A ms after the step's start.")
 @click.option("--to-ms", type=float, metavar="B", help="Draw to B ms after the step's start.")
 @options.opening
 @options.debug
-def timeline(run: str, output: Path, opening: dict[str, Any], **wishes: Any) -> None:
-    """Draw one step on all ranks: who computed, who waited, who transferred.
+def timeline(run: str, output: Path, opening: dict[str, Any], **arguments: Any) -> None:
+    """Draw one step on all ranks: computing, waiting and transferring.
 
-    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has
-    two lanes, compute above communication, on the clock that all ranks share. Of more than 32 ranks those
-    whose collectives wait least and most are drawn.
+    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has two
+    lanes, compute above communication, on a common clock. Of more than 32 ranks, those that wait least and
+    most in collectives are drawn.
 
     \b
     Examples:
@@ -41,12 +41,12 @@ def timeline(run: str, output: Path, opening: dict[str, Any], **wishes: Any) -> 
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
     from cclbench.present.picture import check_picture, save_picture
-    from cclbench.present.timeline import step_timeline as timeline_of
+    from cclbench.present.timeline import step_timeline
     from cclbench.present.timeline_picture import draw_timeline, title_of
     from cclbench.workspace import open_run
 
     check_picture(output)
     opened = open_run(run, **opening)
-    shown = timeline_of(opened, **wishes)
-    save_picture(lambda: draw_timeline(shown, title=title_of(opened, shown)), output)
+    drawn = step_timeline(opened, **arguments)
+    save_picture(lambda: draw_timeline(drawn, title=title_of(opened, drawn)), output)
     say_on_stderr(f"wrote {output}")

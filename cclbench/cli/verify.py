@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench verify`: a data point computed again from its evidence; a run's files against their hashes."""
+"""`cclbench verify`: recompute a data point from its evidence; check a run's files against their hashes."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ _RUN_COLUMNS: Final = ("run", "status", "files", "bytes", "changed")
 
 @click.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every data point of the collection.")
+@click.option("--all", "every", is_flag=True, help="Verify every data point of the collection.")
 @click.option(
-    "--changed-since", metavar="COMMIT", help="Those that git says changed since they branched off COMMIT."
+    "--changed-since",
+    metavar="COMMIT",
+    help="Verify the data points that changed since this branch left COMMIT.",
 )
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="A folder or archive (.zip, .tar.gz) with files that are too large for the collection; repeatable.",
+    help="Folder or archive (.zip, .tar.gz) of files that are too large for the collection; repeatable.",
 )
-@click.option("--fetch", is_flag=True, help="Fetch such files from where their manifest says, by https.")
-@click.option("--record", "record_it", is_flag=True, help="Write what comes out into the manifests.")
+@click.option("--fetch", is_flag=True, help="Download such files from the https URLs of their manifest.")
+@click.option("--record", "record_it", is_flag=True, help="Write the recomputed results into the manifests.")
 @click.option(
     "--run",
     "runs",
     metavar="RUN",
     multiple=True,
     shell_complete=options.run_ids,
-    help="Instead of data points, check every file of that run of the store against its hash; repeatable.",
+    help="Check every file of this stored run against its hash, instead of data points; repeatable.",
 )
 @options.collection
 @options.engine
@@ -63,15 +65,15 @@ def verify(
     form: str,
     verbosity: int,
 ) -> None:
-    """Compute data points again from their evidence, and compare with what is recorded.
+    """Recompute data points from their evidence, and compare with the recorded results.
 
-    ID names workload_cards/ID.yaml and traces/ID/manifest.json. The files' hashes are checked, the traces
-    read and the metrics computed, in a store of its own; every recorded row must come out again, within
-    1e-12 of its value. Exits with 1 unless all are verified, with 3 where a file cannot be read.
+    ID names workload_cards/ID.yaml and traces/ID/manifest.json. The files' hashes are checked, the traces are
+    read and the metrics computed, in a temporary store; every recorded row must be reproduced, within 1e-12
+    of its value. Exits with 1 unless all are verified, with 3 if a file cannot be read.
 
-    With --run, every file of a stored run is compared with the hash in the run's manifest. Other commands
-    compare presence and sizes when they open a run, and the tables that they read. Exits with 3 where a file
-    is missing, changed, or was not written with the run.
+    With --run, every file of a stored run is compared with the hash in the run's manifest. (Other commands
+    check presence and size of all files, and the hashes of the tables they read.) Exits with 3 if a file is
+    missing, changed, or was not written with the run.
 
     \b
     Examples:
@@ -84,7 +86,9 @@ def verify(
     """
     if runs:
         if ids or every or changed_since or evidence or fetch or record_it:
-            raise UsageError("--run checks runs of the store: give it without data points and their options")
+            raise UsageError(
+                "--run checks stored runs: it cannot be combined with data points and their options"
+            )
         _verify_runs(runs, store, engine, form, verbosity)
         return
     from cclbench.contribute.evidence import evidence_elsewhere
@@ -93,17 +97,17 @@ def verify(
     from cclbench.present.terminal.data_points import verification_page
     from cclbench.present.terminal.output import emit_answer, progress_bar
 
-    places = _chosen(collection, ids, every, changed_since)
+    places = _selected_places(collection, ids, every, changed_since)
     with progress_bar(verbosity) as bars, evidence_elsewhere(evidence, fetching=fetch) as elsewhere:
         if record_it:
             for place in places:
                 record_data_point(place, elsewhere, engine=engine, progress=bars)
                 say_on_stderr(f"recorded {place.manifest_path}")
         verdicts = [verified(place, elsewhere, engine=engine, progress=bars) for place in places]
-    rows = [_row(verdict) for verdict in verdicts]
+    rows = [_verdict_row(verdict) for verdict in verdicts]
     emit_answer(
         form,
-        document={"schema": "verification.v1", "data_points": [_document(v) for v in verdicts]},
+        document={"schema": "verification.v1", "data_points": [_verdict_document(v) for v in verdicts]},
         rows=rows,
         columns=_COLUMNS,
         table=lambda: verification_page(verdicts, rows, verbose=verbosity > 0),
@@ -119,36 +123,40 @@ def _verify_runs(names: Sequence[str], store: Path, engine: Engine, form: str, v
     from cclbench.present.terminal.runs import changes_page
     from cclbench.workspace import store_at
 
-    kept = store_at(store)
+    opened_store = store_at(store)
     with progress_bar(verbosity) as bars:
-        found = [kept.get(name).verified(engine=engine, progress=bars) for name in dict.fromkeys(names)]
+        checked = [
+            opened_store.get(name).verify_files(engine=engine, progress=bars) for name in dict.fromkeys(names)
+        ]
     rows = [
         {
-            "run": one.run,
-            "status": "changed" if one.changes else "verified",
-            "files": one.files,
-            "bytes": one.bytes,
-            "changed": len(one.changes),
+            "run": run.run,
+            "status": "changed" if run.changes else "verified",
+            "files": run.files,
+            "bytes": run.bytes,
+            "changed": len(run.changes),
         }
-        for one in found
+        for run in checked
     ]
     emit_answer(
         form,
-        document={"schema": "run_verification.v1", "runs": [asdict(one) for one in found]},
+        document={"schema": "run_verification.v1", "runs": [asdict(run) for run in checked]},
         rows=rows,
         columns=_RUN_COLUMNS,
-        table=lambda: changes_page(found, rows, verbose=verbosity > 0),
+        table=lambda: changes_page(checked, rows, verbose=verbosity > 0),
     )
-    changed = [one for one in found if one.changes]
+    changed = [run for run in checked if run.changes]
     if changed:
-        commands = "; ".join(dict.fromkeys(one.command for one in changed))
+        commands = "; ".join(dict.fromkeys(run.command for run in changed))
         raise InputError(
-            f"{len(changed)} of {len(found)} runs are not what was written",
+            f"{len(changed)} of {len(checked)} runs differ from what was written",
             hint=f"read their sources again: {commands}; or remove them: cclbench remove RUN",
         )
 
 
-def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | None) -> list[DataPointPlace]:
+def _selected_places(
+    collection: Path, ids: Sequence[str], every: bool, commit: str | None
+) -> list[DataPointPlace]:
     from cclbench.contribute.changed import changed_since
     from cclbench.contribute.place import existing_place, known_ids, place_of
 
@@ -156,20 +164,20 @@ def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | Non
         raise UsageError("name data points, or give one of --all and --changed-since COMMIT")
     if ids:
         return [existing_place(collection, identity) for identity in dict.fromkeys(ids)]
-    wanted = known_ids(collection) if commit is None else changed_since(collection, commit)
-    if every and not wanted:
+    selected = known_ids(collection) if commit is None else changed_since(collection, commit)
+    if every and not selected:
         raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
-    return [place_of(collection, identity) for identity in wanted]
+    return [place_of(collection, identity) for identity in selected]
 
 
-def _document(verdict: Verdict) -> dict[str, Any]:
-    told = asdict(verdict)
-    for file in told["files"]:
+def _verdict_document(verdict: Verdict) -> dict[str, Any]:
+    document = asdict(verdict)
+    for file in document["files"]:
         del file["where"]
-    return told
+    return document
 
 
-def _row(verdict: Verdict) -> dict[str, Any]:
+def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     compared = verdict.comparison
     return {
         "id": verdict.id,

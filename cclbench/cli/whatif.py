@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench whatif`: the run replayed under other hardware."""
+"""`cclbench whatif`: replay a run on other hardware."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from cclbench.cli import options
 
 
-def _factor(text: str) -> float | None:
-    """`off`, `fit`, or a factor from 1 on; None for what the run itself shows."""
+def _parse_contention(text: str) -> float | None:
+    """The factor of `off` (1), or a number from 1 to 100; None for `fit`, the run's own."""
     if text == "fit":
         return None
     try:
@@ -20,40 +20,46 @@ def _factor(text: str) -> float | None:
     except ValueError:
         factor = 0.0
     if not 1 <= factor <= 100:
-        raise ValueError(f"{text!r} is neither off nor fit nor a factor from 1 to 100")
+        raise ValueError(f"{text!r} is not off, fit or a factor from 1 to 100")
     return factor
 
 
 @click.command()
 @options.run
-@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="What changes; several act together.")
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="A change; several are combined.")
 @click.option(
     "--scenario",
     "scenarios",
     metavar="KEY=VALUE,...|FILE.yaml",
     multiple=True,
-    help="A further scenario, of its own, on top of what --set changes; repeatable.",
+    help="A separate scenario, in addition to the changes of --set; repeatable.",
 )
-@options.file("--save", help="Write the scenario, where there is one alone, as a file for --scenario.")
+@options.file("--save", help="Write the scenario, if there is only one, as a file for --scenario.")
 @click.option(
     "--sweep",
     "sweeps",
     metavar="KEY=xA..xB",
     multiple=True,
-    help="A scenario for each doubling from factor A to B, and the knee of the curve; repeatable.",
+    help="One scenario per doubling from factor A to B, and the knee of the curve; repeatable.",
 )
-@click.option("--system", metavar="ID", help="The catalog's machine the run used, where no card says so.")
-@click.option("--force-system", is_flag=True, help="Take --system though the traces name another device.")
-@click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")
+@click.option(
+    "--system", metavar="ID", help="Machine of the catalog that the run used, if no card states it."
+)
+@click.option("--force-system", is_flag=True, help="Use --system even if the traces name another device.")
+@click.option(
+    "--per-node", type=click.IntRange(1), help="Ranks per node, if neither traces nor card state it."
+)
 @click.option(
     "--contention",
-    type=options.Parsed("off|fit|FACTOR", _factor),
+    type=options.Parsed("off|fit|FACTOR", _parse_contention),
     default="off",
     show_default=True,
-    help="How much longer kernels take beside communication; fit: the run's compute.contention.",
+    help="Slowdown of kernels during communication; fit: the run's compute.contention.",
 )
 @click.option(
-    "--ranks", type=options.RankList, help="Replay only these ranks; their collectives may lack others."
+    "--ranks",
+    type=options.RankList,
+    help="Replay only these ranks; others may be missing from their collectives.",
 )
 @options.opening
 @options.page
@@ -63,12 +69,12 @@ def whatif(
     verbosity: int,
     save: Path | None,
     opening: dict[str, Any],
-    **wishes: Any,
+    **arguments: Any,
 ) -> None:
-    """Replay a run under other hardware: what would the step take?
+    """Replay a run on other hardware, and predict its step time.
 
-    RUN is the id of a run, or any SOURCE that `cclbench run` takes. Waiting is worked out anew;
-    transfers scale by a model's ratio of new to old.
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. Waiting is
+    recomputed; transfers scale by the ratio of the modelled times.
 
     \b
     Keys:
@@ -78,13 +84,13 @@ def whatif(
       collective.all_reduce=tree               another algorithm
       kernels.time=x0.9 rank[3].kernels.time=x0.9
                                                kernels take 0.9 of their time
-      host.time=0 host[loader].time=0          what threads do, or one cause
+      host.time=0 host[loader].time=0          time of threads, or of one cause
       copies.bandwidth=x2                      copies, or copies[h2d]
       kernels.time=median                      no rank slower than the median
       ranks=1024 parallelism.tp=8              more ranks, other degrees
-      ranks.remove=3 ranks.replace=3:8         a failed rank, a spare
-      overlap=off                              communication and compute in turn
-    `cclbench list settings` has all, with what each does.
+      ranks.remove=3 ranks.replace=3:8         a failed rank, its spare
+      overlap=off                              no overlap with communication
+    `cclbench list settings` describes all of them.
 
     \b
     Examples:
@@ -105,14 +111,14 @@ def whatif(
     if save is not None:
         check_folder(save)
     opened = open_run(run, **opening)
-    found = replay(opened, *wishes.pop("sets"), **wishes)
+    replayed = replay(opened, *arguments.pop("sets"), **arguments)
     if save is not None:
-        write_scenario(found.single_outcome.scenario, save)
-    window = found.figures[0].window
+        write_scenario(replayed.single_outcome.scenario, save)
+    window = replayed.figures[0].window
     emit_answer(
         form,
-        document=run_document(opened.record, Results.of(found.figures), window),
-        rows=found.rows,
+        document=run_document(opened.record, Results.from_rows(replayed.figures), window),
+        rows=replayed.rows,
         columns=RESULTS.names,
-        table=lambda: whatif_page(found, verbosity),
+        table=lambda: whatif_page(replayed, verbosity),
     )

@@ -71,7 +71,7 @@ def compare(
     with workspace(**options) as used:
         sides = [_expand_patterns(runs, used.store), _expand_patterns(against, used.store)]
         asked = [*sides[0], *sides[1]]
-        opened = [used.opened(run) for run in asked]
+        opened = [used.open_run(run) for run in asked]
         jobs_of = _jobs_of_runs(_require_distinct(asked, opened), len(sides[0]) if against else None)
         unmarked = any(_step_sources(run) == {None} for run in opened)
         subjects = tuple(

@@ -30,7 +30,7 @@ def mean_of(captures: Sequence[Results]) -> Results:
     parts = [{key for key in own if key[0] == _PARTS and not _is_within_part(key)} for own in rows]
     if any(own != parts[0] for own in parts):
         keys = {key: None for key in keys if key[0] != _PARTS}
-    return Results.of([_mean_row(key, [own.get(key) for own in rows]) for key in keys])
+    return Results.from_rows([_mean_row(key, [own.get(key) for own in rows]) for key in keys])
 
 
 def _row_key(row: Row) -> _Key:
@@ -72,4 +72,6 @@ def _mean_row(key: _Key, rows: Sequence[Row | None]) -> Row:
 def divide_by_calls(results: Results, calls: float) -> Results:
     """The run's step time and its parts over the calls in it, of a capture whose only step is its length."""
     rows = (row for row in results.rows if row.metric in (_STEP, _PARTS))
-    return Results.of([row if row.value is None else replace(row, value=row.value / calls) for row in rows])
+    return Results.from_rows(
+        [row if row.value is None else replace(row, value=row.value / calls) for row in rows]
+    )

@@ -21,7 +21,7 @@ from cclbench.operator_table import (
     OperatorRow,
     OperatorTable,
     has_operators,
-    operators_by,
+    operator_costs_by,
 )
 
 _NUMBER: Final = re.compile(r"_\d+$")
@@ -91,7 +91,7 @@ def _operator_tables(
     if not has_operators(subject.stored):
         return None
     try:
-        found = operators_by(
+        found = operator_costs_by(
             subject.stored,
             ("op", "shape", "module"),
             window=subject.window_policy or "steps",
@@ -266,6 +266,6 @@ def _by_operator(found: OperatorTable) -> dict[str, list[_WorkSum]]:
     """The rows of a table by operator and shapes, named by their shapes alone."""
     sums: dict[str, list[_WorkSum]] = {}
     for row in found.rows:
-        operator, shapes = row.parts
+        operator, shapes = row.operator_and_shapes
         sums.setdefault(operator, []).append(_row_sum(shapes, row, found.windows))
     return sums

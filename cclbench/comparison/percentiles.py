@@ -46,7 +46,7 @@ def with_pooled_percentiles(results: Results, captures: Sequence[ComparisonSubje
         value = pooled_values(figures[row.metric], row.category).get(row.stat)
         return _by_capture(row, captures) if value is None else _of_value(row, value, len(captures))
 
-    return Results.of([of_all_requests(row) for row in results])
+    return Results.from_rows([of_all_requests(row) for row in results])
 
 
 def _of_value(row: Row, value: Value, captures: int) -> Row:

@@ -135,7 +135,7 @@ class ComparisonSubject:
     def device_count(self) -> int | None:
         """Accelerators of the job; None where nobody tells how many."""
         published = self.card_field("hardware.count") if self.is_published else None
-        return published if isinstance(published, int) else self.machine.count.value
+        return published if isinstance(published, int) else self.machine.accelerator_count.value
 
     @property
     def window_policy(self) -> str | None:

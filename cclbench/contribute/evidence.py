@@ -15,7 +15,7 @@ from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, fil
 from cclbench.contribute.remote import fetch_file
 from cclbench.engine import Progress
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 from cclbench.ground.units import humanise
 
 
@@ -51,7 +51,7 @@ class EvidenceElsewhere:
 @contextmanager
 def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[EvidenceElsewhere]:
     """A place to look for files of the given folders and archives; archives are unpacked, for now."""
-    with temporary() as folder:
+    with temporary_folder() as folder:
         found = []
         for number, path in enumerate(folders):
             if is_archive(path):

@@ -80,7 +80,7 @@ def read_manifest(path: Path) -> DataPointManifest:
         raise InputError(f"is no JSON: {error}", where=where, hint=_AGAIN) from None
     if not isinstance(value, dict):
         raise InputError("is no JSON object", where=where, hint=_AGAIN)
-    problems = json_schema.departures(
+    problems = json_schema.schema_problems(
         Document(where, value, {}, {}, ()), json_schema.packaged_schema("manifest-data-point")
     )
     if problems:

@@ -121,7 +121,7 @@ def make_data_point(
 
     `traces` is a folder, a trace or an archive; `ask` answers for what neither card nor traces tell.
     Raises `CheckFailed` where the card is wrong or incomplete, a secret would be left, or redaction changed
-    a result; `UsageError` where the data point is there already.
+    a result; `UsageError` where the data point exists already.
     """
     document = read_card(card)
     value = draft_card(document, card.absolute().parent)
@@ -184,7 +184,10 @@ def make_data_point(
         left_out=(*found.ignored, *(name for name in file_names(scripts) if name not in programs)),
         renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
         inferred=learnt.inferred,
-        contradictions=(*learnt.contradictions, *filter(None, [card_contradiction(Results.of(proved))])),
+        contradictions=(
+            *learnt.contradictions,
+            *filter(None, [card_contradiction(Results.from_rows(proved))]),
+        ),
         gaps=tuple(left),
         redactions=made.redactions,
         revealed=tuple(sorted(set(wishes.reveal))),
@@ -227,7 +230,7 @@ def _require_vacant(
     ]
     if there and not replaced:
         hint = "choose another id, or give --replace"
-        raise UsageError(f"the data point {target.id} is there already", where=str(there[0]), hint=hint)
+        raise UsageError(f"the data point {target.id} exists already", where=str(there[0]), hint=hint)
 
 
 def _launch_scripts(scripts: Path) -> dict[str, Path]:
@@ -385,7 +388,7 @@ def _move_into_place(
         if large and wishes.outside:
             there = wishes.outside / staged.id
             if there.exists() and not wishes.replace:
-                raise UsageError("is there already", where=str(there), hint="choose another, or --replace")
+                raise UsageError("exists already", where=str(there), hint="choose another, or --replace")
             waiting = stack.enter_context(scratch_in(wishes.outside))
             for name, _ in large:
                 (waiting / "new" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from cclbench.engine import Progress
 from cclbench.ground.errors import InputError
 from cclbench.ground.text import printable
-from cclbench.remote.web import BadAnswerError, answer, body
+from cclbench.remote.web import BadAnswerError, open_answer, read_bounded
 
 
 def fetch_file(url: str, target: Path, *, sha256: str, size: int, progress: Progress | None = None) -> None:
@@ -22,10 +22,10 @@ def fetch_file(url: str, target: Path, *, sha256: str, size: int, progress: Prog
     draft = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with answer(url, {}, public=True) as response, draft.open("wb") as file:
+        with open_answer(url, {}, public=True) as response, draft.open("wb") as file:
             sum_ = hashlib.sha256()
             done = 0
-            for piece in body(response, size):
+            for piece in read_bounded(response, size):
                 done += len(piece)
                 if done > size:
                     raise _refusal_error(url, f"has more than the {size:,} bytes that are recorded")

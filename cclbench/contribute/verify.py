@@ -17,7 +17,7 @@ from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, fil
 from cclbench.contribute.record import RecordComparison, compare_record, record_results
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import CheckFailed, InputError
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 from cclbench.ground.text import shown
 from cclbench.ingestion import ingest
 from cclbench.ingestion.source import Source, find
@@ -170,7 +170,7 @@ def _compute_rows(
     progress: Progress | None,
 ) -> list[Row]:
     """The result rows of the evidence as it was seen; nothing modelled."""
-    with temporary() as folder:
+    with temporary_folder() as folder:
         source = find(place.card_path, elsewhere=named_by_card(place, seen))
         return rows_of(source, store or folder, options, model=False, engine=engine, progress=progress)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tasks run: in this process, in several, or on a Dask cluster; the results are the same.
+"""Engines that run tasks: in this process, in several, or on a Dask cluster, with the same results.
 
-A task is coarse: a file or a part of one, a rank.  Whoever has tasks holds an `Engine` and asks it; what it
-started, a pool of processes or a connection, serves all of them until it is closed.
+A task is coarse: a file or a part of one, a rank.  An `Engine` keeps its pool of processes or its connection
+for all tasks until it is closed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Progress = Callable[[str, int, int], None]
 PROCESSES: Final = "processes"
 DASK: Final = "dask"
 OWN_BYTES: Final = 150_000_000
-"""Memory of a process that starts others, and gathers from few ranks."""
+"""Memory of the main process, which starts the others and gathers from few ranks."""
 WORKER_BYTES: Final = 250_000_000
-"""Memory of a process that works on a part of a trace, or on one rank, of any size."""
+"""Memory of a worker process, for a part of a trace or one rank of any size."""
 _SCHEDULERS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
 _ADDRESS: Final = re.compile(r"\w+://[^\s/:][^\s/]*:(\d{1,5})(/\S*)?")
 _LAST_PORT: Final = 65_535
 
 
 def text_bytes(path: Path, size: int) -> int:
-    """How much text a file of that size holds, estimated where it is compressed: some tenfold."""
+    """Bytes of text in a file of that size; for a compressed one an estimate, tenfold."""
     return size * (10 if path.suffix == ".gz" else 1)
 
 
 class Engine(ABC):
-    """Runs tasks; what it needs is started with the first of them, and ended by `close` or a `with` block."""
+    """Runs tasks; resources are started with the first one, and released by `close` or a `with` block."""
 
     def gather(
         self,
@@ -56,10 +56,10 @@ class Engine(ABC):
     ) -> None:
         """Call `take` with `work(t)` of each task, in the order of the tasks.
 
-        Few results wait for `take` at once, so that what is gathered need not fit into memory.  The first
-        failing task, in that order among those finished, raises; what has not begun is cancelled, and
-        nothing runs any more once the error is raised.  `size_bytes` is how much text is read in the time
-        that all of them take, by which an engine may see that it is not worth to start anything.
+        Few results wait for `take` at once, so the results need not fit into memory together.  Of the
+        finished tasks, the first failing one raises; tasks not yet started are cancelled, and none runs any
+        more once the error is raised.  `size_bytes` is the work in terms of bytes of text that could be read
+        in the same time; an engine starts no processes for little work.
         """
 
         def report_progress(done: int) -> None:
@@ -67,30 +67,30 @@ class Engine(ABC):
                 progress(what, done, len(tasks))
 
         if self.is_worthwhile(len(tasks), size_bytes):
-            self.run(work, tasks, take, report_progress)
+            self.run_tasks(work, tasks, take, report_progress)
         else:
             self.release_memory(size_bytes)
-            SERIAL.run(work, tasks, take, report_progress)
+            SERIAL.run_tasks(work, tasks, take, report_progress)
 
     @abstractmethod
-    def run(
+    def run_tasks(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
         take: Callable[[Result], object],
         finished: Callable[[int], None],
     ) -> None:
-        """What `gather` does, here; `finished` is called with how many tasks are."""
+        """Implement `gather`; `finished` is called with the number of finished tasks."""
 
     def is_worthwhile(self, count: int, size_bytes: int | None) -> bool:  # noqa: ARG002 - most have nothing to weigh
-        """Whether so many tasks are worth what it starts; they run in this process where not."""
+        """Whether the tasks justify starting the engine; otherwise they run in this process."""
         return True
 
     def prepare(self, size_bytes: int) -> None:  # noqa: B027 - most have nothing to start
-        """Begin to start what tasks that read so much text take, beside what this process does meanwhile."""
+        """Start resources for tasks of so much text in the background."""
 
     def release_memory(self, size_bytes: int | None) -> None:  # noqa: B027 - most have nothing to give up
-        """Give up, while tasks of so much text run in this process, what they may need, such as memory."""
+        """Release memory of workers before tasks of so much text run in this process."""
 
     def map(
         self,
@@ -101,7 +101,7 @@ class Engine(ABC):
         what: str = "",
         size_bytes: int | None = None,
     ) -> list[Result]:
-        """`[work(t) for t in tasks]`, as `gather` does it."""
+        """`[work(t) for t in tasks]`, by `gather`."""
         results: list[Result] = []
         self.gather(work, tasks, results.append, progress=progress, what=what, size_bytes=size_bytes)
         return results
@@ -109,10 +109,10 @@ class Engine(ABC):
     def require_shared(  # noqa: B027 - most engines see what this process sees
         self, *paths: Path
     ) -> None:
-        """`UsageError` where something that runs tasks does not see one of these files or folders."""
+        """`UsageError` if a worker does not see one of these files or folders."""
 
     def close(self) -> None:  # noqa: B027 - most start nothing
-        """End what was started; a further task starts it anew."""
+        """Release all resources; a further task starts them again."""
 
     def __enter__(self) -> Self:
         return self
@@ -122,9 +122,9 @@ class Engine(ABC):
 
 
 class Serial(Engine):
-    """Tasks one after another, in this process."""
+    """Runs tasks one after another in this process."""
 
-    def run(
+    def run_tasks(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
@@ -141,7 +141,7 @@ SERIAL: Final = Serial()
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -153,21 +153,22 @@ def engine_of(
     client: Client | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> Engine:
-    """The engine of that name, with `jobs` processes (default: the cores there are, where it pays).
+    """The engine of that name, with `jobs` processes (default: one per core, if the work justifies it).
 
-    So many of this machine's as fit into `memory_bytes`; `UsageError` where none does.
-
-    `processes` is this machine's, in this process where `jobs` is 1; `dask` a Dask cluster of this machine,
-    of `jobs` workers; an address such as `tcp://host:8786` the cluster of that scheduler.  A `client` of a
-    Dask cluster goes before all of them, and stays open.  `tell` gets the address of a cluster's dashboard.
+    `processes` are on this machine, at most as many as fit into `memory_bytes` (`UsageError` if none does);
+    with `jobs` 1, tasks run in this process.  `dask` is a Dask cluster on this machine with `jobs` workers;
+    an address such as `tcp://host:8786` is the cluster of that scheduler.  A `client` of a Dask cluster takes
+    precedence, and stays open.  `tell` is called with the address of a cluster's dashboard.
     """
     if jobs is not None and jobs < 1:
-        raise UsageError(f"{jobs} processes can do no work", hint="ask for one or more")
+        raise UsageError(f"jobs is {jobs}", hint="must be at least 1")
     if client is not None or name == DASK or name.startswith(_SCHEDULERS):
         if memory_bytes is not None:
-            raise UsageError("a Dask cluster limits its workers' memory itself", hint="leave out --memory")
+            raise UsageError(
+                "--memory does not apply to a Dask cluster", hint="limit its workers' memory there"
+            )
         if client is None and name != DASK and not _is_address(name):
-            raise UsageError(f"{name!r} is no scheduler's address", hint="such as tcp://HOST:8786")
+            raise UsageError(f"{name!r} is not a scheduler's address", hint="such as tcp://HOST:8786")
         from cclbench.engine.dask import Dask
 
         return Dask(client or (None if name == DASK else name), jobs, tell)
@@ -175,7 +176,7 @@ def engine_of(
         raise UsageError(f"no engine {name!r}", hint=f"{PROCESSES}, {DASK}, or a scheduler's tcp://HOST:PORT")
     workers = jobs or available_cores()
     if memory_bytes is not None:
-        workers = min(workers, that_fit(memory_bytes))
+        workers = min(workers, workers_in_memory(memory_bytes))
     if workers == 1:
         return SERIAL
     from cclbench.engine.processes import Processes
@@ -183,12 +184,12 @@ def engine_of(
     return Processes(workers, as_it_pays=jobs is None)
 
 
-def that_fit(memory_bytes: int) -> int:
-    """How many processes, beside the one that starts them, take that much memory; `UsageError` where none."""
+def workers_in_memory(memory_bytes: int) -> int:
+    """Number of worker processes that fit into that much memory; `UsageError` if none does."""
     least = OWN_BYTES + WORKER_BYTES
     if memory_bytes < least:
         raise UsageError(
-            f"{memory_bytes / 1e6:,.0f} MB of memory are too little: {least / 1e6:,.0f} MB at least"
+            f"{memory_bytes / 1e6:,.0f} MB of memory are too little: at least {least / 1e6:,.0f} MB"
         )
     return (memory_bytes - OWN_BYTES) // WORKER_BYTES
 
@@ -197,12 +198,12 @@ def that_fit(memory_bytes: int) -> int:
 def engine_for(
     engine: Engine | str = PROCESSES, jobs: int | None = 1, client: Client | None = None
 ) -> Iterator[Engine]:
-    """An engine that is given, left as it is; else `engine_of` these, closed at the end."""
+    """The given engine, left open; or a new one from `engine_of`, closed at the end."""
     if isinstance(engine, Engine):
         yield engine
         return
-    with engine_of(engine, jobs=jobs, client=client) as own:
-        yield own
+    with engine_of(engine, jobs=jobs, client=client) as created:
+        yield created
 
 
 def _is_address(name: str) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks as futures of a Dask cluster: one of this machine, or that of a scheduler.
+"""Tasks as futures of a Dask cluster, on this machine or of a given scheduler.
 
-Each task is one future; nothing of Dask's collections is used.  Workers read sources and write rows where
-this process does: both must lie on a file system that all of them see.
+Each task is one future; Dask's collections are not used.  Workers read sources and write rows at the same
+paths as this process: both must be on a shared file system.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _WORKERS_S: Final = 60
 
 
 class Dask(PoolEngine):
-    """The cluster of a scheduler's address, of a client, or a new one of this machine.
+    """The cluster of a scheduler's address, of a client, or a new one on this machine.
 
-    What runs on workers of a scheduler cannot be killed: it is cancelled where it has not begun.
+    Tasks that run on workers of a scheduler cannot be killed; those that have not started are cancelled.
     """
 
     most_bundled = 16  # a future takes some 8 ms of the scheduler, the client and the worker
@@ -47,12 +47,12 @@ class Dask(PoolEngine):
         try:
             client = self._connect_client()
             client.wait_for_workers(1, timeout=_WORKERS_S)
-            _require_alike(client)
+            _require_same_versions(client)
         except ImportError as error:
             raise UsageError(f"Dask cannot be used: {error}", hint=install_hint("cluster")) from None
         except (OSError, TimeoutError) as error:
             self._close_client()
-            hint = "start `dask scheduler` and its `dask worker`s, or use --engine processes"
+            hint = "start `dask scheduler` and `dask worker`, or use --engine processes"
             raise UsageError(
                 f"no Dask cluster answers: {error}", where=self._cluster_name, hint=hint
             ) from None
@@ -103,7 +103,7 @@ class Dask(PoolEngine):
                     client.cluster.close()
 
     def stop_executor(self, executor: Executor, *, kill: bool) -> None:  # noqa: ARG002 - workers are not ours to kill
-        """See `PoolEngine`; either way what has not begun is cancelled, and what runs on workers goes on."""
+        """See `PoolEngine`; in either case unstarted tasks are cancelled, and running ones continue."""
         with suppress(Exception):
             executor.shutdown(wait=False)
         self._close_client()
@@ -114,28 +114,26 @@ class Dask(PoolEngine):
         from distributed.comm import CommClosedError
 
         if isinstance(error, KilledWorker):
-            hint = "give workers more memory, or look into their logs"
-            return CclbenchError(
-                "a task was lost with each worker that tried it", where=self._cluster_name, hint=hint
-            )
+            hint = "give the workers more memory, or see their logs"
+            return CclbenchError("a task's workers died repeatedly", where=self._cluster_name, hint=hint)
         if isinstance(error, CancelledError | CommClosedError):
-            hint = "start it again, then the command"
-            return CclbenchError("the cluster went away while tasks ran", where=self._cluster_name, hint=hint)
+            hint = "restart it, and repeat the command"
+            return CclbenchError("lost the connection to the cluster", where=self._cluster_name, hint=hint)
         return error
 
 
-def _require_alike(client: Client) -> None:
-    """`UsageError` where a worker has other versions than this process: rows would not be the same."""
-    own = _library_versions()
+def _require_same_versions(client: Client) -> None:
+    """`UsageError` if a worker has other versions than this process: results could differ."""
+    expected = _library_versions()
     try:
-        told = client.run(_library_versions)
+        by_worker = client.run(_library_versions)
     except ModuleNotFoundError as error:
-        raise UsageError(f"the workers lack a package: {error}", hint="install cclbench there, too") from None
-    for worker, versions in told.items():
-        for package, here in own.items():
-            if versions[package] != here:
-                words = f"the worker {worker} has {package} {versions[package]}, here it is {here}"
-                raise UsageError(words, hint="the same versions give the same rows: install them everywhere")
+        raise UsageError(f"the workers lack a package: {error}", hint="install cclbench there") from None
+    for worker, versions in by_worker.items():
+        for package, wanted in expected.items():
+            if versions[package] != wanted:
+                message = f"the worker {worker} has {package} {versions[package]}, here it is {wanted}"
+                raise UsageError(message, hint="install the same versions everywhere")
 
 
 def _library_versions() -> dict[str, str]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Dask cluster of this machine that only its own processes can talk to.
+"""A Dask cluster on this machine that only its own processes can connect to.
 
 A scheduler or worker runs the pickled functions that a peer sends.  All of them require a certificate that
-exists in the memory of these processes alone, and none serves HTTP, which would answer anybody.
+exists only in the memory of these processes, and none serves HTTP, which has no authentication.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class LocalWorker(Worker):  # type: ignore[misc]  # distributed ships no types
     """A worker without dashboard."""
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
-        """As the scheduler's."""
+        """As in `LocalScheduler`."""
 
 
 def local_cluster(workers: int) -> SpecCluster:
-    """So many workers of one thread and a scheduler, on 127.0.0.1, with TLS by temporary credentials.
+    """A scheduler and `workers` single-threaded workers on 127.0.0.1, with TLS and temporary credentials.
 
-    `ImportError` where `cryptography` is not installed, which makes these.
+    `ImportError` without `cryptography`, which makes these.
     """
     shared = {"host": _HOST, "protocol": "tls://", "security": Security.temporary()}
     scheduler = {**shared, "port": 0, "dashboard": False}
@@ -44,7 +44,7 @@ def local_cluster(workers: int) -> SpecCluster:
         "memory_limit": 0,
         "silence_logs": logging.CRITICAL,
     }
-    # Its statistical profiler, 100 times a second, takes a tenth of the workers' time.
+    # The workers' statistical profiler (100 Hz) takes a tenth of their time.
     with dask.config.set({"distributed.worker.profile.enabled": False}):
         return SpecCluster(
             workers={number: {"cls": Nanny, "options": worker} for number in range(workers)},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks on an executor of `concurrent.futures`, whatever stands behind it."""
+"""Tasks on an executor of `concurrent.futures`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, Final
 from cclbench.engine import Engine, Result, Task
 
 _AHEAD: Final = 8
-"""Bundles of tasks a worker that are submitted and whose results are not taken yet."""
+"""Bundles per worker that are submitted and whose results are not yet taken."""
 _BUNDLES: Final = 32
-"""How many bundles a worker gets at least, so that none is left with much when all others are done."""
+"""Minimum number of bundles per worker, for load balance."""
 
 
 class PoolEngine(Engine):
@@ -25,25 +25,25 @@ class PoolEngine(Engine):
     _executor: Executor | None = None
     _workers = 1
     most_bundled = 1
-    """Tasks that are submitted as one, at most, where they are many."""
+    """Maximum number of tasks per bundle, which is submitted as one."""
 
     @abstractmethod
     def start_executor(self) -> tuple[Executor, int]:
-        """A new executor, and how many tasks it does at once."""
+        """A new executor, and the number of tasks that it runs at once."""
 
     @abstractmethod
     def stop_executor(self, executor: Executor, *, kill: bool) -> None:
-        """End the executor; tasks that run are waited for, or with `kill` ended where that can be done."""
+        """Shut the executor down; running tasks are waited for, or with `kill` killed if possible."""
 
     @abstractmethod
     def explain_error(self, error: BaseException) -> BaseException:
-        """What to raise in place of an error: another one where it is the executor's own."""
+        """The error to raise: an explanation for errors of the executor itself, else `error`."""
 
     def while_submitting(self) -> AbstractContextManager[None]:
-        """What to be within while tasks are submitted."""
+        """The context in which tasks are submitted."""
         return nullcontext()
 
-    def run(
+    def run_tasks(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
@@ -56,7 +56,7 @@ class PoolEngine(Engine):
         try:
             self._run_bundles(self.ensure_executor(), work, tasks, take, finished)
         except BaseException as error:
-            # Whoever asked is about to remove what tasks write: none may run on.
+            # The caller is about to remove what tasks write: none may continue.
             self._end_executor(kill=not isinstance(error, Exception))
             explained = self.explain_error(error)
             if explained is error:
@@ -69,7 +69,7 @@ class PoolEngine(Engine):
         return self._executor is not None
 
     def ensure_executor(self) -> Executor:
-        """The executor, started where none is."""
+        """The executor, started if there is none."""
         if self._executor is None:
             self._executor, self._workers = self.start_executor()
         return self._executor
@@ -82,9 +82,9 @@ class PoolEngine(Engine):
         take: Callable[[Result], object],
         finished: Callable[[int], None],
     ) -> None:
-        rest = iter(tasks)
+        remaining = iter(tasks)
         size = max(1, min(self.most_bundled, len(tasks) // (self._workers * _BUNDLES)))
-        bundles = iter(lambda: list(islice(rest, size)), [])
+        bundles = iter(lambda: list(islice(remaining, size)), [])
         waiting: deque[Future[list[Result]]] = deque()
         running: set[Future[Any]] = set()
         count = 0
@@ -103,7 +103,7 @@ class PoolEngine(Engine):
                 for _ in future.result():
                     count += 1
                     finished(count)
-            # One that has ended since `wait` is not counted yet: its turn comes with the next round.
+            # A future that finished after `wait` is counted in the next round.
             while waiting and waiting[0] not in running:
                 for result in waiting.popleft().result():
                     take(result)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 import warnings
@@ -21,18 +22,18 @@ from typing import Final
 
 from cclbench.engine.pool import PoolEngine
 from cclbench.ground.errors import CclbenchError
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 
 SMALL_BYTES: Final = 32 << 20
-"""Bytes of text that are read before processes have started: half a second's work."""
+"""Bytes of text that are read in the time in which processes start: half a second."""
 _LONGEST: Final = 32
-"""Characters of the folder for temporary files: the path of a socket in it has at most 107."""
+"""Maximum characters of the folder for temporary files: paths of sockets have at most 107."""
 
 
 class Processes(PoolEngine):
-    """Up to `workers` processes, which live until it is closed; a lone task runs in this process.
+    """Up to `workers` processes, which live until the engine is closed; a single task runs in this process.
 
-    Where they are to be started only `as_it_pays`, so do tasks of at most `SMALL_BYTES`.
+    With `as_it_pays`, tasks of at most `SMALL_BYTES` in total do not start them either.
     """
 
     def __init__(self, workers: int, *, as_it_pays: bool = False) -> None:
@@ -44,7 +45,7 @@ class Processes(PoolEngine):
         return count > 1 and (self.has_executor or not small)
 
     def prepare(self, size_bytes: int) -> None:
-        """See `Engine`: the server that forks processes loads the libraries."""
+        """See `Engine`: starts the fork server, which loads the libraries."""
         if size_bytes > SMALL_BYTES and not self.has_executor:
             _claim_temporary_folder()
             if _process_context().get_start_method() == "forkserver":
@@ -54,7 +55,7 @@ class Processes(PoolEngine):
                     forkserver.ensure_running()
 
     def release_memory(self, size_bytes: int | None) -> None:
-        """See `Engine`: processes that have read much keep their memory until they end."""
+        """See `Engine`: ends the processes, which keep their memory until then."""
         if size_bytes is not None and size_bytes > SMALL_BYTES:
             self.close()
 
@@ -75,12 +76,12 @@ class Processes(PoolEngine):
 
     def explain_error(self, error: BaseException) -> BaseException:
         """See `PoolEngine`."""
-        # The pool that broke while tasks are submitted has closed the pipe that would wake it.
+        # A pool that breaks while tasks are submitted has closed the pipe that wakes it.
         closed = isinstance(error, OSError) and error.args == ("handle is closed",)
         if not (closed or isinstance(error, BrokenProcessPool)):
             return error
         hint = "use fewer with --jobs, or give the machine more memory"
-        return CclbenchError("a worker process died, most likely for want of memory", hint=hint)
+        return CclbenchError("a worker process was killed, most likely out of memory", hint=hint)
 
     def while_submitting(self) -> AbstractContextManager[None]:
         """See `PoolEngine`."""
@@ -88,24 +89,24 @@ class Processes(PoolEngine):
 
 
 def child_process(target: Callable[..., None], *args: object) -> BaseProcess:
-    """A process, not started yet, that runs `target` and ends with this one at the latest.
+    """An unstarted process that runs `target` and ends with this one at the latest.
 
     The module of `target` is loaded once for all such processes.
     """
     _claim_temporary_folder()
-    # A daemon has no children of its own: to kill it leaves none behind.
+    # A daemonic process has no children that would be left after a kill.
     return _process_context(target.__module__).Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined,no-any-return]
 
 
 @cache
 def _claim_temporary_folder() -> None:
-    """Let the processes' sockets lie in a folder that says whose it is: one that is killed leaves it."""
+    """Put the processes' sockets into a folder that is removed later if this process is killed."""
     within = Path(tempfile.gettempdir())
-    # A socket is of this machine alone, so it need not lie where a job wants its files.
+    # Sockets are local to this machine, so they need not be in the job's folder for temporary files.
     within = within if len(str(within)) <= _LONGEST else Path("/tmp")  # noqa: S108 - within a folder of our own
     claimed = ExitStack()
     Finalize(None, claimed.close, exitpriority=-200)  # after the sockets' own folder, at -100
-    before, tempfile.tempdir = tempfile.tempdir, str(claimed.enter_context(temporary(within)))
+    before, tempfile.tempdir = tempfile.tempdir, str(claimed.enter_context(temporary_folder(within)))
     try:
         get_temp_dir()
     finally:
@@ -113,13 +114,13 @@ def _claim_temporary_folder() -> None:
 
 
 def _process_context(*modules: str) -> multiprocessing.context.BaseContext:
-    """Workers forked from a small server process that has the libraries loaded: unlike a fork of this
-    process it is safe beside threads (Arrow's, a progress bar's), and starts faster than a new one."""
+    """Workers are forked from a small server process with the libraries loaded: unlike a fork of this
+    process that is safe with threads (Arrow's, a progress bar's), and faster than a new process."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context()
     from multiprocessing import resource_tracker
 
-    # As it starts, it lets interrupts through that `_interrupts_later` holds back: so it starts before.
+    # Its start lets interrupts through that `_interrupts_later` holds back, so it is started before.
     resource_tracker.ensure_running()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces", *modules])
@@ -128,17 +129,17 @@ def _process_context(*modules: str) -> multiprocessing.context.BaseContext:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back while processes start, so that none is left that the pool does not know.
+    """Delay Ctrl-C and SIGTERM while processes start, so that none is left that the pool does not know.
 
-    Handlers note them, since any thread may get a signal; the mask is for the processes, which inherit it and
-    leave Ctrl-C to the parent.
+    Handlers record the signals, since any thread may receive them; the mask is for the processes, which
+    inherit it and leave Ctrl-C to the parent.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     handlers = {
-        number: signal.signal(number, lambda number, _: came.append(number))
+        number: signal.signal(number, lambda number, _: received.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -148,18 +149,24 @@ def _interrupts_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
         for number, handler in handlers.items():
             signal.signal(number, handler or signal.SIG_DFL)
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 def belong_to_parent() -> None:
-    """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do.
+    """Leave Ctrl-C to the parent, and end this worker when the parent ends.
 
-    Warnings of numpy's arithmetic would be a worker's own lines on the terminal, which tell people nothing.
+    NumPy's arithmetic warnings are dropped, as in the parent; those of plug-ins that do not load are printed
+    as the command line prints them.
     """
     warnings.simplefilter("ignore", RuntimeWarning)
+    warnings.showwarning = _print_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    sys.stderr.write(f"warning: {message}\n")
 
 
 def _end_with_parent() -> None:

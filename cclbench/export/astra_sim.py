@@ -65,7 +65,7 @@ class MachineFiles:
 
 def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> MachineFiles:
     """The machine of the run, of which `ranks` are to be simulated; `InputError` names what is not known."""
-    world = max(machine.world or 0, max(run.ranks, default=-1) + 1)
+    world = max(machine.world_size or 0, max(run.ranks, default=-1) + 1)
     if missing := sorted(set(range(world)) - set(run.ranks if ranks is None else ranks)):
         raise InputError(
             f"no trace of ranks {group_id(tuple(missing))}: each of ASTRA-sim's {world:,} NPUs needs its own",

@@ -34,8 +34,8 @@ from cclbench.formats.trace import (
     Trace,
     several_processes,
 )
-from cclbench.ground.errors import InputError
-from cclbench.ground.registry import Registry
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.registry import Registry, plugin_code
 from cclbench.record.facts import ProcessGroup
 
 __all__ = [
@@ -167,7 +167,20 @@ class Format(Protocol):
 
 
 class Reader(Format, Protocol):
-    """A format of traces."""
+    """A format of traces.
+
+    class Lines(Reader):
+        name, description, extensions = "lines", "kernels as lines of text", (".lines",)
+        versions, tested, capture = "the only one", "real: a job's", "`my-profiler`"
+
+        def sniff(self, head: bytes) -> float:
+            return float(head.startswith(b"name,stream,start_ns,dur_ns"))
+
+        def read(self, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
+            return Trace(batches=batches_of(path), facts=TraceFacts(rank=0, rank_source="the file"))
+
+    READERS.add(Lines.name, Lines(), origin=__name__)
+    """
 
     reads: Literal["trace"] = "trace"
 
@@ -287,7 +300,22 @@ class ExecutionTraceReader(Format, Protocol):
 
 
 AnyReader: TypeAlias = Reader | EvidenceReader | ExecutionTraceReader
-READERS: Registry[AnyReader] = Registry("reader", home="cclbench.formats", group="cclbench.readers")
+
+
+def require_described(reader: AnyReader) -> None:
+    """`UsageError` where `cclbench list readers` could not show the reader."""
+    lacking = [
+        word
+        for word in ("name", "description", "extensions", "versions", "tested")
+        if not hasattr(reader, word)
+    ]
+    if lacking:
+        raise UsageError(f"the reader {type(reader).__name__} does not state its {', '.join(lacking)}")
+
+
+READERS: Registry[AnyReader] = Registry(
+    "reader", home="cclbench.formats", group="cclbench.readers", validate=require_described
+)
 
 
 def trace_reader(name: str) -> Reader:
@@ -310,10 +338,15 @@ def by_precedence(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (-known.get(name, -1), name))
 
 
+def _vote(reader: AnyReader, head: bytes) -> float:
+    with plugin_code(type(reader).__module__):
+        return reader.sniff(head)
+
+
 def recognise_format(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:
     """The most confident reader for a file, None if none recognises it; `InputError` on a tie."""
     names = READERS if among is None else among
-    votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in names}
+    votes: Mapping[str, float] = {name: _vote(READERS.get(name), head) for name in names}
     best = max(votes.values(), default=0.0)
     if best <= 0:
         return None

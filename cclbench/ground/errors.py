@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions people meet: each says what is wrong, where, and what to do next.
+"""Exceptions for users: each states what is wrong, where, and what to do.
 
-Every message is one to three lines.  The command line turns them into exit codes:
-`CheckFailed` 1, `UsageError` 2, `InputError` 3; anything else is a defect of ours, 4.
+Every message has one to three lines.  Exit codes of the command line: `CheckFailed` 1, `UsageError` 2,
+`InputError` 3; any other exception is a defect of cclbench, 4.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from cclbench.ground.text import printable
 
 _LISTED = 12
-"""How many known names a hint lists where none is near."""
+"""How many known names a hint lists if none is similar."""
 
 
 class CclbenchError(Exception):
-    """Base of all errors raised on purpose; `exit_code` is the command line's answer.
+    """Base class of all errors raised on purpose; `exit_code` is that of the command line.
 
-    `what` is a line or several; whatever names stand in them, no line holds a control character.
+    `what` is one or several lines, in which control characters of quoted names are escaped.
     """
 
     exit_code = 4
@@ -27,14 +27,14 @@ class CclbenchError(Exception):
     def __init__(
         self, what: str | Sequence[str], *, where: str | None = None, hint: str | None = None
     ) -> None:
-        # Names in it may hold line breaks, and bytes that no table or document takes.
+        # Quoted names may contain line breaks and invalid bytes.
         self.lines = tuple(map(printable, [what] if isinstance(what, str) else what))
         self.where, self.hint = (None if text is None else printable(text) for text in (where, hint))
         super().__init__(str(self))
 
     @property
     def what(self) -> str:
-        """What is wrong: the lines."""
+        """What is wrong, as one text."""
         return "\n".join(self.lines)
 
     def __str__(self) -> str:
@@ -42,12 +42,12 @@ class CclbenchError(Exception):
         return f"{located}; {self.hint}" if self.hint else located
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Workers send errors back to the parent; keyword-only arguments need help to survive it.
-        return _rebuild, (type(self), self.lines, self.where, self.hint)
+        # Workers send errors to the parent; pickling needs help with keyword-only arguments.
+        return _rebuild_error, (type(self), self.lines, self.where, self.hint)
 
 
 class CheckFailed(CclbenchError):  # noqa: N818  (it is the check that failed, not the program)
-    """Input was readable, and a check on it failed: an invalid card, a regression."""
+    """Readable input failed a check: an invalid card, a regression."""
 
     exit_code = 1
 
@@ -59,39 +59,43 @@ class UsageError(CclbenchError):
 
 
 class InputError(CclbenchError):
-    """A file is unreadable, corrupt, contradictory or in no format we read."""
+    """A file is unreadable, corrupt, contradictory or in an unsupported format."""
 
     exit_code = 3
 
 
 class ChangedRunError(InputError):
-    """A file of a stored run is not what was written: who asks for one number of the run gets none."""
+    """A file of a stored run differs from what was written; no results of the run are returned."""
+
+
+class PluginError(CclbenchError):
+    """The code of a plug-in raised what it should not have; the message names its module."""
 
 
 def install_hint(extra: str, *others: str) -> str:
-    """How to install an extra, and other packages with it: from the repository, as no index has cclbench."""
+    """How to install an extra and other packages, from the repository: no index has cclbench."""
     return " ".join(("in cclbench's repository: pip install", f"'.[{extra}]'", *others))
 
 
-def _rebuild(
+def _rebuild_error(
     kind: type[CclbenchError], lines: Sequence[str], where: str | None, hint: str | None
 ) -> CclbenchError:
     return kind(lines, where=where, hint=hint)
 
 
-def _close(name: str, known: Sequence[str]) -> list[str]:
-    """Names that begin with what was written, then those that are alike."""
+def _close_names(name: str, known: Sequence[str]) -> list[str]:
+    """Names that begin with `name`, then similar ones."""
     begun = [each for each in known if name and each.startswith(name)]
     return [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
 
 
 def near(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """A hint that lists the nearest known names, or the first of all where none is near.
+    """A hint that lists the known names most similar to `name`, or else the first ones.
 
-    Names that begin with what was written are nearest; `others`, such as aliases, come after the known.
+    Names that begin with `name` come first; `others`, such as aliases, come after the known names.
     """
     known = sorted(known)
-    close = list(dict.fromkeys([*_close(name, known), *_close(name, sorted(others))]))[:3]
+    close = list(dict.fromkeys([*_close_names(name, known), *_close_names(name, sorted(others))]))[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     more = f", ... ({len(known) - _LISTED} more)" if len(known) > _LISTED else ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of files as text: a name may hold any byte, UTF-8 may not.
+"""File names as text: names may contain bytes that are not UTF-8.
 
-Stored and shown, a byte that is not UTF-8 is `\\xHH`. Python holds such a byte as a lone surrogate.
+Such a byte is stored and shown as `\\xHH`. Python represents it as a lone surrogate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AMBIGUOUS: Final = re.compile(rb"\\(?=x(?:[89a-f][0-9a-f]|5c))")
 
 
 def stored_name(path: str | PurePath) -> str:
-    r"""A path as text for JSON, Parquet and YAML, in which `path_of` finds the path again.
+    r"""A path as text for JSON, Parquet and YAML; `path_of` is the inverse.
 
     A byte that is not UTF-8 is `\xHH`; a backslash that would read as such an escape is `\x5c`.
     """
@@ -26,17 +26,17 @@ def stored_name(path: str | PurePath) -> str:
 
 
 def path_of(name: str) -> str:
-    r"""The path that `stored_name` gave that name; its escapes hold no byte below 0x80 but the backslash."""
+    r"""The path of a name from `stored_name`; the only escaped byte below 0x80 is the backslash."""
     raw = name.encode(errors="surrogateescape")
     return os.fsdecode(_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), raw))
 
 
 def utf8_text(text: str) -> str:
-    r"""`text` as UTF-8 holds it: a byte that is not UTF-8 is `\xHH`, another lone surrogate `\uHHHH`."""
-    return _SURROGATE.sub(lambda found: escaped(found[0]), text)
+    r"""`text` as valid UTF-8: a byte that is not UTF-8 becomes `\xHH`, another lone surrogate `\uHHHH`."""
+    return _SURROGATE.sub(lambda found: escape_character(found[0]), text)
 
 
-def escaped(character: str) -> str:
-    r"""A character's escape: `\xHH` of a byte that is not UTF-8, else as Python's source has it."""
+def escape_character(character: str) -> str:
+    r"""The escape of a character: `\xHH` for a byte that is not UTF-8, else as in Python source."""
     code = ord(character)
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(character)[1:-1]

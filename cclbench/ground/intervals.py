@@ -18,9 +18,9 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int32]
-"""Where each stands in another array, −1 for none."""
+"""Indices into another array, −1 for none."""
 _STEPS_OUTWARDS: Final = 16
-"""Ranges that are stepped over one by one: few lie deeper in others."""
+"""Levels of nesting that are walked one by one: few ranges are nested deeper."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def union(starts: Int64, ends: Int64) -> Intervals:
-    """The union of any intervals, in any order, overlapping or not; empty ones vanish."""
+    """The union of intervals in any order, overlapping or not; empty ones are dropped."""
     full = ends > starts
     starts, ends = starts[full], ends[full]
     if not len(starts):
@@ -58,16 +58,16 @@ def union(starts: Int64, ends: Int64) -> Intervals:
 
 
 def union_lengths(owner: Int64 | Index, starts: Int64, ends: Int64, owners: int) -> Int64:
-    """|the intervals of each owner|, of `owners` that `owner` numbers; shape (owners,)."""
+    """|the intervals of each owner|, for owners 0 to `owners` − 1; shape (owners,)."""
     order = np.lexsort((starts, owner))
     owner, starts, ends = owner[order], starts[order], ends[order]
     total = np.zeros(owners, np.int64)
     np.add.at(total, owner, ends - starts)
-    # Where none overlaps its neighbour, none overlaps any.
+    # If no interval overlaps its neighbour, none overlaps any.
     overlaps = (owner[1:] == owner[:-1]) & (starts[1:] < ends[:-1])
-    for one in np.unique(owner[1:][overlaps]).tolist():
-        here = slice(*np.searchsorted(owner, (one, one + 1)))
-        total[one] = union(starts[here], ends[here]).length
+    for number in np.unique(owner[1:][overlaps]).tolist():
+        rows = slice(*np.searchsorted(owner, (number, number + 1)))
+        total[number] = union(starts[rows], ends[rows]).length
     return total
 
 
@@ -82,13 +82,13 @@ def join(*sets: Intervals) -> Intervals:
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """X ∩ Y."""
     edges, (in_a, in_b) = atoms([a, b])
-    return _pieces(edges, in_a & in_b)
+    return _masked_pieces(edges, in_a & in_b)
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     r"""X \ Y."""
     edges, (in_a, in_b) = atoms([a, b])
-    return _pieces(edges, in_a & ~in_b)
+    return _masked_pieces(edges, in_a & ~in_b)
 
 
 def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, list[Mask]]:
@@ -98,7 +98,7 @@ def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, 
     pieces [edges[i], edges[i+1]) it covers: any set expression is then boolean algebra on masks.
     """
     parts = [edge for s in sets for edge in (s.starts, s.ends)]
-    edges = _distinct(np.concatenate([*parts, cuts] if cuts is not None else parts))
+    edges = _distinct_values(np.concatenate([*parts, cuts] if cuts is not None else parts))
     left = edges[:-1]
     masks = []
     for s in sets:
@@ -123,13 +123,13 @@ def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     length_before = np.concatenate([[0], np.cumsum(s.ends - s.starts)])
     end_before = np.concatenate([[np.iinfo(np.int64).min], s.ends])
 
-    def covered(until: Int64) -> Int64:
+    def covered_until(until: Int64) -> Int64:
         """|X ∩ (−∞, until)|: whole pieces that begin before, less what the last one has beyond."""
         begun = np.searchsorted(s.starts, until, side="left")
         beyond = np.maximum(end_before[begun], until) - until
         return np.asarray(length_before[begun] - beyond, dtype=np.int64)
 
-    return covered(ends) - covered(starts)
+    return covered_until(ends) - covered_until(starts)
 
 
 def clipped(s: Intervals, start: int, end: int) -> Intervals:
@@ -141,16 +141,16 @@ def clipped(s: Intervals, start: int, end: int) -> Intervals:
 
 
 def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedinteger]) -> Mask:
-    """Which rows differ in any of the columns from the row before; the first one does, shape (rows,)."""
-    found = np.zeros(len(codes), np.bool_)
-    found[:1] = True
+    """Whether each row differs from the row before in any column, true for the first; shape (rows,)."""
+    differs = np.zeros(len(codes), np.bool_)
+    differs[:1] = True
     for column in (codes, *more):
-        found[1:] |= column[1:] != column[:-1]
-    return found
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
 
 
 def occurrence(of: Int64, order: Int64 | None = None) -> Int64:
-    """Which of its code each row is, from 0, in that order of rows, else in their own; shape (rows,)."""
+    """The index of each row among the rows of its code, in the given or their own order; shape (rows,)."""
     by_code = np.argsort(of, kind="stable") if order is None else order[np.argsort(of[order], kind="stable")]
     first = np.flatnonzero(begins(of[by_code]))
     count = np.diff(np.append(first, len(of)))
@@ -160,47 +160,47 @@ def occurrence(of: Int64, order: Int64 | None = None) -> Int64:
 
 
 def enclosing(ends: Int64) -> Index:
-    """For each range, of those in order of start, the last before it that ends after it; −1 for none."""
+    """For each range, sorted by start, the last one before it that ends after it; −1 for none."""
     around = np.arange(-1, len(ends) - 1, dtype=np.int32)
-    # Jumps double: what lies between a range and the one that it has come to ends no later than itself.
+    # Pointer doubling: the ranges between a range and its candidate end no later than the range itself.
     while (short := (around >= 0) & (ends[around] <= ends)).any():
         around[short] = around[around[short]]
     return around
 
 
 def innermost(starts: Int64, ends: Int64, at: Int64) -> Int64:
-    """The range, of those in order of start, that holds each instant and began last; −1 for none."""
+    """For each instant, the last of the ranges, sorted by start, that contains it; −1 for none."""
     return outwards(np.searchsorted(starts, at, side="right") - 1, at, ends)
 
 
 def outwards(index: npt.NDArray[np.signedinteger], at: Int64, ends: Int64) -> Int64:
-    """From each range (−1 for none) the first around it, itself or another, that ends after each instant."""
+    """From each range (−1 for none), the first enclosing one, or itself, that ends after each instant."""
     around, until = enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
-    found = index.astype(np.int64)
-    rest = np.flatnonzero(at >= until[found])
+    result = index.astype(np.int64)
+    pending = np.flatnonzero(at >= until[result])
     for _ in range(_STEPS_OUTWARDS):
-        if not len(rest):
-            return found
-        found[rest] = around[found[rest]]
-        rest = rest[at[rest] >= until[found[rest]]]
-    # Ranges nested without end: by jumps over 2^k of them, the longest first.
+        if not len(pending):
+            return result
+        result[pending] = around[result[pending]]
+        pending = pending[at[pending] >= until[result[pending]]]
+    # Deep nesting: jumps over 2^k ranges, the longest first.
     jumps = [np.append(around, np.int32(-1))]
     while (jumps[-1] >= 0).any():
         jumps.append(jumps[-1][jumps[-1]])
     for jump in reversed(jumps):
-        further = jump[found[rest]]
-        found[rest] = np.where(at[rest] >= until[further], further, found[rest])
-    found[rest] = around[found[rest]]
-    return found
+        further = jump[result[pending]]
+        result[pending] = np.where(at[pending] >= until[further], further, result[pending])
+    result[pending] = around[result[pending]]
+    return result
 
 
 def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:
-    """For each of the sorted codes `wanted` that there is its place in them, and the rows that have it."""
+    """For each of the sorted codes `wanted` that occurs, its index in `wanted` and the rows that have it."""
     if not len(wanted):
         return
     place = np.minimum(np.searchsorted(wanted, codes), len(wanted) - 1)
     rows = np.flatnonzero(wanted[place] == codes)
-    # Of few codes the sort is one by digits.
+    # For few codes, the small integer type makes this a radix sort.
     rows = rows[np.argsort(place[rows].astype(np.min_scalar_type(len(wanted))), kind="stable")]
     place = place[rows]
     first = np.flatnonzero(begins(place))
@@ -208,11 +208,11 @@ def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:
         yield int(place[begin]), rows[begin:end]
 
 
-def _distinct(values: Int64) -> Int64:
-    """The values sorted, each once: what np.unique gives, but several times faster on sorted stretches."""
+def _distinct_values(values: Int64) -> Int64:
+    """The distinct values, sorted: `np.unique`, but several times faster on partially sorted values."""
     values = np.sort(values, kind="stable")
     return values[begins(values)]
 
 
-def _pieces(edges: Int64, mask: Mask) -> Intervals:
+def _masked_pieces(edges: Int64, mask: Mask) -> Intervals:
     return union(edges[:-1][mask], edges[1:][mask])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A YAML document against a JSON Schema, with messages in words instead of the validator's."""
+"""Validate YAML documents against JSON Schemas, with readable messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.resources import files
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import CheckFailed, near
 from cclbench.ground.text import shown
 from cclbench.ground.units import Dimension, parse_quantity
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 
-def departures(document: Document, schema: Mapping[str, Any]) -> list[Problem]:
-    """Every way in which the document departs from the schema, in the order of the file.
+def schema_problems(document: Document, schema: Mapping[str, Any]) -> list[Problem]:
+    """All violations of the schema by the document, in the order of the file.
 
-    A `format` in the schema that names a dimension of `units` asks for a quantity of it, maybe with the key
-    of its source behind it in parentheses.
+    A `format` in the schema that names a dimension of `units` requires a quantity of it, optionally followed
+    by the key of its source in parentheses.
     """
     problems = {
-        Problem("error", document.file, document.line(path), dotted(path), message)
-        for error in _dialect()(schema).iter_errors(document.value)
-        for path, message in _described(error, tuple(error.absolute_path), schema)
+        Problem("error", document.file, document.line(path), dotted_path(path), message)
+        for error in _validator_class()(schema).iter_errors(document.value)
+        for path, message in _error_messages(error, tuple(error.absolute_path), schema)
     }
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.path))
 
@@ -42,16 +42,16 @@ def packaged_schema(name: str) -> Mapping[str, Any]:
     return loaded
 
 
-def misfit(value: object, part: Mapping[str, Any]) -> str | None:
-    """Why `value` can't stand where `part` of a schema describes it, or None where it can."""
-    for error in _dialect()(part).iter_errors(value):
-        return next(message for _, message in _described(error, (), part))
+def mismatch_reason(value: object, part: Mapping[str, Any]) -> str | None:
+    """Why `value` does not conform to `part` of a schema, or None."""
+    for error in _validator_class()(part).iter_errors(value):
+        return next(message for _, message in _error_messages(error, (), part))
     return None
 
 
 @cache
-def _dialect() -> Callable[[Mapping[str, Any]], Any]:
-    """Draft 7; `$` is the very end, quantities are parsed, integers have no point, numbers are finite."""
+def _validator_class() -> Callable[[Mapping[str, Any]], Any]:
+    """A validator for draft 7: `$` matches only the very end, quantities are parsed, numbers are finite."""
     from jsonschema import Draft7Validator, ValidationError, validators
 
     def pattern(_: object, wanted: str, value: object, part: Mapping[str, Any]) -> Iterator[ValidationError]:
@@ -83,41 +83,44 @@ def _not_a_quantity(text: str, dimension: Dimension) -> str | None:
     return None
 
 
-def _described(error: Any, path: Path, schema: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Path and message of one validation error, one for each key where it is about several."""
+def _error_messages(error: Any, path: Path, schema: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Path and message of a validation error, for each key that it concerns."""
     if "propertyNames" in error.absolute_schema_path:
-        yield (*path, str(error.instance)), "is no name of an environment variable"
+        yield (*path, str(error.instance)), "is not the name of an environment variable"
     elif error.validator == "additionalProperties":
         for key in error.instance:
             if key not in error.schema["properties"]:
-                yield (*path, key), f"unknown key; {_nearest(key, error.schema['properties'], schema)}"
+                yield (
+                    (*path, key),
+                    f"unknown key; {_unknown_key_hint(key, error.schema['properties'], schema)}",
+                )
     elif error.validator == "required":
         for key in error.validator_value:
             if key not in error.instance:
                 yield (*path, key), f"is missing: {error.schema['properties'][key]['title']}"
     else:
-        yield path, _sourceless(error) or _MESSAGES.get(str(error.validator), _example)(error)
+        yield path, _missing_source(error) or _MESSAGES.get(str(error.validator), _example_message)(error)
 
 
-def _sourceless(error: Any) -> str | None:
-    """Of a figure that lacks but the key of its source, how to say that there is none."""
+def _missing_source(error: Any) -> str | None:
+    """The message for a figure without source, None if something else is wrong with it."""
     sourced = f"{error.instance} (unverified)"
     is_cited = error.schema.get("pattern", "").endswith(r"\)$")
-    if is_cited and _dialect()(error.schema).is_valid(sourced):
-        return f"names no source: {shown(sourced)} says that none is known, else put its key there"
+    if is_cited and _validator_class()(error.schema).is_valid(sourced):
+        return f"states no source: add its key in parentheses, or write {shown(sourced)} if none is known"
     return None
 
 
-def _nearest(key: str, siblings: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    if elsewhere := [home for home in _homes(schema) if home.rpartition(".")[2] == key]:
+def _unknown_key_hint(key: str, siblings: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    if elsewhere := [home for home in _key_paths(schema) if home.rpartition(".")[2] == key]:
         return f"it belongs at {' or '.join(elsewhere)}"
     return near(key, siblings)
 
 
-def _homes(part: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _key_paths(part: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key, below in part.get("properties", {}).items():
         yield prefix + key
-        yield from _homes(below, f"{prefix}{key}.")
+        yield from _key_paths(below, f"{prefix}{key}.")
 
 
 _KINDS = {
@@ -135,7 +138,7 @@ def _wrong_type(error: Any) -> str:
         return "is empty; fill it in or delete the line"
     wanted = error.validator_value
     if isinstance(wanted, list):
-        return _example(error)
+        return _example_message(error)
     if wanted == "string" and isinstance(error.instance, int | float):
         return f"is {shown(error.instance)} but must be text; put it in quotes"
     return f"is {shown(error.instance)} but must be {_KINDS[wanted]}"
@@ -145,7 +148,7 @@ def _not_a_choice(error: Any) -> str:
     return f"is {shown(error.instance)}; {near(str(error.instance), error.validator_value)}"
 
 
-def _example(error: Any) -> str:
+def _example_message(error: Any) -> str:
     value, dimension = error.instance, error.schema.get("format")
     if dimension and isinstance(value, str) and (reason := _not_a_quantity(value, dimension)):
         return reason

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of protobuf described in words, without a compiler or generated code."""
+"""Protobuf messages from textual descriptions, without a compiler or generated code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def described_class(package: str, messages: Mapping[str, str], wanted: str) -> Any:
-    """The class of the message `wanted`, of those described by name.
+    """The class of the message `wanted`, one of those described by name.
 
-    Fields are `name=number:type`, a scalar type of protobuf or one of the messages; `*` behind it repeats,
+    Fields are `name=number:type`, a scalar type of protobuf or one of the messages; a `*` suffix repeats,
     `?` makes it one of the message's alternatives.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema, version 1: every Arrow table cclbench writes, each field with its unit and meaning.
+"""The schema, version 1: every Arrow table that cclbench writes, each field with its unit and meaning.
 
-Time is int64 nanoseconds since the Unix epoch (of the rank's own clock), bytes are int64, and a
-value nobody knows is null.
+Times are int64 nanoseconds since the Unix epoch (by the rank's own clock), bytes are int64, and unknown
+values are null.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from cclbench.ground import pandas_on_demand  # noqa: F401 - for its effect
 from cclbench.ground.table_schema import NAME as _NAME
 from cclbench.ground.table_schema import STORED_WORD as _WORD
-from cclbench.ground.table_schema import stored, table_schema
+from cclbench.ground.table_schema import file_schema, table_schema
 
 VERSION: Final = 1
 
@@ -36,35 +36,35 @@ COLLECTIVE_KINDS: Final = (
 )
 
 OPEN: Final = "open"
-"""The statistic of a result that is about an open window."""
+"""The statistic of a result of an open window."""
 TOTAL: Final = "total"
-"""The statistic of a result that is of all ranks together, where the metric's own is of one."""
+"""The statistic of a result of all ranks together, for metrics that are otherwise per rank."""
 HAS_VALUE: Final = ("ok", "partial")
-"""Statuses of a result that has a number."""
+"""Statuses of results that have a number."""
 
 
-def _known(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
+def _required(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
     return pa.field(name, kind, nullable=False, metadata={"meaning": meaning, "unit": unit})
 
 
 def _nullable(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
-    return _known(name, kind, meaning, unit).with_nullable(True)
+    return _required(name, kind, meaning, unit).with_nullable(True)
 
 
-def _schema(table: str, *fields: pa.Field) -> pa.Schema:
+def _versioned_schema(table: str, *fields: pa.Field) -> pa.Schema:
     return table_schema(table, VERSION, *fields)
 
 
-EVENTS: Final = _schema(
+EVENTS: Final = _versioned_schema(
     "events",
     _nullable("device", pa.int16(), "index of the accelerator as the process sees it"),
-    _known("track", pa.int64(), "stream (device side) or thread (host side)"),
-    _known("side", _WORD, "where it ran: " + ", ".join(SIDES)),
-    _known("kind", _WORD, "what it is (graph: a launch of one, traced as a whole): " + ", ".join(KINDS)),
-    _known("category", _WORD, "what it does, by its name: " + ", ".join(CATEGORIES)),
-    _known("name", _NAME, "the profiler's name for it"),
-    _known("start_ns", pa.int64(), "begin", "ns"),
-    _known("dur_ns", pa.int64(), "duration; 0 for an instant", "ns"),
+    _required("track", pa.int64(), "stream (device side) or thread (host side)"),
+    _required("side", _WORD, "where it ran: " + ", ".join(SIDES)),
+    _required("kind", _WORD, "what it is (graph: a launch of one, traced as a whole): " + ", ".join(KINDS)),
+    _required("category", _WORD, "what it does, by its name: " + ", ".join(CATEGORIES)),
+    _required("name", _NAME, "the profiler's name for it"),
+    _required("start_ns", pa.int64(), "begin", "ns"),
+    _required("dur_ns", pa.int64(), "duration; 0 for an instant", "ns"),
     _nullable("correlation", pa.int64(), "links a launch with what it launched"),
     _nullable(
         "step",
@@ -114,22 +114,22 @@ EVENTS: Final = _schema(
     _nullable("reserved", pa.int64(), "of [memory] rows: bytes that the allocator then held", "B"),
 )
 
-OPERATORS: Final = _schema(
+OPERATORS: Final = _versioned_schema(
     "operators",
-    _known("rank", pa.int32(), "rank that called it"),
-    _known("operator", pa.int64(), "id of the call, as in events"),
+    _required("rank", pa.int32(), "rank that called it"),
+    _required("operator", pa.int64(), "id of the call, as in events"),
     _nullable("parent", pa.int64(), "id of the call that made this one"),
-    _known("name", _NAME, "the framework's name for it"),
+    _required("name", _NAME, "the framework's name for it"),
     _nullable("shapes", _NAME, "sizes of its inputs, as a JSON list"),
     _nullable("dtypes", _NAME, "element types of its inputs, as a JSON list"),
     _nullable("strides", _NAME, "strides of its inputs in elements, as a JSON list"),
     _nullable("values", _NAME, "its inputs that are no tensors, as a JSON list of texts"),
-    _known("track", pa.int64(), "thread that called it; of a compiled program's op as in events"),
-    _known("start_ns", pa.int64(), "begin of the call; of a compiled program's op of its run", "ns"),
-    _known("end_ns", pa.int64(), "its end", "ns"),
+    _required("track", pa.int64(), "thread that called it; of a compiled program's op as in events"),
+    _required("start_ns", pa.int64(), "begin of the call; of a compiled program's op of its run", "ns"),
+    _required("end_ns", pa.int64(), "its end", "ns"),
     _nullable("sequence", pa.int64(), "number that a backward op shares with its forward op"),
     _nullable("step", pa.int32(), "step that holds it"),
-    _known("phase", _WORD, "what it was for: " + ", ".join(PHASES)),
+    _required("phase", _WORD, "what it was for: " + ", ".join(PHASES)),
     _nullable(
         "module",
         _NAME,
@@ -137,20 +137,20 @@ OPERATORS: Final = _schema(
     ),
     _nullable("call_site", _NAME, "innermost line of Python outside of the framework that called it"),
     _nullable("annotation", _NAME, "serving engine's name of the step that holds it"),
-    _known("recomputed", pa.bool_(), "whether it is a forward op run again for the backward pass"),
-    _known("kernels", pa.int64(), "device rows that it launched, those of calls that it made aside"),
-    _known(
+    _required("recomputed", pa.bool_(), "whether it is a forward op run again for the backward pass"),
+    _required("kernels", pa.int64(), "device rows that it launched, those of calls that it made aside"),
+    _required(
         "device_ns", pa.int64(), "|those rows|; of a CPU's op its time outside of calls that it made", "ns"
     ),
 )
 
-COLLECTIVES: Final = _schema(
+COLLECTIVES: Final = _versioned_schema(
     "collectives",
-    _known("collective", pa.int64(), "key of the row: this rank's part in a collective"),
+    _required("collective", pa.int64(), "key of the row: this rank's part in a collective"),
     _nullable("instance", pa.int64(), "number the parts of one collective share; null until matched"),
-    _known("rank", pa.int32(), "rank whose view this row is"),
+    _required("rank", pa.int32(), "rank whose view this row is"),
     _nullable("kind", _WORD, "what it does: " + ", ".join(COLLECTIVE_KINDS)),
-    _known("library", _WORD, "who does it: nccl, rccl, gloo, mscclpp, mpi, xla, custom, ..."),
+    _required("library", _WORD, "who does it: nccl, rccl, gloo, mscclpp, mpi, xla, custom, ..."),
     _nullable("group", _NAME, "stable id of the sorted list of ranks, such as 0-7 or 0-6:2"),
     _nullable("group_size", pa.int32(), "ranks in the process group"),
     _nullable("dimension", _WORD, "parallel dimension of the group: dp, tp, pp, ep, cp, ..."),
@@ -164,8 +164,8 @@ COLLECTIVES: Final = _schema(
         "payload_source", _WORD, "who states the bytes: kernel, host_op, annotation, hlo, or a file's reader"
     ),
     _nullable("step", pa.int32(), "step that holds it"),
-    _known("start_ns", pa.int64(), "begin on this rank", "ns"),
-    _known("end_ns", pa.int64(), "end on this rank", "ns"),
+    _required("start_ns", pa.int64(), "begin on this rank", "ns"),
+    _required("end_ns", pa.int64(), "end on this rank", "ns"),
     _nullable("arrival_ns", pa.int64(), "begin on the common clock; null until matched", "ns"),
     _nullable("wait_ns", pa.int64(), "latest arrival − own arrival; null until matched", "ns"),
     _nullable("transfer_ns", pa.int64(), "end − latest arrival; null until matched", "ns"),
@@ -177,23 +177,23 @@ COLLECTIVES: Final = _schema(
     ),
 )
 
-GROUPS: Final = _schema(
+GROUPS: Final = _versioned_schema(
     "groups",
-    _known("group", pa.string(), "stable id of the sorted list of ranks"),
-    _known("ranks", pa.list_(pa.int32()), "global ranks, sorted"),
-    _known("size", pa.int32(), "how many they are"),
-    _known("descriptions", pa.list_(pa.string()), "what traces call the group, sorted"),
-    _known("source", _WORD, "by a trace, or from how the ranks run: " + ", ".join(GROUP_SOURCES)),
+    _required("group", pa.string(), "stable id of the sorted list of ranks"),
+    _required("ranks", pa.list_(pa.int32()), "global ranks, sorted"),
+    _required("size", pa.int32(), "how many they are"),
+    _required("descriptions", pa.list_(pa.string()), "what traces call the group, sorted"),
+    _required("source", _WORD, "by a trace, or from how the ranks run: " + ", ".join(GROUP_SOURCES)),
 )
 
-STEPS: Final = _schema(
+STEPS: Final = _versioned_schema(
     "steps",
-    _known("rank", pa.int32(), "rank whose window this is"),
+    _required("rank", pa.int32(), "rank whose window this is"),
     _nullable("step", pa.int32(), "number the workload gave it; null for the whole trace"),
-    _known("start_ns", pa.int64(), "begin, inclusive", "ns"),
-    _known("end_ns", pa.int64(), "end, exclusive", "ns"),
-    _known("source", _WORD, "how it was found: " + ", ".join(WINDOW_SOURCES)),
-    _known("open", pa.bool_(), "whether no further step says where it ends: means leave it out"),
+    _required("start_ns", pa.int64(), "begin, inclusive", "ns"),
+    _required("end_ns", pa.int64(), "end, exclusive", "ns"),
+    _required("source", _WORD, "how it was found: " + ", ".join(WINDOW_SOURCES)),
+    _required("open", pa.bool_(), "whether no further step says where it ends: means leave it out"),
     _nullable("purity", pa.float64(), "share of its kernel time that its own step launched, if known", "1"),
 )
 
@@ -202,17 +202,17 @@ _SOURCE = (
     _nullable("file", _NAME, "that file, within the source"),
 )
 
-COUNTERS: Final = _schema(
+COUNTERS: Final = _versioned_schema(
     "counters",
     *_SOURCE,
     _nullable("rank", pa.int32(), "rank whose device is counted, where that is known"),
     _nullable("device", pa.int16(), "index of the accelerator"),
     _nullable("port", _NAME, "link or port: nvlink 3, mlx5_0/1; null where all are counted together"),
-    _known("counter", _NAME, "what is counted: a name of COUNTER_UNITS, else the producer's own"),
+    _required("counter", _NAME, "what is counted: a name of COUNTER_UNITS, else the producer's own"),
     _nullable("unit", _WORD, "base SI unit of the value; null where the producer's is not known"),
     _nullable("start_ns", pa.int64(), "begin of the interval the value is about; null: unknown", "ns"),
     _nullable("end_ns", pa.int64(), "its end; equal to the begin for an instant's value", "ns"),
-    _known("value", pa.float64(), "bytes moved in the interval, or the mean of a share or rate over it"),
+    _required("value", pa.float64(), "bytes moved in the interval, or the mean of a share or rate over it"),
 )
 
 _COUNTERS: Final = {
@@ -237,7 +237,7 @@ COUNTER_UNITS: Final = {counter: unit for unit, counters in _COUNTERS.items() fo
 A cumulative count comes as differences between its samples, or as `_total` from a file with one sample.
 A rate comes as bytes, or as `_rate` where nobody knows for how long it held."""
 
-TIMINGS: Final = _schema(
+TIMINGS: Final = _versioned_schema(
     "timings",
     *_SOURCE,
     _nullable("rank", pa.int32(), "rank that measured, null for a sweep's own figure"),
@@ -261,11 +261,11 @@ TIMINGS: Final = _schema(
     _nullable("state", _WORD, "scheduled, started or completed, where the producer tells"),
 )
 
-REQUESTS: Final = _schema(
+REQUESTS: Final = _versioned_schema(
     "requests",
     *_SOURCE,
-    _known("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
-    _known("request", pa.int64(), "ordinal in its benchmark"),
+    _required("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
+    _required("request", pa.int64(), "ordinal in its benchmark"),
     _nullable("success", pa.bool_(), "whether it was answered"),
     _nullable("input_tokens", pa.int64(), "tokens of the prompt"),
     _nullable("output_tokens", pa.int64(), "tokens of the answer"),
@@ -274,14 +274,14 @@ REQUESTS: Final = _schema(
     _nullable("itl_ns", pa.list_(pa.int64()), "gaps between what the client received, in order", "ns"),
 )
 
-SERVING: Final = _schema(
+SERVING: Final = _versioned_schema(
     "serving",
     *_SOURCE,
-    _known("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
-    _known("figure", _NAME, "ttft, tpot, itl, e2e_latency, request_throughput, ..."),
+    _required("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
+    _required("figure", _NAME, "ttft, tpot, itl, e2e_latency, request_throughput, ..."),
     _nullable("stat", _WORD, "mean, p50, p90, p99, std, ...; null for a figure without a distribution"),
-    _known("value", pa.float64(), "as the client's file states it, in base SI units"),
-    _known("unit", _WORD, "base SI unit"),
+    _required("value", pa.float64(), "as the client's file states it, in base SI units"),
+    _required("unit", _WORD, "base SI unit"),
 )
 
 ALLOCATOR_ACTIONS: Final = (
@@ -290,16 +290,16 @@ ALLOCATOR_ACTIONS: Final = (
 )
 BLOCK_STATES: Final = ("active_allocated", "active_pending_free", "inactive")
 
-ALLOCATIONS: Final = _schema(
+ALLOCATIONS: Final = _versioned_schema(
     "allocations",
     *_SOURCE,
     _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
-    _known("device", pa.int16(), "index of the accelerator as the process sees it"),
-    _known("event", pa.int64(), "ordinal of the event in the device's recording, from 0"),
+    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _required("event", pa.int64(), "ordinal of the event in the device's recording, from 0"),
     _nullable("time_ns", pa.int64(), "when, on the host's clock; null where the snapshot has no times", "ns"),
-    _known("action", _WORD, "what the allocator did: " + ", ".join(ALLOCATOR_ACTIONS)),
+    _required("action", _WORD, "what the allocator did: " + ", ".join(ALLOCATOR_ACTIONS)),
     _nullable("address", pa.int64(), "begin of the block or segment; null of an oom"),
-    _known(
+    _required(
         "size",
         pa.int64(),
         "bytes: of alloc and free as the program asked for them, of a segment as they were reserved",
@@ -309,17 +309,17 @@ ALLOCATIONS: Final = _schema(
     _nullable("call_site", _NAME, "the stack, innermost first and cut; null where none was recorded"),
 )
 
-MEMORY_BLOCKS: Final = _schema(
+MEMORY_BLOCKS: Final = _versioned_schema(
     "memory_blocks",
     *_SOURCE,
     _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
-    _known("device", pa.int16(), "index of the accelerator as the process sees it"),
-    _known("segment", pa.int64(), "address of the segment that it is part of: its blocks fill it"),
-    _known("address", pa.int64(), "begin of the block"),
-    _known("size", pa.int64(), "bytes that the block takes of its segment", "B"),
+    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _required("segment", pa.int64(), "address of the segment that it is part of: its blocks fill it"),
+    _required("address", pa.int64(), "begin of the block"),
+    _required("size", pa.int64(), "bytes that the block takes of its segment", "B"),
     _nullable("requested", pa.int64(), "bytes that the program asked for; null where untold", "B"),
     _nullable("stream", pa.int64(), "stream whose pool the segment belongs to"),
-    _known("state", _WORD, "when the snapshot was taken: " + ", ".join(BLOCK_STATES)),
+    _required("state", _WORD, "when the snapshot was taken: " + ", ".join(BLOCK_STATES)),
     _nullable("call_site", _NAME, "stack that allocated it, as in allocations; null of an inactive block"),
 )
 
@@ -331,14 +331,14 @@ EVIDENCE: Final = {
     "allocations": ALLOCATIONS,
     "memory_blocks": MEMORY_BLOCKS,
 }
-"""Tables that files other than traces fill, by name."""
+"""Tables from files other than traces, by name."""
 
-RESULTS: Final = _schema(
+RESULTS: Final = _versioned_schema(
     "results",
-    _known("metric", pa.string(), "topic.name"),
+    _required("metric", pa.string(), "topic.name"),
     _nullable("value", pa.float64(), "the number; null unless status is ok or partial"),
-    _known("unit", pa.string(), "base unit: s, B, B/s, FLOP/s, 1 (a fraction), count, ..."),
-    _known(
+    _required("unit", pa.string(), "base unit: s, B, B/s, FLOP/s, 1 (a fraction), count, ..."),
+    _required(
         "status", pa.string(), "ok, partial (rows that belong to it are left out), not_applicable or failed"
     ),
     _nullable("coverage", pa.float64(), "of a partial number: share of the rows it uses", "1"),
@@ -357,8 +357,8 @@ RESULTS: Final = _schema(
     _nullable("collective", pa.string(), "collective kind, null where the row spans them"),
     _nullable("category", pa.string(), "kernel category, copy direction or size; null where it spans them"),
     _nullable("stat", pa.string(), "p50, p95, max, cv, ...; null for the metric's own value"),
-    _known("window", pa.string(), "window policy: steps, annotations or trace"),
-    _known("version", pa.int32(), "version of the metric's definition"),
+    _required("window", pa.string(), "window policy: steps, annotations or trace"),
+    _required("version", pa.int32(), "version of the metric's definition"),
     _nullable("source", pa.string(), "reader of the files that say so; null without any"),
 )
 
@@ -374,14 +374,14 @@ TABLES: Final = {
 """All tables of a run, by name."""
 
 _FILES: Final = "manifest lists files"
-"""What of a run's folder, besides columns, other versions have not."""
+"""A property of the run's folder, besides columns, that distinguishes versions."""
 _COLUMNS: Final = (
     f"{table}.{field.name} {field.type} {field.nullable}"
     for table, schema in TABLES.items()
-    for field in stored(schema)
+    for field in file_schema(schema)
 )
 LAYOUT: Final = sha256("\n".join((*_COLUMNS, _FILES)).encode()).hexdigest()[:12]
-"""Names one layout of runs: those written with another are of another version."""
+"""Identifies the layout of runs; runs with another layout are of another version."""
 
 
 def group_id(ranks: tuple[int, ...]) -> str:

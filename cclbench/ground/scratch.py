@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scratch folders, which vanish: at the end, or when a later process finds that theirs was killed.
-
-And the stamp by which a file is known to be the one that it was.
-"""
+"""Temporary folders, removed at the end or, after a kill, by a later process; stamps of unchanged files."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ _TEMPORARY: Final = "cclbench-"
 
 @contextmanager
 def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
-    """A new folder within `folder`, gone at the end; its name says which process of which machine has it."""
-    path = folder / f"{prefix}{os.getpid()}-{_machine()}-{token_hex(4)}"
+    """A temporary folder within `folder`; its name identifies the process and its machine."""
+    path = folder / f"{prefix}{os.getpid()}-{_machine_tag()}-{token_hex(4)}"
     path.mkdir(mode=mode)
     try:
         yield path
@@ -34,19 +31,19 @@ def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
 
 
 def sweep(folder: Path, prefix: str) -> None:
-    """Remove scratch folders of that prefix that processes of this machine left behind when killed."""
-    for left in folder.glob(f"{prefix}*"):
-        process, _, rest = left.name.removeprefix(prefix).partition("-")
-        here = rest.rpartition("-")[0] == _machine()
-        if here and process.isdecimal() and not _alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
+    """Remove temporary folders of that prefix that killed processes of this machine left behind."""
+    for abandoned in folder.glob(f"{prefix}*"):
+        process, _, rest = abandoned.name.removeprefix(prefix).partition("-")
+        is_local = rest.rpartition("-")[0] == _machine_tag()
+        if is_local and process.isdecimal() and not _is_alive(int(process)):
+            shutil.rmtree(abandoned, ignore_errors=True)
 
 
 @contextmanager
-def temporary(folder: Path | None = None) -> Iterator[Path]:
-    """A new folder for temporary files, gone at the end; sweeps those of killed processes.
+def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
+    """A folder for temporary files, removed at the end; also removes those of killed processes.
 
-    It lies where temporary files do, unless `folder` says where.
+    It is created in `folder`, by default the system's folder of temporary files.
     """
     folder = folder or Path(gettempdir())
     sweep(folder, _TEMPORARY)
@@ -54,24 +51,24 @@ def temporary(folder: Path | None = None) -> Iterator[Path]:
         yield path
 
 
-def no_room(error: Exception) -> InputError:
-    """The error for temporary files that cannot be written."""
+def no_space_error(error: Exception) -> InputError:
+    """The error if temporary files cannot be written."""
     reason = error.strerror if isinstance(error, OSError) else None
     return InputError(
         f"temporary files cannot be written: {reason or str(error).splitlines()[0]}",
         where=gettempdir(),
-        hint="make room there, or name a folder on a larger disk with TMPDIR",
+        hint="free some space, or set TMPDIR to a folder on a larger disk",
     )
 
 
-def _machine() -> str:
-    """A short name of what numbers processes: this machine, on Linux its container."""
+def _machine_tag() -> str:
+    """A short name of the process namespace: this machine, on Linux its container."""
     link = Path("/proc/self/ns/pid")
     namespace = os.readlink(link) if link.is_symlink() else ""
     return f"{crc32(f'{socket.gethostname()} {namespace}'.encode()):08x}"  # sockets' paths must be short
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -82,5 +79,5 @@ def _alive(process: int) -> bool:
 
 
 def stamp_of(stat: os.stat_result) -> tuple[int, ...]:
-    """Inode, size and times of change of a file: equal ones promise that it is as it was."""
+    """Inode, size and times of change of a file; equal stamps mean an unchanged file."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas of tables, in memory and in Parquet files: the two differ before Arrow 20."""
+"""Schemas of tables, in memory and in Parquet files; the two differ before Arrow 20."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final
 import pyarrow as pa
 
 STORED_WORD: Final = pa.dictionary(pa.int8(), pa.string())
-"""One of a few words, in files."""
+"""A word of a small vocabulary, in files."""
 NAME: Final = pa.dictionary(pa.int32(), pa.string())
-"""One of many words."""
+"""A word of a large vocabulary."""
 WORD: Final = STORED_WORD if int(pa.__version__.split(".")[0]) >= 20 else NAME
-"""One of a few words, in memory: before Arrow 20, Parquet files give every dictionary int32 indices."""
+"""A word of a small vocabulary, in memory: before Arrow 20, Parquet gives dictionaries int32 indices."""
 _STORED: Final[dict[str, pa.Schema]] = {}
 
 
 def table_schema(table: str, version: int, *fields: pa.Field) -> pa.Schema:
-    """The schema in memory of a table, whose fields are given as they are in its files."""
+    """The in-memory schema of a table, from its fields as they are in files."""
     schema = pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(version)})
     _STORED[table] = schema
     in_memory = (field.with_type(WORD) if field.type == STORED_WORD else field for field in schema)
     return pa.schema(in_memory, metadata=schema.metadata)
 
 
-def stored(schema: pa.Schema) -> pa.Schema:
-    """The schema of a table's files, the same under every version of Arrow."""
+def file_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of a table's files, independent of the version of Arrow."""
     return _STORED[schema.metadata[b"cclbench.table"].decode()].with_metadata(schema.metadata)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stranger wrote, made safe to print: for terminals, tables, messages and Markdown."""
+"""Untrusted text made safe to print: for terminals, tables, messages and Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import singledispatch
 from html import escape
 from typing import Final
 
-from cclbench.ground.file_names import escaped, utf8_text
+from cclbench.ground.file_names import escape_character, utf8_text
 
 _LONGEST_QUOTED = 80
 _LONGEST_TOLD: Final = 2000
@@ -20,24 +20,26 @@ _FORMATS: Final = re.compile(r"([\\`*\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
 
 @singledispatch
 def html_of(shown: object) -> str:
-    """What a notebook shows of it: `present` draws runs and comparisons, once `interactive` is loaded."""
+    """HTML of an object for notebooks; `interactive` registers runs and comparisons."""
     return f"<pre>{escape(repr(shown))}</pre>"
 
 
 def printable(text: str) -> str:
-    """`text` without anything that steers a terminal: such characters, line breaks too, become escapes."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else escaped(c) for c in text)
+    """`text` with control characters, including line breaks, as escapes."""
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else escape_character(c) for c in text)
+    )
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, with its line breaks as they are."""
+    """As `printable`, keeping line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str) -> str:
-    """JSON of the same value, in which escapes stand for what is not printable.
+    """JSON of the same value, with unprintable characters as escapes.
 
-    What UTF-8 does not hold becomes text: a byte of a file name `\\xHH`, another half character `\\uHHHH`.
+    Invalid UTF-8 becomes text: a byte of a file name `\\xHH`, another lone surrogate `\\uHHHH`.
     """
     lines = (line if line.isprintable() else "".join(map(_json_character, line)) for line in text.split("\n"))
     return "\n".join(lines)
@@ -49,16 +51,16 @@ def _json_character(character: str) -> str:
     return json.dumps(utf8_text(character))[1:-1]
 
 
-def bounded(text: str) -> str:
-    """As `printable`; what is longer than 2,000 characters is cut, and says so."""
+def cut_text(text: str) -> str:
+    """As `printable`, truncated after 2,000 characters, with a note of how many more there are."""
     more = len(text) - _LONGEST_TOLD
     return printable(text) if more <= 0 else f"{printable(text[:_LONGEST_TOLD])}… ({more:,} more characters)"
 
 
-def shortened(text: str, most: int) -> str:
-    """`text` in at most `most` characters: of a longer one its head and its tail.
+def shorten_middle(text: str, most: int) -> str:
+    """`text` in at most `most` characters, with the middle of a longer text left out.
 
-    Names of kernels begin alike and differ in the middle and at the end.
+    Kernel names often share a prefix and differ at the end.
     """
     if len(text) <= most:
         return text
@@ -67,23 +69,23 @@ def shortened(text: str, most: int) -> str:
 
 
 def first_few(texts: Sequence[str], most: int = 3) -> str:
-    """`a, b, c, ...`: the first `most` texts, and dots for the others."""
+    """`a, b, c, ...`: the first `most` texts, and dots if there are more."""
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
 
 
 def listed(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
-    """The first `most` lines, and one that says how many more there are."""
+    """The first `most` lines, and a line with the number of further ones."""
     more = [f"and {len(lines) - most} more"] if len(lines) > most else []
     return [f"{indent}{line}" for line in [*lines[:most], *more]]
 
 
 def letters_and_digits(name: str) -> str:
-    """A name without what only its spelling tells: `Llama-3.1_8B` as `llama318b`."""
+    """A name without punctuation and case: `llama318b` of `Llama-3.1_8B`."""
     return re.sub(r"[\W_]", "", name).casefold()
 
 
 def as_markdown(text: str) -> str:
-    """`text` as Markdown that shows it as it is: nothing in it formats, links, mentions or is HTML."""
+    """`text` as Markdown that shows it verbatim, without formatting, links, mentions or HTML."""
     plain = _FORMATS.sub(r"\\\1", escape(printable(text), quote=False))
     return plain.replace("@", "&#64;").replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
@@ -91,7 +93,7 @@ def as_markdown(text: str) -> str:
 def markdown_table(
     head: Sequence[str], rows: Iterable[Iterable[str]], *, numbers: bool = False
 ) -> Iterator[str]:
-    """The lines of a Markdown table of cells; `numbers` aligns all but the first column to the right."""
+    """The lines of a Markdown table; `numbers` right-aligns all columns but the first."""
     yield f"| {' | '.join(head)} |"
     yield "| --- |" + (" ---: |" if numbers else " --- |") * (len(head) - 1)
     for row in rows:
@@ -99,11 +101,11 @@ def markdown_table(
 
 
 def shown(value: object) -> str:
-    """A value as messages quote it: JSON on one line, cut after 80 characters."""
+    """A value for messages: JSON on one line, truncated after 80 characters."""
     text = printable(json.dumps(value, ensure_ascii=False, default=str))
     return quoted(text)
 
 
 def quoted(text: str) -> str:
-    """`text`, cut after 80 characters."""
+    """`text`, truncated after 80 characters."""
     return text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}…"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units, and how people write and read them.
+"""Quantities with units: parsing and formatting.
 
-Quantities come in as text with their unit (`200 Gb/s`) and leave as base SI numbers; figures leave as
-base SI numbers and are shown to people by `humanise` alone.  Prefixes are decimal: 1 GB = 1e9 bytes.
+Quantities are read as text with their unit (`200 Gb/s`) and held as numbers in base SI units; `humanise`
+formats them.  Prefixes are decimal: 1 GB = 1e9 bytes.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) (\S+)")
 
 
 def parse_quantity(text: str, dimension: Dimension) -> float:
-    """A number, one space and a unit in base SI: bytes/s, bytes, s, or FLOP/s or OP/s ("work rate").
+    """Parse "NUMBER UNIT" into base SI units: bytes/s, bytes, s, or FLOP/s or OP/s ("work rate").
 
     `b` is bits and `B` is bytes, always: "200 Gb/s" = 2.5e10 and "200 GB/s" = 2e11 bytes/s.
-    Raises `CheckFailed` on any other spelling, on an unknown unit (naming the known ones) and on zero
-    of all but time.
+    Raises `CheckFailed` for any other spelling, for an unknown unit (listing the known ones) and for zero,
+    except for times.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -73,7 +73,7 @@ def parse_quantity(text: str, dimension: Dimension) -> float:
 
 
 def with_spaced_unit(text: str) -> str:
-    """What people type, `400Gb/s` or `64  MiB`, with one space before the unit, as `parse_quantity` asks."""
+    """`400Gb/s` or `64  MiB` with one space before the unit, as `parse_quantity` requires."""
     return _UNIT_BEHIND_NUMBER.sub(" ", text, count=1)
 
 
@@ -88,28 +88,28 @@ _SCALES = {
 
 
 def humanise(value: float, unit: str) -> str:
-    """A figure in base SI as a person reads it: three significant digits and a fitting prefix.
+    """A value in base SI units for people: three significant digits and a suitable prefix.
 
     0.0012 "s" → "1.20 ms"; 3e11 "B/s" → "300 GB/s"; 0.462 "1" → "46.2 %"; 1.06 "ratio" → "1.06×";
     1234 "count" → "1,234".
-    A unit without a rule of its own is printed behind the number, unscaled.
+    Other units are appended to the unscaled number.
     """
     if unit == "1":
-        return f"{_significant(100 * value, decimals=1)} %"
+        return f"{_three_digits(100 * value, decimals=1)} %"
     if unit == "ratio":
-        return f"{_significant(value)}×"
+        return f"{_three_digits(value)}×"
     if unit == "count":
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
     if unit == "1/s":
-        return f"{_significant(value)} /s"
+        return f"{_three_digits(value)} /s"
     if unit not in _SCALES:
-        return f"{_significant(value)} {unit}"
+        return f"{_three_digits(value)} {unit}"
     rounded = abs(float(f"{value:.2e}"))  # 0.99996 s is "1.00 s", not "1000 ms"
     if rounded == 0 or (unit == "B" and rounded < 1000):
         return f"{value:.3g} {unit}"
     scales = _SCALES[unit]
     factor, symbol = next((scale for scale in scales if rounded >= scale[0]), scales[-1])
-    return f"{_significant(value / factor)} {symbol}"
+    return f"{_three_digits(value / factor)} {symbol}"
 
 
 def whole_binary(size: float) -> tuple[float, str]:
@@ -120,19 +120,19 @@ def whole_binary(size: float) -> tuple[float, str]:
 
 
 def binary_text(size: int) -> str:
-    """A size in the largest binary unit it is a whole number of: `64MiB`, `1000B`."""
+    """A size in the largest binary unit that gives a whole number: `64MiB`, `1000B`."""
     number, unit = whole_binary(size)
     return f"{number}{unit}"
 
 
 def size_text(size: float) -> str:
-    """A size as sweeps name it: a whole number of KiB, MiB, ... below 1024 where it is one, else decimal."""
+    """A size as in sweeps: a whole number below 1024 of KiB, MiB, ... if possible, else decimal."""
     number, unit = whole_binary(size)
     return f"{number:.0f} {unit}" if number < KIB and unit != "B" else humanise(size, "B")
 
 
-def _significant(value: float, decimals: int | None = None) -> str:
-    """`value` with three significant digits, or with `decimals` where it is at least one."""
+def _three_digits(value: float, decimals: int | None = None) -> str:
+    """`value` with three significant digits, or with `decimals` if it is at least one."""
     magnitude = abs(float(f"{value:.2e}"))
     if magnitude == 0:
         return "0"

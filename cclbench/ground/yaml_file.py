@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strict YAML: one mapping, YAML 1.2 scalars, no duplicate keys, no references, every line remembered.
+"""Strict YAML: one mapping, YAML 1.2 scalars, no duplicate keys, no references, with line numbers.
 
-PyYAML's safe loader scans and parses; values are built here from its events, so that nothing is ever
-constructed from a tag and nothing grows beyond what the file spells out.
+PyYAML's safe loader scans and parses; values are built here from its events, so that tags construct nothing
+and references cannot expand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import InputError
 from cclbench.ground.text import printable, shown
 
@@ -46,9 +46,9 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file as read: its mapping, the line of every key and item, the scalars as written.
+    """A parsed YAML file: its mapping, the line of every key and item, the scalars as written.
 
-    `problems` are those that leave the rest readable: duplicate and non-text keys, control characters.
+    `problems` are recoverable ones: duplicate and non-text keys, control characters.
     """
 
     file: str
@@ -58,17 +58,17 @@ class Document:
     problems: tuple[Problem, ...]
 
     def line(self, path: Path) -> int | None:
-        """The line of `path`, or of the nearest enclosing key that is there."""
+        """The line of `path`, or of its nearest enclosing key."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path)
 
 
 def read(path: FilePath | str, noun: str) -> Document:
-    """Read the YAML file at `path`; `noun` is what it should be ("workload card"), in messages.
+    """Read the YAML file at `path`; messages call it `noun` ("workload card").
 
-    Raises `InputError` naming file and line where it is missing, over 1 MB, not UTF-8, not YAML, empty,
-    not one mapping, or uses anchors, aliases or tags.
+    Raises `InputError` with file and line if it is missing, over 1 MB, not UTF-8, not YAML, empty, not one
+    mapping, or uses anchors, aliases or tags.
     """
     path = FilePath(path)
     name = printable(str(path))
@@ -96,11 +96,11 @@ _LOOSE = re.compile("[\t\ufeff]")
 
 
 def parse(text: str, file: str, noun: str) -> Document:
-    """Read YAML from `text`; `file` is its name in messages.  Raises `InputError` as `read` does."""
+    """Parse YAML; `file` is its name in messages.  Raises `InputError` as `read` does."""
     import yaml
 
-    # libyaml takes a tenth of the time.  It accepts tabs and byte order marks where YAML has none; what it
-    # refuses, the parser in Python explains.
+    # libyaml takes a tenth of the time, but accepts misplaced tabs and byte order marks; what it refuses is
+    # parsed again in Python, for the error message.
     if yaml.__with_libyaml__ and not _LOOSE.search(text):
         with suppress(yaml.YAMLError, ValueError, OverflowError):
             return _Composer(file, noun, yaml.parse(text, Loader=yaml.CSafeLoader)).document()
@@ -150,14 +150,14 @@ def scalar(text: str) -> str | int | float | bool | None:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _line(event: yaml.Event) -> int:
+def _line_number(event: yaml.Event) -> int:
     mark: Any = event.start_mark  # the parser always sets it, whatever its stubs say
     return int(mark.line) + 1
 
 
 @dataclass
 class _Composer:
-    """Builds the document from parser events; the only state is what has been read so far."""
+    """Builds the document from parser events."""
 
     file: str
     noun: str
@@ -192,11 +192,11 @@ class _Composer:
         return Document(self.file, value, self.lines, self.texts, tuple(self.problems))
 
     def refusal(self, event: yaml.Event, what: str, hint: str) -> InputError:
-        return InputError(printable(what), where=f"{self.file}:{_line(event)}", hint=hint)
+        return InputError(printable(what), where=f"{self.file}:{_line_number(event)}", hint=hint)
 
     def problem(self, event: yaml.Event, path: Path, message: str) -> None:
-        line = _line(event)
-        self.problems.append(Problem("error", self.file, line, printable(dotted(path)), message))
+        line = _line_number(event)
+        self.problems.append(Problem("error", self.file, line, printable(dotted_path(path)), message))
 
     def node(self, event: Any, path: Path) -> Any:
         import yaml
@@ -207,7 +207,7 @@ class _Composer:
             raise self.refusal(event, f"uses the YAML tag {shown(event.tag)}", "write the plain value")
         if len(path) > DEEPEST:
             raise self.refusal(event, f"is nested more than {DEEPEST} deep", f"no {self.noun} is that deep")
-        self.lines.setdefault(path, _line(event))
+        self.lines.setdefault(path, _line_number(event))
         if isinstance(event, yaml.ScalarEvent):
             return self.value(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -225,7 +225,7 @@ class _Composer:
             return scalar(text)
         except ValueError as error:
             raise self.refusal(
-                event, f"{dotted(path)} is {error}", "put it in quotes if it is text"
+                event, f"{dotted_path(path)} is {error}", "put it in quotes if it is text"
             ) from None
 
     def sequence(self, path: Path) -> list[Any]:
@@ -251,7 +251,7 @@ class _Composer:
                 self.problem(event, here, f"is there twice, first in line {self.lines[here]}")
                 here = (*here, _NOWHERE)
             else:
-                self.lines[here] = _line(event)
+                self.lines[here] = _line_number(event)
             value = self.node(next(self.events), here)
             pairs.setdefault(key, value)
         return pairs

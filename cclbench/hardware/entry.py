@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import InputError, near
-from cclbench.ground.json_schema import departures, packaged_schema
+from cclbench.ground.json_schema import packaged_schema, schema_problems
 from cclbench.ground.text import listed, shown
 from cclbench.ground.yaml_file import Document
 from cclbench.hardware.figure import UNVERIFIED, parse_figures, written_leaves
@@ -38,7 +38,7 @@ def entry_problems(document: Document) -> list[Problem]:
         known = f"is {shown(kind)}; {near(str(kind), KINDS)}"
         message = known if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
         return [field_problem(document, ("kind",), message)]
-    found = departures(document, packaged_schema("hardware")["definitions"][kind])
+    found = schema_problems(document, packaged_schema("hardware")["definitions"][kind])
     if not found:
         found = [
             field_problem(document, path, message) for path, message in _entry_contradictions(document.value)
@@ -59,7 +59,7 @@ def raise_problems(found: list[Problem]) -> None:
 
 def field_problem(document: Document, path: Path, message: str) -> Problem:
     """A problem with a field of a file, with its line."""
-    return Problem("error", document.file, document.line(path), dotted(path), message)
+    return Problem("error", document.file, document.line(path), dotted_path(path), message)
 
 
 def _entry_contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:

@@ -83,7 +83,7 @@ def ingest(
     line = None
     if found.card is not None and card is not None:
         line = CardLine(card.id, found.told(found.card), card.description)
-    with store.creating(run) as folder:
+    with store.new_run_folder(run) as folder:
         engine.require_shared(folder, found.path)
         common = Manifest(
             run=run,

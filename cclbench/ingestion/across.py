@@ -16,13 +16,20 @@ import pyarrow.compute as pc
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import COLLECTIVES, GROUPS
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 from cclbench.ingestion.groups import Job, infer_groups, path_of
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
 from cclbench.record.database import database
-from cclbench.record.files import TableFile, finished, opened_table, read_table, whole, with_columns
-from cclbench.record.manifest import Clock, Clocks, Inference, Matching
+from cclbench.record.files import (
+    TableFile,
+    checked_rows,
+    closed_at_end,
+    opened_table,
+    read_table,
+    with_columns,
+)
+from cclbench.record.manifest import ClockCorrection, ClockCorrections, InferredGroups, MatchingCounts
 
 if TYPE_CHECKING:
     import duckdb
@@ -66,7 +73,7 @@ def match_ranks(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
     size_bytes: int | None = None,
-) -> tuple[Inference | None, Matching, Clocks]:
+) -> tuple[InferredGroups | None, MatchingCounts, ClockCorrections]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
     `places` are where the ranks ran; `degrees`, the card's parallelism, name the dimension of groups whose
@@ -76,7 +83,7 @@ def match_ranks(
     the own duration, whose sum they are.  Where some of its ranks have no trace, the latest arrival of those
     that have is a lower bound of the wait.
     """
-    with database() as connection, temporary() as place:
+    with database() as connection, temporary_folder() as place:
         # By a name without patterns, and that is text: DuckDB takes no other.
         (place / "run").symlink_to(folder.absolute())
         connection.execute(matching.CALLS)
@@ -108,7 +115,7 @@ def match_ranks(
         size_bytes=size_bytes,
     )
     complete = found.present == found.expected
-    matched = Matching(
+    matched = MatchingCounts(
         rows=found.rows,
         matched=len(found.row),
         instances=len(found.present),
@@ -213,10 +220,10 @@ def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> None:
         done = 0
         with (
             opened_table(rank.path, COLLECTIVES) as file,
-            finished(TableFile(written, COLLECTIVES)) as final,
+            closed_at_end(TableFile(written, COLLECTIVES)) as final,
         ):
             for group in range(file.num_row_groups):
-                rows = whole(file.read_row_group(group, use_threads=False), COLLECTIVES, rank.path)
+                rows = checked_rows(file.read_row_group(group, use_threads=False), COLLECTIVES, rank.path)
                 here = slice(*np.searchsorted(rank.row, [done, done + len(rows)]))
                 unmatched = np.ones(len(rows), np.bool_)
                 unmatched[rank.row[here] - done] = False
@@ -240,12 +247,12 @@ def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table
     return with_columns(table, COLLECTIVES, {"dimension": words})
 
 
-def _account(estimated: clocks.Clocks) -> Clocks:
+def _account(estimated: clocks.Clocks) -> ClockCorrections:
     """Clocks for the manifest: ns and parts per million, of ranks that share collectives with others."""
-    return Clocks(
+    return ClockCorrections(
         estimated.t0_ns,
         [
-            Clock(
+            ClockCorrection(
                 rank=int(estimated.ranks[i]),
                 offset_ns=round(float(estimated.offset_ns[i]), 1),
                 drift_ppm=round(float(estimated.drift[i]) * 1e6, 4),

@@ -19,7 +19,7 @@ from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ground.schema import EVENTS
 from cclbench.ingestion.part import PartDone, PartTask
 from cclbench.ingestion.part_file import SUFFIX, read_part_file, write_part
-from cclbench.record.files import TableFile, finished, parquet_file, with_columns
+from cclbench.record.files import TableFile, closed_at_end, parquet_file, with_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def shift(task: ShiftTask) -> None:
 
 
 def _shift_file(path: Path, target: Path, base_ns: int, source: Path) -> None:
-    with finished(TableFile(target, EVENTS)) as final, parquet_file(path) as file:
+    with closed_at_end(TableFile(target, EVENTS)) as final, parquet_file(path) as file:
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group, use_threads=False)  # each thread of Arrow keeps memory
             start = rows["start_ns"].to_numpy() + base_ns

@@ -13,17 +13,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator, by_precedence
-from cclbench.ground import arrow_functions as pc
+from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
 from cclbench.ingestion.entry import kept
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize.communicators import Part, join
 from cclbench.normalize.logged_calls import ListedCalls
 from cclbench.record.facts import ProcessGroup
-from cclbench.record.files import TableFile, finished, opened_table, with_columns
+from cclbench.record.files import TableFile, closed_at_end, opened_table, with_columns
 from cclbench.record.manifest import EvidenceFile
 
 _ROWS: Final = 1 << 18
@@ -112,13 +113,14 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     index, file = task
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
-    told = reader.read(file.path)
+    with plugin_code(type(reader).__module__):
+        told = reader.read(file.path)
     rows = {}
     for name in EVIDENCE:
         table: pa.Table | None = getattr(told, name)
         if table is not None and len(table):
             rows[name] = len(table)
-            with finished(TableFile(_path(folder, name, index), EVIDENCE[name])) as target:
+            with closed_at_end(TableFile(_path(folder, name, index), EVIDENCE[name])) as target:
                 for first in range(0, len(table), _ROWS):
                     target.write(of_file(table.slice(first, _ROWS), name, file))
     entry = EvidenceFile(
@@ -150,7 +152,7 @@ def _name_ranks(path: Path, parts: Sequence[Part]) -> None:
     )
     places, ranks = np.array([*known, (np.iinfo(np.int64).max, -1)], np.int64).T
     written = path.with_suffix(".ranks")
-    with opened_table(path, TIMINGS) as file, finished(TableFile(written, TIMINGS)) as target:
+    with opened_table(path, TIMINGS) as file, closed_at_end(TableFile(written, TIMINGS)) as target:
         for batch in file.iter_batches(_ROWS, use_threads=False):
             table = pa.Table.from_batches([batch]).cast(TIMINGS)
             own = table["communicator"].to_numpy()

@@ -17,7 +17,7 @@ from cclbench.ingestion.rank import RankDone
 from cclbench.normalize import inferred_groups
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import read_table, with_columns, write_table
-from cclbench.record.manifest import Inference
+from cclbench.record.manifest import InferredGroups
 
 if TYPE_CHECKING:
     import duckdb
@@ -72,7 +72,7 @@ def _write(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], 
 
 def infer_groups(
     folder: Path, connection: duckdb.DuckDBPyConnection, ranks: Sequence[int], job: Job
-) -> Inference | None:
+) -> InferredGroups | None:
     """The manifest's account of inference, None where the group of every row of `calls` is stated.
 
     The group that is inferred, if any, is that of all ranks: it is then in the table of groups, and all
@@ -104,7 +104,7 @@ def infer_groups(
         group = group_id(tuple(ranks))
         _write(folder, [(ranks, [])], "inferred")
         _assign(folder, ranks, group)
-    return Inference(found.rule, group, found.reason)
+    return InferredGroups(found.rule, group, found.reason)
 
 
 def path_of(folder: Path, rank: int) -> Path:

@@ -25,7 +25,7 @@ from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import collectives, steps
-from cclbench.record.files import EventFile, TableFile, finished, parquet_file, with_columns
+from cclbench.record.files import EventFile, TableFile, closed_at_end, parquet_file, with_columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,7 +220,7 @@ def fill_in(
         kind = path.name.partition("-")[0]
         note = "-transfer" if kind == "op" else ""
         with (
-            finished(EventFile(path.parent, kind, int(path.name[len(kind) + 1 :][:3]), note)) as final,
+            closed_at_end(EventFile(path.parent, kind, int(path.name[len(kind) + 1 :][:3]), note)) as final,
             parquet_file(path) as file,
         ):
             for group in range(file.num_row_groups):
@@ -252,7 +252,7 @@ def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFi
     files = [p.counters for p in parts if p.counters is not None]
     if not files:
         return
-    with finished(TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)) as final:
+    with closed_at_end(TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)) as final:
         for path in files:
             with parquet_file(path) as samples:
                 for batch in samples.iter_batches(ROW_GROUP):

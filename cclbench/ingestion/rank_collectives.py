@@ -22,7 +22,7 @@ from cclbench.normalize import collectives, steps
 from cclbench.normalize.logged_calls import lacks, place
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import TableFile, finished
+from cclbench.record.files import TableFile, closed_at_end
 
 
 def write_collectives(
@@ -55,7 +55,7 @@ def write_collectives(
     rows, groups = collectives.table(rank, calls, told, owner, facts)
     lasted = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
     rows, oversized = without_oversized(rows, lasted, "in_bytes", "out_bytes")
-    with finished(TableFile(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES)) as file:
+    with closed_at_end(TableFile(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES)) as file:
         for first in range(0, len(rows), ROW_GROUP):
             file.write(rows.slice(first, ROW_GROUP))
     return entry.collectives(rows, ungrouped), groups, oversized, notes

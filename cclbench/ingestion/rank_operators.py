@@ -34,7 +34,7 @@ from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps
-from cclbench.record.files import TableFile, finished, parquet_file
+from cclbench.record.files import TableFile, closed_at_end, parquet_file
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]
 """The columns of some of a rank's device rows that say what launched them."""
@@ -86,7 +86,7 @@ def write_operators(
         }
 
     count = 0
-    with finished(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
+    with closed_at_end(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
         for rows in _row_groups(chain(operator_rows(calls, rank, operator, annotated), tables)):
             count += len(rows)
             file.write(rows)

@@ -36,8 +36,8 @@ from cclbench.record.inventory import (
     OTHER_CONTENT,
     Change,
     changes_of,
-    differs,
     file_sizes,
+    has_changed,
     stored_file,
 )
 from cclbench.record.manifest import Options, StoredFile
@@ -128,7 +128,7 @@ def ingest_shard(
     about = (stored_name(found.path.absolute()), sorted(listing), options, versions())
     name = f"{found.name}-{sha256(repr(about).encode()).hexdigest()[:8]}.shard-{index or count}-of-{count}"
     members: list[MemberParts] = []
-    with store.creating(name) as folder:
+    with store.new_run_folder(name) as folder:
         engine.require_shared(folder, found.path)
         for kind in kinds:
             files = {at: file for at, file in enumerate(kind) if file.name in own}
@@ -330,7 +330,7 @@ def _adopt_member(task: _Adoption) -> list[PartDone]:
     try:
         task.target.mkdir(parents=True, exist_ok=True)
         for file in task.files:
-            if differs(task.shard, file):
+            if has_changed(task.shard, file):
                 raise _changed(task.shard, Change(file.path, OTHER_CONTENT))
             _link(task.shard / file.path, task.target / Path(file.path).name)
     except OSError as error:

@@ -16,7 +16,7 @@ import msgspec
 
 from cclbench.card import Card
 from cclbench.engine import Engine, Progress, text_bytes
-from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
+from cclbench.formats import Part, execution_trace_reader, several_processes
 from cclbench.ground.errors import InputError
 from cclbench.ground.text import first_few
 from cclbench.ground.units import humanise
@@ -25,7 +25,7 @@ from cclbench.ingestion.base_time import add_base_times
 from cclbench.ingestion.entry import without_kernels
 from cclbench.ingestion.evidence import EvidenceDone
 from cclbench.ingestion.groups import Job, StatedGroups
-from cclbench.ingestion.part import PartDone, PartTask, read_parts
+from cclbench.ingestion.part import PartDone, PartTask, parts_of, read_parts
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.ingestion.source import Source, SourceFile
 from cclbench.machine import machine_of_entries
@@ -57,7 +57,7 @@ def read_traces(
 
     Where a range does not read, all is read again in order.
     """
-    parts = {index: trace_reader(file.reader).parts(file.path) for index, file in files.items()}
+    parts = {index: parts_of(file) for index, file in files.items()}
     whole = {
         index: [Part(member) for member in dict.fromkeys(part.member for part in listed)]
         for index, listed in parts.items()
@@ -158,9 +158,9 @@ def join_traces(
     inference, matching, clocks = match_ranks(
         folder,
         [entry.rank for entry in entries],
-        Places(machine.nodes, _shared_clocks(entries)),
+        Places(machine.node_by_rank, _shared_clocks(entries)),
         {} if card is None else msgspec.structs.asdict(card.parallelism),
-        Job(machine.world, names) if manifest.ingest.inference else None,
+        Job(machine.world_size, names) if manifest.ingest.inference else None,
         engine=engine,
         progress=progress,
         size_bytes=size,
@@ -180,7 +180,7 @@ def join_traces(
         inference=inference,
         matching=matching,
         clocks=clocks,
-        notes=[*idle, *machine.contradicts, *_notes(found, entries, machine.stated_world)],
+        notes=[*idle, *machine.contradictions, *_notes(found, entries, machine.stated_world)],
     )
 
 

@@ -16,14 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.ground.intervals import Int64
-from cclbench.normalize.shared_ends import (
-    Cells,
-    Float,
-    SharedEnds,
-    divide,
-    subtract_group_means,
-    sum_groups,
-)
+from cclbench.normalize.shared_ends import Cells, Float, SharedEnds, divide, sum_groups
 
 _ROUNDS: Final = 60
 _HUBER: Final = 1.5
@@ -73,7 +66,6 @@ def estimate(
     `rank`, `instance`, `ends` have shape (rows,) (rows without an instance left out); `host` gives each
     distinct rank, ascending, the number of its host, −1 for unknown.  One host's ranks share a clock:
     their common offset is what is estimated, unless a rank's own lies further off than the ends spread.
-    Rows are in order of rank.
     """
     ranks = np.unique(rank).astype(np.int64)
     present = len(ranks)
@@ -85,7 +77,7 @@ def estimate(
     part = _connected(shared.cells, present)
     still = np.zeros(present)
     a, b = _offsets(shared, shared.t, part), still
-    free = np.bincount(shared.rank, minlength=present) >= _DRIFT_POINTS
+    free = shared.ends_of_rank >= _DRIFT_POINTS
     slopes = _Slopes(shared, part)
     slope = slopes.of(shared.left(shared.t), free)
     worth = free & _explains(shared, slope, shared.left(shared.corrected(a, still)))
@@ -166,21 +158,14 @@ def _inner(one: Float, other: Float) -> float:
 def _offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     """Robust offsets relative to the part's median, by least squares with Huber weights, from medians."""
     every = np.ones(len(part), np.bool_)
-    cells = len(ends.cells.rank)
-    middle = ends.quantile(ends.left(t), ends.cell, cells, 0.5)
-    offset = _solved(middle, np.bincount(ends.cell, minlength=cells).astype(np.float64), ends.cells, every)
+    count = ends.instances.astype(np.float64)
+    offset = _solved(ends.medians_of_cells(ends.left(t)), count, ends.cells, every)
     for _ in range(_ROUNDS):
-        own = t - offset[ends.rank]
-        far = abs(subtract_group_means(own, ends.instance, ends.instances))
-        scale = 1.4826 * float(np.median(far))
+        left = ends.left(t - ends.of_rank(offset))
+        scale = 1.4826 * float(np.median(abs(left), overwrite_input=True))
         if not scale:
             break
-        # Rows further off weigh less, as far as they are (Huber).
-        weight = _HUBER * scale / np.maximum(_HUBER * scale, far)
-        mass_of = sum_groups(weight, ends.instance, ends.instances)
-        mean = divide(sum_groups(weight * own, ends.instance, ends.instances), mass_of)
-        pulled = sum_groups(weight * (own - mean[ends.instance]), ends.cell, cells)
-        mass = sum_groups(weight, ends.cell, cells)
+        pulled, mass = _pull(ends, left, _HUBER * scale)
         moved = _solved(pulled / mass, mass, ends.cells, every)
         offset = offset + moved
         if abs(moved).max() < max(_SETTLED_NS, 1e-3 * scale):
@@ -188,12 +173,29 @@ def _offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     return offset - _medians(offset, part)[part]
 
 
+def _pull(ends: SharedEnds, left: Float, bound: float) -> tuple[Float, Float]:
+    """How far each cell's ends lie from the weighted means of their instances, and their weights, summed.
+
+    Ends further off than the bound weigh less, as far as they are (Huber).
+    """
+    pulled, mass = np.zeros((2, len(ends.cells.rank)))
+    for block in ends.blocks:
+        far = block.view(left)
+        weight = bound / np.maximum(bound, abs(far))
+        pull = weight * far
+        mean = pull.sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
+        block.view_cells(pulled)[:] += (pull - weight * mean).sum(axis=2)
+        block.view_cells(mass)[:] += weight.sum(axis=2)
+    return pulled, mass
+
+
 class _Slopes:
     """Least-squares slopes of ranks' residuals over time, relative to the part's median."""
 
     def __init__(self, ends: SharedEnds, part: Int64) -> None:
         self._ends, self._part = ends, part
-        self._dt = subtract_group_means(ends.t, ends.cell, len(ends.cells.rank))
+        middle = ends.of_cells(ends.t) / ends.instances
+        self._dt = ends.t - np.repeat(middle, ends.instances)
         self._mass = ends.of_cells(self._dt * self._dt)
 
     def of(self, left: Float, free: npt.NDArray[np.bool_]) -> Float:
@@ -205,13 +207,13 @@ class _Slopes:
 
 def _explains(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:
     """Whether a rank's slope moves its clock, over its window, by three times what is left of it."""
-    ranks = len(slope)
-    dt = subtract_group_means(ends.t, ends.rank, ranks)
-    rest = subtract_group_means(ends.left(left - slope[ends.rank] * dt), ends.rank, ranks)
-    count = np.bincount(ends.rank, minlength=ranks)
-    spread = np.sqrt(sum_groups(rest * rest, ends.rank, ranks) / np.maximum(count - 2, 1))
-    span = np.zeros(ranks)
-    np.maximum.at(span, ends.rank, abs(dt))
+    count = ends.ends_of_rank
+    dt = ends.t - ends.of_rank(divide(ends.of_ranks(ends.t), count))
+    rest = ends.left(left - ends.of_rank(slope) * dt)
+    rest -= ends.of_rank(divide(ends.of_ranks(rest), count))
+    spread = np.sqrt(ends.of_ranks(rest * rest) / np.maximum(count - 2, 1))
+    span = np.zeros(len(slope))
+    np.maximum.at(span, ends.cells.rank, ends.furthest_of_cells(dt))
     moved = 2 * abs(slope) * span
     return np.asarray((moved > 3 * spread) & (moved > 1.0))
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import COLLECTIVES, group_id

@@ -58,8 +58,9 @@ the payload's larger side; `source` and `target` are the ranks of a point-to-poi
 """
 
 _CANDIDATES: Final = f"""
-CREATE TABLE candidates AS
-SELECT "row", "rank", "size", kind, coalesce(bytes, -1) AS bytes, coalesce(step, -1) AS step, start_ns,
+CREATE VIEW candidates AS
+SELECT "row", "rank", "size", kind, coalesce(bytes, -1) AS bytes, coalesce(step, -1) AS step,
+    start_ns, end_ns,
     CASE WHEN pair THEN {PAIRED} WHEN seq IS NULL THEN {ORDERED} ELSE {NUMBERED} END::TINYINT AS way,
     if(pair, source, process_group) AS lane,
     if(pair, target, coalesce(seq, -1)) AS number,
@@ -131,7 +132,7 @@ Collectives of several streams begin in another order on each rank; those of a k
 
 _ALIGNED: Final = f"""
 CREATE TABLE to_align AS
-SELECT "row", "rank", lane, number, "size", start_ns,
+SELECT "row", "rank", lane, number, "size", start_ns, end_ns,
     dense_rank() OVER (ORDER BY lane, number) AS ordinal,
     dense_rank() OVER (ORDER BY if(way = {PAIRED}, NULL, kind), bytes, step) AS call
 FROM (FROM first_uneven WHERE way = {PAIRED} UNION ALL FROM split_uneven)
@@ -175,12 +176,14 @@ SELECT present::INTEGER AS present, coalesce(expected, -1) AS expected FROM inst
 """
 
 _MATCHED: Final = f"""
-SELECT "row", calls."rank", instance, start_ns, end_ns
+SELECT "row", "rank", instance, start_ns, end_ns
 FROM (
-    SELECT "row", way, lane, number, place FROM first
-    UNION ALL SELECT "row", way, lane, number, place FROM split
-    UNION ALL SELECT "row", {ALIGNED}, lane, number, place FROM aligned
-) JOIN instances USING (way, lane, number, place) JOIN calls USING ("row")
+    SELECT "row", "rank", start_ns, end_ns, way, lane, number, place FROM first
+    UNION ALL SELECT "row", "rank", start_ns, end_ns, way, lane, number, place FROM split
+    UNION ALL
+    SELECT "row", "rank", start_ns, end_ns, {ALIGNED}, aligned.lane, aligned.number, place
+    FROM aligned JOIN to_align USING ("row")
+) JOIN instances USING (way, lane, number, place)
 ORDER BY "row"
 """  # noqa: S608 - texts of this module
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench import classify
 from cclbench.formats import Names, Rows
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
 from cclbench.ground.table_schema import WORD
 

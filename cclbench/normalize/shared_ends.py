@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +16,13 @@ from cclbench.ground.intervals import Int64
 Float = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.signedinteger[Any]]
 
+_BLOCK: Final = 1 << 16
+"""About how many ends are worked on at a time: what is made of them stays in a core's cache."""
+
 
 def sum_groups(values: Float, group: Groups, groups: int) -> Float:
     """Sum of each group's values, shape (groups,); `group` numbers the groups, shape of the values."""
     return np.asarray(np.bincount(group, values, groups), np.float64)
-
-
-def subtract_group_means(values: Float, group: Groups, groups: int) -> Float:
-    """Each value less the mean of its group's values."""
-    mean = divide(sum_groups(values, group, groups), np.bincount(group, minlength=groups))
-    return np.asarray(values - mean[group])
 
 
 def divide(part: Float, whole: npt.NDArray[Any]) -> Float:
@@ -32,74 +30,170 @@ def divide(part: Float, whole: npt.NDArray[Any]) -> Float:
     return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole != 0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Cells:
-    """Rows of one rank in instances of the same ranks: a cell's rank and its set of ranks, shape (cells,).
+    """Ends of one rank in the instances of one set of ranks, arrays of shape (cells,): `rank`, `ranks_of`.
 
     What ranks differ by is the same in all instances of a set of ranks, so that a few cells stand for
-    millions of rows: two a rank where each is in two groups.
+    millions of ends: two a rank where each is in two groups.
     """
 
     rank: Int64
     ranks_of: Int64
 
 
+class Block(NamedTuple):
+    """Sets of as many ranks and instances each: their cells, their ends, and which of the instances."""
+
+    cells: slice
+    ends: slice
+    ranks: int
+    instances: slice
+
+    def view(self, values: Float) -> Float:
+        """Its part of an array of shape (ends,), as one of shape (sets, ranks, instances)."""
+        return values[self.ends].reshape(self._sets, self.ranks, -1)[:, :, self.instances]
+
+    def view_cells(self, values: Float) -> Float:
+        """Its part of an array of shape (cells,), as one of shape (sets, ranks)."""
+        return values[self.cells].reshape(self._sets, self.ranks)
+
+    @property
+    def _sets(self) -> int:
+        return int(self.cells.stop - self.cells.start) // self.ranks
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedEnds:
-    """Ends of matched instances, arrays of shape (rows,): by which rank, of which instance, in which cell.
+    """Ends of matched instances: `t`, ns since the first end, shape (ends,), those of a cell together.
 
-    Ranks are numbered in ascending order, rows are in that order; `t` is the time since the first end, ns.
+    A cell's ends are in order of instance, and `instances` of each cell are how many; the cells of a set of
+    ranks follow one another, and so do sets of as many ranks and instances.  Ranks are numbered in ascending
+    order.
     """
 
-    rank: npt.NDArray[np.int32]
-    instance: Int64
     t: Float
-    cell: npt.NDArray[np.int32]
     cells: Cells
+    instances: Int64
+    blocks: list[Block]
     ranks: int
-    instances: int
 
     @classmethod
     def from_rows(
         cls, ranks: Int64, rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, first: int
     ) -> Self:
-        """From the ends of rows of `rank`, each one of `ranks`, of which the first is at `first`."""
-        number = np.searchsorted(ranks, rank).astype(np.int32)
-        instances = int(instance.max()) + 1
+        """From the ends of rows, each of one of `ranks`, of which the first is at `first`."""
+        number = np.searchsorted(ranks, rank)
+        order = np.argsort(number, kind="stable")
+        order = order[np.argsort(instance[order], kind="stable")]
+        size = np.bincount(instance)
+        begin = np.cumsum(size) - size
+        begin, size = begin[size > 0], size[size > 0]
         # A set of ranks is recognised by the sum of its ranks' random numbers, whatever their order.
         random = np.random.default_rng(0).integers(1 << 20, 1 << 62, len(ranks), dtype=np.uint64)
-        set_sum = np.zeros(instances, np.uint64)
-        np.add.at(set_sum, instance, random[number])
-        set_of = np.unique(set_sum, return_inverse=True)[1]
-        codes = set_of[instance] * len(ranks) + number
-        cells, cell = np.unique(codes, return_inverse=True)
-        parts = Cells(cells % len(ranks), cells // len(ranks))
-        t = (ends - first).astype(np.float64)
-        return cls(number, instance, t, cell.astype(np.int32), parts, len(ranks), instances)
+        _, first_of_set, set_of, times = np.unique(
+            np.add.reduceat(random[number][order], begin),
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        sets = np.lexsort((times, size[first_of_set]))
+        place_of_set = np.empty(len(sets), np.int64)
+        place_of_set[sets] = np.arange(len(sets))
+        by_set = begin[np.argsort(place_of_set[set_of], kind="stable")]
+        width, times = size[first_of_set][sets], times[sets]
+        t = np.empty(len(rank))
+        cell_rank: list[Int64] = []
+        blocks: list[Block] = []
+        end = cell = begun = 0
+        for low, high in _runs(width, times):
+            many, each, count = int(width[low]), int(times[low]), high - low
+            starts = by_set[begun : begun + count * each].reshape(count, 1, each)
+            rows = order[starts + np.arange(many)[:, None]]
+            t[end : end + rows.size] = (ends[rows] - first).reshape(-1)
+            cell_rank.append(number[rows[:, :, 0]].reshape(-1))
+            blocks += _blocks(cell, end, count, many, each)
+            end, cell, begun = end + rows.size, cell + count * many, begun + count * each
+        cells = Cells(np.concatenate(cell_rank), np.repeat(np.arange(len(sets)), width))
+        return cls(t, cells, np.repeat(times, width), blocks, len(ranks))
+
+    @property
+    def ends_of_rank(self) -> Int64:
+        """How many ends each rank has, shape (ranks,)."""
+        return np.bincount(self.cells.rank, self.instances, self.ranks).astype(np.int64)
+
+    def of_rank(self, values: Float) -> Float:
+        """Each end's value of those of shape (ranks,)."""
+        return np.repeat(values[self.cells.rank], self.instances)
 
     def corrected(self, offset: Float, drift: Float) -> Float:
-        """The times less their rank's offset and drift, shape (rows,)."""
-        return np.asarray(self.t - offset[self.rank] - drift[self.rank] * self.t)
+        """The times less their rank's offset and drift, shape (ends,)."""
+        return np.asarray(self.t - self.of_rank(offset) - self.of_rank(drift) * self.t)
 
     def left(self, t: Float) -> Float:
-        """What each time differs from its instance's mean, shape (rows,)."""
-        return subtract_group_means(t, self.instance, self.instances)
+        """What each time differs from its instance's mean, shape (ends,)."""
+        found = np.empty(len(t))
+        for block in self.blocks:
+            times = block.view(t)
+            np.subtract(times, times.sum(axis=1, keepdims=True) / block.ranks, out=block.view(found))
+        return found
 
     def residual(self, offset: Float, drift: Float) -> Float:
         """The 95th percentile of how far each rank's corrected ends lie from their instances' means."""
-        return self.quantile(abs(self.left(self.corrected(offset, drift))), self.rank, self.ranks, 0.95)
+        values = abs(self.left(self.corrected(offset, drift)))
+        found = np.zeros(self.ranks)
+        ends = np.cumsum(self.instances)
+        order = np.argsort(self.cells.rank, kind="stable")
+        bounds = np.searchsorted(self.cells.rank[order], np.arange(self.ranks + 1)).tolist()
+        for rank, (low, high) in enumerate(pairwise(bounds)):
+            last, length = ends[order[low:high]], self.instances[order[low:high]]
+            own = np.concatenate([values[i - n : i] for i, n in zip(last, length, strict=True)])
+            found[rank] = _nearest_rank(own, 0.95)
+        return found
 
     def of_cells(self, values: Float) -> Float:
-        """Sum of each cell's rows, shape (cells,)."""
-        return sum_groups(values, self.cell, len(self.cells.rank))
+        """Sum of each cell's ends, shape (cells,)."""
+        return np.asarray(np.add.reduceat(values, np.cumsum(self.instances) - self.instances))
 
-    def quantile(self, values: Float, of: Groups, groups: int, q: float) -> Float:
-        """The q-quantile (nearest rank, rounded up) of each group's values; a group is of one rank's rows."""
-        found = np.zeros(groups)
-        bounds = np.searchsorted(self.rank, np.arange(self.ranks + 1)).tolist()
-        for begin, end in pairwise(bounds):  # a rank's rows at a time, which are sorted in the cache
-            own, numbers = of[begin:end], values[begin:end]
-            order = np.lexsort((numbers, own))
-            group, first, length = np.unique(own[order], return_index=True, return_counts=True)
-            found[group] = numbers[order][first + np.ceil(q * length).astype(np.int64) - 1]
+    def of_ranks(self, values: Float) -> Float:
+        """Sum of each rank's ends, shape (ranks,)."""
+        return sum_groups(self.of_cells(values), self.cells.rank, self.ranks)
+
+    def furthest_of_cells(self, values: Float) -> Float:
+        """The largest magnitude of each cell's ends, shape (cells,)."""
+        return np.asarray(np.maximum.reduceat(abs(values), np.cumsum(self.instances) - self.instances))
+
+    def medians_of_cells(self, values: Float) -> Float:
+        """The median (the lower one of two) of each cell's ends, shape (cells,)."""
+        bounds = np.cumsum(self.instances)
+        found = np.empty(len(bounds))
+        for cell, (last, length) in enumerate(zip(bounds.tolist(), self.instances.tolist(), strict=True)):
+            found[cell] = _nearest_rank(values[last - length : last], 0.5)
         return found
+
+
+def _nearest_rank(values: Float, q: float) -> float:
+    """The q-quantile of the values: the smallest that at least q of them do not exceed."""
+    at = int(np.ceil(q * len(values))) - 1
+    return float(np.partition(values, at)[at])
+
+
+def _runs(*keys: Int64) -> Iterator[tuple[int, int]]:
+    """Begin and end of each run of equal keys."""
+    changed = np.zeros(len(keys[0]) + 1, np.bool_)
+    changed[[0, -1]] = True
+    for key in keys:
+        changed[1:-1] |= key[1:] != key[:-1]
+    return pairwise(np.flatnonzero(changed).tolist())
+
+
+def _blocks(cell: int, end: int, sets: int, ranks: int, instances: int) -> Iterator[Block]:
+    """The blocks of sets whose first cell and first end are those."""
+    at_once = max(1, _BLOCK // (ranks * instances))
+    some = max(1, _BLOCK // ranks)
+    for low in range(0, sets, at_once):
+        high = min(low + at_once, sets)
+        cells = slice(cell + low * ranks, cell + high * ranks)
+        ends = slice(end + low * ranks * instances, end + high * ranks * instances)
+        for first in range(0, instances, some):
+            yield Block(cells, ends, ranks, slice(first, first + some))

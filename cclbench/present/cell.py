@@ -23,7 +23,7 @@ _MOST_RANKS: Final = 8
 
 def of_run(run: Run) -> str:
     """A run as HTML; if it has no metrics, how to compute them."""
-    rows = list(run.figures.in_short)
+    rows = list(run.figures.summary)
     bars = bars_of(by_rank(rows), finer=lambda one: all(finer.short for finer in one.finer))
     shown = extreme_bars(bars, _MOST_RANKS)
     return render_template(

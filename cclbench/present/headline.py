@@ -12,7 +12,7 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.findings.diagnosis import findings_of_run
 from cclbench.findings.finding import Finding
-from cclbench.ground.text import shortened
+from cclbench.ground.text import shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.logged_calls import summary_of_calls
 from cclbench.present.words import number_markup
@@ -119,7 +119,7 @@ def busy_with(results: Results) -> str:
     kernels, _ = results.parts(_DOMINANT_KERNEL)
     named = sorted(((row.number, row.category) for row in kernels if row.category), reverse=True)
     if named:
-        listed.append(f"longest kernel: {shortened(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
+        listed.append(f"longest kernel: {shorten_middle(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
     if not listed:
         return "The device ran no kernel."
     return (
@@ -131,7 +131,7 @@ def _explained_words(results: Results) -> str:
     """The roofline efficiency, and the share of time for which it is known."""
     roof = results.row(_ROOFLINE_EFFICIENCY)
     if roof is None or not roof.has_value:
-        why = results.why_not(_ROOFLINE_EFFICIENCY)
+        why = results.missing_reason(_ROOFLINE_EFFICIENCY)
         return f"Roofline efficiency is unknown: {why}."
     reached = f"{humanise(roof.number, '1')} of the roofline"
     if roof.coverage_time is None or roof.coverage_time >= _ALL:

@@ -100,7 +100,7 @@ def kernel_table(runs: Sequence[ComparisonSubject]) -> KernelTable:
         step = run.results.run.get(_STEP)
         kernels = kernels_of(run.stored, step.window if step else "steps")
         if kernels is None:
-            notes.append((run, "no kernels: " + run.results.why_not(_KERNELS)))
+            notes.append((run, "no kernels: " + run.results.missing_reason(_KERNELS)))
         else:
             found.append((run, kernels))
     lines = _kernel_lines(found)

@@ -10,9 +10,9 @@ from typing import Final
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
-from cclbench.operator_table import OperatorRow, OperatorTable, has_operators, operators_by
+from cclbench.operator_table import OperatorRow, OperatorTable, has_operators, operator_costs_by
 from cclbench.present.charts.chart import Chart
 from cclbench.present.charts.modules import module_chart
 from cclbench.present.charts.operator_roofline import operator_roofline
@@ -48,7 +48,7 @@ def operator_section(
     if not has_operators(run.stored):
         return OperatorSection(notes=(NO_OPERATORS,))
     try:
-        by_shape, by_module = operators_by(
+        by_shape, by_module = operator_costs_by(
             run.stored,
             ("shape", "module"),
             window=run.window_policy or "steps",
@@ -88,5 +88,5 @@ def costless_lines(found: OperatorTable) -> Iterator[str]:
             if name not in names:
                 names.append(name)
     for why, names in list(reasons.items())[:_MOST_REASONS]:
-        few = [shortened(printable(name), 40) for name in names[:_MOST_NAMES]]
+        few = [shorten_middle(printable(name), 40) for name in names[:_MOST_NAMES]]
         yield f"{', '.join(few)}{', ...' * (len(names) > _MOST_NAMES)}: {why}"

@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cclbench.ground.destination import check_folder, replacing
+from cclbench.ground.destination import atomic_replacement, check_folder
 from cclbench.ground.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +52,6 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
 
     with (
         mpl.rc_context({"svg.hashsalt": "cclbench", "svg.fonttype": "none"}),
-        replacing(path) as unfinished,
+        atomic_replacement(path) as unfinished,
     ):
         draw().savefig(unfinished, dpi=_DPI, metadata=_METADATA[path.suffix])

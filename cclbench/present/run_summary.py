@@ -14,7 +14,7 @@ import msgspec
 
 from cclbench.ground.units import humanise
 from cclbench.record.facts import TraceFacts
-from cclbench.record.manifest import CardLine, Inference, Manifest, Matching, RankEntry, Truncation
+from cclbench.record.manifest import CardLine, InferredGroups, Manifest, MatchingCounts, RankEntry, Truncation
 from cclbench.record.results import Scope
 
 _FACTS_SHOWN: Final = 4
@@ -70,8 +70,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     accelerators: list[str]
     producers: list[str]
     libraries: list[str]
-    inference: Inference | None
-    matching: Matching
+    inference: InferredGroups | None
+    matching: MatchingCounts
     clocks: ClockSummary | None
     unclassified_share: float | None
     truncated: list[Truncation]
@@ -208,13 +208,13 @@ def _clocks_told(clocks: ClockSummary) -> str:
     return f"{text}; {left}"
 
 
-def _inference_words(inference: Inference) -> str:
+def _inference_words(inference: InferredGroups) -> str:
     if inference.group is None:
         return f"neither stated nor inferred: {inference.reason}"
     return f"{inference.group} inferred ({inference.rule}): {inference.reason}"
 
 
-def _matching_words(matching: Matching) -> str:
+def _matching_words(matching: MatchingCounts) -> str:
     text = f"{matching.matched:,} of {matching.rows:,} parts of collectives across ranks"
     text += "".join(f"; {n:,}: {reason}" for reason, n in matching.unmatched.items())
     if matching.partial:

@@ -21,7 +21,7 @@ from cclbench.comparison.comparison import (
 )
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import signed_seconds
-from cclbench.ground.text import printable, shortened, shown
+from cclbench.ground.text import printable, shorten_middle, shown
 from cclbench.ground.units import humanise
 from cclbench.present.headline import run_findings
 from cclbench.present.words import gain_words
@@ -181,8 +181,8 @@ def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
 def match_notes(difference: WorkDifference) -> list[str]:
     """`aten::mm of A and aten::linear of B are matched by ...`, for operators of different names."""
     return [
-        f"{shortened(one.name, _LONGEST)} of {difference.base} and {shortened(one.also, _LONGEST)} of"
-        f" {difference.other} are matched by cost model and FLOPs"
+        f"{shorten_middle(one.name, _LONGEST)} of {difference.base} and {shorten_middle(one.also, _LONGEST)}"
+        f" of {difference.other} are matched by cost model and FLOPs"
         for one in difference.operators
         if one.also
     ]

@@ -21,7 +21,7 @@ from cclbench.analyzers.view.whole_graphs import graph_times
 from cclbench.ground import intervals
 from cclbench.ground.errors import UsageError
 from cclbench.ground.intervals import Int64, Intervals, Mask
-from cclbench.record.manifest import Clocks
+from cclbench.record.manifest import ClockCorrections
 from cclbench.record.run import Run
 
 MOST_RANKS: Final = 32
@@ -128,7 +128,7 @@ def step_timeline(
     )
 
 
-def clocks_of(account: Clocks) -> dict[int, TimelineClock]:
+def clocks_of(account: ClockCorrections) -> dict[int, TimelineClock]:
     """The corrected clocks in the manifest, by rank."""
     return {
         entry.rank: TimelineClock(entry.offset_ns, entry.drift_ppm / 1e6, account.reference_ns)

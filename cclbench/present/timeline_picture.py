@@ -46,7 +46,7 @@ _LETTER: Final = 1 / 200
 def title_of(run: Run, shown: StepTimeline) -> str:
     """The run and step, and whether process groups are inferred."""
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
-    return f"{run.id}: {of}{', process groups inferred' if run.inferred else ''}"
+    return f"{run.id}: {of}{', process groups inferred' if run.inference_note else ''}"
 
 
 def draw_timeline(shown: StepTimeline, *, title: str) -> Figure:

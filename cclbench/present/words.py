@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.record.rows import Row
 
@@ -43,7 +43,7 @@ def name_markup(text: str, length: int = 0) -> Markup:
     If it does not fit a table, it is cut between head and tail.
     """
     whole = bound_text(text, LONGEST_NAME, length=length)
-    shown = shortened(printable(text), LONGEST_NAME)
+    shown = shorten_middle(printable(text), LONGEST_NAME)
     if len(shown) <= _FITS:
         return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
     parts = Markup("<span>{}</span><span>{}</span>").format(shown[:-_TAIL], shown[-_TAIL:])
@@ -117,7 +117,7 @@ def quantity_markup(value: float, unit: str, provenance: str | None, *lines: str
 
 def operator_markup(row: OperatorRow) -> Markup:
     """The operator of a row, and below it the shapes."""
-    operator, shapes = row.parts
+    operator, shapes = row.operator_and_shapes
     below = Markup('<div class="shapes">{}</div>').format(name_markup(shapes)) if shapes else Markup("")
     return name_markup(operator) + below
 

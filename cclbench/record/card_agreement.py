@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a workload card and the traces agree on the work of a step."""
+"""Check that a workload card and the traces agree on the FLOPs of a step."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cclbench.record.results import Results
 _MODEL_FLOPS_SHARE: Final = metric_name("compute.model_flops_share")
 
 _WITHIN: Final = 1.2
-"""Factor by which a card's FLOPs may differ from those that ran: padding, heads, shared embeddings."""
+"""Factor by which a card's FLOPs may differ from those measured: padding, heads, shared embeddings."""
 _SILENT: Final = 0.1
-"""Share of the compute time without FLOPs from which on nothing is said."""
+"""Share of the compute time without FLOPs above which the check is skipped."""
 
 
 def card_contradiction(results: Results) -> str | None:
-    """Where a card's model and batch need other FLOPs a step than ran; None where they agree or are unknown.
+    """A sentence if the card's model and batch need other FLOPs per step than were measured, else None.
 
-    What is recomputed is left out, and where a tenth of the compute time has no FLOPs nothing is said.
+    Recomputation is left out.  None also if a tenth of the compute time has no FLOPs.
     """
     share, again, without = (
         results.value(_MODEL_FLOPS_SHARE, **({"stat": stat} if stat else {}))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cclbench.engine import available_cores
-from cclbench.ground.scratch import no_room, temporary
+from cclbench.ground.scratch import no_space_error, temporary_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -21,17 +21,17 @@ MOST_THREADS: Final = 4
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """An empty database among the temporary files, gone at the end; `InputError` where these find no room."""
+    """An empty database in memory, which spills to temporary files; `InputError` where these find no room."""
     import duckdb
 
-    with temporary() as folder:
+    with temporary_folder() as folder:
         settings = {
             "memory_limit": f"{MEMORY_BYTES} B",
             "threads": min(available_cores(), MOST_THREADS),
-            "temp_directory": str(folder / "spilled"),
+            "temp_directory": str(folder),
         }
         try:
-            with duckdb.connect(str(folder / "tables.db"), config=settings) as connection:
+            with duckdb.connect(config=settings) as connection:
                 yield connection
         except duckdb.IOException as error:
-            raise no_room(error) from None
+            raise no_space_error(error) from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace says of itself besides its events: ranks, device, producer, process groups."""
+"""Metadata of a trace: ranks, device, producer, process groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class ProcessGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process group as the trace lists it: its name, what it is for, its global ranks."""
+    """A process group as the trace lists it: its name, its purpose, its global ranks."""
 
     name: str
     description: str | None = None
@@ -18,11 +18,11 @@ class ProcessGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 HOST_DEVICE: Final = "CPU"
-"""Name of a device that is the host's own processor, as XLA's CPU devices are."""
+"""Name of a device that is the host's CPU, as XLA's CPU devices are."""
 
 
 class Communicator(msgspec.Struct, frozen=True):
-    """A communicator as a rank's own calls tell it: its name, the rank's place in it, its size."""
+    """A communicator as a rank's calls state it: its name, the rank in it, its size."""
 
     name: str
     rank: int
@@ -30,7 +30,7 @@ class Communicator(msgspec.Struct, frozen=True):
 
 
 class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one rank's trace says of itself, apart from its events; null where it says nothing."""
+    """Metadata of one rank's trace; null where the trace does not state it."""
 
     rank: int | None = None
     rank_source: str | None = None
@@ -44,23 +44,23 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_memory_bytes: int | None = None
     device_count: int | None = None
     peak_flops_per_s: float | None = None
-    """Of one device, as the trace states it."""
+    """Peak FLOP rate of one device, as the trace states it."""
     hbm_bytes_per_s: float | None = None
-    """Peak of one device's memory, as the trace states it."""
+    """Peak memory bandwidth of one device, as the trace states it."""
     local_rank: int | None = None
-    """Ordinal among the members of its file: orders ranks where nobody states them."""
+    """Ordinal among the members of its file: orders ranks if they are not stated."""
     sm_count: int | None = None
     whole_graphs: int | None = None
-    """CUDA graph launches of which the trace has a row each and no kernels."""
+    """CUDA graph launches that the trace records as one row each, without kernels."""
     library_version: str | None = None
     groups: tuple[ProcessGroup, ...] = ()
     communicators: tuple[Communicator, ...] = ()
-    """From them and the ranks of a run follow process groups that no rank lists."""
+    """Used to derive process groups that no rank lists."""
     works_on: str | None = None
     """`device` where there are accelerator rows, `host` for a CPU-only workload, null where the
     accelerator's rows are missing."""
 
 
 def ran_no_kernel(facts: TraceFacts, rows: Mapping[str, int]) -> bool:
-    """Whether a device is all but idle: it copies and sets memory, and runs no kernel and no graph."""
+    """Whether a device only copies and sets memory, and runs no kernel and no graph."""
     return facts.works_on == "device" and not (rows.get("kernel") or rows.get("graph"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables on disk: Parquet files of bounded row groups, with checksums of pages and a hash of the content."""
+"""Tables on disk: Parquet files with bounded row groups, page checksums and a hash of the content."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from cclbench.ground.schema import (
     TABLES,
     WINDOW_SOURCES,
 )
-from cclbench.ground.table_schema import stored
+from cclbench.ground.table_schema import file_schema
 from cclbench.record.manifest import MANIFEST, StoredFile, source_command_at
 
 UNFINISHED: Final = ".unfinished-"
-"""What the names of scratch folders in a store begin with."""
+"""Prefix of temporary folders in a store."""
 _VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     **{table: {} for table in TABLES},
     "events": {
@@ -47,17 +47,19 @@ _VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "groups": {"source": GROUP_SOURCES},
     "steps": {"source": WINDOW_SOURCES},
 }
-"""The words that columns of each table may hold, of columns that hold one of a few."""
+"""Allowed words, by table and column."""
 CONTENT: Final = b"cclbench.content"
-"""Key in the footer of a table, of the SHA-256 of the bytes before the footer."""
+"""Footer key of the SHA-256 of the bytes before the footer."""
+_BUFFER: Final = 1 << 18
+"""Bytes of a table that are hashed and written at a time."""
 _COUNTED: Final = {"collectives": ("instance", "collective")}
-"""Columns of a table that number something from 0 on."""
+"""Columns that count from 0, by table."""
 
 
-def unwritable(folder: Path, error: OSError) -> InputError:
+def unwritable_store_error(folder: Path, error: OSError) -> InputError:
     """The error for a store that cannot be written: no permission, disk full, a file in the way.
 
-    Where `error` names a file outside of it, a source went away or became unreadable, and that is said.
+    If `error` names a file outside of the store, the error is about a source that became unreadable.
     """
     reason = error.strerror or str(error)
     file = error.filename
@@ -66,22 +68,22 @@ def unwritable(folder: Path, error: OSError) -> InputError:
     return InputError(
         f"the store cannot be written: {reason}",
         where=str(folder),
-        hint="choose another with --store or make room",
+        hint="choose another with --store, or free some space",
     )
 
 
 def refuse_links(path: Path) -> None:
-    """`InputError` where a file of a run, or its folder, is a link: it may lead out of the run."""
+    """`InputError` if a file of a run, or its folder, is a link: it may lead out of the run."""
     for place in (path, path.parent):
         if place.is_symlink():
-            raise InputError("is a link, which no run holds", where=str(place), hint="delete the run")
+            raise InputError("is a link, which runs do not contain", where=str(place), hint="delete the run")
 
 
 @contextmanager
 def parquet_file(path: Path, words: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, open to be read; texts of the columns `words` are read as dictionaries.
+    """A Parquet file open for reading; columns `words` are read as dictionaries.
 
-    Its pages are checked against their checksums.  Arrow takes a name that is not UTF-8 as bytes alone.
+    Page checksums are verified.  Arrow accepts names that are not UTF-8 only as bytes.
     """
     with (
         pa.OSFile(os.fsencode(path)) as source,
@@ -91,7 +93,7 @@ def parquet_file(path: Path, words: Sequence[str] = ()) -> Iterator[pq.ParquetFi
 
 
 def read_columns(paths: Iterable[Path], columns: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Those columns of files of a schema, one after another, each in one chunk; equal words have one number.
+    """Columns of files of a schema, concatenated, each in one chunk with one dictionary.
 
     They are read on this thread: each of Arrow's threads keeps memory.
     """
@@ -104,7 +106,7 @@ def read_columns(paths: Iterable[Path], columns: Sequence[str], schema: pa.Schem
 
 @contextmanager
 def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """A new Parquet file, open to be written; see `parquet_file`."""
+    """A new Parquet file open for writing; see `parquet_file`."""
     with pa.OSFile(os.fsencode(path), "wb") as sink, pq.ParquetWriter(sink, schema) as file:
         yield file
 
@@ -113,10 +115,10 @@ def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 def opened_table(
     path: Path, schema: pa.Schema, words: Sequence[str] = (), listed: StoredFile | None = None
 ) -> Iterator[pq.ParquetFile]:
-    """A Parquet file of that schema, open; `InputError` where it is damaged, then or while it is read.
+    """An open Parquet file of that schema; `InputError` if it is damaged, also while it is read.
 
-    Texts of the columns `words` are read as dictionaries, as which the schema has them.  `listed` is what the
-    run's manifest says of the file.
+    Columns `words` are read as dictionaries, as in the schema.  `listed` is the file's entry in the run's
+    manifest.
     """
     refuse_links(path)
     with reading(path), parquet_file(path, words) as file:
@@ -126,8 +128,8 @@ def opened_table(
         yield file
 
 
-def content_of(file: pq.ParquetFile) -> str | None:
-    """The hash of a table's content, as its footer states it."""
+def content_hash(file: pq.ParquetFile) -> str | None:
+    """The hash of a table's content in its footer."""
     stated: bytes | None = (file.metadata.metadata or {}).get(CONTENT)
     return None if stated is None else stated.decode("ascii", "replace")
 
@@ -136,13 +138,13 @@ def _require_listed(file: pq.ParquetFile, listed: StoredFile, path: Path) -> Non
     rows = file.metadata.num_rows
     if rows != listed.rows:
         raise damaged(path, f"{rows:,} rows, of which {listed.rows:,} were written")
-    if content_of(file) != listed.content:
+    if content_hash(file) != listed.content:
         raise damaged(path, "its content is not what was written: it may be another run's or rank's")
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """`InputError` where the Parquet file that is read meanwhile is damaged."""
+    """Turn errors of reading a damaged Parquet file into `InputError`."""
     try:
         yield
     except (OSError, pa.ArrowException, OverflowError) as error:
@@ -155,13 +157,13 @@ def reading(path: Path) -> Iterator[None]:
 def check_table(
     path: Path, schema: pa.Schema, words: Sequence[str] = (), listed: StoredFile | None = None
 ) -> None:
-    """`InputError` where a file is no table of that schema; its rows are not read.  See `opened_table`."""
+    """`InputError` if a file is not a table of that schema; its rows are not read.  See `opened_table`."""
     with opened_table(path, schema, words, listed):
         pass
 
 
 def damaged(path: Path, why: str) -> ChangedRunError:
-    """The error for a file of a run that is not as it was written."""
+    """The error for a file of a run that differs from what was written."""
     hint = "read its source again: cclbench ingest SOURCE"
     for folder in path.parents[:4]:
         if command := source_command_at(folder / MANIFEST):
@@ -170,30 +172,30 @@ def damaged(path: Path, why: str) -> ChangedRunError:
 
 
 def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
-    """`ArrowInvalid` where columns are missing, doubled, of another type, or null where none may be."""
-    found = file.schema_arrow
-    if found.equals(schema):
+    """`ArrowInvalid` if columns are missing, duplicate, nullable or of another type."""
+    actual = file.schema_arrow
+    if actual.equals(schema):
         return
-    if found.names != schema.names:
-        raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)[:200]}")
+    if actual.names != schema.names:
+        raise pa.ArrowInvalid(f"its columns are {', '.join(actual.names)[:200]}")
     for field in schema:
-        if (own := found.field(field.name)).type != field.type or own.nullable != field.nullable:
-            raise pa.ArrowInvalid(f"column {own}, not {field}")
+        if (column := actual.field(field.name)).type != field.type or column.nullable != field.nullable:
+            raise pa.ArrowInvalid(f"column {column}, not {field}")
 
 
-def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
-    """Those rows as they are; `InputError` where a column holds what it may not: nulls, a word, a number."""
-    of = schema.metadata[b"cclbench.table"].decode()
-    words = _VOCABULARIES[of]
+def checked_rows(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
+    """The rows, unchanged; `InputError` for nulls, words or numbers that a column may not contain."""
+    table_name = schema.metadata[b"cclbench.table"].decode()
+    words = _VOCABULARIES[table_name]
     for name in table.schema.names:
         column = table[name]
         if not schema.field(name).nullable and column.null_count:
             raise damaged(path, f"column {name} has nulls")
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        if name in words and any(set(one.dictionary.to_pylist()) - set(words[name]) for one in chunks):
+        if name in words and any(set(chunk.dictionary.to_pylist()) - set(words[name]) for chunk in chunks):
             raise damaged(path, f"column {name} holds an unknown word")
-        if name in _COUNTED.get(of, ()) and any(
-            len(one) and (pc.min(one).as_py() or 0) < 0 for one in chunks
+        if name in _COUNTED.get(table_name, ()) and any(
+            len(chunk) and (pc.min(chunk).as_py() or 0) < 0 for chunk in chunks
         ):
             raise damaged(path, f"column {name} holds a number below 0")
     return table
@@ -206,26 +208,26 @@ def read_table(
     columns: Sequence[str] | None = None,
     listed: StoredFile | None = None,
 ) -> pa.Table:
-    """All rows of one of the run's files, of all columns or of those; see `opened_table`."""
+    """All rows of a run's file, with all columns or the given ones; see `opened_table`."""
     with opened_table(path, schema, listed=listed) as file:
-        return whole(file.read(None if columns is None else list(columns)), schema, path)
+        return checked_rows(file.read(None if columns is None else list(columns)), schema, path)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a small table at once."""
-    with finished(TableFile(path, table.schema)) as file:
+    """Write a small table as one file."""
+    with closed_at_end(TableFile(path, table.schema)) as file:
         file.write(table)
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
-    """The table of that schema with other values in some columns, by name."""
+    """The table with some columns replaced, by name."""
     for name, values in columns.items():
         table = table.set_column(schema.get_field_index(name), schema.field(name), values)
     return table
 
 
 class _HashedFile:
-    """A file that is written from begin to end, and the hash of what is written."""
+    """A file that is written sequentially, with the hash of its content."""
 
     closed = False
 
@@ -248,18 +250,19 @@ class _HashedFile:
 
 
 class TableFile:
-    """Rows of a schema on their way to a Parquet file, in row groups of bounded size.
+    """Writes rows of a schema to a Parquet file, in row groups of bounded size.
 
-    Texts of the columns `words`, by default those that the schema has as dictionaries, are written as such.
+    Columns `words`, by default the schema's dictionaries, are written as dictionaries.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, words: Sequence[str] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self._schema, self._empty = path, stored(schema), True
+        self.path, self._schema, self._empty = path, file_schema(schema), True
         if words is None:
             words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-        self._sink = _HashedFile(path)
-        # A query about a window reads the row groups whose rows begin in it.
+        self._file = _HashedFile(path)
+        self._sink = pa.output_stream(self._file, buffer_size=_BUFFER)
+        # Statistics let a query about a time window skip row groups.
         timed = [name for name in ("start_ns",) if name in schema.names]
         self._writer = pq.ParquetWriter(
             self._sink,
@@ -272,32 +275,34 @@ class TableFile:
     def write(self, table: pa.Table) -> None:
         """Append rows as one row group."""
         self._empty = False
-        self._writer.write_table(table.cast(self._schema), row_group_size=max(len(table), 1))
+        rows = table if table.schema.equals(self._schema, check_metadata=True) else table.cast(self._schema)
+        self._writer.write_table(rows, row_group_size=max(len(table), 1))
 
     def close(self) -> None:
-        """Finish the file, of one row group at least: before Arrow 19, none cannot be read."""
+        """Finish the file, with at least one row group: Arrow before 19 cannot read a file without."""
         if self._empty:
             self.write(self._schema.empty_table())
-        self._writer.add_key_value_metadata({CONTENT: self._sink.sha256.hexdigest()})
+        self._sink.flush()
+        self._writer.add_key_value_metadata({CONTENT: self._file.sha256.hexdigest()})
         self._writer.close()
         self._sink.close()
 
     def abandon(self) -> None:
-        """Give the file up as it is: what it lies in is about to vanish."""
-        self._writer.is_open = False  # else it tries again to write when it is collected
+        """Close the file unfinished; its folder is about to be removed."""
+        self._writer.is_open = False  # or it writes again when it is garbage collected
         with suppress(OSError):
             self._sink.close()
 
 
 class Writer(Protocol):
-    """What is written bit by bit, and at the end closed or given up."""
+    """A file that is written in parts, and at the end closed or abandoned."""
 
     def close(self) -> None:
-        """Finish what was written."""
+        """Finish the file."""
         ...
 
     def abandon(self) -> None:
-        """Give up what was written."""
+        """Leave the file unfinished."""
         ...
 
 
@@ -305,8 +310,8 @@ AnyWriter = TypeVar("AnyWriter", bound=Writer)
 
 
 @contextmanager
-def finished(writer: AnyWriter) -> Iterator[AnyWriter]:
-    """What is written within, closed at the end, or abandoned where that fails."""
+def closed_at_end(writer: AnyWriter) -> Iterator[AnyWriter]:
+    """The writer, closed at the end of the block, or abandoned on failure."""
     try:
         yield writer
         writer.close()
@@ -320,5 +325,5 @@ class EventFile(TableFile):
 
     def __init__(self, folder: Path, kind: str, part: int, note: str = "") -> None:
         if kind not in KINDS:
-            raise CclbenchError(f"a reader gave rows of kind {kind!r}", hint=near(kind, KINDS))
+            raise CclbenchError(f"a reader returned rows of kind {kind!r}", hint=near(kind, KINDS))
         super().__init__(folder / f"{kind}-{part:03d}{note}.parquet", EVENTS)

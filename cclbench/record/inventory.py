@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a run against its manifest: presence and sizes at every opening, hashes on request."""
+"""Check the files of a run against its manifest: presence and sizes at every opening, hashes on request."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import ChangedRunError, InputError
 from cclbench.ground.scratch import stamp_of
 from cclbench.record import manifest as manifests
-from cclbench.record.files import content_of, parquet_file, reading, refuse_links
+from cclbench.record.files import content_hash, parquet_file, reading, refuse_links
 from cclbench.record.manifest import MANIFEST, Manifest, StoredFile, source_command
 
 RESULTS_FILE: Final = "results.parquet"
 OTHER_CONTENT: Final = "its content is not what was written"
 _TABLE: Final = ".parquet"
 _BY_RANK: Final = ("collectives", "operators", "steps", "counters")
-"""Tables that have a file for each rank, besides events, which have several."""
+"""Tables with one file per rank; events have several."""
 _FOOTER_END: Final = 8
-"""Bytes behind a footer: its length and a magic word."""
+"""Bytes after a footer: its length and the magic number."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Change:
-    """What is wrong with a file of a run."""
+    """A difference between a file of a run and the manifest."""
 
     path: str
     what: str
@@ -40,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found of a run: files compared and their bytes, and the command that reads it again."""
+    """Result of `verify`: files compared and their bytes, and the command that ingests the source again."""
 
     run: str
     files: int
@@ -50,7 +50,7 @@ class Verification:
 
 
 def file_sizes(folder: Path) -> dict[str, int]:
-    """Bytes of all files below a folder by their path in it, hidden ones aside; `InputError` for a link."""
+    """Bytes of all files below a folder by relative path, without hidden ones; `InputError` for a link."""
     sizes: dict[str, int] = {}
     waiting = [("", os.fspath(folder))]
     while waiting:
@@ -67,14 +67,14 @@ def file_sizes(folder: Path) -> dict[str, int]:
                             refuse_links(Path(entry.path))
                         sizes[name] = entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
-            pass  # removed meanwhile: its files are missing
+            pass  # removed in the meantime: its files are missing
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror or error}", where=path) from None
     return sizes
 
 
 def stored_file(folder: Path, path: str) -> StoredFile:
-    """Size and hash of a file of a run, of a table its rows and the hash in its footer."""
+    """Size and hash of a file of a run; for a table also its rows and the hash in its footer."""
     place = folder / path
     with place.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
@@ -82,7 +82,7 @@ def stored_file(folder: Path, path: str) -> StoredFile:
     if not path.endswith(_TABLE):
         return StoredFile(path, size, digest)
     with reading(place), parquet_file(place) as table:
-        return StoredFile(path, size, digest, table.metadata.num_rows, content_of(table))
+        return StoredFile(path, size, digest, table.metadata.num_rows, content_hash(table))
 
 
 def remove_rank(folder: Path, rank: int) -> None:
@@ -93,7 +93,7 @@ def remove_rank(folder: Path, rank: int) -> None:
 
 
 def tables_of_rank(folder: Path, rank: int) -> list[StoredFile]:
-    """The tables of a rank in the run's folder."""
+    """Entries of a rank's tables in the run's folder."""
     events = f"events/rank={rank}"
     paths = [f"{events}/{name}" for name in sorted(file_sizes(folder / events))]
     paths += [path for table in _BY_RANK if (folder / (path := f"{table}/rank={rank}{_TABLE}")).is_file()]
@@ -101,14 +101,14 @@ def tables_of_rank(folder: Path, rank: int) -> list[StoredFile]:
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> Manifest:
-    """Write the manifest of the run at `folder`, with all its files that the manifest does not list yet."""
+    """Write the manifest of the run at `folder`, and add all files that it does not list yet."""
     folder.mkdir(parents=True, exist_ok=True)
     ranks = [
         entry if entry.stored else msgspec.structs.replace(entry, stored=tables_of_rank(folder, entry.rank))
         for entry in manifest.ranks
     ]
     manifest = msgspec.structs.replace(manifest, ranks=ranks)
-    known = {file.path for file in manifest.files} | {MANIFEST, *_computed(manifest)}
+    known = {file.path for file in manifest.files} | {MANIFEST, *_computed_tables(manifest)}
     others = [stored_file(folder, path) for path in sorted(file_sizes(folder)) if path not in known]
     manifest = msgspec.structs.replace(manifest, stored=[*manifest.stored, *others])
     manifests.write(manifest, folder)
@@ -116,93 +116,97 @@ def write_manifest(manifest: Manifest, folder: Path) -> Manifest:
 
 
 def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = None) -> Manifest:
-    """The manifest of the run at `folder`, which people know as `place`; `InputError` where a file changed.
+    """The manifest of the run at `folder`, called `place` in messages; `InputError` if a file changed.
 
-    What is compared is which files there are and how large: `sizes`, by default those in the folder.
+    Presence and sizes of the files are checked: `sizes`, by default those in the folder.
     """
     while True:
-        stamp = _stamp(folder / MANIFEST)
-        found = manifests.read(folder / MANIFEST)
-        change = next(changes(found, file_sizes(folder) if sizes is None else sizes), None)
+        stamp = _file_stamp(folder / MANIFEST)
+        manifest = manifests.read(folder / MANIFEST)
+        change = next(file_changes(manifest, file_sizes(folder) if sizes is None else sizes), None)
         if change is None:
-            return found
-        if _stamp(folder / MANIFEST) == stamp:  # else another process has replaced the run meanwhile
+            return manifest
+        if _file_stamp(folder / MANIFEST) == stamp:  # or another process has just replaced the run
             run = folder.name
             raise ChangedRunError(
-                f"{change.what}: run {run} is not what was written",
+                f"{change.what}: run {run} differs from what was written",
                 where=f"{place}/{change.path}",
                 hint=f"see all changes: cclbench verify --run {run}; read its source again:"
-                f" {source_command(found)}; or remove it: cclbench remove {run}",
+                f" {source_command(manifest)}; or remove it: cclbench remove {run}",
             )
 
 
-def changes(manifest: Manifest, sizes: Mapping[str, int]) -> Iterator[Change]:
-    """Files of a run that are missing, of another size, or tables that the manifest does not list."""
-    return changes_of(list(manifest.files), sizes, besides=_computed(manifest))
+def file_changes(manifest: Manifest, sizes: Mapping[str, int]) -> Iterator[Change]:
+    """Files of a run that are missing or of another size, and tables that the manifest does not list."""
+    return changes_of(list(manifest.files), sizes, besides=_computed_tables(manifest))
 
 
 def changes_of(
     files: Sequence[StoredFile], sizes: Mapping[str, int], besides: Sequence[str] = ()
 ) -> Iterator[Change]:
-    """See `changes`; `besides` are paths of tables that may be there, too."""
+    """See `file_changes`; `besides` are paths of further allowed tables."""
     for file in files:
         size = sizes.get(file.path)
         if size is None:
-            yield Change(file.path, f"is missing, {file.bytes:,} bytes were written")
+            yield Change(file.path, f"is missing ({file.bytes:,} bytes were written)")
         elif size != file.bytes:
-            yield Change(file.path, f"has {size:,} bytes, {file.bytes:,} were written")
+            yield Change(file.path, f"has {size:,} bytes, but {file.bytes:,} were written")
     listed = {*besides, *(file.path for file in files)}
     for path in sizes:
         if path.endswith(_TABLE) and path not in listed:
-            yield Change(path, "is a table that was not written with it")
+            yield Change(path, "is a table that was not written with the run")
 
 
 def verify(folder: Path, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
-    """All that is wrong with the files of the run at `folder`: `changes`, and contents of another hash."""
+    """Check the files of the run at `folder`: `file_changes`, and the hashes of their contents."""
     manifest = manifests.read(folder / MANIFEST)
-    found = list(changes(manifest, file_sizes(folder)))
-    wrong = {change.path for change in found}
-    files = [file for file in manifest.files if file.path not in wrong]
+    found_changes = list(file_changes(manifest, file_sizes(folder)))
+    changed_paths = {change.path for change in found_changes}
+    files = [file for file in manifest.files if file.path not in changed_paths]
     size = sum(file.bytes for file in files)
-    answers = engine.map(partial(differs, folder), files, progress=progress, what="hashing", size_bytes=size)
-    found += [Change(file.path, OTHER_CONTENT) for file, other in zip(files, answers, strict=True) if other]
+    has_other_hash = engine.map(
+        partial(has_changed, folder), files, progress=progress, what="hashing", size_bytes=size
+    )
+    found_changes += [
+        Change(file.path, OTHER_CONTENT) for file, other in zip(files, has_other_hash, strict=True) if other
+    ]
     results = folder / RESULTS_FILE
     if manifest.published is None and results.is_file() and not has_stated_content(results):
-        found.append(Change(RESULTS_FILE, f"{OTHER_CONTENT}; delete it"))
+        found_changes.append(Change(RESULTS_FILE, f"{OTHER_CONTENT}; delete it"))
     return Verification(
         run=folder.name,
         files=len(list(manifest.files)),
         bytes=sum(file.bytes for file in manifest.files),
-        changes=sorted(found),
+        changes=sorted(found_changes),
         command=source_command(manifest),
     )
 
 
 def has_stated_content(path: Path) -> bool:
-    """Whether the content of a table has the hash that its own footer states."""
+    """Whether the content of a table has the hash in its footer."""
     with reading(path):
         with parquet_file(path) as table:
-            stated = content_of(table)
+            stated = content_hash(table)
         with path.open("rb") as file:
-            digest, left = sha256(), file.seek(-_FOOTER_END, os.SEEK_END)
-            left -= int.from_bytes(file.read(4), "little")
+            digest, remaining = sha256(), file.seek(-_FOOTER_END, os.SEEK_END)
+            remaining -= int.from_bytes(file.read(4), "little")
             file.seek(0)
-            while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            while remaining > 0 and (piece := file.read(min(remaining, 1 << 20))):
                 digest.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
     return digest.hexdigest() == stated
 
 
 def require_unchanged(folder: Path, files: Sequence[StoredFile]) -> None:
-    """`InputError` where one of those files has another hash."""
+    """`InputError` if one of the files has another hash."""
     for file in files:
-        if differs(folder, file):
+        if has_changed(folder, file):
             hint = f"remove the run and read its source again: cclbench remove {folder.name}"
             raise ChangedRunError(OTHER_CONTENT, where=str(folder / file.path), hint=hint)
 
 
-def differs(folder: Path, file: StoredFile) -> bool:
-    """Whether a file has another hash than was written, or cannot be read."""
+def has_changed(folder: Path, file: StoredFile) -> bool:
+    """Whether a file has another hash than when it was written, or cannot be read."""
     try:
         with (folder / file.path).open("rb") as content:
             return file_digest(content, "sha256").hexdigest() != file.sha256
@@ -210,12 +214,12 @@ def differs(folder: Path, file: StoredFile) -> bool:
         return True
 
 
-def _computed(manifest: Manifest) -> list[str]:
-    """Tables that may be in the run's folder besides what its source gave: metrics' rows."""
+def _computed_tables(manifest: Manifest) -> list[str]:
+    """Tables that may be in the run's folder besides those from its source: result rows."""
     return [RESULTS_FILE] if manifest.published is None else []
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def _file_stamp(path: Path) -> tuple[int, ...] | None:
     try:
         return stamp_of(path.stat())
     except OSError:

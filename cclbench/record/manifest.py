@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`manifest.json` of a run: what was read, what was found, what was left out (`schemas/manifest.json`)."""
+"""`manifest.json` of a run: what was read, found and left out (`schemas/manifest.json`)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from cclbench.record.facts import TraceFacts
 
 MANIFEST: Final = "manifest.json"
 _SHA256: Final = ',\n "sha256": '
-"""What stands between the text that is hashed and its hash."""
+"""The text between the hashed part and its hash."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What shapes a run besides its source."""
+    """Options of reading a source."""
 
     allow_truncated: bool = False
     step_annotation: str | None = None
     inference: bool = True
-    """Whether process groups that no trace states are inferred."""
+    """Whether to infer process groups that the traces do not state."""
 
 
 class StoredFile(msgspec.Struct, frozen=True, gc=False):
-    """A file of the run as it was written; `path` is its path within the run's folder.
+    """A file of the run as written; `path` is relative to the run's folder.
 
-    `rows` and `content` are those of a table: `content` is the hash in its footer of all that is before it.
+    `rows` and `content` are of tables; `content` is the hash in the footer of all bytes before it.
     """
 
     path: Annotated[
@@ -49,7 +49,7 @@ class StoredFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class CardLine(msgspec.Struct, frozen=True):
-    """The workload card of a run in a line."""
+    """Summary of a run's workload card."""
 
     id: str
     path: str
@@ -57,7 +57,7 @@ class CardLine(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file of the source; `name` is its path within the source."""
+    """A file of the source; `name` is its path in the source."""
 
     name: str
     bytes: int
@@ -66,7 +66,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class EvidenceFile(File, frozen=True):
-    """A file that is no trace: rows by table, what it tells of the system, what became no row by reason."""
+    """A file other than a trace: rows by table, facts about the system, rows left out by reason."""
 
     rows: dict[str, int] = {}
     facts: dict[str, str | int | float | list[str]] = {}
@@ -75,9 +75,9 @@ class EvidenceFile(File, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """A rank's windows of steps; `closed` are those that a further step ends, periods are in ns.
+    """A rank's step windows; `closed` ones are followed by a further step; periods are in ns.
 
-    Purities are the least share of a window's kernel time that its own step launched.
+    Purities are the lowest share of a window's kernel time that its own step launched.
     """
 
     found: int = 0
@@ -89,18 +89,18 @@ class Steps(msgspec.Struct, frozen=True):
     device_period_ns: float | None = None
     host_period_ns: float | None = None
     host_before_ns: int | None = None
-    """Of an only step: from where its annotation begins to its first kernel."""
+    """For a single step: time from the begin of its annotation to its first kernel."""
 
 
 class Unclassified(msgspec.Struct, frozen=True):
-    """Kernels that the taxonomy does not know: their share of kernel time, the names with most of it."""
+    """Kernels of unknown category: their share of kernel time, and the names with most of it."""
 
     share: float | None = None
     names: list[str] = []
 
 
 class Collectives(msgspec.Struct, frozen=True):
-    """A rank's parts in collectives, counted."""
+    """Counts of a rank's collectives."""
 
     count: int = 0
     without_bytes: int = 0
@@ -111,7 +111,7 @@ class Collectives(msgspec.Struct, frozen=True):
 
 
 class Truncation(msgspec.Struct, frozen=True):
-    """Damage up to which a file was used; no window reaches past `horizon_ns`."""
+    """Damage up to which a file was used; no window extends past `horizon_ns`."""
 
     file: str
     byte: int
@@ -121,7 +121,7 @@ class Truncation(msgspec.Struct, frozen=True):
 
 
 class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's trace: `span_ns` is begin and end of its work, `beside` are its execution traces."""
+    """One rank's trace: `span_ns` is the begin and end of its work, `beside` are its execution traces."""
 
     rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
     facts: TraceFacts
@@ -129,9 +129,9 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int] = {}
     dropped: dict[str, int] = {}
     implausible: dict[str, int] = {}
-    """Rows whose times cannot be true, by kind and reason, be they set aside or not."""
+    """Rows with impossible times, by kind and reason, whether dropped or not."""
     missing: dict[str, int] = {}
-    """Rows that must be there and are not, by kind: kernels whose launch is recorded."""
+    """Missing rows by kind: kernels whose launch is recorded."""
     steps: Steps = Steps()
     unclassified: Unclassified = Unclassified()
     collectives: Collectives = Collectives()
@@ -145,16 +145,16 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The rank's tables."""
 
 
-class Inference(msgspec.Struct, frozen=True):
-    """Process groups that no trace states; `rule` and `group` are None where none could be inferred."""
+class InferredGroups(msgspec.Struct, frozen=True):
+    """Inferred process groups; `rule` and `group` are None if none could be inferred."""
 
     rule: str | None
     group: str | None
     reason: str
 
 
-class Matching(msgspec.Struct, frozen=True):
-    """Collectives matched across ranks, counted."""
+class MatchingCounts(msgspec.Struct, frozen=True):
+    """Counts of collectives matched across ranks."""
 
     rows: int = 0
     matched: int = 0
@@ -166,8 +166,8 @@ class Matching(msgspec.Struct, frozen=True):
     wait_beyond_duration_ns: int = 0
 
 
-class Clock(msgspec.Struct, frozen=True):
-    """A rank's clock against the others': the correction at the reference time, and what it leaves."""
+class ClockCorrection(msgspec.Struct, frozen=True):
+    """Correction of a rank's clock at the reference time, and the residual."""
 
     rank: int
     offset_ns: float
@@ -177,15 +177,15 @@ class Clock(msgspec.Struct, frozen=True):
     applied: bool
 
 
-class Clocks(msgspec.Struct, frozen=True):
-    """Clocks of ranks that share collectives with others; offsets hold at `reference_ns`."""
+class ClockCorrections(msgspec.Struct, frozen=True):
+    """Corrections of clocks of ranks that share collectives; offsets are at `reference_ns`."""
 
     reference_ns: int = 0
-    ranks: list[Clock] = []
+    ranks: list[ClockCorrection] = []
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Of a run without traces: whose published figures its results are."""
+    """The publication whose figures are the results of a run without traces."""
 
     source: str
     generated_at: str | None
@@ -196,7 +196,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found when a source was read into the store; parts at their default hold nothing."""
+    """What was found when a source was read into the store."""
 
     schema: int = VERSION
     tables: str = LAYOUT
@@ -207,59 +207,59 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     card: CardLine | None = None
     ingest: Options = Options()
     ranks: list[RankEntry] = []
-    inference: Inference | None = None
-    matching: Matching = Matching()
-    clocks: Clocks = Clocks()
+    inference: InferredGroups | None = None
+    matching: MatchingCounts = MatchingCounts()
+    clocks: ClockCorrections = ClockCorrections()
     notes: list[str] = []
     sources: list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]] = []
     evidence: list[EvidenceFile] = []
     stored: list[StoredFile] = []
-    """The run's files that are no rank's, those of `sources` included; not `results.parquet` of metrics."""
+    """The run's files that belong to no rank, including those of `sources`, without computed results."""
     published: Published | None = None
     sha256: str = ""
-    """Of the file's text before it, as it was read."""
+    """SHA-256 of the file's text before this field."""
 
     @property
     def files(self) -> Iterator[StoredFile]:
-        """All files of the run, but for this one and what was computed from them."""
+        """All files of the run, without the manifest and computed results."""
         yield from self.stored
         for entry in self.ranks:
             yield from entry.stored
 
     @property
-    def inferred(self) -> str | None:
-        """What to say of results that rest on process groups which no trace states; None where all do."""
+    def inference_note(self) -> str | None:
+        """A note on results that depend on inferred process groups; None without any."""
         if self.inference is None or self.inference.group is None:
             return None
         return f"process groups are inferred ({self.inference.rule}): {self.inference.reason}"
 
 
-class _Written(msgspec.Struct):
-    """Versions of schema and tables by which a manifest was written."""
+class _WrittenVersions(msgspec.Struct):
+    """Versions of schema and tables that a manifest states."""
 
     schema: Any = None
     tables: Any = None
 
 
 def read(path: Path) -> Manifest:
-    """The manifest at `path`; `InputError` where it is damaged or of another version."""
+    """The manifest at `path`; `InputError` if it is damaged or of another version."""
     try:
         content = path.read_bytes()
-        written = _Written()
-        with suppress(msgspec.ValidationError):  # JSON that is no manifest has none
-            written = msgspec.json.decode(content, type=_Written)
+        written = _WrittenVersions()
+        with suppress(msgspec.ValidationError):  # not a manifest: no versions
+            written = msgspec.json.decode(content, type=_WrittenVersions)
         if (written.schema, written.tables) == (VERSION, LAYOUT):
-            found = msgspec.json.decode(content, type=Manifest)
-            if found.sha256 != sha256(content.rpartition(_SHA256.encode())[0]).hexdigest():
-                raise msgspec.ValidationError("its text is not the one that was written")
-            return found
+            manifest = msgspec.json.decode(content, type=Manifest)
+            if manifest.sha256 != sha256(content.rpartition(_SHA256.encode())[0]).hexdigest():
+                raise msgspec.ValidationError("its text differs from what was written")
+            return manifest
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise InputError(f"damaged manifest: {error}", where=str(path), hint="delete the run") from None
     raise InputError("was written by another version", where=str(path), hint="ingest the source again")
 
 
 class _Provenance(msgspec.Struct):
-    """What of a manifest says how its run was made."""
+    """The fields of a manifest that state how its run was made."""
 
     source: str
     ingest: Options = Options()
@@ -267,14 +267,14 @@ class _Provenance(msgspec.Struct):
 
 
 def source_command_at(path: Path) -> str | None:
-    """`source_command` of the run of a manifest that need not be sound; None where there is none."""
+    """`source_command` of the run of a possibly damaged manifest; None if it cannot be read."""
     with suppress(OSError, UnicodeDecodeError, msgspec.DecodeError):
         return source_command(msgspec.json.decode(path.read_bytes(), type=_Provenance))
     return None
 
 
 def source_command(made: Manifest | _Provenance) -> str:
-    """The command that reads the source of a run into the store again."""
+    """The command that ingests the source of a run again."""
     if made.published is not None:
         return shlex.join(["cclbench", "import", made.published.source, made.source])
     options = ["--allow-truncated"] if made.ingest.allow_truncated else []
@@ -285,18 +285,18 @@ def source_command(made: Manifest | _Provenance) -> str:
 
 
 def text(manifest: Manifest) -> str:
-    """The content of the file; `published` is in it only where something was."""
-    return "".join(_pieces(manifest))
+    """The content of the file; `published` is left out if None."""
+    return "".join(_signed_pieces(manifest))
 
 
 def write(manifest: Manifest, folder: Path) -> None:
-    """Write the manifest of the run at `folder`, which lists its files; see `inventory.write_manifest`."""
+    """Write a manifest that lists its files to the run at `folder`; see `inventory.write_manifest`."""
     with (folder / MANIFEST).open("w", encoding="utf-8") as file:
-        file.writelines(_pieces(manifest))
+        file.writelines(_signed_pieces(manifest))
 
 
-def _pieces(manifest: Manifest) -> Iterator[str]:
-    """The content piece by piece, of a list an item at a time: of many ranks it is large."""
+def _signed_pieces(manifest: Manifest) -> Iterator[str]:
+    """The content in pieces, for lists item by item: it is large for many ranks."""
     digest = sha256()
     for piece in _unsigned_pieces(manifest):
         digest.update(piece.encode())
@@ -314,17 +314,17 @@ def _unsigned_pieces(manifest: Manifest) -> Iterator[str]:
         yield f'{between}\n "{field.encode_name}": '
         between = ","
         if not isinstance(value, list) or not value:
-            yield _indented(value, 1)
+            yield _indented_json(value, 1)
             continue
         before = "["
         for item in value:
-            yield f"{before}\n  {_indented(item, 2)}"
+            yield f"{before}\n  {_indented_json(item, 2)}"
             before = ","
         yield "\n ]"
 
 
-def _indented(value: Any, by: int) -> str:
-    """A value as JSON, its lines but the first indented; texts in JSON have no line ends."""
+def _indented_json(value: Any, by: int) -> str:
+    """A value as JSON, with all lines but the first indented."""
     lines = printable_json(
         json.dumps(msgspec.to_builtins(value), indent=1, allow_nan=False, ensure_ascii=False)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the metrics that a module reads: declared at its top, checked where plug-ins register."""
+"""Names of the metrics that a module reads: declared at module level, checked when plug-ins register."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Final, NewType
 
 MetricName = NewType("MetricName", str)
-"""The name of a metric in the registry or of a result row, or one that a module declares."""
+"""The name of a metric, from the registry, a result row or a module's declaration."""
 DECLARED: Final[dict[MetricName, set[str]]] = {}
 """The modules that read each metric."""
 
@@ -21,16 +21,16 @@ def metric_name(name: str) -> MetricName:
 
     A plug-in whose module declares a metric that does not exist is not registered.
     """
-    return _declare(name, sys._getframe(1).f_globals["__name__"])
+    return _declared_name(name, sys._getframe(1).f_globals["__name__"])
 
 
 def metric_names(*names: str) -> tuple[MetricName, ...]:
     """`metric_name` of each."""
     module = sys._getframe(1).f_globals["__name__"]
-    return tuple(_declare(name, module) for name in names)
+    return tuple(_declared_name(name, module) for name in names)
 
 
-def _declare(name: str, module: str) -> MetricName:
+def _declared_name(name: str, module: str) -> MetricName:
     declared = MetricName(name)
     DECLARED.setdefault(declared, set()).add(module)
     return declared

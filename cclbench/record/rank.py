@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a run: its entry in the manifest and its tables, of which columns can be kept once decoded."""
+"""One rank of a run: its entry in the manifest and its tables, with a cache of decoded columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -15,54 +15,54 @@ import pyarrow.parquet as pq
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.schema import EVENTS, KINDS, OPERATORS, TABLES
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import damaged, opened_table, read_table, whole
+from cclbench.record.files import checked_rows, damaged, opened_table, read_table
 from cclbench.record.manifest import RankEntry, StoredFile
 
 BATCH_ROWS: Final = 1 << 16
-"""Rows of a batch of events at most."""
+"""Maximum rows of a batch of events."""
 MOST_KEPT: Final = 16 << 20
-"""Bytes of columns that a rank keeps for many readers."""
+"""Size of the column cache, in bytes."""
 SMALL_ROWS: Final = 8192
-"""Rows of a file up to which all its columns are read at once: opening it again would take longer."""
+"""Rows up to which all columns of a file are read at once: opening it again would take longer."""
 _CELL: Final = 8
-"""Bytes of a value at most: numbers, and codes of words."""
+"""Maximum bytes of a value: numbers, and codes of words."""
 
 
 class Rank:
-    """One rank of a run: its entry in the manifest and its tables, as analyzers read them.
+    """One rank of a run: its entry in the manifest and its tables.
 
-    Columns of events and operators that were read are kept as long as they fit into `room` bytes, by default
-    none; readers get the same batches either way.
+    Columns of events and operators are cached once read, up to `room` bytes (by default none); batches are
+    the same with and without the cache.
     """
 
     def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float, *, room: int = 0) -> None:
         self.path, self.entry = path, entry
         self._room = room
         self._kept: dict[str, dict[str, list[pa.ChunkedArray]]] = {}
-        """By file and column: stretches of `BATCH_ROWS` rows, in the chunks that its dictionaries make."""
+        """By file and column: parts of `BATCH_ROWS` rows, with one chunk per dictionary."""
         self.clock_residual_ns = clock_residual_ns
-        """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
+        """Residual of the clock correction at the ends of collectives, of the worst rank."""
 
-    def keeping(self) -> Rank:
-        """The same rank for many readers of the same columns."""
+    def with_column_cache(self) -> Rank:
+        """The same rank with a column cache, for several readers."""
         return Rank(self.path, self.entry, self.clock_residual_ns, room=MOST_KEPT)
 
     @property
     def facts(self) -> TraceFacts:
-        """What the rank's trace says of itself."""
+        """Metadata of the rank's trace."""
         return self.entry.facts
 
     @property
     def rows(self) -> int:
-        """How many events it has."""
+        """Number of events."""
         return sum(self.entry.rows.values())
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
+        """Columns of the events of some kinds, in bounded batches and a fixed order."""
         for kind in checked_names("kind of event", kinds, KINDS):
             rows = 0
-            for file in self._files.get(kind, ()):
-                for batch in self._batches(file, columns):
+            for file in self._event_files.get(kind, ()):
+                for batch in self._file_batches(file, columns):
                     rows += len(batch)
                     yield batch
             if rows != (written := self.entry.rows.get(kind, 0)):
@@ -70,30 +70,30 @@ class Rank:
                 raise damaged(folder, f"{rows:,} rows of kind {kind}, of which {written:,} were written")
 
     @cached_property
-    def _files(self) -> dict[str, list[StoredFile]]:
+    def _event_files(self) -> dict[str, list[StoredFile]]:
         """The files of each kind of event, in order."""
-        found: dict[str, list[StoredFile]] = {}
+        files: dict[str, list[StoredFile]] = {}
         folder = f"events/rank={self.entry.rank}/"
         for file in sorted(self.entry.stored, key=attrgetter("path")):
             if file.path.startswith(folder):
-                found.setdefault(file.path.removeprefix(folder).partition("-")[0], []).append(file)
-        return found
+                files.setdefault(file.path.removeprefix(folder).partition("-")[0], []).append(file)
+        return files
 
-    def _batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Those columns of one file."""
+    def _file_batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Batches of some columns of a file."""
         kept, path = self._kept.setdefault(file.path, {}), self.path / file.path
         lacking = [name for name in columns if name not in kept]
-        if not lacking or self._keep(file, lacking):
-            schema = pa.schema([EVENTS.field(name) for name in columns])
+        if not lacking or self._cache_columns(file, lacking):
+            schema = events_schema(tuple(columns))
             for stretch in zip(*(kept[name] for name in columns), strict=True):
                 yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
             return
         with opened_table(path, EVENTS, listed=file) as table:
             for batch in table.iter_batches(BATCH_ROWS, columns=list(columns)):
-                yield whole(batch, EVENTS, path)
+                yield checked_rows(batch, EVENTS, path)
 
-    def _keep(self, file: StoredFile, names: Sequence[str]) -> bool:
-        """Whether there is room for those columns of a file, which are then read and kept."""
+    def _cache_columns(self, file: StoredFile, names: Sequence[str]) -> bool:
+        """Read columns of a file into the cache, if there is room; whether they were."""
         kept, path = self._kept[file.path], self.path / file.path
         rows = file.rows or 0
         if rows <= SMALL_ROWS:
@@ -102,38 +102,38 @@ class Rank:
         if size > self._room:
             return False
         self._room -= size
-        found: dict[str, list[pa.ChunkedArray]] = {name: [] for name in names}
+        stretches_by_name: dict[str, list[pa.ChunkedArray]] = {name: [] for name in names}
         with opened_table(path, EVENTS, listed=file) as table:
-            for stretch in _stretches(table, names, path):
-                for name, stretches in found.items():
-                    stretches.append(_contiguous(stretch[name]))
-        kept |= found
+            for stretch in _batch_tables(table, names, path):
+                for name, stretches in stretches_by_name.items():
+                    stretches.append(_single_chunk(stretch[name]))
+        kept |= stretches_by_name
         return True
 
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""
-        return self._table("collectives")
+        return self._read_table("collectives")
 
     def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rank's rows of `schema.OPERATORS`, of all columns or of those."""
-        if self._operators is None:
-            return self._table("operators", columns)
-        return self._operators if columns is None else self._operators.select(list(columns))
+        """The rank's rows of `schema.OPERATORS`, with all columns or the given ones."""
+        if self._cached_operators is None:
+            return self._read_table("operators", columns)
+        return self._cached_operators if columns is None else self._cached_operators.select(list(columns))
 
     @cached_property
-    def _operators(self) -> pa.Table | None:
-        """All columns, where there is room for them."""
+    def _cached_operators(self) -> pa.Table | None:
+        """All columns, if there is room for them."""
         size = self.entry.operators * len(OPERATORS) * _CELL
         if size > self._room:
             return None
         self._room -= size
-        return self._table("operators")
+        return self._read_table("operators")
 
     def steps(self) -> pa.Table:
         """The rank's rows of `schema.STEPS`."""
-        return self._table("steps")
+        return self._read_table("steps")
 
-    def _table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    def _read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         path = f"{name}/rank={self.entry.rank}.parquet"
         listed = next((file for file in self.entry.stored if file.path == path), None)
         if listed is None:
@@ -141,20 +141,26 @@ class Rank:
         return read_table(self.path / path, TABLES[name], columns=columns, listed=listed)
 
 
+@cache
+def events_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """The schema of those columns of events."""
+    return pa.schema([EVENTS.field(name) for name in columns])
+
+
 def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
-    """The names, of which a lone one is a list of one; `UsageError` for one that is not known."""
+    """The names as a list, also of a single one; `UsageError` for an unknown one."""
     listed = [names] if isinstance(names, str) else list(names)
     for name in listed:
         if name not in known:
-            raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
+            raise UsageError(f"unknown {noun} {name!r}", hint=near(name, known))
     return listed
 
 
-def _stretches(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
-    """The rows in tables of `BATCH_ROWS` each, of which a reader gives the parts between dictionaries."""
+def _batch_tables(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
+    """The rows in tables of `BATCH_ROWS`; a reader returns batches that end at each new dictionary."""
     parts: list[pa.RecordBatch] = []
     for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
-        parts.append(whole(batch, EVENTS, path))
+        parts.append(checked_rows(batch, EVENTS, path))
         if sum(map(len, parts)) == BATCH_ROWS:
             yield pa.Table.from_batches(parts)
             parts = []
@@ -162,8 +168,8 @@ def _stretches(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iter
         yield pa.Table.from_batches(parts)
 
 
-def _contiguous(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in one chunk, as it is read alone; one of words keeps a chunk a dictionary."""
+def _single_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in one chunk; a column of words keeps one chunk per dictionary."""
     if column.num_chunks == 1 or pa.types.is_dictionary(column.type):
         return column
     return pa.chunked_array([column.combine_chunks()])

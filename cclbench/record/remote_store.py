@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store of runs below a URL: made here, written with the manifest last, read from copies kept here.
+"""A store of runs below a URL: runs are made locally, uploaded with the manifest last, and read from copies.
 
-<url>/<run>/...   as in a folder; a run is there from when its manifest is
+<url>/<run>/...   as in a folder; a run exists once its manifest does
 <cache>/<hash of URL and run>-<whole or top>/<hash of names, sizes and versions>/<run>/...
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.scratch import scratch, stamp_of, sweep
-from cclbench.record.files import UNFINISHED, unwritable
+from cclbench.record.files import UNFINISHED, unwritable_store_error
 from cclbench.record.inventory import RESULTS_FILE
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Origin, Run
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from cclbench.remote.objects import Object
 
 _WHOLE: Final = "whole.json"
-"""The stamps of a copy's files when it was whole."""
+"""The stamps of a copy's files when it was complete."""
 _RESULTS_KEPT: Final = "results.json"
-"""Of which version the copy's results are."""
+"""The version of the copy's results."""
 
 
 def cache_folder() -> Path:
-    """Where copies of remote runs are kept: $CCLBENCH_CACHE, else below the person's folder of caches."""
-    own = os.environ.get("CCLBENCH_CACHE")
-    return Path(own or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
+    """The folder of copies of remote runs: $CCLBENCH_CACHE, else in the user's cache folder."""
+    chosen = os.environ.get("CCLBENCH_CACHE")
+    return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
 
 
 class RemoteStore(Store):
-    """Runs below a URL.  One that is opened is a folder here, with copies of its files."""
+    """Runs below a URL.  An opened run is a local folder with copies of its files."""
 
     def __init__(self, url: Url) -> None:
         if url.scheme in WEB:
             raise UsageError(
-                f"{url}: a web server keeps no store", hint="name a folder or s3://bucket/folder"
+                f"{url}: a web server cannot be a store", hint="name a folder or s3://bucket/folder"
             )
         from cclbench.remote.objects import Objects
 
@@ -63,43 +63,46 @@ class RemoteStore(Store):
 
     def ids(self) -> list[str]:
         """The runs' names."""
-        return [run for run, _ in self._finished(self._objects.top)]
+        return [run for run, _ in self._finished_runs(self._objects.list_top)]
 
     def runs(self) -> list[Run]:
-        """All finished runs, by name, of each the files right in its folder: manifest, card, results."""
-        return [self._opened(run, objects, "top") for run, objects in self._finished(self._objects.listed)]
+        """All finished runs, by name, each with the files directly in its folder: manifest, card, results."""
+        return [
+            self._open_copy(run, objects, "top")
+            for run, objects in self._finished_runs(self._objects.list_all)
+        ]
 
-    def _finished(self, listed: Callable[[str], list[Object]]) -> Iterator[tuple[str, list[Object]]]:
-        """The runs that have a manifest, by name, with the objects `listed` in the folder of each."""
-        for run in self._objects.folders():
+    def _finished_runs(self, listed: Callable[[str], list[Object]]) -> Iterator[tuple[str, list[Object]]]:
+        """The runs that have a manifest, by name, with the objects that `listed` returns for each."""
+        for run in self._objects.list_folders():
             objects = [] if run.startswith(".") else listed(run)
-            if any(one.name == MANIFEST for one in objects):
+            if any(entry.name == MANIFEST for entry in objects):
                 yield run, objects
 
     def find(self, run: str) -> Run | None:
-        """The run of that id with all its files here, None where there is none."""
+        """The run of that id with copies of all its files, None if there is none."""
         if not is_name(run):
             return None
         check_names([run], self._url)
-        objects = self._objects.listed(run)
-        return self._opened(run, objects, "whole") if any(o.name == MANIFEST for o in objects) else None
+        objects = self._objects.list_all(run)
+        return self._open_copy(run, objects, "whole") if any(o.name == MANIFEST for o in objects) else None
 
     def finished_on(self, run: Run) -> date | None:  # noqa: ARG002 - a copy's day is another one
-        """Not known: a store of objects tells no days."""
+        """None: object stores do not state the date."""
         return None
 
     def remove(self, run: str) -> None:
-        """Remove a run, its manifest first, and its copies here; `UsageError` where there is none."""
-        self.check(run)
-        names = [one.name for one in self._objects.listed(run)]
-        self._objects.remove([f"{run}/{MANIFEST}"])
-        self._objects.remove([f"{run}/{name}" for name in names if name != MANIFEST])
+        """Remove a run, its manifest first, and its local copies; `UsageError` if there is none."""
+        self.require_run(run)
+        names = [entry.name for entry in self._objects.list_all(run)]
+        self._objects.remove_all([f"{run}/{MANIFEST}"])
+        self._objects.remove_all([f"{run}/{name}" for name in names if name != MANIFEST])
         for extent in ("top", "whole"):
-            shutil.rmtree(self._place(run, [], extent).parent, ignore_errors=True)
+            shutil.rmtree(self._copy_folder(run, [], extent).parent, ignore_errors=True)
 
     @contextmanager
-    def creating(self, run: str) -> Iterator[Path]:
-        """A folder here to write a run into; on success it is written to the URL, its manifest last."""
+    def new_run_folder(self, run: str) -> Iterator[Path]:
+        """A local folder to write a run into; on success it is uploaded, its manifest last."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             sweep(self.folder, UNFINISHED)
@@ -107,113 +110,123 @@ class RemoteStore(Store):
                 folder = unfinished / run
                 folder.mkdir()
                 yield folder
-                self._write(run, folder)
-                self._keep(unfinished, run, self._objects.listed(run))
+                self._upload_run(run, folder)
+                self._keep_copy(unfinished, run, self._objects.list_all(run))
         except OSError as error:
-            told = unwritable(self.folder, error)
-            hint = told.hint and "name another folder for copies by CCLBENCH_CACHE, or make room"
-            raise InputError(told.lines, where=told.where, hint=hint) from None
+            failure = unwritable_store_error(self.folder, error)
+            hint = failure.hint and "set CCLBENCH_CACHE to another folder for copies, or free some space"
+            raise InputError(failure.lines, where=failure.where, hint=hint) from None
 
-    def _write(self, run: str, folder: Path) -> None:
-        """Write a run's files, and its manifest when all the others are there."""
+    def _upload_run(self, run: str, folder: Path) -> None:
+        """Upload a run's files, and then its manifest."""
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-        there = {one.name for one in self._objects.listed(run)}
-        # Without its manifest a former run of that name is gone, and what is left of it no run.
-        self._objects.remove([f"{run}/{MANIFEST}"] if MANIFEST in there else [])
-        self._objects.remove([f"{run}/{name}" for name in there - files.keys()])
+        remote_names = {entry.name for entry in self._objects.list_all(run)}
+        # Without a manifest, what is left of an earlier run of that name is not a run.
+        self._objects.remove_all([f"{run}/{MANIFEST}"] if MANIFEST in remote_names else [])
+        self._objects.remove_all([f"{run}/{name}" for name in remote_names - files.keys()])
         manifest = files.pop(MANIFEST)
-        self._objects.put([(path, f"{run}/{name}") for name, path in files.items()])
-        self._objects.put([(manifest, f"{run}/{MANIFEST}")])
+        self._objects.upload_all([(path, f"{run}/{name}") for name, path in files.items()])
+        self._objects.upload_all([(manifest, f"{run}/{MANIFEST}")])
 
     # --------------------------------------------------------------------------------- copies here
 
-    def _opened(self, run: str, objects: Sequence[Object], extent: str) -> Run:
-        """The copy of a run, brought here unless it is, with the results that are there now.
+    def _open_copy(self, run: str, objects: Sequence[Object], extent: str) -> Run:
+        """The local copy of a run, downloaded if needed, with the current results.
 
-        All its files, or those right in its folder: `extent` is `whole` or `top`.
+        `extent`: `whole` for all its files, `top` for those directly in its folder.
         """
-        sizes = {one.name: one.size for one in objects}
+        sizes = {entry.name: entry.size for entry in objects}
         if extent == "top":
-            objects = [one for one in objects if "/" not in one.name]
-        place = self._place(run, objects, extent)
-        if not _is_whole(place, run):
+            objects = [entry for entry in objects if "/" not in entry.name]
+        place = self._copy_folder(run, objects, extent)
+        if not _is_complete(place, run):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             sweep(self.folder, UNFINISHED)
             with scratch(self.folder, UNFINISHED) as unfinished:
-                self._objects.bring(_fixed(objects), unfinished / run, below=run)
+                self._objects.download_all(_without_results(objects), unfinished / run, below=run)
                 self._replace_copy(unfinished, run, place)
         self._bring_results(place, run, objects)
         where = str(self._url.below(run))
         return Run(place / run, origin=Origin(where, sizes, partial(self._put_results, run)))
 
-    def _keep(self, unfinished: Path, run: str, objects: Sequence[Object]) -> None:
-        """Keep what was just written as a copy, where it is what is there now."""
-        sizes = {one.name: one.size for one in objects}
-        here = [path for path in (unfinished / run).rglob("*") if path.is_file()]
-        if sizes == {path.relative_to(unfinished / run).as_posix(): path.stat().st_size for path in here}:
-            self._replace_copy(unfinished, run, self._place(run, objects, "whole"))
+    def _keep_copy(self, unfinished: Path, run: str, objects: Sequence[Object]) -> None:
+        """Keep what was just uploaded as a copy, if it equals what is there now."""
+        sizes = {entry.name: entry.size for entry in objects}
+        local_files = [path for path in (unfinished / run).rglob("*") if path.is_file()]
+        if sizes == {
+            path.relative_to(unfinished / run).as_posix(): path.stat().st_size for path in local_files
+        }:
+            self._replace_copy(unfinished, run, self._copy_folder(run, objects, "whole"))
 
     def _replace_copy(self, unfinished: Path, run: str, place: Path) -> None:
-        """Make `unfinished` the only copy of the run; it says itself that it is whole."""
-        if _is_whole(place, run):
-            return  # another process was faster, and reads it by now
+        """Make `unfinished` the only copy of the run, with the stamps of a complete one."""
+        if _is_complete(place, run):
+            return  # another process was faster, and may be reading it
         folder = unfinished / run
-        stamps = {path.relative_to(folder).as_posix(): _stamp(path) for path in _files(folder)}
+        stamps = {
+            path.relative_to(folder).as_posix(): _stamp_list(path) for path in _files_without_results(folder)
+        }
         (unfinished / _WHOLE).write_text(json.dumps(stamps), "utf-8")
         shutil.rmtree(place.parent, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         unfinished.rename(place)
 
-    def _place(self, run: str, objects: Sequence[Object], extent: str) -> Path:
-        """The folder of a copy: another for each version of its files, always another where none is told."""
+    def _copy_folder(self, run: str, objects: Sequence[Object], extent: str) -> Path:
+        """The folder of a copy, unique for each version of its files; always new if versions are unknown."""
         key = sha256(f"{self._url}\0{run}".encode()).hexdigest()[:32]
-        fixed = sorted((one.name, one.size, one.version or token_hex()) for one in _fixed(objects))
+        fixed = sorted(
+            (entry.name, entry.size, entry.version or token_hex()) for entry in _without_results(objects)
+        )
         return self.folder / f"{key}-{extent}" / sha256(repr(fixed).encode()).hexdigest()[:32]
 
     def _bring_results(self, place: Path, run: str, objects: Sequence[Object]) -> None:
-        """The results that are there now: another object takes the place of those that were."""
-        kept, target = place / _RESULTS_KEPT, place / run / RESULTS_FILE
-        there = next((one for one in objects if one.name == RESULTS_FILE), None)
-        if there is None:
+        """Download the current results, if the copy has others."""
+        stamp_file, target = place / _RESULTS_KEPT, place / run / RESULTS_FILE
+        remote = next((entry for entry in objects if entry.name == RESULTS_FILE), None)
+        if remote is None:
             target.unlink(missing_ok=True)
             return
         with suppress(OSError, ValueError):
-            if json.loads(kept.read_text("utf-8")) == [there.size, there.version, _stamp(target)]:
+            if json.loads(stamp_file.read_text("utf-8")) == [
+                remote.size,
+                remote.version,
+                _stamp_list(target),
+            ]:
                 return
         with scratch(place, UNFINISHED) as unfinished:
-            self._objects.bring([there], unfinished, below=run)
+            self._objects.download_all([remote], unfinished, below=run)
             (unfinished / RESULTS_FILE).replace(target)
             (unfinished / _RESULTS_KEPT).write_text(
-                json.dumps([there.size, there.version, _stamp(target)]), "utf-8"
+                json.dumps([remote.size, remote.version, _stamp_list(target)]), "utf-8"
             )
-            (unfinished / _RESULTS_KEPT).replace(kept)
+            (unfinished / _RESULTS_KEPT).replace(stamp_file)
 
     def _put_results(self, run: str, path: Path) -> None:
-        """Write new results; a store that may only be read keeps none."""
+        """Upload new results, unless the store is read-only."""
         from cclbench.remote.objects import ForbiddenError
 
         with suppress(ForbiddenError):
-            self._objects.put([(path, f"{run}/{RESULTS_FILE}")])
+            self._objects.upload_all([(path, f"{run}/{RESULTS_FILE}")])
 
 
-def _fixed(objects: Sequence[Object]) -> list[Object]:
-    """Those that stay as they are as long as the run does."""
-    return [one for one in objects if one.name != RESULTS_FILE]
+def _without_results(objects: Sequence[Object]) -> list[Object]:
+    """Objects that do not change during the life of a run."""
+    return [entry for entry in objects if entry.name != RESULTS_FILE]
 
 
-def _files(folder: Path) -> list[Path]:
-    """The files of a copy that stay as they are."""
+def _files_without_results(folder: Path) -> list[Path]:
+    """The files of a copy that do not change."""
     return [path for path in folder.rglob("*") if path.is_file() and path != folder / RESULTS_FILE]
 
 
-def _is_whole(place: Path, run: str) -> bool:
-    """Whether a copy is as it was when it was whole."""
+def _is_complete(place: Path, run: str) -> bool:
+    """Whether a copy is unchanged since it was complete."""
     try:
         stamps = json.loads((place / _WHOLE).read_text("utf-8"))
-        return all(_stamp(place / run / name) == stamp for name, stamp in stamps.items())
+        return all(_stamp_list(place / run / name) == stamp for name, stamp in stamps.items())
     except (OSError, ValueError, AttributeError):
         return False
 
 
-def _stamp(path: Path) -> list[int]:
+def _stamp_list(path: Path) -> list[int]:
     return list(stamp_of(path.stat()))

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -11,7 +13,11 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.ground.schema import HAS_VALUE, RESULTS
+from cclbench.ground.scratch import no_space_error, temporary_folder
 from cclbench.record.metric_name import MetricName
+
+IN_MEMORY: Final = 1 << 18
+"""Rows up to which a table of results is held in memory, some 22 MB."""
 
 WORDS: Final = tuple(field.name for field in RESULTS if pa.types.is_string(field.type))
 COMPACT: Final = pa.schema(
@@ -83,6 +89,38 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     """The rows as a table of `COMPACT`."""
     columns = [pa.array(map(attrgetter(field.name), rows), field.type, size=len(rows)) for field in COMPACT]
     return pa.Table.from_arrays(columns, schema=COMPACT)
+
+
+def join_tables(parts: Iterable[pa.Table]) -> pa.Table:
+    """The rows of those tables of `COMPACT`, in order; beyond `IN_MEMORY` rows, mapped from a temporary file.
+
+    `InputError` where the file finds no room.
+    """
+    batches = _batches(parts)
+    first = next(batches)
+    if (second := next(batches, None)) is None:
+        return first
+    with temporary_folder() as folder:
+        path = os.fsencode(folder / "rows.arrow")
+        try:
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, COMPACT) as file:
+                for batch in chain((first, second), batches):
+                    file.write_table(batch)
+        except OSError as error:
+            raise no_space_error(error) from None
+        # The rows stay readable once the file has no name.
+        return pa.ipc.open_stream(pa.memory_map(path)).read_all()
+
+
+def _batches(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows in tables of more than `IN_MEMORY` rows, and a last one of the others; each word once."""
+    waiting = [COMPACT.empty_table()]
+    for part in parts:
+        waiting.append(part)
+        if sum(map(len, waiting)) > IN_MEMORY:
+            yield pa.concat_tables(waiting).unify_dictionaries().combine_chunks()
+            waiting = [COMPACT.empty_table()]
+    yield pa.concat_tables(waiting).unify_dictionaries()
 
 
 def builtins(rows: Iterable[Row]) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run: what everybody holds, from its manifest and tables to the results computed from it."""
+"""A run: its manifest, its tables, and the results computed from it."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -29,10 +29,11 @@ from cclbench.record.files import (
     UNFINISHED,
     TableFile,
     check_table,
-    finished,
+    checked_rows,
+    closed_at_end,
     opened_table,
     read_table,
-    unwritable,
+    unwritable_store_error,
 )
 from cclbench.record.inventory import (
     RESULTS_FILE,
@@ -44,8 +45,7 @@ from cclbench.record.inventory import (
 from cclbench.record.manifest import Manifest, RankEntry, StoredFile
 from cclbench.record.rank import Rank, checked_names
 from cclbench.record.results import Results
-from cclbench.record.rows import WORDS, builtins
-from cclbench.record.stored_rows import ROW_GROUP, rows_at
+from cclbench.record.rows import COMPACT, WORDS, builtins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,13 +55,15 @@ if TYPE_CHECKING:
 
 _MADE: Final = b"cclbench.made"
 _COMPUTED_FROM: Final = b"cclbench.run"
-"""Key in the footer of results, of the `content` of the run that they were computed from."""
+"""Footer key in results of the `content` of the run that they were computed from."""
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 _CARD: Final = "card.yaml"
+ROW_GROUP: Final = 1 << 16
+"""Result rows that are written and read at a time."""
 
 
 class Made(msgspec.Struct, frozen=True):
-    """How stored result rows were made: equal words in `by` promise equal rows; `window` is their policy."""
+    """How stored result rows were made: equal `by` implies equal rows; `window` is their policy."""
 
     by: str
     window: str
@@ -69,7 +71,7 @@ class Made(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The run below a URL that a folder is a copy of: `sizes` are those of its objects by name."""
+    """The remote run that a folder is a copy of; `sizes` are those of its objects by name."""
 
     place: str
     sizes: Mapping[str, int]
@@ -77,11 +79,11 @@ class Origin:
 
 
 class Run:
-    """A data point in the store, with the metrics computed from it.
+    """A run in the store, with the metrics computed from it.
 
-    `figures` are the result rows, `rows` the same as flat dicts, `results` as a pandas DataFrame with the
-    columns of `schema.RESULTS`; the tables come as Arrow (`.to_pandas()` where you want that).  `record` is
-    the manifest.
+    `figures` are the result rows, `rows` the same as flat dicts, `results` the same as a pandas DataFrame,
+    with the columns of `schema.RESULTS`.  Tables are Arrow tables (use `.to_pandas()` for DataFrames).
+    `record` is the manifest.
     """
 
     def __init__(
@@ -92,11 +94,11 @@ class Run:
         origin: Origin | None = None,
     ) -> None:
         self.path, self.window, self.origin = path, window, origin
-        self.figures = Results.joined(()) if figures is None else figures
+        self.figures = Results.from_tables(()) if figures is None else figures
 
     def with_figures(self, figures: Results, window: str) -> Run:
-        """The same run with metrics computed from it."""
-        run = copy(self)  # with what is read of its manifest
+        """The same run with result rows."""
+        run = copy(self)  # with its manifest, if already read
         run.figures, run.window = figures, window
         vars(run).pop("rows", None)
         return run
@@ -113,31 +115,31 @@ class Run:
 
     @cached_property
     def record(self) -> Manifest:
-        """The manifest; `InputError` where it is damaged or of another version, or a file of the run changed.
+        """The manifest; `InputError` if it is damaged or of another version, or a file of the run changed.
 
-        Presence and sizes of the files are looked at; tables are checked as they are read.
+        Presence and sizes of the files are checked; tables are checked when they are read.
         """
         if self.origin is not None:
             return read_manifest(self.path, self.origin.place, self.origin.sizes)
         return read_manifest(self.path, str(self.path))
 
     def is_current(self, fingerprint: str) -> bool:
-        """Whether it was read from a source of that fingerprint, and all its files are there as written.
+        """Whether the run is of a source with that fingerprint, and all its files are unchanged.
 
-        Where one is not, the source is to be read again.
+        Otherwise the source must be read again.
         """
         try:
             return self.record.fingerprint == fingerprint
         except InputError:
             return False
 
-    def verified(self, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
-        """All files compared with their hashes in the manifest, and what is wrong with them."""
+    def verify_files(self, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
+        """Compare all files with their hashes in the manifest."""
         return verify(self.path, engine=engine, progress=progress)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What was found: source files and their hashes, ranks, counts, what was left out and why."""
+        """The manifest as a dict: source files and hashes, ranks, counts, what was left out and why."""
         plain: dict[str, Any] = msgspec.json.decode(manifest.text(self.record))
         return plain
 
@@ -148,7 +150,7 @@ class Run:
 
     @property
     def results(self) -> pd.DataFrame:
-        """The result rows, columns as `schema.RESULTS`: the same types under pandas 2 and 3.
+        """The result rows with the columns of `schema.RESULTS`, with the same types in pandas 2 and 3.
 
         Texts are `string[pyarrow]`, rank and step `Int32`: `pd.NA` where null.
         """
@@ -165,38 +167,38 @@ class Run:
 
     @property
     def reader(self) -> str | None:
-        """The reader of its traces; None where it has none."""
+        """The reader of its traces; None without traces."""
         return next((entry.files[0].reader for entry in self.record.ranks), None)
 
     @property
-    def inferred(self) -> str | None:
-        """What to say of results that rest on process groups which no trace states; None where all do."""
-        return self.record.inferred
+    def inference_note(self) -> str | None:
+        """A note on results that depend on inferred process groups; None without any."""
+        return self.record.inference_note
 
     @cached_property
     def card(self) -> Card | None:
-        """The workload card that came with it; None without one."""
+        """The run's workload card; None without one."""
         from cclbench.card import load_card
 
-        # With the calibration that it names.
-        beside = [file for file in self.record.stored if "/" not in file.path and file.rows is None]
-        require_unchanged(self.path, beside)
-        return load_card(self.path / _CARD) if any(file.path == _CARD for file in beside) else None
+        # Includes the calibration that the card names.
+        top_files = [file for file in self.record.stored if "/" not in file.path and file.rows is None]
+        require_unchanged(self.path, top_files)
+        return load_card(self.path / _CARD) if any(file.path == _CARD for file in top_files) else None
 
     @property
     def sources(self) -> list[Run]:
-        """The same run by traces of further kinds, each as a run of its own."""
+        """The same run from traces of further kinds, each as a separate run."""
         return [Run(self.path / "sources" / name) for name in self.record.sources]
 
     def rank(self, rank: int) -> Rank:
-        """One rank's trace; `UsageError` where it has none."""
-        entry = self._entries.get(rank)
+        """One rank of the run; `UsageError` if it has no trace."""
+        entry = self._rank_entries.get(rank)
         if entry is None:
             raise UsageError(f"run {self.id} has no rank {rank}", hint=f"it has {self.ranks or 'no trace'}")
         return Rank(self.path, entry, self._clock_residual_ns)
 
     @cached_property
-    def _entries(self) -> dict[int, RankEntry]:
+    def _rank_entries(self) -> dict[int, RankEntry]:
         return {entry.rank: entry for entry in self.record.ranks}
 
     @cached_property
@@ -211,52 +213,55 @@ class Run:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all, with a column `rank`."""
-        wanted = checked_names("kind of event", KINDS if kinds is None else kinds, KINDS)
-        known = [*EVENTS.names, "rank"]
-        names = checked_names("column of events", known if columns is None else columns, known)
+        chosen_kinds = checked_names("kind of event", KINDS if kinds is None else kinds, KINDS)
+        all_columns = [*EVENTS.names, "rank"]
+        names = checked_names("column of events", all_columns if columns is None else columns, all_columns)
         schema = pa.schema([EVENTS.field(name) for name in names if name != "rank"])
         tables = [schema.empty_table().append_column("rank", pa.array([], pa.int32()))]
-        for one in self.ranks if rank is None else [rank]:
-            table = pa.Table.from_batches(self.rank(one).events(wanted, schema.names), schema)
-            tables.append(table.append_column("rank", pa.repeat(pa.scalar(one, pa.int32()), len(table))))
+        for number in self.ranks if rank is None else [rank]:
+            table = pa.Table.from_batches(self.rank(number).events(chosen_kinds, schema.names), schema)
+            tables.append(table.append_column("rank", pa.repeat(pa.scalar(number, pa.int32()), len(table))))
         return pa.concat_tables(tables).unify_dictionaries()
 
     def collectives(self) -> pa.Table:
         """Rows of `schema.COLLECTIVES` of all ranks, in rank order."""
-        return self._of_ranks("collectives")
+        return self._concat_ranks("collectives")
 
     def operators(self) -> pa.Table:
         """Rows of `schema.OPERATORS` of all ranks, in rank order."""
-        return self._of_ranks("operators")
+        return self._concat_ranks("operators")
 
     def steps(self) -> pa.Table:
         """Rows of `schema.STEPS` of all ranks, in rank order."""
-        return self._of_ranks("steps")
+        return self._concat_ranks("steps")
 
-    def _of_ranks(self, name: str) -> pa.Table:
-        return _joined(name, (getattr(self.rank(rank), name)() for rank in self.ranks))
+    def _concat_ranks(self, name: str) -> pa.Table:
+        return _concat_tables(name, (getattr(self.rank(rank), name)() for rank in self.ranks))
 
     def groups(self) -> pa.Table:
-        """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
-        return _joined(
-            "groups", (read_table(path, GROUPS, listed=own) for path, own in self._files("groups"))
+        """Rows of `schema.GROUPS`: process groups, stated by traces or inferred."""
+        return _concat_tables(
+            "groups",
+            (read_table(path, GROUPS, listed=listed) for path, listed in self._table_files("groups")),
         )
 
     def evidence(self, table: str) -> pa.Table:
-        """Rows of a table of `schema.EVIDENCE`, such as `counters`: what files other than traces tell."""
+        """Rows of a table of `schema.EVIDENCE`, such as `counters`, from files other than traces."""
         (name,) = checked_names("table of evidence", [table], list(EVIDENCE))
-        return _joined(name, (read_table(path, TABLES[name], listed=own) for path, own in self._files(name)))
+        return _concat_tables(
+            name, (read_table(path, TABLES[name], listed=listed) for path, listed in self._table_files(name))
+        )
 
-    def _files(self, table: str) -> list[tuple[Path, StoredFile]]:
+    def _table_files(self, table: str) -> list[tuple[Path, StoredFile]]:
         return [(self.path / file.path, file) for file in self.tables.get(table, ())]
 
     @cached_property
     def tables(self) -> dict[str, list[StoredFile]]:
-        """The files of each table, in the order of their paths; those of `sources` are not among them."""
-        found: dict[str, list[StoredFile]] = {}
+        """The files of each table, sorted by path; without those of `sources`."""
+        by_table: dict[str, list[StoredFile]] = {}
         for file in sorted(self.record.files, key=attrgetter("path")):
-            found.setdefault(file.path.partition("/")[0].partition(".")[0], []).append(file)
-        return {name: files for name, files in found.items() if name in TABLES}
+            by_table.setdefault(file.path.partition("/")[0].partition(".")[0], []).append(file)
+        return {name: files for name, files in by_table.items() if name in TABLES}
 
     def sql(
         self,
@@ -267,13 +272,13 @@ class Run:
         disk_bytes: int | None = None,
         page: tuple[int, int] | None = None,
     ) -> QueryResult:
-        """DuckDB over the run's tables (events, collectives, ...) and views (busy, waits, launches, ...).
+        """Query the run's tables (events, collectives, ...) and views (busy, waits, launches, ...) in DuckDB.
 
-        Tables are those of `schema`; `cclbench list views` names the views.
+        Tables are those of `schema`; `cclbench list views` lists the views.
 
-        `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.  What
-        needs more than `memory_bytes` is kept on disk meanwhile, at most `disk_bytes`.  `page` (first row,
-        number of rows) limits the answer to these rows.
+        `times_as_text` returns dates, times and intervals as text, since Python cannot represent all of
+        DuckDB's.  Beyond `memory_bytes`, intermediate results go to disk, up to `disk_bytes`.  `page` (first
+        row, number of rows) limits the rows returned.
         """
         from cclbench.record.sql import select
 
@@ -290,13 +295,14 @@ class Run:
     def saved_results(self) -> Results | None:
         """The result rows of the last full computation, None before the first.
 
-        Rows that were computed from another run, or from this one before a file changed, are none of them.
+        Rows computed from another run, or before a file of this one changed, are ignored.
         """
-        return Results(rows_at(self.results_file)) if self.results_file is not None else None
+        path = self.results_file
+        return None if path is None else Results.from_tables(_read_results(path))
 
     @property
     def results_file(self) -> Path | None:
-        """The table of `saved_results`; None where there is none."""
+        """The file of `saved_results`; None if there is none."""
         path = self.path / RESULTS_FILE
         published = self.tables.get("results")
         if published:
@@ -321,33 +327,33 @@ class Run:
             return file.schema_arrow.metadata or {}
 
     def saved_value(self, metric: str) -> float | None:
-        """The run's number of a metric in the last full computation, None where there is none."""
+        """The run's value of a metric in the last full computation, None if there is none."""
         path = self.results_file
         if path is None:
             return None
         parts = ("rank", "step", "group", "collective", "category", "stat")
-        own = pc.field("metric") == metric
+        condition = pc.field("metric") == metric
         for name in parts:
-            own &= pc.field(name).is_null()
+            condition &= pc.field(name).is_null()
         with opened_table(path, RESULTS) as file:
             for batch in file.iter_batches(columns=["metric", "value", *parts]):
-                found: list[float | None] = batch.filter(own)["value"].to_pylist()
-                if found:
-                    return found[0]
+                values: list[float | None] = batch.filter(condition)["value"].to_pylist()
+                if values:
+                    return values[0]
         return None
 
     @property
     def saved_by(self) -> Made | None:
-        """How those rows were made, as `save_results` was told; None where nobody said."""
+        """How the saved rows were made, as given to `save_results`; None if unknown."""
         made = None if self.results_file is None else self._results_metadata.get(_MADE)
-        with suppress(msgspec.DecodeError):  # what another version said is not known
+        with suppress(msgspec.DecodeError):  # written by another version
             return None if made is None else msgspec.json.decode(made, type=Made)
         return None
 
     def save_results(self, figures: Results, *, made: Made | None = None) -> None:
-        """Keep result rows beside the run, for `sql`; replaces earlier ones whole.
+        """Save result rows with the run, for `sql`, in place of earlier ones.
 
-        A store that may only be read keeps none.
+        A read-only store is left unchanged.
         """
         metadata = {_COMPUTED_FROM: self.content.encode()}
         if made is not None:
@@ -358,7 +364,7 @@ class Run:
                 (folder / RESULTS_FILE).replace(self.path / RESULTS_FILE)
         except OSError as error:
             if error.errno not in _READ_ONLY:
-                raise unwritable(self.path, error) from None
+                raise unwritable_store_error(self.path, error) from None
             return
         if self.origin is not None:
             self.origin.put_results(self.path / RESULTS_FILE)
@@ -370,13 +376,20 @@ class Run:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"
 
 
+def _read_results(path: Path) -> Iterator[pa.Table]:
+    """Stored result rows, a row group at a time."""
+    with opened_table(path, COMPACT, WORDS) as file:
+        for group in range(file.num_row_groups):
+            yield checked_rows(file.read_row_group(group), COMPACT, path)
+
+
 def write_results(path: Path, figures: Results, metadata: Mapping[bytes, bytes]) -> None:
-    """Write result rows as a table, with what its footer is to say of them."""
+    """Write result rows as a table, with metadata in its footer."""
     schema = RESULTS.with_metadata({**(RESULTS.metadata or {}), **metadata})
-    with finished(TableFile(path, schema, WORDS)) as file:
+    with closed_at_end(TableFile(path, schema, WORDS)) as file:
         for part in figures.slices(ROW_GROUP):
             file.write(part)
 
 
-def _joined(name: str, tables: Iterable[pa.Table]) -> pa.Table:
+def _concat_tables(name: str, tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()

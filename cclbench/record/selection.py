@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a run is asked about: window policy, steps, ranks."""
+"""Selection of a part of a run: window policy, steps, ranks."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _LISTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a run its rows are about, and how far they go.
+    """The part of a run to compute metrics of, and the kinds of metrics.
 
-    `model`: with modelled figures where a measurement is missing; `replay`: where metrics replay the run.
+    `model`: model values that the traces lack; `replay`: compute metrics that replay the run.
     """
 
     window: str = "steps"
     steps: Steps | None = None
-    """The first and the one after the last, either of them None."""
+    """First step and end (exclusive), either may be None."""
     ranks: Sequence[int] | None = None
     model: bool = True
     replay: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether it leaves out neither steps nor ranks."""
+    def is_whole_run(self) -> bool:
+        """Whether all steps and ranks are selected."""
         return self.steps is None and self.ranks is None
 
     def check(self, run: Run) -> None:
-        """`UsageError` for what is no selection, or chooses nothing of the run."""
+        """`UsageError` for an invalid selection, or one without anything of the run."""
         if self.window not in POLICIES:
-            raise UsageError(f"{self.window!r} is no window", hint=near(self.window, POLICIES))
+            raise UsageError(f"unknown window {self.window!r}", hint=near(self.window, POLICIES))
         if self.steps is not None and not (isinstance(self.steps, tuple) and len(self.steps) == 2):
             raise UsageError(f"steps is {self.steps!r}", hint="give (first, last), either of them None")
         if self.ranks is not None and (isinstance(self.ranks, int) or not self.ranks):
@@ -51,14 +51,14 @@ class Selection:
     def _check_steps(self, run: Run, first: int | None, last: int | None) -> None:
         steps = {
             step
-            for one in (run, *run.sources)
-            for step in one.steps()["step"].drop_null().unique().to_pylist()
+            for part in (run, *run.sources)
+            for step in part.steps()["step"].drop_null().unique().to_pylist()
         }
         least, end = 0 if first is None else first, float("inf") if last is None else last
         if any(least <= step < end for step in steps):
             return
-        asked = f"{'' if first is None else first}:{'' if last is None else last}"
+        range_text = f"{'' if first is None else first}:{'' if last is None else last}"
         listed = first_few(list(map(str, sorted(steps))), _LISTED)
         hint = f"the steps are {listed}" if steps else "ask for the whole trace: --window trace"
-        what = f"no step lies in {asked}" if steps else "the trace marks no steps to choose from"
-        raise UsageError(what, where=run.id, hint=hint)
+        message = f"no step lies in {range_text}" if steps else "the trace marks no steps to choose from"
+        raise UsageError(message, where=run.id, hint=hint)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.schema import RESULTS, TABLES
-from cclbench.ground.scratch import temporary
-from cclbench.ground.text import bounded
+from cclbench.ground.scratch import temporary_folder
+from cclbench.ground.text import cut_text
 from cclbench.ground.units import humanise
 from cclbench.record.files import check_table, damaged
 from cclbench.record.inventory import RESULTS_FILE, has_stated_content
@@ -57,7 +57,7 @@ class QueryResult:
     def _repr_html_(self) -> str:
         names = self.table.column_names
         rows = zip(*(column.to_pylist() for column in self.table.slice(0, _SHOWN).columns), strict=True)
-        lines = ["".join(f"<th>{escape(bounded(name))}</th>" for name in names)]
+        lines = ["".join(f"<th>{escape(cut_text(name))}</th>" for name in names)]
         lines += ["".join(map(_cell, names, row)) for row in rows]
         more = len(self) - _SHOWN
         table = "".join(f"<tr>{line}</tr>" for line in lines)
@@ -66,7 +66,7 @@ class QueryResult:
 
 def _cell(column: str, value: Any) -> str:
     """A value for a person, with its unit where the column's name ends in one: the value itself on hover."""
-    text = "" if value is None else bounded(str(value))
+    text = "" if value is None else cut_text(str(value))
     for end, unit, factor in _UNITS:
         if column.endswith(end) and isinstance(value, int | float | Decimal) and math.isfinite(value):
             return f'<td title="{escape(text)}">{escape(humanise(float(value) * factor, unit))}</td>'
@@ -115,7 +115,7 @@ def select(
     """
     import duckdb
 
-    with temporary() as folder, duckdb.connect(":memory:") as connection:
+    with temporary_folder() as folder, duckdb.connect(":memory:") as connection:
         connection.execute(f"SET temp_directory={_quoted(str(folder / 'spilled'))}")
         if memory_bytes is not None:
             connection.execute(f"SET memory_limit='{memory_bytes} B'")

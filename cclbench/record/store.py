@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on disk: `manifest.json` and Parquet tables; written whole or not at all.
+"""The store of runs: `manifest.json` and Parquet tables per run, written whole or not at all.
 
 <store>/<run>/manifest.json
 <store>/<run>/events/rank=<R>/<kind>-<part>.parquet
@@ -24,7 +24,7 @@ from typing import Final
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.file_names import path_of, stored_name
 from cclbench.ground.scratch import scratch, sweep
-from cclbench.record.files import UNFINISHED, unwritable
+from cclbench.record.files import UNFINISHED, unwritable_store_error
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Run
 
@@ -32,12 +32,12 @@ _IN_THE_WAY: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def default_store() -> str:
-    """Where runs are kept if nobody says it: $CCLBENCH_STORE, else `runs`."""
+    """The default store: $CCLBENCH_STORE, else `runs`."""
     return os.environ.get("CCLBENCH_STORE") or "runs"
 
 
 def is_name(run: str) -> bool:
-    """Whether it can be the name of a run in a store: that of one folder."""
+    """Whether `run` is a valid name of a run: the name of a single folder."""
     return bool(run) and run not in (".", "..") and Path(run).name == run
 
 
@@ -49,7 +49,7 @@ class Store:
 
     @property
     def place(self) -> str:
-        """Where people know it to be."""
+        """The folder, as shown to users."""
         return stored_name(self.folder)
 
     def ids(self) -> list[str]:
@@ -58,62 +58,62 @@ class Store:
 
     def runs(self) -> list[Run]:
         """All finished runs, by name."""
-        found = sorted(self.folder.glob(f"*/{MANIFEST}")) if self.folder.is_dir() else []
-        return [Run(path.parent) for path in found if not path.parent.name.startswith(".")]
+        manifests = sorted(self.folder.glob(f"*/{MANIFEST}")) if self.folder.is_dir() else []
+        return [Run(path.parent) for path in manifests if not path.parent.name.startswith(".")]
 
     def find(self, run: str) -> Run | None:
-        """The run of that id, None where there is none."""
+        """The run of that id, None if there is none."""
         if not is_name(run):
             return None
-        # As `ids` has the name, or as the folder has it.
+        # The name as in `ids`, or as of the folder.
         places = (self.folder / name for name in (path_of(run), run))
         return next((Run(path) for path in places if (path / MANIFEST).is_file()), None)
 
     def get(self, run: str) -> Run:
-        """The run of that id; `UsageError` with near names, of files here too, where there is none."""
-        found = self.find(run)
-        if found is None:
+        """The run of that id; `UsageError` with near names of runs and files if there is none."""
+        match = self.find(run)
+        if match is None:
             ids = self.ids()
             hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
             hint = hint if hint.startswith("did you mean") else near(run, ids)
             raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
-        return found
+        return match
 
-    def check(self, run: str) -> None:
-        """`UsageError` with near names where there is no run of that id."""
+    def require_run(self, run: str) -> None:
+        """`UsageError` with near names if there is no run of that id."""
         ids = self.ids()
         if not {run, stored_name(run)} & {*ids}:
             raise UsageError(f"no run {run!r} in {self.place}", hint=near(run, ids))
 
     def finished_on(self, run: Run) -> date | None:
-        """The day on which a run was read into the store."""
+        """The date on which a run was written to the store."""
         return date.fromtimestamp((run.path / MANIFEST).stat().st_mtime)
 
     def remove(self, run: str) -> None:
-        """Remove a run, at once or not at all; `UsageError` where there is none of that id."""
-        self.check(run)
+        """Remove a run atomically; `UsageError` if there is none of that id."""
+        self.require_run(run)
         path = self.get(run).path
         try:
             with scratch(self.folder, UNFINISHED) as gone:
                 path.rename(gone / "run")
         except OSError as error:
-            raise unwritable(self.folder, error) from None
+            raise unwritable_store_error(self.folder, error) from None
 
     @contextmanager
-    def creating(self, run: str) -> Iterator[Path]:
-        """A folder to write a run into; it takes the run's name on success and vanishes on any failure."""
+    def new_run_folder(self, run: str) -> Iterator[Path]:
+        """A folder to write a run into; it gets the run's name on success and is removed on failure."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             sweep(self.folder, UNFINISHED)
             with scratch(self.folder, UNFINISHED) as unfinished:
                 yield unfinished
-                self._replace(unfinished, self.folder / run)
+                self._move_into_place(unfinished, self.folder / run)
         except OSError as error:
             if error.errno is None:  # Arrow's, of a table that it cannot read
                 raise
-            raise unwritable(self.folder, error) from None
+            raise unwritable_store_error(self.folder, error) from None
 
-    def _replace(self, unfinished: Path, final: Path) -> None:
+    def _move_into_place(self, unfinished: Path, final: Path) -> None:
         """Give a finished folder its name; one that has it already makes way, whole."""
         try:
             unfinished.rename(final)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kind of failure a store's or server's library means by what it raises.
+"""Classify errors that the libraries of object stores and web servers raise.
 
-The words for people hold nothing of the request: what libraries say may hold a signature or a key.
+Messages hold nothing of the request: error texts of libraries may contain a signature or a key.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LOCAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE)
 
 
 class ShortError(Exception):
-    """Fewer bytes came than the object has."""
+    """Fewer bytes arrived than the object has."""
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and those it stems from."""
+def _error_chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and its causes, at most 8."""
     seen: BaseException | None = error
     for _ in range(8):
         if seen is None:
@@ -42,23 +42,23 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The answer's status, of whichever library says it."""
-    for one in _chain(error):
-        response = getattr(one, "response", None)
+    """The HTTP status of the response, as any of the libraries states it."""
+    for cause in _error_chain(error):
+        response = getattr(cause, "response", None)
         if isinstance(response, dict):
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) or None
-        if type(one).__module__ == "aiohttp.http_exceptions":
-            continue  # of an answer cut short: its code is no server's
+        if type(cause).__module__ == "aiohttp.http_exceptions":
+            continue  # a truncated response: its code is not the server's
         for name in ("status", "status_code", "code"):
-            if isinstance(status := getattr(one, name, None), int):
+            if isinstance(status := getattr(cause, name, None), int):
                 return status
     return None
 
 
 def code_of(error: BaseException) -> str | None:
-    """The service's own word for what is wrong."""
-    for one in _chain(error):
-        response = getattr(one, "response", None)
+    """The service's error code."""
+    for cause in _error_chain(error):
+        response = getattr(cause, "response", None)
         if isinstance(response, dict):
             code = str(response.get("Error", {}).get("Code", ""))
             return code if _CODE.fullmatch(code) else None
@@ -66,9 +66,9 @@ def code_of(error: BaseException) -> str | None:
 
 
 def kind_of(error: BaseException) -> Kind:
-    """What a failure is: `again` may be no failure at the next attempt, `local` is this machine's."""
+    """The kind of a failure: `again` is worth a retry, `local` is of this machine."""
     status, code = status_of(error), code_of(error)
-    names = {type(one).__name__ for one in _chain(error)}
+    names = {type(cause).__name__ for cause in _error_chain(error)}
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return "local"
     if code in _EXPIRED or names & {"TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError"}:
@@ -89,20 +89,20 @@ def kind_of(error: BaseException) -> Kind:
         return "for good"
     if names & _WRONG_SETTINGS:
         return "for good"
-    # Connections refused, reset or silent, bodies cut short.
+    # Connections refused, reset or timed out, truncated bodies.
     return "again"
 
 
-def told_of(error: BaseException) -> str:
-    """A failure in words that hold nothing of the request."""
+def failure_words(error: BaseException) -> str:
+    """A failure in words, without anything of the request."""
     status, code = status_of(error), code_of(error)
     if status is not None or code is not None:
         return " ".join(filter(None, (str(status or ""), code)))
     if isinstance(error, BadAnswerError):
         return str(error)
     if isinstance(error, ShortError):
-        return "the answer ends early"
+        return "the response is truncated"
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "timeout"
     number = getattr(error, "errno", None)
     return os.strerror(number) if isinstance(number, int) and number > 0 else type(error).__name__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SOURCE behind a URL, brought here for as long as it is read."""
+"""Download a SOURCE behind a URL for as long as it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 from cclbench.card import load_card, root_of
 from cclbench.engine import Progress
 from cclbench.ground.errors import CclbenchError, InputError
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 from cclbench.record.manifest import MANIFEST
 from cclbench.remote.objects import MissingError, Object, Objects
 from cclbench.remote.url import Url, check_names
@@ -23,108 +23,110 @@ _CARDS: Final = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
-class Spooled:
-    """`path` is what a URL names, here; `folder` is here what `url` is there."""
+class SpooledSource:
+    """A downloaded source: `path` is the local copy, `folder` the local equivalent of `url`."""
 
     path: Path
     folder: Path
     url: Url
 
-    def told(self, text: str) -> str:
-        """A text with the URL in place of the folder here, which nobody knows."""
+    def with_url(self, text: str) -> str:
+        """A text with the URL in place of the local folder."""
         return text.replace(str(self.folder), str(self.url))
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which files of a folder are read."""
+class FileSelection:
+    """The choice of files of a folder that are read."""
 
     by_name: Callable[[str], bool]
-    """Whether a file of that name is, whatever it holds."""
+    """Whether a file is read, by its name."""
     by_beginning: Callable[[Path], bool | None]
-    """Whether a file is of which there is the beginning, None where more of it may tell."""
+    """Whether a file is read, by its first bytes; None if more of them are needed."""
     sizes: Sequence[int]
-    """Bytes of beginnings, each tried where the one before did not tell."""
+    """Numbers of first bytes, each tried if the one before did not suffice."""
 
 
 @contextmanager
-def spooled(
-    url: Url, selection: Selection, progress: Progress | None = None, *, public: bool = False
-) -> Iterator[Spooled]:
-    """Bring a folder, a trace, or a card with the traces it names, here; nothing is left at the end.
+def spooled_source(
+    url: Url, selection: FileSelection, progress: Progress | None = None, *, public: bool = False
+) -> Iterator[SpooledSource]:
+    """Download a folder, a trace, or a card with the traces it names; removed at the end.
 
-    Of a folder's files that the selection leaves out the beginning alone is brought.  Errors raised within,
-    too, name places by their URLs.  `public` is that of `Objects`.
+    Of files that the selection leaves out, only the first bytes are downloaded.  Errors raised within the
+    block name URLs, not the local copies.  `public`: see `Objects`.
     """
-    with temporary() as folder:
+    with temporary_folder() as folder:
         objects = Objects(url, public=public)
-        own = objects.own()
-        found = _place(url, own, folder)
+        item = objects.own_object()
+        spooled = _spool_place(url, item, folder)
         try:
-            if own is None:
-                _bring_folder(objects, selection, found.path, progress)
+            if item is None:
+                _download_folder(objects, selection, spooled.path, progress)
             else:
-                _fetch(objects, own, found.path)
+                _download_object(objects, item, spooled.path)
                 if _is_card(url):
-                    _bring_named(found, progress, public)
-            yield found
+                    _download_named(spooled, progress, public)
+            yield spooled
         except CclbenchError as error:
-            where, hint = (None if text is None else found.told(text) for text in (error.where, error.hint))
-            raise type(error)([*map(found.told, error.lines)], where=where, hint=hint) from None
+            where, hint = (
+                None if text is None else spooled.with_url(text) for text in (error.where, error.hint)
+            )
+            raise type(error)([*map(spooled.with_url, error.lines)], where=where, hint=hint) from None
 
 
 def _is_card(url: Url) -> bool:
     return url.name.lower().endswith(_CARDS)
 
 
-def _place(url: Url, own: Object | None, within: Path) -> Spooled:
-    """Where a URL's files go: below the same names as there, which a run and a card's paths go by."""
+def _spool_place(url: Url, item: Object | None, within: Path) -> SpooledSource:
+    """Where a URL's files go: under the same names, on which run ids and paths in cards depend."""
     name = url.name
     check_names([name], url)
-    if own is None:
+    if item is None:
         folder = within / name
         folder.mkdir()
-        return Spooled(folder, folder, url)
+        return SpooledSource(folder, folder, url)
     if _is_card(url) and url.parent.name == "workload_cards":
         path, root = within / "root" / "workload_cards" / name, url.parent.parent
-        return Spooled(path, within / "root", root)
-    return Spooled(within / "root" / name, within / "root", url.parent)
+        return SpooledSource(path, within / "root", root)
+    return SpooledSource(within / "root" / name, within / "root", url.parent)
 
 
-def _bring_named(found: Spooled, progress: Progress | None, public: bool) -> None:
-    """Bring what a card names; of what is not there its reader says so."""
-    card = load_card(found.path)
-    root = root_of(found.path)
+def _download_named(spooled: SpooledSource, progress: Progress | None, public: bool) -> None:
+    """Download the files that a card names; missing ones are reported when the card is read."""
+    card = load_card(spooled.path)
+    root = root_of(spooled.path)
     names = [(root, trace.path) for trace in card.evidence.traces]
     if card.hardware.calibration is not None:
-        names.append((found.path.parent, card.hardware.calibration))
+        names.append((spooled.path.parent, card.hardware.calibration))
     for done, (folder, name) in enumerate(names, 1):
-        check_names([name], found.url)
+        check_names([name], spooled.url)
         target = folder / name
-        objects = Objects(found.url.below(target.relative_to(found.folder).as_posix()), public=public)
-        if not target.exists() and (own := _own_or_none(objects)) is not None:
-            _fetch(objects, own, target)
+        objects = Objects(spooled.url.below(target.relative_to(spooled.folder).as_posix()), public=public)
+        if not target.exists() and (item := _own_or_none(objects)) is not None:
+            _download_object(objects, item, target)
         if progress:
-            progress(f"reading {found.url}", done, len(names))
+            progress(f"reading {spooled.url}", done, len(names))
 
 
-def _fetch(objects: Objects, own: Object, target: Path) -> None:
+def _download_object(objects: Objects, item: Object, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    _require_room(own.size, target.parent, objects.url)
-    objects.fetch(own, target)
+    _require_room(item.size, target.parent, objects.url)
+    objects.download(item, target)
 
 
 def _own_or_none(objects: Objects) -> Object | None:
     try:
-        return objects.own()
+        return objects.own_object()
     except MissingError:
         return None
 
 
-def _of_source(objects: Objects) -> list[Object]:
-    """The objects below a folder, but those of hidden folders and of runs, which are no traces."""
-    found = objects.listed()
-    names = {one.name for one in found}
+def _source_objects(objects: Objects) -> list[Object]:
+    """The objects below a folder, except those of hidden folders and of stored runs."""
+    listed = objects.list_all()
+    names = {item.name for item in listed}
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
     runs = {
         place
@@ -133,71 +135,75 @@ def _of_source(objects: Objects) -> list[Object]:
         and {str(PurePosixPath(place, kind)) for kind in ("events", "steps")} <= folders
     }
 
-    def wanted(one: Object) -> bool:
-        parents = [str(parent) for parent in PurePosixPath(one.name).parents]
+    def is_source(item: Object) -> bool:
+        parents = [str(parent) for parent in PurePosixPath(item.name).parents]
         return not runs & set(parents) and not any(
-            part.startswith(".") for part in PurePosixPath(one.name).parts[:-1]
+            part.startswith(".") for part in PurePosixPath(item.name).parts[:-1]
         )
 
-    if not found:
+    if not listed:
         raise InputError("no such file or folder", where=str(objects.url))
-    return [one for one in found if wanted(one)]
+    return [item for item in listed if is_source(item)]
 
 
-def _bring_folder(objects: Objects, selection: Selection, folder: Path, progress: Progress | None) -> None:
-    """Bring the folder's files that are read; of the others as much as it takes to see that they are not."""
-    found = _of_source(objects)
-    read = [one for one in found if selection.by_name(one.name)]
-    _bring(objects, read, folder, progress)
-    rest = [one for one in found if not selection.by_name(one.name)]
+def _download_folder(
+    objects: Objects, selection: FileSelection, folder: Path, progress: Progress | None
+) -> None:
+    """Download the folder's files that are read, and of the others the bytes needed to decide."""
+    listed = _source_objects(objects)
+    to_read = [item for item in listed if selection.by_name(item.name)]
+    _download_missing(objects, to_read, folder, progress)
+    undecided = [item for item in listed if not selection.by_name(item.name)]
     for size in selection.sizes:
-        _bring(objects, rest, folder, progress, most=size)
-        rest = [one for one in rest if one.size > size]
-        told = [selection.by_beginning(folder / one.name) for one in rest]
-        read += [one for one, is_read in zip(rest, told, strict=True) if is_read]
-        rest = [one for one, is_read in zip(rest, told, strict=True) if is_read is None]
-    _bring(objects, read, folder, progress)
-    _bring(objects, _calibrations(found, folder), folder, progress)
+        _download_missing(objects, undecided, folder, progress, most=size)
+        undecided = [item for item in undecided if item.size > size]
+        verdicts = [selection.by_beginning(folder / item.name) for item in undecided]
+        to_read += [item for item, is_read in zip(undecided, verdicts, strict=True) if is_read]
+        undecided = [item for item, is_read in zip(undecided, verdicts, strict=True) if is_read is None]
+    _download_missing(objects, to_read, folder, progress)
+    _download_missing(objects, _calibration_objects(listed, folder), folder, progress)
 
 
-def _calibrations(found: Sequence[Object], folder: Path) -> list[Object]:
-    """What the folder's cards name besides traces."""
-    named = set()
-    for one in found:
+def _calibration_objects(listed: Sequence[Object], folder: Path) -> list[Object]:
+    """The calibrations that the folder's cards name."""
+    calibrations = set()
+    for item in listed:
         try:
-            card = load_card(folder / one.name) if one.name.lower().endswith(_CARDS) else None
+            card = load_card(folder / item.name) if item.name.lower().endswith(_CARDS) else None
         except CclbenchError:
-            continue  # no card, or one that its reader refuses
+            continue  # not a valid card
         if card is not None and card.hardware.calibration is not None:
-            named.add(PurePosixPath(one.name).parent.joinpath(card.hardware.calibration))
-    return [one for one in found if PurePosixPath(one.name) in named]
+            calibrations.add(PurePosixPath(item.name).parent.joinpath(card.hardware.calibration))
+    return [item for item in listed if PurePosixPath(item.name) in calibrations]
 
 
-def _bring(
+def _download_missing(
     objects: Objects,
-    found: Sequence[Object],
+    listed: Sequence[Object],
     folder: Path,
     progress: Progress | None,
     *,
     most: int | None = None,
 ) -> None:
-    missing = [one for one in found if _missing(one, folder, most) or not (folder / one.name).exists()]
-    _require_room(sum(_missing(one, folder, most) for one in missing), folder, objects.url)
-    objects.bring(missing, folder, most=most, progress=progress)
+    missing = [
+        item for item in listed if _missing_bytes(item, folder, most) or not (folder / item.name).exists()
+    ]
+    _require_room(sum(_missing_bytes(item, folder, most) for item in missing), folder, objects.url)
+    objects.download_all(missing, folder, most=most, progress=progress)
 
 
-def _missing(one: Object, folder: Path, most: int | None) -> int:
-    """Bytes that are not here yet, of the object or of its beginning."""
-    path = folder / one.name
-    here = path.stat().st_size if path.exists() else 0
-    return max((one.size if most is None else min(most, one.size)) - here, 0)
+def _missing_bytes(item: Object, folder: Path, most: int | None) -> int:
+    """Bytes of the object, or of its first `most` bytes, that are not yet downloaded."""
+    path = folder / item.name
+    present = path.stat().st_size if path.exists() else 0
+    return max((item.size if most is None else min(most, item.size)) - present, 0)
 
 
 def _require_room(needed: int, folder: Path, url: Url) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
-            f"has {needed:,} bytes, and {tempfile.gettempdir()} has room for {free:,}",
+            f"needs {needed:,} bytes, and {tempfile.gettempdir()} has {free:,} bytes free",
             where=str(url),
-            hint="name a larger disk by TMPDIR",
+            hint="set TMPDIR to a folder on a larger disk",
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where sources and stores lie, as people name them, and the names that the other side gives its objects."""
+"""Locations of sources and stores, paths or URLs, and checks of the names of remote objects."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cclbench.ground.text import printable, shown
 WEB: Final = ("http", "https")
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^?#]*)(.*)", re.DOTALL)
 _COLLAPSED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
-"""What pathlib makes of a URL."""
+"""A URL after `pathlib` collapsed its slashes."""
 _LONGEST_NAME: Final = 255
-"""Bytes of a file's name."""
+"""Maximum bytes of a file's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A folder or file elsewhere; as text it is without its query, which may be a signature."""
+    """A remote folder or file; its text leaves out the query, which may be a signature."""
 
     scheme: str
     path: str
@@ -37,7 +37,7 @@ class Url:
 
     @property
     def full(self) -> str:
-        """With its query: to ask with, never to show."""
+        """The URL with its query, for requests; never shown."""
         return f"{self.scheme}://{self.path}{self.query}"
 
     @property
@@ -48,7 +48,7 @@ class Url:
 
     @property
     def parent(self) -> Url:
-        """What it lies in."""
+        """The folder that contains it."""
         return Url(self.scheme, self.path.rpartition("/")[0])
 
     def below(self, name: str) -> Url:
@@ -57,60 +57,63 @@ class Url:
 
 
 Location = Path | Url
-"""Where a source or a store lies: on this machine, or elsewhere."""
+"""Where a source or a store is, local or remote."""
 
 
 def location_of(place: str | Path) -> Location:
-    """The path or URL that a SOURCE or a store is named by.
+    """The path or URL of a SOURCE or a store.
 
     Raises `UsageError` for a URL that cannot be used: with credentials in it, chained, without a bucket, or
-    made a path of, which takes one of its slashes away.
+    converted to a `Path`, which drops one of its slashes.
     """
     text = str(place)
     match = _URL.match(text)
     if match is None:
         if _COLLAPSED.match(text) and not Path(text.partition("/")[0]).exists():
-            raise UsageError(f"{printable(text)} was a URL before it was made a path", hint="give it as text")
+            raise UsageError(f"{printable(text)} is a URL converted to a path", hint="pass it as text")
         return Path(place)
     scheme, path, query = match[1].lower(), match[2], match[3]
     bare = f"{scheme}://{printable(path.rpartition('@')[2])}"
     user, at, _ = path.partition("/")[0].rpartition("@")
     if at and (scheme in WEB or ":" in user):
-        hint = "give credentials as the service's own tools take them, such as AWS_PROFILE"
-        raise UsageError(f"{bare}: the URL carries a user's name or password", hint=hint)
+        hint = "set up credentials as for the service's own tools, such as AWS_PROFILE"
+        raise UsageError(f"{bare}: the URL contains a user name or password", hint=hint)
     if "::" in text:
-        raise UsageError(f"{bare}: chained URLs are not read", hint="name the folder or file itself")
+        raise UsageError(f"{bare}: chained URLs are not supported", hint="name the folder or file itself")
     if scheme in WEB and path.endswith("/"):
-        raise UsageError(f"{bare}: web servers list no folders", hint="name a trace or a card")
+        raise UsageError(f"{bare}: folders of web servers cannot be listed", hint="name a trace or a card")
     path = path.rstrip("/")
     if not path.strip("/"):
-        raise UsageError(f"{bare} names nothing", hint=f"such as {scheme}://bucket/folder")
+        raise UsageError(f"{bare} has no bucket or host", hint=f"such as {scheme}://bucket/folder")
     return Url(scheme, path, query)
 
 
 def check_names(names: Iterable[str], where: Url) -> None:
-    """`InputError` unless each name, with / between its parts, is a file of its own within any folder.
+    """`InputError` unless the names, with / between their parts, are distinct files within a folder.
 
-    A name that leads elsewhere or steers a terminal, or two that a file system may take for one, are refused.
+    Names that lead out of it or contain control characters are refused, and pairs that some file systems do
+    not distinguish.
     """
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for name in names:
-        if why := _fault(name):
-            raise _refused(where, name, why)
+        if why := _name_fault(name):
+            raise _refused_name_error(where, name, why)
         parts = name.split("/")
         for end in range(1, len(parts)):
             folder = "/".join(parts[:end])
-            if folders.setdefault(_key(folder), folder) != folder:
-                raise _refused(where, name, "another folder's name differs in case or form alone")
-        if files.setdefault(_key(name), name) != name:
-            raise _refused(where, name, "another name differs in case or form alone")
+            if folders.setdefault(_collision_key(folder), folder) != folder:
+                raise _refused_name_error(
+                    where, name, "another folder's name differs only in case or Unicode form"
+                )
+        if files.setdefault(_collision_key(name), name) != name:
+            raise _refused_name_error(where, name, "another name differs only in case or Unicode form")
     for key in files.keys() & folders.keys():
-        raise _refused(where, files[key], "there is a folder of that name, too")
+        raise _refused_name_error(where, files[key], "there is also a folder of that name")
 
 
-def _fault(name: str) -> str | None:
-    """Why a name is none for a file within a folder, or None."""
+def _name_fault(name: str) -> str | None:
+    """Why a name is not a relative path of a file, or None."""
     if not name.isprintable():
         return "its name has control characters"
     if "" in (parts := name.split("/")) or "." in parts:
@@ -120,11 +123,11 @@ def _fault(name: str) -> str | None:
     return why_outside(name)
 
 
-def _key(name: str) -> str:
-    """Equal for names that some file system takes for one."""
+def _collision_key(name: str) -> str:
+    """A key that is equal for names that some file systems do not distinguish."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def _refused(where: Url, name: str, why: str) -> InputError:
+def _refused_name_error(where: Url, name: str, why: str) -> InputError:
     hint = "rename it, or name a narrower folder"
     return InputError(f"holds {shown(name)}, and {why}", where=str(where), hint=hint)

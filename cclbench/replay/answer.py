@@ -135,7 +135,7 @@ class Replay:
         self.machine = machine_of(run) if machine is None else machine
         self.precision = run.card.workload.precision if run.card else None
         self.library_version = run.rank(run.ranks[0]).facts.library_version
-        self.caveat = run.inferred
+        self.caveat = run.inference_note
         """What its rows say of process groups that no trace states."""
         self.run = run
         self.placed = rank_coordinates(run)
@@ -248,7 +248,7 @@ class Replay:
                 costs=self.costs,
                 step=self.step,
             )
-            made = settings[key].act(subject, change.changes[key])
+            made = settings[key].change_graph(subject, change.changes[key])
             if isinstance(made, str):
                 untouched[key] = made
             elif isinstance(made, LayoutEffect):

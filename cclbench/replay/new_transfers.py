@@ -84,7 +84,7 @@ def _measured_transfers(
 ) -> Iterator[tuple[str, int, Int64, Int64]]:
     """Kind, ranks, bytes and ns of the run's transfers, of each kind and group in the same tier; one part
     each."""
-    nodes, calls, tier = graph.nodes, graph.transfers, machine.tier(ranks).value
+    nodes, calls, tier = graph.nodes, graph.transfers, machine.tier_of(ranks).value
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
     at = at[calls.known[nodes.call[at]] & (calls.bytes[nodes.call[at]] > 0) & (nodes.dur[at] > 0)]
     at = at[np.sort(np.unique(calls.instance[nodes.call[at]], return_index=True)[1])]
@@ -93,5 +93,5 @@ def _measured_transfers(
         for group in dict.fromkeys(group for _, group in words):
             members = groups.get(group or "", ())
             own = np.array([word == (base, group) for word in words], np.bool_)
-            if own.any() and len(members) > 1 and tier is not None and machine.tier(members).value == tier:
+            if own.any() and len(members) > 1 and tier is not None and machine.tier_of(members).value == tier:
                 yield base, len(members), calls.bytes[nodes.call[at[own]]], nodes.dur[at[own]]

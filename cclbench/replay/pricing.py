@@ -164,7 +164,7 @@ def _price_parts(
     needed = change.needs_system
     new = parts.new
     goes_to = new.members or members
-    tier, other = machine.tier(members), machine.tier(goes_to)
+    tier, other = machine.tier_of(members), machine.tier_of(goes_to)
     if tier.value is None or other.value is None:
         raise InputError(tier.reason or other.reason or "", hint="give --per-node N, or --system ID")
     if len(goes_to) < 2:

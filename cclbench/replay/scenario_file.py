@@ -12,7 +12,7 @@ from cclbench.ground import yaml_file
 from cclbench.ground.destination import write_whole
 from cclbench.ground.diagnostics import Path as Place
 from cclbench.ground.errors import CclbenchError, InputError
-from cclbench.ground.json_schema import departures, packaged_schema
+from cclbench.ground.json_schema import packaged_schema, schema_problems
 from cclbench.ground.text import listed
 from cclbench.ground.yaml_file import Document
 from cclbench.replay.scenario import Scenario, key_and_value, parse_scenario, split_settings
@@ -49,7 +49,7 @@ def read_scenario(path: Path) -> tuple[str, tuple[str, ...]]:
 def read_checked(path: Path, noun: str) -> Document:
     """The file's document, which fits the packaged schema of that name; `InputError` with file and line."""
     document = yaml_file.read(path, noun)
-    problems = list(document.problems) or departures(document, packaged_schema(noun))
+    problems = list(document.problems) or schema_problems(document, packaged_schema(noun))
     if problems:
         raise InputError(listed([str(one) for one in problems], _MOST_SHOWN))
     return document

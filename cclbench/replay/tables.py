@@ -17,7 +17,7 @@ from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.host_calls import ALLOCATES, LOADS
 from cclbench.normalize.steps import choose_windows
-from cclbench.record.manifest import Clock
+from cclbench.record.manifest import ClockCorrection
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 
@@ -202,7 +202,7 @@ def clocks_of(run: Run) -> Callable[[int], CommonClock]:
 class CommonClock:
     """From a rank's own time to ns since the run's origin on the common clock."""
 
-    def __init__(self, entry: Clock | None, reference: int, origin: int) -> None:
+    def __init__(self, entry: ClockCorrection | None, reference: int, origin: int) -> None:
         self.offset = entry.offset_ns if entry else 0.0
         self.drift = entry.drift_ppm / 1e6 if entry else 0.0
         self.reference, self.origin = reference, origin

@@ -18,7 +18,7 @@ from cclbench.record.run import Run
 from cclbench.replay.answer import Replay
 from cclbench.selfcheck.outcome import Outcome, Status
 from cclbench.selfcheck.reading import LISTED, CheckedReading, NotApplicableError
-from cclbench.stragglers import stragglers
+from cclbench.stragglers import find_stragglers
 
 _STEP: Final = metric_name("time.step")
 _IDLE: Final = metric_name("time.idle")
@@ -196,8 +196,8 @@ def _most_freed(reading: CheckedReading, settings: Sequence[str], step: float) -
 
 
 def slowdown(reading: CheckedReading) -> Iterator[str | None]:
-    """`stragglers` and `balance.straggler_slowdown` have one answer."""
-    (own,) = stragglers([reading.run]).runs
+    """`find_stragglers` and `balance.straggler_slowdown` have one answer."""
+    (own,) = find_stragglers([reading.run]).runs
     computed = api.metrics(reading.run, metrics=[_STRAGGLER_SLOWDOWN])
     known = computed.figures.value(_STRAGGLER_SLOWDOWN)
     yield None if own.slowdown == known else f"{own.slowdown} by stragglers, {known} by the metric"

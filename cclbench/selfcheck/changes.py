@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.formats import DeviceStep, Names, Part, Payload, Reader, Rows, StatedPayloads, Trace
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.intervals import Int64
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.facts import TraceFacts

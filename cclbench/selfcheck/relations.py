@@ -288,6 +288,6 @@ def _read_changed(relation: Relation, options: Options, folder: Path) -> Checked
     with ExitStack() as stack:
         for name in {file.reader for file in source.files}:
             changed = ChangedReader(trace_reader(name), relation.change_of)
-            stack.enter_context(READERS.replaced(name, changed))
+            stack.enter_context(READERS.temporarily_replaced(name, changed))
         run = ingest(source, Store(folder / "store"), options)
     return CheckedReading.of_run(run)

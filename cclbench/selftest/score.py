@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench.ground.destination import replacing
+from cclbench.ground.destination import atomic_replacement
 from cclbench.selftest.exam import ExamOutcome
 
 COLUMNS: Final = (
@@ -109,5 +109,5 @@ def _cause_row(name: str, outcomes: Sequence[ExamOutcome]) -> dict[str, Any]:
 
 def write_score(score: Score, path: Path) -> None:
     """Write the selftest.v1 document."""
-    with replacing(path) as file:
+    with atomic_replacement(path) as file:
         file.write_text(json.dumps(score.as_document(), indent=1) + "\n", encoding="utf-8")

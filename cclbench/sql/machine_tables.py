@@ -57,7 +57,7 @@ def machine_tables(card: Card | None, entries: list[RankEntry]) -> dict[str, pa.
             "works_on": entry.facts.works_on,
             "device_name": entry.facts.device_name,
             "accelerator": None if accelerator is None else accelerator.id,
-            "node": machine.node(entry.rank),
+            "node": machine.node_of(entry.rank),
             "world_size": entry.facts.world_size,
             "hbm_bytes_per_s": entry.facts.hbm_bytes_per_s
             or (None if accelerator is None else accelerator.hbm_bytes_per_s),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cclbench.ground.errors import UsageError
 
 if TYPE_CHECKING:
-    from cclbench.torch.profiling import Profile
+    from cclbench.torch.profiling import TorchProfile
     from cclbench.torch.writing import TraceHandler
 
 __all__ = ["annotate_collectives", "handler", "profile"]
@@ -44,7 +44,7 @@ def profile(
     global_batch: int | None = None,
     sequence_length: int | None = None,
     phase: str | None = None,
-) -> Profile:
+) -> TorchProfile:
     """A context manager that profiles `active` steps; call its `step()` at the end of each step of the job.
 
     Enter it on every rank at the same place of the program.  The first `wait` steps run without the
@@ -64,15 +64,15 @@ def profile(
     Raises `UsageError` without PyTorch, and where the folder holds traces of ranks that this job has not.
     """
     _require_torch()
-    from cclbench.torch.job import Job
-    from cclbench.torch.profiling import Profile, Recording, has_cuda
+    from cclbench.torch.job import CapturedJob
+    from cclbench.torch.profiling import Recording, TorchProfile, has_cuda
 
     if memory_snapshot and not has_cuda():
         warnings.warn("no memory snapshot: it is of CUDA's allocator, and there is no CUDA", stacklevel=2)
         memory_snapshot = False
-    job = Job(model, mesh, global_batch, sequence_length, phase)
+    job = CapturedJob(model, mesh, global_batch, sequence_length, phase)
     recording = Recording(shapes, stacks, memory, memory_snapshot, execution_trace)
-    return Profile(Path(folder), (wait, warmup, active), recording, job)
+    return TorchProfile(Path(folder), (wait, warmup, active), recording, job)
 
 
 def handler(
@@ -90,10 +90,10 @@ def handler(
     `folder`-3, ...: each is a run of its own.  The other arguments are those of `profile`.
     """
     _require_torch()
-    from cclbench.torch.job import Job
+    from cclbench.torch.job import CapturedJob
     from cclbench.torch.writing import TraceHandler
 
-    return TraceHandler(Path(folder), Job(model, mesh, global_batch, sequence_length, phase))
+    return TraceHandler(Path(folder), CapturedJob(model, mesh, global_batch, sequence_length, phase))
 
 
 def annotate_collectives() -> None:

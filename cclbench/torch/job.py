@@ -56,7 +56,7 @@ def default_backend() -> str | None:
 
 
 @dataclass(frozen=True)
-class Job:
+class CapturedJob:
     """What the caller says of the job; see `cclbench.torch.profile`."""
 
     model: Any = None
@@ -106,21 +106,25 @@ class Job:
             known = {ours: getattr(config, theirs, None) for theirs, ours in _CONFIGURED.items()}
         if getattr(model, "get_output_embeddings", lambda: None)() is None:
             known.pop("tied_embeddings", None)  # without an output head nothing is tied, whatever it says
-        told = {key: value for key, value in known.items() if isinstance(value, int)}
+        sizes = {key: value for key, value in known.items() if isinstance(value, int)}
         name = str(getattr(config, "_name_or_path", ""))
         published = _PUBLISHED.fullmatch(name) is not None and not os.path.exists(name)
         return drop_empty(
-            name=name if published else _class_name(model), parameters=self._parameter_count(), **told
+            name=name if published else _class_name(model), parameters=self._parameter_count(), **sizes
         )
 
     def _parameter_count(self) -> int | None:
         """All parameters of the model; None where this rank may hold a part of them."""
         names = tuple(getattr(self.mesh, "mesh_dim_names", None) or ())
         parameters = list(self.model.parameters())
-        in_parts = any(hasattr(one, mark) for one in parameters for mark in _SHARDED_BY)
+        in_parts = any(hasattr(parameter, mark) for parameter in parameters for mark in _SHARDED_BY)
         flat = any(type(module).__name__ == "FullyShardedDataParallel" for module in self.model.modules())
         # The size of a DTensor is that of all its shards.
-        return None if in_parts or flat or "pp" in names else sum(one.numel() for one in parameters) or None
+        return (
+            None
+            if in_parts or flat or "pp" in names
+            else sum(parameter.numel() for parameter in parameters) or None
+        )
 
     def _dimension_groups(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Process groups that name a dimension: those of the mesh, and of DistributedDataParallel."""

@@ -18,7 +18,7 @@ import torch
 
 from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
 from cclbench.ground.errors import UsageError
-from cclbench.torch.job import Job, default_backend, rank_and_world
+from cclbench.torch.job import CapturedJob, default_backend, rank_and_world
 from cclbench.torch.writing import TraceHandler
 
 _MOST_TIMED: Final = 100
@@ -43,7 +43,7 @@ class Recording:
     @property
     def enabled_names(self) -> list[str]:
         """The names of those that are on."""
-        return [one.name for one in fields(self) if getattr(self, one.name)]
+        return [field.name for field in fields(self) if getattr(self, field.name)]
 
 
 def has_cuda() -> bool:
@@ -80,13 +80,15 @@ class _StepClock:
         return known and (torch.cuda.is_available() or other is None or not other.is_available())
 
 
-class Profile:
+class TorchProfile:
     """Made by `cclbench.torch.profile`; `overhead` is known once the trace is written."""
 
     overhead: float | None = None
     """By which fraction the profiler makes a step longer; None where it was not measured."""
 
-    def __init__(self, folder: Path, schedule: tuple[int, int, int], recording: Recording, job: Job) -> None:
+    def __init__(
+        self, folder: Path, schedule: tuple[int, int, int], recording: Recording, job: CapturedJob
+    ) -> None:
         self._folder, self._recording = folder, recording
         self._wait, self._warmup, self._active = schedule
         if min(self._wait, self._warmup) < 0 or self._active < 1:
@@ -104,7 +106,7 @@ class Profile:
         """Chosen when the first step is over that is not timed: by then the job uses its device."""
         return _StepClock()
 
-    def __enter__(self) -> Profile:
+    def __enter__(self) -> TorchProfile:
         rank, world = rank_and_world()
         self._folder.mkdir(parents=True, exist_ok=True)
         _refuse_other_ranks(self._folder, world)
@@ -189,8 +191,8 @@ class Profile:
 def _refuse_other_ranks(folder: Path, world: int) -> None:
     """`UsageError` where the folder holds traces of ranks beyond the world: of another job's capture."""
     for path in folder.glob("rank*_trace.json.gz"):
-        found = re.match(r"rank(\d{1,9})_", path.name)
-        if found and int(found[1]) >= world:
+        match = re.match(r"rank(\d{1,9})_", path.name)
+        if match and int(match[1]) >= world:
             raise UsageError(
                 f"holds {path.name}, and this job has {world} ranks",
                 where=str(folder),

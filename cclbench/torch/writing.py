@@ -9,14 +9,14 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from cclbench.capture.begun_card import begin_card
-from cclbench.ground.destination import replacing
-from cclbench.torch.job import Job, rank_and_world
+from cclbench.ground.destination import atomic_replacement
+from cclbench.torch.job import CapturedJob, rank_and_world
 
 
 class TraceHandler:
     """Called with the profiler when a trace is ready; see `cclbench.torch.handler`."""
 
-    def __init__(self, folder: Path, job: Job) -> None:
+    def __init__(self, folder: Path, job: CapturedJob) -> None:
         self._folder, self._job = folder, job
         self._written = 0
         self._trained = False
@@ -34,7 +34,7 @@ class TraceHandler:
         if self._written > 1:
             folder = folder.with_name(f"{folder.name}-{self._written}")
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / f"rank{rank}_trace.json.gz") as unfinished:
+        with atomic_replacement(folder / f"rank{rank}_trace.json.gz") as unfinished:
             profiler.export_chrome_trace(str(unfinished))
         if rank == 0:
             begin_card(self._job.card_facts(trained=self._trained), folder)

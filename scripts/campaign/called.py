@@ -22,10 +22,10 @@ def call(words: list[str]) -> tuple[int, BaseException | None, str]:
 
     def hear(error: Exception, session: Any) -> int:
         raised.append(error)
-        return told_by(error, session)
+        return reported_by(error, session)
 
-    told_by, errors = cclbench.cli.tell, io.StringIO()
-    cclbench.cli.tell = hear
+    reported_by, errors = cclbench.cli.report_error, io.StringIO()
+    cclbench.cli.report_error = hear
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
             if words[0] == "unpack":
@@ -38,7 +38,7 @@ def call(words: list[str]) -> tuple[int, BaseException | None, str]:
     except BaseException as error:  # noqa: BLE001 - a traceback, which is what is looked for
         return -1, error, errors.getvalue()
     finally:
-        cclbench.cli.tell = told_by
+        cclbench.cli.report_error = reported_by
 
 
 def promised(code: int, error: BaseException | None, told: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ import pytest
 from helpers.mcp_session import HEAVY, Server, answer, first_run, refusal, session, text_of
 from mcp.client import Client
 
-from cclbench.agents.answers import ANSWER_BYTES, ToolAnswer, encode
+from cclbench.agents.answers import ANSWER_BYTES, ToolAnswer, encode_answer
 from cclbench.ground.errors import UsageError
 
 LARGE = (
@@ -74,7 +74,7 @@ def test_rows_that_do_not_fit_are_on_the_next_page(store: Path) -> None:
 
 def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
     """100 columns of 4,000 characters are more than 256,000 bytes, of 1,000 they are not."""
-    encoded = encode(ToolAnswer([{f"c{n}": "x" * 4000 for n in range(100)}]))
+    encoded = encode_answer(ToolAnswer([{f"c{n}": "x" * 4000 for n in range(100)}]))
     assert len(encoded) <= ANSWER_BYTES
     found = json.loads(encoded)
     assert {len(text) for text in found["rows"][0].values()} == {1000}
@@ -82,12 +82,12 @@ def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
 
 
 def test_a_row_of_too_many_columns_is_refused_with_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"row 7 alone has more than 256,000 bytes.*select fewer columns"):
-        encode(ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7))
+    with pytest.raises(UsageError, match=r"row 7 has more than 256,000 bytes.*select fewer columns"):
+        encode_answer(ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7))
 
 
 def test_what_stands_beside_the_rows_is_within_the_budget() -> None:
-    encoded = encode(ToolAnswer([{"x": 1}], fields={"subjects": [list(range(9999))] * 20}))
+    encoded = encode_answer(ToolAnswer([{"x": 1}], fields={"subjects": [list(range(9999))] * 20}))
     found = json.loads(encoded)
     assert len(encoded) <= ANSWER_BYTES
     assert found["rows"] == [{"x": 1}]
@@ -128,7 +128,7 @@ def test_descriptions_state_the_limits(store: Path) -> None:
         tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
         assert all("50 rows and 256,000 bytes of JSON" in text for text in tools.values())
         limits = {
-            name: re.search(r"(\d+) s from the call's arrival, (.+?) of mem", tools[name]) for name in tools
+            name: re.search(r"(\d+) s since the call's arrival, (.+?) of mem", tools[name]) for name in tools
         }
         assert {name: found.groups() for name, found in limits.items() if found} == {
             **dict.fromkeys(("runs", "sql", "ops"), ("60", "2 GB")),

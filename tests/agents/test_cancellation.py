@@ -59,7 +59,7 @@ def test_fifty_queries_that_nobody_cancels_end_by_themselves(store: Path) -> Non
                 assert not errors
         # Whose turn comes just before its own end ran, too.
         ran = sum("sql took longer than 8 s" in error for error in errors)
-        waited = sum("8 s went by behind other calls" in error for error in errors)
+        waited = sum("waited 8 s for other calls" in error for error in errors)
         assert ran >= 2
         assert ran + waited == 50
         await server.wait_for(lambda now: now <= idle)
@@ -80,7 +80,7 @@ def test_calls_beyond_those_that_may_wait_are_refused(store: Path) -> None:
         async with anyio.create_task_group() as group:
             for _ in range(105):
                 group.start_soon(ask)
-        assert sum("2 calls run and 100 wait" in error for error in errors) == 3
+        assert sum("2 calls are running and 100 are waiting" in error for error in errors) == 3
 
     session(server, asks)
 

@@ -14,7 +14,7 @@ from mcp.client import Client
 from cclbench.agents.reach import Reach
 from cclbench.cli import main
 
-OUTSIDE = "lies outside of the folders that this server reads"
+OUTSIDE = "is outside of the folders that this server may read"
 CARD = "tiny-llama-ddp4-gloo-cpu"
 
 
@@ -70,7 +70,7 @@ def test_paths_that_lead_out_of_the_root_are_refused(root: Path, tmp_path: Path)
     errors = refusals(tmp_path / "runs", [*sources, "loop", "x\0y"], cwd=root)
     assert [source for source, error in zip(sources, errors, strict=False) if OUTSIDE not in error] == []
     assert all("--root of `cclbench mcp` names others" in error for error in errors[: len(sources)])
-    assert all("is no path" in error for error in errors[len(sources) :])
+    assert all("is not a path" in error for error in errors[len(sources) :])
     assert not any((tmp_path / "runs").glob("*/manifest.json"))
 
 
@@ -137,6 +137,6 @@ def test_the_default_is_the_working_directory_unless_that_is_the_home_folder_or_
     found = []
     for folder in (tmp_path, tmp_path / "home", Path("/")):
         monkeypatch.chdir(folder)
-        found.append(Reach.of([], []).folders)
+        found.append(Reach.from_roots([], []).folders)
     assert found == [(tmp_path,), (), ()]
-    assert Reach.of([tmp_path / "home"], []).folders == (tmp_path / "home",)
+    assert Reach.from_roots([tmp_path / "home"], []).folders == (tmp_path / "home",)

@@ -75,4 +75,4 @@ def test_a_full_disk_is_said_with_what_helps() -> None:
     found._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115 - the next line closes it
     with found._file, pytest.raises(InputError, match="No space left on device") as told:
         found.add_answer(0, RankAnswers("steps", [b"x"]))
-    assert told.value.hint == "make room there, or name a folder on a larger disk with TMPDIR"
+    assert told.value.hint == "free some space, or set TMPDIR to a folder on a larger disk"

@@ -13,7 +13,7 @@ from helpers.hand_made import a_rank, card, collective
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import platform
 from cclbench.ground.schema import COLLECTIVES
-from cclbench.machine import Answer
+from cclbench.machine import Learned
 from cclbench.record.facts import ProcessGroup
 
 
@@ -67,9 +67,9 @@ def test_memory_is_as_fast_as_the_trace_states_else_as_the_catalog(chip: SimpleN
 
 def test_the_system_and_what_it_rests_on() -> None:
     rank = a_rank()
-    rank.machine = SimpleNamespace(system=Answer("a system", "assumption", "links as of others"))
+    rank.machine = SimpleNamespace(system=Learned("a system", "assumption", "links as of others"))
     assert platform.run_system(rank) == ("a system", "links as of others")
-    rank.machine = SimpleNamespace(system=Answer(None, reason="nobody knows"))
+    rank.machine = SimpleNamespace(system=Learned(None, reason="nobody knows"))
     assert why(platform.run_system, rank) == "nobody knows"
 
 

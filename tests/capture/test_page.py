@@ -47,7 +47,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from cclbench.torch.job import Job
+from cclbench.torch.job import CapturedJob
 
 
 class Tiny(nn.Module):
@@ -57,7 +57,7 @@ class Tiny(nn.Module):
 
 
 def told(model, **other):
-    print(sorted(Job(model, **other).facts(trained=False).model.items()))
+    print(sorted(CapturedJob(model, **other).card_facts(trained=False).model.items()))
 
 
 dist.init_process_group("gloo", init_method="file://" + __file__ + ".store", rank=0, world_size=1)

@@ -98,7 +98,7 @@ Change = Callable[[str, str], Path]
         (
             "{NCCL_DEBUG: INFO}",
             "{NCCL DEBUG: x}",
-            "environment.NCCL DEBUG: is no name of an environment variable",
+            "environment.NCCL DEBUG: is not the name of an environment variable",
         ),
         ("ranks: [0]", "ranks: []", "32: evidence.traces[0].ranks: is empty"),
         (

@@ -194,7 +194,7 @@ class FakeRun:
     @property
     def figures(self) -> Results:
         """The rows as their type."""
-        return Results.of(figures(self.rows))
+        return Results.from_rows(figures(self.rows))
 
     @property
     def id(self) -> str:

@@ -96,20 +96,6 @@ def test_ranks_of_different_jobs_are_refused(
     assert "a world of 8 ranks in rank1.json; run one job at a time" in answer.err
 
 
-def test_real_traces_of_different_jobs_are_refused(call: Call, test_data: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mixed"
-    folder.mkdir()
-    kineto = test_data / "kineto"
-    for path in (
-        next((kineto / "dlrm_8xv100").glob("worker1_*.json.gz")),
-        next((kineto / "nccl_meta_a100").glob("*.json.gz")),
-    ):
-        (folder / path.name).write_bytes(path.read_bytes())
-    answer = call("run", folder)
-    assert answer.code == 3
-    assert "traces of different jobs" in answer.err
-
-
 H100 = {"name": "NVIDIA H100 80GB HBM3", "warpSize": 32}
 A100 = {"name": "NVIDIA A100-SXM4-80GB", "warpSize": 32}
 MI300X = {"name": "AMD Instinct MI300X", "warpSize": 64}

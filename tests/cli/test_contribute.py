@@ -103,14 +103,19 @@ def test_the_terminal_is_asked_until_it_fits(
     typed = iter(["", "many", "16"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(typed))
     assert (
-        command._ask(CardGap("workload.batch.global", "samples a step", "16", "every card has it", True))
+        command._prompt_for_gap(
+            CardGap("workload.batch.global", "samples a step", "16", "every card has it", True)
+        )
         == 16
     )
     said = capsys.readouterr().err
     assert "workload.batch.global: samples a step; every card has it" in said
     assert 'is "many" but must be a whole number' in said
     monkeypatch.setattr("click.prompt", lambda *_, **__: "")
-    assert command._ask(CardGap("workload.dataset", "data set", "c4", "nobody needs it", False)) is None
+    assert (
+        command._prompt_for_gap(CardGap("workload.dataset", "data set", "c4", "nobody needs it", False))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,7 @@ def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str]
     assert call(*arguments).code == 0
     again = call(*arguments)
     assert again.code == 2
-    assert "is there already" in again.err
+    assert "exists already" in again.err
     shutil.rmtree(tmp_path / "collection" / "traces")
     assert call(*arguments, "--replace", "-q").code == 0
 

@@ -181,7 +181,7 @@ def test_a_folder_that_is_there_stays(
     chosen = ("--format", "chakra", "--store", str(store), "-o")
     code, _, err = called(capsys, str(traces), *chosen, str(tmp_path))
     assert code == 2
-    assert "is there already; name a new folder" in err
+    assert "exists already; name a new folder" in err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     code, _, err = called(capsys, str(traces), *chosen, str(tmp_path / "no" / "folder"))
     assert code == 2

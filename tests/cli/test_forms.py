@@ -438,7 +438,7 @@ def test_csv_runs_nothing_in_a_spreadsheet(call: Callable[..., Any], trace: Path
 def test_raw_is_of_csv(call: Callable[..., Any]) -> None:
     answer = call("list", "metrics", "--raw")
     assert answer.code == 2
-    assert "--raw goes with --format csv" in answer.err
+    assert "--raw requires --format csv" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ def test_every_command_that_reads_traces_has_the_switch(path: str) -> None:
     for name in path.split():
         assert isinstance(command, click.Group)
         command = command.get_command(click.Context(command), name)
-    assert command is not None
     (option,) = [one for one in command.params if one.name == "inference"]
     assert option.opts == ["--no-inference"]
     assert option.default is True

@@ -58,7 +58,7 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
     assert answer.code == 0
     assert answer.out == ""
     lines = answer.err.splitlines()
-    assert lines[-1] == "the viewer has it"
+    assert lines[-1] == "loaded by the viewer"
     assert lines[-3].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
     (packed,) = fetched
     names = {one["name"] for one in json.loads(gzip.decompress(packed))["traceEvents"]}

@@ -70,32 +70,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> dict[str, Any]:
 
 
 def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
-    answer = call(
-        *(
-            "run",
-            "traces/tiny",
-            "--metric",
-            "time.*",
-            "--metric",
-            "mfu",
-            "--window",
-            "trace",
-            "--steps",
-            "2:5",
-        ),
-        *(
-            "--ranks",
-            "0,4-5",
-            "--jobs",
-            "3",
-            "--allow-truncated",
-            "--step-annotation",
-            "^it",
-            "--no-inference",
-            "--store",
-            tmp_path / "s",
-        ),
-    )
+    words = "--metric time.* --metric mfu --window trace --steps 2:5 --ranks 0,4-5 --jobs 3 --allow-truncated"
+    words += " --step-annotation ^it --no-inference --store"
+    answer = call("run", "traces/tiny", *words.split(), tmp_path / "s")
     assert answer.code == 0, answer.err
     engine = recorded.pop("engine")
     assert isinstance(engine, Processes)
@@ -151,5 +128,5 @@ def test_an_engine_prepares_for_the_text_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(bytes(7))
     (tmp_path / "b.json.gz").write_bytes(bytes(3))
     for source in ("a.json", "b.json.gz", ".", "absent", "nul\0"):
-        options.prepare(Noted(), str(tmp_path / source))
+        options.prepare_engine(Noted(), str(tmp_path / source))
     assert sizes == [7, 30, 37]

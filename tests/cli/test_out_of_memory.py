@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cclbench.cli.failures import tell
+from cclbench.cli.failures import report_error
 from cclbench.cli.options import Session
 from cclbench.ground.errors import CheckFailed, InputError
 from cclbench.ground.out_of_memory import LEAST_BYTES, is_out_of_memory
@@ -59,7 +59,7 @@ SHORTAGES = {
 
 @pytest.mark.parametrize("name", SHORTAGES)
 def test_it_is_told_as_what_it_is(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert tell(SHORTAGES[name], Session()) == 3
+    assert report_error(SHORTAGES[name], Session()) == 3
     told = capfd.readouterr().err
     assert told.startswith("error: out of memory")
     assert "--memory SIZE" in told
@@ -83,7 +83,7 @@ def test_nothing_else_is(error: Exception) -> None:
 def test_what_is_told_on_purpose_stays() -> None:
     error = CheckFailed("regression")
     error.__context__ = MemoryError()
-    assert tell(error, Session()) == 1
+    assert report_error(error, Session()) == 1
 
 
 def test_a_table_that_memory_does_not_suffice_for_is_not_damaged() -> None:
@@ -105,7 +105,7 @@ def test_a_limit_below_which_libraries_do_not_load() -> None:
     done = run(LEAST_BYTES - 4096, "list", "metrics")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
-        "error: the address space is limited to 500 MB; 500 MB are needed at least: ulimit -v\n"
+        "error: the address space is limited to 500 MB; at least 500 MB are required: ulimit -v\n"
     )
     assert run(LEAST_BYTES - 4096, "--help").returncode == 0
     assert run(4 * LEAST_BYTES, "list", "metrics").returncode == 0

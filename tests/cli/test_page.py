@@ -27,7 +27,7 @@ def text_of(parts: Any, *, width: int = 80) -> str:
 
 
 def page(manifest: dict[str, Any], rows: list[Row], window: str, **options: Any) -> Any:
-    return answer.run_page(record(manifest), Results.of(figures(rows)), window, **options)
+    return answer.run_page(record(manifest), Results.from_rows(figures(rows)), window, **options)
 
 
 def chart(rows: list[Row], **options: Any) -> Any:
@@ -244,7 +244,7 @@ def test_names_do_not_steer_the_terminal(manifest: dict[str, Any], row: Callable
 
 
 def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: list[Row]) -> None:
-    found = summarise_run(record(manifest), Results.of(figures(rows)).scope, "steps")
+    found = summarise_run(record(manifest), Results.from_rows(figures(rows)).scope, "steps")
     assert (found.ranks, found.ranks_found, found.world_size) == ([0, 1], [0, 1], 4)
     assert found.steps == [3, 4, 5]
     assert (found.window, found.windows) == ("steps", ["steps"])
@@ -262,7 +262,7 @@ def test_what_ranks_say_alike_but_for_its_numbers_is_one_note(
         entry(1, notes=["stream 7 lost 900 of 5,000 rows", "stream 13 lost 8 of 5,000 rows", "sm_90 only"]),
         entry(2, notes=["odd", "sm_80 only"]),
     ]
-    found = summarise_run(record(manifest), Results.of(figures(rows)).scope, "steps")
+    found = summarise_run(record(manifest), Results.from_rows(figures(rows)).scope, "steps")
     assert found.notes == [
         "rank 0-1: stream 7 to 13 lost 8 to 1,200 of 5,000 rows",
         "rank 0, 2: odd",

@@ -37,7 +37,8 @@ def test_run_takes_an_id_as_metrics_does(call: Call, stored: str) -> None:
 def test_a_run_in_the_store_is_not_read_in_another_way(call: Call, stored: str, option: tuple[str]) -> None:
     answer = call("run", stored, *option)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err == f"error: run {stored} is read already; name its SOURCE to read it in another way\n"
+    hint = "give its SOURCE to read it with other options"
+    assert answer.err == f"error: run {stored} is already stored; {hint}\n"
 
 
 def test_steps_that_are_not_there_are_told_with_those_that_are(call: Call, stored: str) -> None:

@@ -98,6 +98,6 @@ def test_one_that_comes_later_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_rows_are_not_asked_for_a_misspelt_metric() -> None:
     rows = Results(table(results()))
     misspelt = MetricName("time.stpe")
-    for ask in (rows.row, rows.value, rows.why_not, rows.parts, rows.ranks, rows.steps, rows.grid):
+    for ask in (rows.row, rows.value, rows.missing_reason, rows.parts, rows.ranks, rows.steps, rows.grid):
         with pytest.raises(LookupError, match=r"no metric is called 'time\.stpe'; did you mean time\.step"):
             ask(misspelt)

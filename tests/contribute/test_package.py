@@ -149,7 +149,7 @@ def test_a_data_point_that_makes_way_takes_its_calibration_along(job: Any, files
     calibrated(job)
     assert made(job).calibrated
     reworded(job, ", calibration: ada-lovelace.yaml", "")
-    unchanged(job, files, UsageError, "the data point my-job is there already")
+    unchanged(job, files, UsageError, "the data point my-job exists already")
     told = made(job, replace=True)
     assert (told.calibrated, told.place.calibration_path.exists()) == (False, False)
     assert read_manifest(told.place.manifest_path).calibration is None
@@ -215,7 +215,7 @@ def test_a_secret_that_is_left_is_refused(job: Any, files: Tree, monkeypatch: py
 def test_what_is_there_stays_unless_replaced(job: Any, files: Tree) -> None:
     made(job)
     (job.scripts / "run.sh").write_text("true\n")
-    unchanged(job, files, UsageError, "is there already")
+    unchanged(job, files, UsageError, "exists already")
     (job.collection / "traces/my-job/old.json").write_text("old")
     made(job, replace=True)
     assert "traces/my-job/old.json" not in files(job.collection)
@@ -282,9 +282,7 @@ def test_large_files_need_a_place(job: Any, files: Tree, tmp_path: Path) -> None
     unchanged(job, files, UsageError, "too large to lie in the collection", external=1000)
     unchanged(job, files, UsageError, "no https address", external=1000, outside=tmp_path, url="http://x.org")
     (tmp_path / "my-job").mkdir()
-    unchanged(
-        job, files, UsageError, "is there already", external=1000, outside=tmp_path, url="https://x.org"
-    )
+    unchanged(job, files, UsageError, "exists already", external=1000, outside=tmp_path, url="https://x.org")
     assert list((tmp_path / "my-job").iterdir()) == []
 
 

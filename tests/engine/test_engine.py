@@ -141,7 +141,7 @@ def test_workers_keep_warnings_of_arithmetic_to_themselves() -> None:
 
 
 def test_a_worker_that_dies_is_told_with_what_helps() -> None:
-    with pytest.raises(CclbenchError, match="a worker process died") as raised, engine_of(jobs=2) as pool:
+    with pytest.raises(CclbenchError, match="process was killed") as raised, engine_of(jobs=2) as pool:
         pool.map(os._exit, [7, 7])
     assert "--jobs" in str(raised.value)
     assert raised.value.exit_code == 4
@@ -199,7 +199,7 @@ def test_engines_by_name() -> None:
     assert engine_of(jobs=1) is SERIAL
     with pytest.raises(UsageError, match="no engine 'slurm'"):
         engine_of("slurm")
-    with pytest.raises(UsageError, match="0 processes can do no work"):
+    with pytest.raises(UsageError, match="jobs is 0"):
         engine_of(jobs=0)
 
 
@@ -207,13 +207,13 @@ def test_engines_by_name() -> None:
     "address", ["tcp://", "tcp://host", "tcp://:8786", "tcp://host:", "tls://host:65536"]
 )
 def test_a_scheduler_has_a_host_and_a_port(address: str) -> None:
-    with pytest.raises(UsageError, match="is no scheduler's address; such as tcp://HOST:8786"):
+    with pytest.raises(UsageError, match="is not a scheduler's address; such as tcp://HOST:8786"):
         engine_of(address)
 
 
 def test_a_pool_that_breaks_while_it_is_given_tasks_is_told_alike() -> None:
     told = Processes(2).explain_error(OSError("handle is closed"))
-    assert "a worker process died" in str(told)
+    assert "process was killed" in str(told)
     other = OSError(errno.ENOSPC, "No space left on device")
     assert Processes(2).explain_error(other) is other
     with engine_for(SERIAL) as given:
@@ -254,9 +254,9 @@ def test_as_many_processes_as_fit_into_memory(memory_bytes: int, jobs: int, work
 
 
 def test_too_little_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match="400 MB at least"):
+    with pytest.raises(UsageError, match="at least 400 MB"):
         engine_of(memory_bytes=399_999_999)
-    with pytest.raises(UsageError, match="limits its workers' memory itself"):
+    with pytest.raises(UsageError, match="does not apply to a Dask cluster"):
         engine_of("dask", memory_bytes=10**9)
 
 

@@ -59,7 +59,6 @@ timestamp,gpu,{NVLTX},DCGM_FI_PROF_SM_ACTIVE,DCGM_FI_DEV_GPU_TEMP
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(device, counter, value, unit, start, end) of each row; what was left out; notes."""
     evidence = Dcgm().read(path)
-    assert evidence.counters is not None
     assert evidence.counters.schema.equals(COUNTERS)
     keys = ("device", "counter", "value", "unit", "start_ns", "end_ns")
     rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
@@ -97,12 +96,6 @@ def test_a_rate_times_the_time_since_the_last_sample_is_bytes(written: Any) -> N
         "values that are not read": 3,
         "counts sampled once: their difference needs a second sample": 1,
     }
-
-
-def test_a_clock_that_goes_back_gives_no_interval(written: Any) -> None:
-    rows, left_out, _ = read(written(STAMPED + "1700000001.500000 GPU 0 9000 400 601501 41\n"))
-    assert [row[1] for row in rows].count("nvlink_tx_bytes") == 1
-    assert left_out["values over a clock that went back"] == 4
 
 
 def test_heads_repeat_and_columns_may_change(written: Any) -> None:
@@ -161,7 +154,6 @@ def test_a_time_without_zone_is_no_time(written: Any) -> None:
 @pytest.mark.parametrize("text", [DMON, STAMPED, PROMETHEUS, CSV])
 def test_recognised_by_content(tmp_path: Path, text: str) -> None:
     reader = recognise_format(tmp_path, text.encode())
-    assert reader is not None
     assert reader.name == "dcgm"
 
 
@@ -208,12 +200,6 @@ def test_broken_files_say_where(written: Any, case: str) -> None:
     assert str(path) in str(raised.value)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_a_line_without_end_is_left_out(written: Any) -> None:
-    rows, left_out, _ = read(written(DMON[:-5]))
-    assert rows == []
-    assert left_out["the last line, which has no end"] == 1
 
 
 @pytest.mark.parametrize(
@@ -291,8 +277,3 @@ def test_stamps_of_a_line_have_nine_or_ten_digits_and_the_first_sample_no_interv
 def test_each_cell_of_an_entity_that_is_no_gpu_is_counted(written: Any) -> None:
     _, left_out, _ = read(written("#Entity   SMACT  DRAMA\nID\nGPU-I 3   0.5  0.5\n"))
     assert left_out == {"values of entities other than a whole GPU": 2}
-
-
-def test_a_row_of_other_columns_says_what_to_do(written: Any) -> None:
-    with pytest.raises(InputError, match=r"line 3: not a row of `dcgmi dmon`; leave out lines"):
-        read(written("#Entity   SMACT\nID\nGPU 0   0.5  0.5\n"))

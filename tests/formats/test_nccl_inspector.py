@@ -64,13 +64,11 @@ def read(tmp_path: Path) -> Read:
 
 
 def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
-    assert found.timings is not None
     return [tuple(row[column] for column in columns) for row in found.timings.to_pylist()]
 
 
 def test_a_collective(read: Read) -> None:
     found = read(call(), "")
-    assert found.timings is not None
     assert found.timings.to_pylist() == [
         {
             **dict.fromkeys(found.timings.column_names),
@@ -179,7 +177,6 @@ def test_more_lines_than_a_block(read: Read) -> None:
     count = (1 << 15) + 3
     found = read(*(json.dumps(call(coll_sn=i)) for i in range(count)))
     assert rows(found, "seq") == [(i,) for i in range(count)]
-    assert found.timings is not None
     found.timings.validate(full=True)
 
 
@@ -192,13 +189,8 @@ def test_nothing_of_the_host_is_kept(read: Read) -> None:
 BAD: dict[str, list[Line | str]] = {
     "cut": [json.dumps(call())[:-20]],
     "text": [call(coll_exec_time_us="fast")],
-    "negative": [call(coll_msg_size_bytes=-1)],
     "huge": [call(coll_msg_size_bytes=1 << 62)],
-    "huge in all": [call("AllGather", {**HEADER, "n_ranks": 1 << 20}, coll_msg_size_bytes=1 << 50)],
-    "huge time": [call(coll_exec_time_us=10**18)],
     "huge rate": [json.dumps(call()).replace("10.48576", "1e400")],
-    "negative rate": [call(coll_algobw_gbs=-1.0)],
-    "no ranks": [call(header={**HEADER, "n_ranks": 0})],
     "no header": [call(header=None)],
     "no size": [{"header": HEADER, "coll_perf": {"coll": "AllReduce"}}],
     "deep": ["[" * 60_000],
@@ -213,7 +205,6 @@ BAD: dict[str, list[Line | str]] = {
 def test_damage_names_the_line(read: Read, name: str) -> None:
     with pytest.raises(InputError) as raised:
         read(call(), *BAD[name])
-    assert raised.value.where is not None
     assert raised.value.where.endswith("alpha-pid7.log: line 2")
     assert len(str(raised.value).splitlines()) == 1
 
@@ -243,7 +234,6 @@ def test_empty_missing_and_compressed(read: Read, tmp_path: Path) -> None:
 
 def test_recognised() -> None:
     reader = recognise_format(Path("x.log"), json.dumps(call()).encode())
-    assert reader is not None
     assert reader.name == "nccl_inspector"
     assert recognise_format(Path("x.log"), b'{"coll_perf": 1}') is None
 

@@ -14,7 +14,7 @@ import cclbench
 from cclbench.findings.diagnosis import diagnose_run
 from cclbench.formats.nsys.whole_graphs import begins_iteration
 from cclbench.ground.errors import InputError
-from cclbench.operator_table import operators
+from cclbench.operator_table import operator_costs
 from cclbench.present.headline import busy_with
 from cclbench.present.kernels import kernels_of
 from cclbench.present.partition import bars_of, by_rank
@@ -225,7 +225,7 @@ def test_iterations_of_several_batch_sizes_are_the_steps(run):
     assert ns(done, "time.step", stat="p50") == 1000
     assert ns(done, "time.idle") == 50
     assert ns(done, "time.graph_only") == round((8 * 900 + 3 * 700) / 11, 6)
-    listed = {row["key"]: row["calls"] for row in operators(done, by="kernel").table}
+    listed = {row["key"]: row["calls"] for row in operator_costs(done, by="kernel").table}
     assert {name: calls for name, calls in listed.items() if "graph" in name} == {
         "CUDA graph 5": 8,
         "CUDA graph 6": 3,
@@ -246,7 +246,7 @@ def test_people_read_that_graphs_are_unknown_inside(run):
     assert "as CUDA graph launches repeat" in words
     assert "CUDA graphs, unknown inside" in words
     assert "compute only" not in words
-    (bar,) = bars_of(by_rank(list(done.figures.in_short)), finer=lambda _: True)
+    (bar,) = bars_of(by_rank(list(done.figures.summary)), finer=lambda _: True)
     seconds = {one.label: round(value / NS) for one, value in bar.slices if value}
     assert seconds == {
         "compute outside CUDA graphs": 50,

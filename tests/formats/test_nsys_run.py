@@ -9,7 +9,7 @@ import pytest
 from helpers.nsys_files import CALL, KERNEL, SESSION, blob, call, kernel, nvtx, strings, write
 
 import cclbench
-from cclbench.operator_table import operators
+from cclbench.operator_table import operator_costs
 
 NAMES = strings(
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)",
@@ -163,7 +163,7 @@ def test_operators_of_pytorchs_ranges(run):
         *((2, "forward"), (4, "backward"), (3, "backward")),
         (None, "other"),
     ]
-    told = operators(done, "shape", window="trace")
+    told = operator_costs(done, "shape", window="trace")
     assert told.linked_share == 0.75
     assert {row.key for row in told.rows} >= {"aten::mm([2,8], [8,4])"}
     assert {row.why_not for row in told.rows if row.key.startswith("aten::mm")} == {
@@ -191,8 +191,3 @@ def test_operators_without_numbers_are_told_apart(run):
     assert min(ids) == 9
     query = "SELECT operator FROM events WHERE kind = 'kernel' AND correlation = 99"
     assert done.sql(query).to_pylist() == [{"operator": None}]
-
-
-def test_kernels_without_names_are_said(run):
-    done = run(**{KERNEL: [kernel(100, 150, name=99), kernel(200, 250, name=GEMM)]})
-    assert done.manifest["ranks"][0]["notes"] == ["1 kernels have no name: they count as compute"]

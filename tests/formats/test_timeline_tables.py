@@ -360,9 +360,9 @@ def test_rows_without_a_step_have_no_time_from_its_begin(write: Write) -> None:
 
 @pytest.mark.parametrize(("begin", "elsewhere"), [(9, 0), (10, 1), (11, 1)])
 def test_rows_that_begin_in_another_step_are_counted(write: Write, begin: int, elsewhere: int) -> None:
-    """Step 2 begins at 10, with its own first row; one of no step is nowhere else."""
+    """Step 1 begins at 10, with its own first row; one of no step is nowhere else."""
     mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
-    path = write(f"r,op,t,d,k\n0,mm,0,5,1\n0,mm,{begin},1,1\n0,mm,10,5,2\n0,mm,3,1,\n", mapping)
+    path = write(f"r,op,t,d,k\n0,mm,0,5,0\n0,mm,{begin},1,0\n0,mm,10,5,1\n0,mm,3,1,\n", mapping)
     notes = opened(path)[0].notes
     assert notes == ["1 rows begin during another step than their own, and count there"] * elsewhere
 
@@ -578,12 +578,6 @@ def test_a_parquet_table_may_have_more_columns_but_not_fewer(write: Write) -> No
         InputError, match=r"job.parquet: has no column 'd', which timeline.yaml names; r, op, t"
     ):
         list(table_batches(path, surveyed_mapping(path)))
-
-
-def test_rows_of_step_0_in_another_step_are_counted(write: Write) -> None:
-    mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
-    notes = opened(write("r,op,t,d,k\n0,mm,0,5,0\n0,mm,10,5,1\n0,mm,12,1,0\n", mapping))[0].notes
-    assert notes == ["1 rows begin during another step than their own, and count there"]
 
 
 def test_steps_are_fewer_than_a_bound(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gzip
-from typing import Any
 
 import pytest
 from helpers.xplane_files import (
@@ -49,7 +48,6 @@ def test_a_cut_file_is_refused_and_its_whole_planes_are_used_on_request(tmp_path
     ):
         Xplane().read(path, part=Part("/device:TPU:0"))
     trace, rows = read(path, "/device:TPU:0", allow_truncated=True)
-    assert trace.cut is not None
     assert trace.cut.byte == len(whole)
     assert len(rows["device kernel"]) == 1
 
@@ -60,11 +58,6 @@ def absurd(offset_ps: int, duration_ps: int, timestamp_ns: int = 0) -> bytes:
     event = plane.message.lines[0].events[0]
     event.offset_ps, event.duration_ps = offset_ps, duration_ps
     return space(plane)
-
-
-def detailed(**stats: Any) -> bytes:
-    """A plane with one event that says so."""
-    return space(Plane("/device:GPU:0").line("Stream #1", [("k", 0, 1, stats)]))
 
 
 BAD = {
@@ -93,8 +86,6 @@ BAD = {
     "long": (absurd(0, (1 << 63) - 1), "impossible time"),
     "negative": (absurd(0, -1), "impossible time"),
     "epoch": (absurd(0, 1, (1 << 63) - 1), "impossible time"),
-    "grid": (detailed(kernel_details="grid:9999999999,9999999999,1 block:1,1,1"), "impossible grid"),
-    "copy": (detailed(memcpy_details="kind:HtoD size:99999999999999999999 dest:0"), "impossible copy"),
     "start": (space(Plane("/device:GPU:0"), Plane("Task Environment", profile_start_time=-5)), "not a time"),
     "assignment": (
         space(tpu(0, []), programs([[0]])).replace(b"\x7a\x09", b"\x7a\x7f"),
@@ -187,18 +178,11 @@ def test_fields_of_number_0_and_of_unknown_kinds_are_no_protobuf(tag: int) -> No
         list(proto.message_fields(bytes([tag, 1, 1]), 0, 3, "x"))
 
 
-def test_a_profile_is_cut_behind_its_whole_planes_and_complaints_are_told(tmp_path):
+def test_complaints_of_the_profiler_are_counted(tmp_path):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment()) + b"\x12\x01x\x1a\x01y"
     path = write(tmp_path, whole)
     trace, _ = read(path, "/device:TPU:0")
     assert (trace.notes, trace.cut) == (["the profiler reports 2 errors or warnings"], None)
-    path.write_bytes(whole + b"\x0a\x7f")
-    with pytest.raises(InputError) as caught:
-        Xplane().read(path, part=Part("/device:TPU:0"))
-    assert str(caught.value) == (
-        f"{path}: byte {len(whole):,}: the file ends 127 bytes before its plane does;"
-        " re-run with --allow-truncated to use the planes before it"
-    )
 
 
 @pytest.mark.parametrize(("name", "refused"), [("a.xplane.pb", True), ("a.pb", False)])

@@ -103,7 +103,6 @@ class TestSpace:
         path = write(tmp_path, one + b"\x0a\x05\x12\x02ab")
         found = proto.find_planes(path)
         assert [plane.name for plane in found.planes] == ["/host:CPU"]
-        assert found.cut is not None
         assert (found.cut.byte, found.cut.reason) == (13, "the file ends 1 bytes before its plane does")
         path.write_bytes(one + b"\x0a\x04\x12\x02ab")
         assert [plane.name for plane in proto.find_planes(path).planes] == ["/host:CPU", "ab"]
@@ -291,13 +290,11 @@ class TestRows:
         assert (found.bytes.to_pylist(), found.name_categories) == ([5, 6, 4], None)
         assert kind_rows("kernel", "device", [line()], ["a"]) is None
         host = kind_rows("other", "host", lines, ["a", "b", "a"])
-        assert host is not None
         assert host[0].device is None
 
     def test_one_name_of_two_categories_is_two_names(self) -> None:
         events = line((0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1))
         made = kind_rows("kernel", "device", [events], ["x"] * 4, categories=["gemm", "copy", None, "gemm"])
-        assert made is not None
         assert [list(made[0].names)[code] for code in made[0].codes] == ["x", "x (copy)", "x", "x"]
         assert made[0].name_categories == {0: "gemm", 1: "copy"}
 

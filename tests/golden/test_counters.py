@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.operator_table import operators
+from cclbench.operator_table import operator_costs
 
 Moved = dict[str, tuple[float, float, float]]
 """By operator bytes of the model, of L2 and of DRAM in a step, MB."""
@@ -35,13 +35,9 @@ def counted(repository: Path) -> list[tuple[float, float]]:
 
 
 @pytest.fixture(scope="module")
-def moved(
-    repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[float, float, float]]:
+def moved(repository: Path, evidence_store: Path) -> dict[str, tuple[float, float, float]]:
     """Those of the step that was counted."""
-    run = cclbench.run(
-        repository / "workload_cards/llama-train-h100.yaml", store=tmp_path_factory.mktemp("store")
-    )
+    run = cclbench.ingest(repository / "workload_cards/llama-train-h100.yaml", store=evidence_store)
     kernels = run.sql(
         "SELECT o.name FROM events e LEFT JOIN operators o ON e.operator = o.operator AND e.rank = o.rank"
         " WHERE e.kind = 'kernel' AND e.step = 13 ORDER BY e.start_ns"
@@ -52,7 +48,7 @@ def moved(
     for name, (of_l2, of_dram) in zip(kernels, counts, strict=True):
         l2[name] += of_l2
         dram[name] += of_dram
-    rows = operators(run, "op", steps=(13, 14)).rows
+    rows = operator_costs(run, "op", steps=(13, 14)).rows
     return {
         row.key: (row.bytes / 1e6, l2[row.key] / 1e6, dram[row.key] / 1e6)
         for row in rows

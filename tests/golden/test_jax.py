@@ -18,7 +18,7 @@ import pytest
 
 from cclbench.formats.xplane.collectives import DeviceMember, of_program
 from cclbench.formats.xplane.space import XSpace
-from cclbench.operator_table import operators_by
+from cclbench.operator_table import operator_costs_by
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -191,7 +191,7 @@ def test_products_count_the_flops_of_the_model_and_phases_sum_to_all_time(run: R
     Weights: forward, and a product for either gradient. Attention: two products forward, four backward. The
     forward product of the vocabulary runs in one kernel with the loss, so that it is no product alone.
     """
-    by_op, by_phase = operators_by(run, ("op", "phase"))
+    by_op, by_phase = operator_costs_by(run, ("op", "phase"))
     (products,) = (row for row in by_op.rows if row.key == "dot_general")
     tokens, heads_size = BATCH // DP * SEQUENCE, HIDDEN // TP
     weights = 3 * 2 * tokens * 12 * HIDDEN**2 // TP
@@ -233,8 +233,6 @@ def test_the_program_s_replica_groups_are_whom_devices_met(profile: Path) -> Non
         known, ids = program.instructions[op.name], program.device_ids
         assert ids is not None
         payload = of_program(known, op.program, DeviceMember(op.device, {op.program: ids}))
-        assert payload is not None
-        assert op.meeting is not None
         assert sorted(payload.ranks or ()) == sorted(op.meeting.devices)
 
 

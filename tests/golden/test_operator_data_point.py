@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.operator_table import operators
+from cclbench.operator_table import operator_costs
 from cclbench.record.run import Run
 
 ID = "tiny-llama-operators-ddp2-gloo-cpu"
@@ -35,14 +35,14 @@ def run(repository: Path, measure: Callable[..., Run]) -> Run:
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("step", STEPS)
 def test_matrix_products_have_the_flops_that_torch_counts(run: Run, rank: int, step: int) -> None:
-    rows = {row.key: row for row in operators(run, ranks=[rank], steps=(step, step + 1)).rows}
+    rows = {row.key: row for row in operator_costs(run, ranks=[rank], steps=(step, step + 1)).rows}
     # Forward once, backward twice: the gradients of both operands; and the first layer once more.
     assert COUNTED_BY_TORCH == 2 * TOKENS * (3 * 2 * LAYER + LAYER + 3 * HEAD)
     assert rows["aten::mm"].flops == COUNTED_BY_TORCH
 
 
 def test_causal_attention_counts_the_pairs_that_the_mask_leaves(run: Run) -> None:
-    rows = {row.key: row for row in operators(run, ranks=[0], steps=(3, 4)).rows}
+    rows = {row.key: row for row in operator_costs(run, ranks=[0], steps=(3, 4)).rows}
     pairs = 4 * 8 * (128 * 129 // 2)
     name = "aten::_scaled_dot_product_flash_attention_for_cpu"
     assert rows[name].flops == 3 * 2 * pairs * (32 + 32)

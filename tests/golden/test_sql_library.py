@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.operator_table import operators
+from cclbench.operator_table import operator_costs
 from cclbench.record.run import Run
 
 Key = tuple[int | None, int | None]
@@ -138,7 +138,7 @@ def test_operator_work_adds_up_to_what_ops_prints(by: Any, run: Run) -> None:
     sum(roofline_ns) / 1e9 AS roofline_s, sum(dur_ns - roofline_ns) / 1e9 AS gap_s
     FROM operator_work GROUP BY key"""  # noqa: S608
     found = {row["key"]: row for row in run.sql(query).to_pylist()}
-    expected = {row.key: row for row in operators(run, by=by).rows}
+    expected = {row.key: row for row in operator_costs(run, by=by).rows}
     assert set(found) == set(expected)
     for name, row in expected.items():
         own = found[name]

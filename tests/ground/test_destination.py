@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.ground.destination import new_folder, replacing, write_whole
+from cclbench.ground.destination import atomic_replacement, new_folder, write_whole
 from cclbench.ground.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -
     path.write_text("old")
 
     def write() -> None:
-        with replacing(path) as unfinished:
+        with atomic_replacement(path) as unfinished:
             unfinished.write_text("half")
             raise error
 
@@ -45,13 +45,14 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -
 def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path) -> None:
     path, other = tmp_path / "out.txt", tmp_path / "other.txt"
     killed = (
-        "import os, sys; from pathlib import Path; from cclbench.ground.destination import replacing\n"
-        "with replacing(Path(sys.argv[1])) as file: file.write_text('half'); os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path\n"
+        "from cclbench.ground.destination import atomic_replacement\n"
+        "with atomic_replacement(Path(sys.argv[1])) as file: file.write_text('half'); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", killed, path], check=False).returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1
     assert not path.exists()
-    with replacing(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         write_whole("another process's file", other)
         unfinished.write_text("whole")
     assert sorted(tmp_path.iterdir()) == [other, path]
@@ -91,6 +92,6 @@ def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
     with new_folder(place) as unfinished:
         (unfinished / "file").write_text("whole")
     assert (place / "file").read_text() == "whole"
-    with pytest.raises(UsageError, match="is there already"), new_folder(place):
+    with pytest.raises(UsageError, match="exists already"), new_folder(place):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["new"]

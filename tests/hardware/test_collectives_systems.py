@@ -234,8 +234,6 @@ def test_unknown_usable_share_is_assumed_aloud() -> None:
     system = without(NODE, out_fabric=fabric, up_fabric=msgspec.structs.replace(UP, usable_fraction=None))
     assert group(system, range(8)).out_bytes_per_s == pytest.approx(92e9)
     found = price_collective("all_reduce", 1e6, range(8), system)
-    assert isinstance(found, Prediction)
-    assert found.reason is not None
     assert found.reason.startswith(
         "80% of the links' line rate is assumed usable; 92% of the network's line rate is assumed usable"
     )
@@ -273,9 +271,6 @@ def test_small_messages_on_p5_and_p4d_as_published() -> None:
     old = price_collective("all_reduce", 8, range(16), eight, algorithm="tree", protocol="Simple")
     ampere = msgspec.structs.replace(eight, architecture="ampere")
     p4d = price_collective("all_reduce", 8, range(16), ampere)
-    assert isinstance(new, Prediction)
-    assert isinstance(old, Prediction)
-    assert isinstance(p4d, Prediction)
     assert new.time_s[0] == pytest.approx(69.1e-6, rel=0.1)
     assert old.time_s[0] == pytest.approx(175.5e-6, rel=0.1)
     assert p4d.time_s[0] == pytest.approx(164e-6, rel=0.1)
@@ -285,11 +280,8 @@ def test_one_size_and_many() -> None:
     """A number is a list of one; a barrier is an all-reduce of a byte; zero bytes cost the latency."""
     found = price_collective("barrier", 0, range(4), NODE)
     one = price_collective("all_reduce", [1], range(4), NODE)
-    assert isinstance(found, Prediction)
-    assert isinstance(one, Prediction)
     assert found.time_s.tolist() == one.time_s.tolist()
     empty = price_collective("all_reduce", 0, range(4), NODE)
-    assert isinstance(empty, Prediction)
     assert np.isfinite(empty.time_s).all()
 
 

@@ -44,14 +44,12 @@ def test_a_run_more_than_four_times_slower_and_mostly_outside_its_band_is_suspec
     found = summarise_deviations(
         [Deviation(8, measured, 1.0, 0.5, 9.0 if at < held else 2.0) for at in range(4)]
     )
-    assert found is not None
     assert (found.slower, found.within, found.is_suspect) == (measured, held / 4, suspect)
 
 
 def test_errors_are_of_the_measured_time() -> None:
     """Half of it and a half more: 50 % each, and twice and two thirds of the model in the middle."""
     found = summarise_deviations([Deviation(8, 2.0, 1.0, 1.0, 1.0), Deviation(8, 2.0, 3.0, 1.0, 1.0)])
-    assert found is not None
     assert (found.count, found.median, found.p90) == (2, 0.5, 0.5)
     assert found.slower == pytest.approx((2 + 2 / 3) / 2)
 

@@ -37,12 +37,6 @@ def test_rows_by_size() -> None:
         assert (row["basis"], row["provenance"], row["reason"]) == ("spec", "modelled", None)
 
 
-def test_a_barrier_has_no_size_and_no_bandwidth() -> None:
-    (row,) = predict_rows("barrier", None, 8, DGX)
-    assert (row["bytes"], row["algbw"], row["busbw"], row["nodes"]) == (None, None, None, 1)
-    assert row["time_s"] > 0
-
-
 def test_ranks_are_spread_over_nodes_where_these_are_given() -> None:
     (row,) = predict_rows("all_reduce", [8], 4, DGX, nodes=4)
     assert (row["ranks"], row["nodes"]) == (4, 4)

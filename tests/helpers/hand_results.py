@@ -30,7 +30,7 @@ def by_rank(metric: str, *values: float, **keys: Any) -> list[Row]:
 
 def results(rows: Iterable[Row]) -> Results:
     """The rows as the results of a run."""
-    return Results.of(figures(rows))
+    return Results.from_rows(figures(rows))
 
 
 def case(*rows: Row, **manifest: Any) -> Case:

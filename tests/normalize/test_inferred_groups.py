@@ -70,13 +70,13 @@ def test_all_ranks_run_one_sequence_in_step() -> None:
 
 def test_a_manifest_says_what_rests_on_inferred_groups() -> None:
     def inferred(*told: str | None) -> str | None:
-        return record({"inference": dict(zip(("rule", "group", "reason"), told, strict=True))}).inferred
+        return record({"inference": dict(zip(("rule", "group", "reason"), told, strict=True))}).inference_note
 
     assert inferred("R1", "0-3", of_four().reason) == (
         "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
     )
     assert inferred(None, None, "2 of 4 ranks have a trace") is None
-    assert record({}).inferred is None
+    assert record({}).inference_note is None
 
 
 @pytest.mark.parametrize(

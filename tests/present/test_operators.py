@@ -14,7 +14,7 @@ from helpers.report_run import HOSTILE, Event, comparison, row, subject
 from helpers.typed import rewrite_manifest
 
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.operator_table import operators
+from cclbench.operator_table import operator_costs
 from cclbench.present import operators as module
 from cclbench.present.charts import modules as icicle
 from cclbench.present.charts.modules import module_chart, module_tree
@@ -56,7 +56,7 @@ def run_of(path: Path, calls: dict[str, dict[str, Any]] = CALLS, **how: Any) -> 
 def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
     """660 ns; mm is 2e9 FLOP and 6e6 B a call, twice; add 2e6 FLOP and 12e6 B."""
     found = operator_section(run_of(tmp_path / "run"))
-    assert [(line.parts, line.calls, line.time_ns) for line in found.rows] == [
+    assert [(line.operator_and_shapes, line.calls, line.time_ns) for line in found.rows] == [
         (("aten::mm", "bf16[1000,1000], bf16[1000,1000]"), 2, 400),
         (("aten::add", "bf16[2000,1000], bf16[2000,1000]"), 1, 200),
         (("mine::sort_of", ""), 1, 50),
@@ -98,14 +98,13 @@ def test_work_outside_of_the_windows_says_so(tmp_path: Path) -> None:
 
 
 def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
-    table = operators(run_of(tmp_path / "run").stored, "shape")
+    table = operator_costs(run_of(tmp_path / "run").stored, "shape")
     points = points_of(table)
     assert [(point.row.operator, point.precision) for point in points] == [
         ("aten::mm", "bf16"),
         ("aten::add", "fp32"),
     ]
     assert points[0].intensity == pytest.approx(2e9 / 6e6)
-    assert table.roof is not None
     assert table.roof.peaks == {"bf16": 989e12, "fp32": 67e12}
     chart = operator_roofline(table)
     assert chart.missing == (
@@ -122,7 +121,7 @@ def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
 
 
 def test_modules_hold_those_within_them(tmp_path: Path) -> None:
-    table = operators(run_of(tmp_path / "run").stored, "module")
+    table = operator_costs(run_of(tmp_path / "run").stored, "module")
     root = module_tree(table)
     assert root.time_ns == 660
     net = root.children["Net_0"]
@@ -143,7 +142,9 @@ def test_modules_hold_those_within_them(tmp_path: Path) -> None:
 
 def test_a_path_without_end_is_cut(tmp_path: Path) -> None:
     deep = "/".join(f"Block_{n}" for n in range(5000))
-    table = operators(run_of(tmp_path / "run", {"gemm": CALLS["gemm"] | {"module": deep}}).stored, "module")
+    table = operator_costs(
+        run_of(tmp_path / "run", {"gemm": CALLS["gemm"] | {"module": deep}}).stored, "module"
+    )
     node, depth = module_tree(table), 0
     while node.children:
         node, depth = max(node.children.values(), key=lambda one: one.time_ns), depth + 1
@@ -155,7 +156,7 @@ def test_without_modules_there_is_no_icicle(tmp_path: Path) -> None:
     calls = {
         name: {key: value for key, value in call.items() if key != "module"} for name, call in CALLS.items()
     }
-    chart = module_chart(operators(run_of(tmp_path / "run", calls).stored, "module"))
+    chart = module_chart(operator_costs(run_of(tmp_path / "run", calls).stored, "module"))
     why = "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
     assert (chart.svg, chart.missing) == (None, (why,))
 

@@ -33,8 +33,8 @@ from cclbench.present.timeline import (
     split_communication,
     step_timeline,
 )
-from cclbench.record.manifest import Clock as RankClock
-from cclbench.record.manifest import Clocks
+from cclbench.record.manifest import ClockCorrection as RankClock
+from cclbench.record.manifest import ClockCorrections
 from cclbench.workspace import open_run
 
 
@@ -81,7 +81,7 @@ def test_a_clock_subtracts_offset_and_drift() -> None:
 
 
 def test_only_applied_corrections_are_clocks() -> None:
-    account = Clocks(
+    account = ClockCorrections(
         7, [RankClock(0, 0.0, 0.0, 0.0, 0.0, False), RankClock(3, 250000.5, 20.0, 0.0, 0.0, True)]
     )
     assert clocks_of(account) == {3: TimelineClock(250000.5, 2e-05, 7)}

@@ -116,7 +116,6 @@ def test_axis_title_and_legend() -> None:
         "longest wait: 29.0 ms of rank 0 for rank 1, in an all_reduce of 1.00 MB",
     ]
     legend = axes.get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [
         "compute",
         "wait for a later rank",

@@ -238,7 +238,7 @@ def test_verify_lists_all_that_is_wrong(desk: Desk) -> None:
     lines = [line.split(":")[0] for line in answer.out.splitlines() if line.startswith("- ")]
     changed = ["groups.parquet", "results.parquet", "steps/rank=0.parquet", "steps/rank=1-copy.parquet"]
     assert lines == [f"- {path}" for path in changed]
-    assert "error: 1 of 2 runs are not what was written" in answer.err
+    assert "error: 1 of 2 runs differ from what was written" in answer.err
     assert desk.call("verify --run {run} --all").code == 2
 
 
@@ -320,10 +320,10 @@ def twins(folder: Path) -> None:
 def twin(tmp_path: Path) -> Iterator[Run]:
     """That run; after the test another one of its id can be opened as it was written."""
     store = Store(tmp_path / "twins")
-    with store.creating("job") as folder:
+    with store.new_run_folder("job") as folder:
         twins(folder)
     yield store.get("job")
-    with store.creating("job") as folder:
+    with store.new_run_folder("job") as folder:
         twins(folder)
     assert verify(store.get("job").path).changes == []
 
@@ -364,7 +364,7 @@ def test_a_run_that_is_replaced_while_it_is_opened_is_the_new_one(
     def replaced(folder: Path) -> dict[str, int]:
         if not steps:
             steps.append(folder)
-            with Store(twin.store).creating("job") as other:
+            with Store(twin.store).new_run_folder("job") as other:
                 run_of(other, [])
         return file_sizes(folder)
 

@@ -34,7 +34,7 @@ def run(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def kept(run: Run) -> Rank:
-    return run.rank(0).keeping()
+    return run.rank(0).with_column_cache()
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_batches_are_the_same(
 ) -> None:
     monkeypatch.setattr(rank, "MOST_KEPT", room)
     path, entry = large(run, tmp_path, sizes).path, Run(tmp_path).rank(0).entry
-    plain, kept = Rank(path, entry, 0.0), Rank(path, entry, 0.0).keeping()
+    plain, kept = Rank(path, entry, 0.0), Rank(path, entry, 0.0).with_column_cache()
     for columns in (*ASKED, *ASKED):
         expected = list(plain.events(["kernel"], columns))
         found = list(kept.events(["kernel"], columns))
@@ -100,7 +100,7 @@ def test_calls_of_operators_are_read_once_where_there_is_room(
     entry = run.rank(0).entry
     room = entry.operators * len(OPERATORS) * 8
     monkeypatch.setattr(rank, "MOST_KEPT", room - short_of)
-    plain, found = run.rank(0).operators(), run.rank(0).keeping()
+    plain, found = run.rank(0).operators(), run.rank(0).with_column_cache()
     opened.clear()
     for columns in (["name", "parent"], ["operator"]):
         assert found.operators(columns).equals(plain.select(columns))

@@ -42,7 +42,7 @@ RESULT = dict.fromkeys(RESULTS.names) | {
 
 def results(*rows: dict[str, Any]) -> Results:
     """Those rows, each with a column's null where it says nothing."""
-    return Results.of(figures(rows))
+    return Results.from_rows(figures(rows))
 
 
 def event(name: str, begin: int, length: int, **other: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def run(store: Store) -> Run:
     """A run of two ranks."""
-    with store.creating("job-1") as folder:
+    with store.new_run_folder("job-1") as folder:
         fill(folder)
     return store.get("job-1")
 
@@ -88,7 +88,7 @@ def left(store: Store) -> list[str]:
 
 def test_a_run_appears_when_it_is_whole(store: Store) -> None:
     assert store.runs() == []
-    with store.creating("job-1") as folder:
+    with store.new_run_folder("job-1") as folder:
         fill(folder)
         assert store.runs() == []
         assert store.find("job-1") is None
@@ -99,7 +99,7 @@ def test_a_run_appears_when_it_is_whole(store: Store) -> None:
 @pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt, SystemExit])
 def test_a_failure_leaves_nothing(store: Store, failure: type[BaseException]) -> None:
     def fail() -> None:
-        with store.creating("job-1") as folder:
+        with store.new_run_folder("job-1") as folder:
             fill(folder)
             raise failure
 
@@ -109,7 +109,7 @@ def test_a_failure_leaves_nothing(store: Store, failure: type[BaseException]) ->
 
 
 def test_a_run_replaces_one_of_its_name_as_a_whole(store: Store, run: Run) -> None:
-    with store.creating("job-1") as folder:
+    with store.new_run_folder("job-1") as folder:
         fill(folder, ranks=1)
         assert run.ranks == [0, 1]
     assert store.get("job-1").ranks == [0]
@@ -120,7 +120,7 @@ def test_a_run_replaces_one_of_its_name_as_a_whole(store: Store, run: Run) -> No
 def test_a_run_is_as_open_to_others_as_the_umask_says(store: Store) -> None:
     before = os.umask(0o022)
     try:
-        with store.creating("job-1") as folder:
+        with store.new_run_folder("job-1") as folder:
             fill(folder)
     finally:
         os.umask(before)
@@ -130,7 +130,7 @@ def test_a_run_is_as_open_to_others_as_the_umask_says(store: Store) -> None:
 def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    here = scratch._machine()
+    here = scratch._machine_tag()
     names = {
         "dead": f".unfinished-{ended.pid}-{here}-0a",
         "alive": f".unfinished-{os.getpid()}-{here}-0a",
@@ -138,7 +138,7 @@ def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) ->
     }
     for name in names.values():
         (store.folder / name / "events").mkdir(parents=True)
-    with store.creating("job-1") as folder:
+    with store.new_run_folder("job-1") as folder:
         fill(folder)
     assert left(store) == sorted([names["alive"], names["elsewhere"], "job-1"])
 
@@ -149,10 +149,10 @@ def test_processes_of_containers_on_one_host_are_told_apart(
     """One process's number is another's in the other container, or nobody's."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    name = f".unfinished-{ended.pid}-{scratch._machine()}-0a"
+    name = f".unfinished-{ended.pid}-{scratch._machine_tag()}-0a"
     (store.folder / name).mkdir(parents=True)
     monkeypatch.setattr(scratch.os, "readlink", lambda _: "pid:[7]")
-    with store.creating("job-1") as folder:
+    with store.new_run_folder("job-1") as folder:
         fill(folder)
     assert left(store) == sorted([name, "job-1"])
 
@@ -250,7 +250,7 @@ def test_sql_reads_the_four_tables(run: Run) -> None:
 
 def test_a_table_nothing_was_written_to_is_empty(store: Store, run: Run) -> None:
     assert run.sql("SELECT * FROM results").column_names == RESULTS.names
-    with store.creating("empty") as folder:
+    with store.new_run_folder("empty") as folder:
         run_of(folder, [])
     assert store.get("empty").sql("FROM events").column_names == [*EVENTS.names, "rank"]
 
@@ -266,7 +266,7 @@ def test_sql_that_needs_more_memory_than_it_may_take_uses_the_disk(run: Run) -> 
 def test_sql_finds_a_store_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     for store in (Store(tmp_path / name), Store(name + "/relative")):
-        with store.creating("job-1") as folder:
+        with store.new_run_folder("job-1") as folder:
             fill(folder)
         answer = store.get("job-1").sql("SELECT rank, count(*) AS n FROM events GROUP BY 1 ORDER BY 1")
         assert answer.to_pylist() == [{"rank": 0, "n": 2}, {"rank": 1, "n": 2}]
@@ -315,7 +315,7 @@ def test_sql_refuses_all_but_one_select(run: Run, query: str) -> None:
     ],
 )
 def test_sql_reaches_nothing_but_the_run(store: Store, run: Run, query: str) -> None:
-    with store.creating("job-2") as folder:
+    with store.new_run_folder("job-2") as folder:
         fill(folder)
     with pytest.raises(UsageError, match=r"Permission Error|Catalog Error"):
         run.sql(query.format(store=store.folder))
@@ -347,7 +347,7 @@ def broken(act: Callable[[], object]) -> InputError:
 
 def create(store: Store) -> None:
     """Write a run."""
-    with store.creating("job-1") as folder:
+    with store.new_run_folder("job-1") as folder:
         fill(folder)
 
 
@@ -392,7 +392,7 @@ def test_a_full_disk_keeps_the_results_there_were(run: Run, monkeypatch: pytest.
 
 
 def test_a_source_that_goes_away_is_not_the_stores_fault(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised, store.creating("job-1"):
+    with pytest.raises(InputError) as raised, store.new_run_folder("job-1"):
         (tmp_path / "gone.json").open()
     assert raised.value.where == str(tmp_path / "gone.json")
     assert "store" not in str(raised.value)

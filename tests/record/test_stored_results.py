@@ -98,7 +98,7 @@ def test_metrics_that_changed_are_computed(
     stored: Run, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cold(stored)
-    monkeypatch.setattr(results, "_code", lambda: "another")
+    monkeypatch.setattr(results, "_metrics_code_hash", lambda: "another")
     cclbench.metrics(stored)
     assert computed == ["computing metrics", "computing metrics"]
 

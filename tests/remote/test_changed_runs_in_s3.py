@@ -129,4 +129,4 @@ def test_naming_the_source_writes_a_changed_run_again(
     assert cclbench.ingest(job, store=STORE).id == name
     again = s3.objects(f"runs/{name}/")
     assert again.keys() == objects.keys() - {f"runs/{name}/results.parquet"}
-    assert store_at(STORE).get(name).verified().changes == []
+    assert store_at(STORE).get(name).verify_files().changes == []

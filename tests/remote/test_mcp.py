@@ -17,7 +17,7 @@ def test_s3_is_read_where_it_is_allowed(s3: Service, job: Path, tmp_path: Path) 
 
     async def refused(client: Client) -> None:
         error = await refusal(client, "run", source=source)
-        assert "no URLs are allowed; --allow-url of `cclbench mcp` allows others" in error
+        assert "no URLs are allowed; allow others with --allow-url of `cclbench mcp`" in error
 
     async def allowed(client: Client) -> None:
         run = (await answer(client, "run", source=source))["run"]

@@ -84,7 +84,7 @@ def test_shards_are_made_in_a_folder_and_merged_into_s3(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["ingest", str(job), "--shard", "1/1", "--store", STORE]) == 2
-    assert "shards are kept in a folder" in capsys.readouterr().err
+    assert "shards cannot be stored at a URL" in capsys.readouterr().err
     assert list(tmp_path.glob("s3:*")) == []
     assert main(["ingest", str(job), "--shard", "1/1", "--store", "shards", "--json"]) == 0
     (shard,) = json.loads(capsys.readouterr().out)["shards"]
@@ -252,9 +252,7 @@ def test_a_lasting_fault_is_one_error_and_leaves_nothing(s3: Service, source: st
     assert s3.objects("runs/") == {}
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"), [("expired", "have expired"), ("forbidden", "access is refused")]
-)
+@pytest.mark.parametrize(("fault", "words"), [("expired", "have expired"), ("forbidden", "access denied")])
 @pytest.mark.parametrize("part", ["", "list-type", "rank0.json"])
 def test_refusals_are_told_at_once(s3: Service, source: str, fault: Fault, words: str, part: str) -> None:
     s3.fail(fault, part, times=9)
@@ -303,7 +301,7 @@ def test_no_credentials_is_an_error(s3: Service, source: str, monkeypatch: pytes
 
     S3FileSystem.clear_instance_cache()
     error = told(lambda: cclbench.ingest(source, store=STORE))
-    assert (error.exit_code, error.what) == (3, "access is refused (NoCredentialsError)")
+    assert (error.exit_code, error.what) == (3, "access denied (NoCredentialsError)")
     assert s3.asked == []
 
 
@@ -334,9 +332,9 @@ def test_a_large_file_is_written_in_parts(s3: Service, tmp_path: Path) -> None:
     assert url is not None
     s3.fail("503", "partNumber=2", "PUT")
     below = objects.Objects(url)
-    below.put([(tmp_path / "large", "large")])
+    below.upload_all([(tmp_path / "large", "large")])
     assert s3.faults == []
-    below.bring(below.listed(), tmp_path / "back")
+    below.download_all(below.list_all(), tmp_path / "back")
     assert (tmp_path / "back" / "large").read_bytes() == content
     assert (s3.counted("PUT", "partNumber"), s3.counted("GET", "/large")) == (5, 3)
 
@@ -376,11 +374,11 @@ def test_ctrl_c_leaves_nothing(s3: Service, source: str) -> None:
         (["job/../../outside.json"], "leads upwards"),
         (["job//etc/passwd"], "empty parts"),
         (["job/a\x01b.json"], "control characters"),
-        (["job/a\\b.json"], "no relative path"),
-        (["job/Rank0.json", "job/rank0.JSON"], "in case or form alone"),
-        (["job/A/x.json", "job/a/y.json"], "in case or form alone"),
-        (["job/\u00e9.json", "job/e\u0301.json"], "in case or form alone"),
-        (["job/x", "job/x/y.json"], "a folder of that name"),
+        (["job/a\\b.json"], "not a relative path"),
+        (["job/Rank0.json", "job/rank0.JSON"], "only in case or Unicode form"),
+        (["job/A/x.json", "job/a/y.json"], "only in case or Unicode form"),
+        (["job/\u00e9.json", "job/e\u0301.json"], "only in case or Unicode form"),
+        (["job/x", "job/x/y.json"], "also a folder of that name"),
     ],
 )
 def test_names_that_lead_elsewhere_or_collide_are_refused(
@@ -398,7 +396,7 @@ def test_a_source_that_does_not_fit_is_refused(
     s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 0, 100))  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="has room for 100"):
+    with pytest.raises(InputError, match="has 100 bytes free"):
         cclbench.ingest(source, store=tmp_path / "runs")
     assert s3.counted("GET", ".json") == 0
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from cclbench.ground.errors import install_hint
 from cclbench.ground.schema import EVENTS, TABLES
-from cclbench.ground.table_schema import stored
+from cclbench.ground.table_schema import file_schema
 from cclbench.record.files import TableFile
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,9 +92,9 @@ def test_files_are_the_same_under_every_arrow(tmp_path: Path) -> None:
     with pq.ParquetFile(tmp_path / "events.parquet") as written:
         assert (written.num_row_groups, written.metadata.num_rows) == (1, 0)
         assert written.read().schema.equals(EVENTS)
-    assert str(stored(EVENTS).field("kind").type.index_type) == "int8"
-    assert str(stored(EVENTS).field("name").type.index_type) == "int32"
+    assert str(file_schema(EVENTS).field("kind").type.index_type) == "int8"
+    assert str(file_schema(EVENTS).field("name").type.index_type) == "int32"
     for schema in TABLES.values():
-        assert stored(schema).names == schema.names
-        assert schema.empty_table().cast(stored(schema)).schema.equals(stored(schema))
+        assert file_schema(schema).names == schema.names
+        assert schema.empty_table().cast(file_schema(schema)).schema.equals(file_schema(schema))
     assert pa.types.is_dictionary(EVENTS.field("kind").type)

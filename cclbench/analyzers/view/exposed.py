@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.view.collectives import Label, label_numbers
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Intervals, Mask
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.snapshots import of_snapshots
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.schema import EVENTS
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.view.columns import row_spans, word_codes
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Intervals, Mask
 from cclbench.normalize.phases import LOADER

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.transfers import size_range
 from cclbench.formats import READERS, by_precedence
-from cclbench.ground import arrow_functions as pc
 
 _ALIKE: Final = ("rank", "kind", "group", "communicator", "bytes", "src_rank", "dst_rank", "from_begin")
 _ROWS: Final = 1 << 18

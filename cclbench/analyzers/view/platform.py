@@ -20,7 +20,7 @@ from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import group_id
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.system import System
-from cclbench.machine import Answer, Machine
+from cclbench.machine import Learned, Machine
 
 if TYPE_CHECKING:
     from cclbench.card import Card
@@ -64,7 +64,7 @@ def run_system(rank: RankView) -> tuple[System, str | None]:
     return _answer_value(rank.machine.system), rank.machine.system.reason
 
 
-def _answer_value(answer: Answer[T]) -> T:
+def _answer_value(answer: Learned[T]) -> T:
     if answer.value is None:
         raise NotApplicable(answer.reason or "")
     return answer.value

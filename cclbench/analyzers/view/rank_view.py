@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
@@ -24,7 +25,6 @@ from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launc
 from cclbench.analyzers.view.operators import rank_works
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
 from cclbench.analyzers.view.works import Works
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Intervals, Mask
 from cclbench.machine import Machine, machine_of_ranks

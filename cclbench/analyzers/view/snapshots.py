@@ -16,9 +16,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.intervals import Int64
 
 _Row: TypeAlias = tuple[str, int | None, int, str | None]

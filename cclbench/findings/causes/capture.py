@@ -163,7 +163,7 @@ def no_steps(case: Case) -> Iterator[Finding]:
 def no_shapes(case: Case) -> Iterator[Finding]:
     linked = any(rank.operators for rank in case.record.ranks)
     if linked and case.number(_ACHIEVED_FLOPS) is None and case.number(_BUSY):
-        why = case.results.why_not(_ACHIEVED_FLOPS)
+        why = case.results.missing_reason(_ACHIEVED_FLOPS)
         yield case.found(
             "no_shapes",
             f"How far kernels are from the device's limits is not known: {why}.",

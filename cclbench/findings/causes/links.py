@@ -161,7 +161,7 @@ def slow_network(case: Case) -> Iterator[Finding]:
             continue
         exposed = case.ranks(_TRANSFER, collective=kind, group=group)
         keys: Mapping[str, str] = {"collective": kind, "group": group}
-        tier = case.machine.tier(ranks_of_group(group) or ()).value if ranks_of_group(group) else None
+        tier = case.machine.tier_of(ranks_of_group(group) or ()).value if ranks_of_group(group) else None
         path = {
             "scale_out": ": looks like sockets, or one interface of several",
             "scale_up": ": looks like PCIe or host memory",

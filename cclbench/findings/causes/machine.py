@@ -10,7 +10,7 @@ from cclbench.analyzers.products import MISALIGNED, OF_PRECISION, WITHOUT_TENSOR
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.finding import Finding, finding
-from cclbench.ground.text import shortened
+from cclbench.ground.text import shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 
@@ -71,7 +71,7 @@ def tensor_cores(case: Case) -> Iterator[Finding]:
     if device is not None and not faster:
         return
     row = case.row(_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32")
-    kernel = shortened((row.reason or "").partition(";")[0], _NAME) if row is not None else ""
+    kernel = shorten_middle((row.reason or "").partition(";")[0], _NAME) if row is not None else ""
     peaks = ""
     if device is not None and (now := device.peak_flops_per_s.get("fp32")):
         rates = [

@@ -94,7 +94,7 @@ def _by_tier(case: Case) -> tuple[dict[int, _Dimension], dict[int, _Dimension]]:
         ranks = ranks_of_group(group) or ()
         if not 1 < len(ranks) <= _MOST:
             continue
-        nodes = {case.machine.node(rank) for rank in ranks}
+        nodes = {case.machine.node_of(rank) for rank in ranks}
         if None not in nodes:
             one = (crossing if len(nodes) > 1 else inside).setdefault(len(ranks), _Dimension())
             one.kinds = one.kinds or list(kinds)

@@ -15,9 +15,9 @@ import msgspec
 from cclbench.formats.recognition import head_of
 from cclbench.ground import yaml_file
 from cclbench.ground.diagnostics import Path as Place
-from cclbench.ground.diagnostics import Problem, dotted
+from cclbench.ground.diagnostics import Problem, dotted_path
 from cclbench.ground.errors import InputError
-from cclbench.ground.json_schema import departures, packaged_schema
+from cclbench.ground.json_schema import packaged_schema, schema_problems
 from cclbench.ground.scratch import stamp_of
 from cclbench.ground.text import listed
 from cclbench.ground.yaml_file import Document
@@ -104,9 +104,9 @@ def _read_mapping(path: Path, stamp: tuple[int, ...]) -> TimelineMapping:
     """Read a mapping; `InputError` with file and line if it is invalid."""
     del stamp
     document = yaml_file.read(path, "timeline mapping")
-    problems = list(document.problems) or departures(document, packaged_schema("timeline"))
+    problems = list(document.problems) or schema_problems(document, packaged_schema("timeline"))
     problems = problems or [
-        Problem("error", document.file, document.line(place), dotted(place), message)
+        Problem("error", document.file, document.line(place), dotted_path(place), message)
         for place, message in _mapping_contradictions(document)
     ]
     if problems:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Algorithms of collectives, and the registry that each adds itself to.
 
-    @algorithm("star", chosen=never)
-    def star(call: Call) -> Iterator[Cost]:
+    @algorithm("star", chosen=chosen_never)
+    def star(call: CollectiveCall) -> Iterator[CollectiveCost]:
         if call.kind == "broadcast":
-            yield Cost("star", SIMPLE, (Steps(1, 5e-6, "launch"),), Traffic(1.0, 1e10, "links of the root"))
+            launch = CollectiveSteps(1, 5e-6, "launch")
+            yield CollectiveCost("star", SIMPLE, (launch,), Traffic(1.0, 1e10, "links of the root"))
 
 Other packages name their module in the entry-point group `cclbench.collectives`.
 """

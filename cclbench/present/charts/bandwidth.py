@@ -75,14 +75,14 @@ def bandwidth_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         points = list(points_of(run))
         if not points:
             known = run.results.value(_BUSBW) is not None or run.results.parts(_BUSBW)[0]
-            why = "the trace states no collective's size" if known else run.results.why_not(_BUSBW)
+            why = "the trace states no collective's size" if known else run.results.missing_reason(_BUSBW)
             missing.append((run, f"no bandwidth: {why}"))
             continue
         found.append((run, points))
         own = roofs_of(run)
         roofs += [(run, roof) for roof in own]
         if not own:
-            missing.append((run, f"no roofline: {run.results.why_not(_BANDWIDTH_UTILIZATION)}"))
+            missing.append((run, f"no roofline: {run.results.missing_reason(_BANDWIDTH_UTILIZATION)}"))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
         with_letter(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}")

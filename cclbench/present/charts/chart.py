@@ -15,7 +15,7 @@ from markupsafe import Markup
 from cclbench.analyzers.declared_names import check_declared_names
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.errors import CclbenchError
-from cclbench.ground.registry import Registry, told_to_people
+from cclbench.ground.registry import Registry, stdout_to_stderr
 from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import MARKERS, colour_name, marker_of
 
@@ -65,6 +65,10 @@ SECTIONS: Final[Registry[ChartSection]] = Registry(
 def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
     """Register a function from a page's runs to one or several `Chart`s as a section of every page.
 
+        @section("mine", place=50)
+        def mine(runs: Sequence[ComparisonSubject]) -> Chart:
+            return Chart("mine", "Mine", "What it shows.", svg, missing=("run A: has no steps",))
+
     A section lists runs for which it has nothing to show, with the reason, in `Chart.missing`.  One that
     raises is shown as failed; the rest of the page is unaffected.
     """
@@ -72,7 +76,7 @@ def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
     def register(draw: Draw) -> Draw:
         def drawn_charts(runs: Sequence[ComparisonSubject]) -> list[Chart]:
             try:
-                with told_to_people():
+                with stdout_to_stderr():
                     drawn = draw(runs)
                 return [drawn] if isinstance(drawn, Chart) else list(drawn)
             except CclbenchError:

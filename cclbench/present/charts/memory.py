@@ -57,7 +57,7 @@ def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
         found.sort(key=lambda one: -one.peak_allocated)
         most = max(MOST_DEVICES // len(runs), 1)
         if not found:
-            missing.append((run, f"no memory: {run.results.why_not(_PEAK_ALLOCATED)}"))
+            missing.append((run, f"no memory: {run.results.missing_reason(_PEAK_ALLOCATED)}"))
         for place, history in enumerate(found[:most]):
             title = with_letter(run, f"Memory of {printable(history_heading(history, found))}")
             yield _memory_chart(history, title, f"memory-{run.place_among}-{place}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.operator_sums import NO_MODULE
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas
@@ -141,7 +141,7 @@ def _draw_icicle(
 def _fitting_name(name: str, letters: int) -> str:
     """The name, shortened to fit; else its number; else nothing."""
     if letters >= _LEAST_LETTERS or len(name) <= letters:
-        return shortened(printable(name[:LONGEST]), letters)
+        return shorten_middle(printable(name[:LONGEST]), letters)
     _, _, number = name.rpartition("_")
     return number if number.isdecimal() and len(number) <= letters else ""
 

@@ -135,7 +135,7 @@ def _draw_roofs(axes: Axes, roof: DeviceRoof, precisions: Sequence[str], titles:
 
 def _hover_text(point: OperatorPoint) -> str:
     row = point.row
-    operator, shapes = row.parts
+    operator, shapes = row.operator_and_shapes
     calls = f"{row.calls:,} call{'s'[: row.calls != 1]}"
     told = [
         operator,
@@ -143,7 +143,7 @@ def _hover_text(point: OperatorPoint) -> str:
         f"{humanise(row.time_s, 's')} in {calls}, {humanise(row.share, '1')} of the device time",
         f"{humanise(point.rate, 'FLOP/s')} at {point.intensity:.3g} FLOP/B",
     ]
-    if row.reached is not None and row.gap_s is not None:
+    if row.roofline_share is not None and row.gap_s is not None:
         gap = humanise(row.gap_s, "s")
-        told.append(f"{humanise(row.reached, '1')} of the roofline, bound by {row.bound}; gap {gap}")
+        told.append(f"{humanise(row.roofline_share, '1')} of the roofline, bound by {row.bound}; gap {gap}")
     return "\n".join(filter(None, told))

@@ -55,10 +55,10 @@ def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         if not points:
             ratio, step = run.results.value(_OVERLAP), run.results.value(_STEP)
             if ratio is None:
-                missing.append((run, f"no overlap: {run.results.why_not(_OVERLAP)}"))
+                missing.append((run, f"no overlap: {run.results.missing_reason(_OVERLAP)}"))
                 continue
             if step is None:
-                missing.append((run, f"no step time: {run.results.why_not(_STEP)}"))
+                missing.append((run, f"no step time: {run.results.missing_reason(_STEP)}"))
                 continue
             points = [(None, ratio, step)]
         found.append((run, points))

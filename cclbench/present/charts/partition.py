@@ -60,7 +60,7 @@ def partition_chart(runs: Sequence[ComparisonSubject]) -> Chart:
     for run in runs:
         bars, hidden = _bars_of(run, len(runs))
         if not bars:
-            missing.append((run, f"no partition: {run.results.why_not(_COMPUTE_ONLY)}"))
+            missing.append((run, f"no partition: {run.results.missing_reason(_COMPUTE_ONLY)}"))
             continue
         if hidden:
             missing.append((run, hidden))

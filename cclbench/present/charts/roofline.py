@@ -115,7 +115,7 @@ def kernels_of(run: ComparisonSubject) -> tuple[list[KernelWork], str]:
     if not rows:
         if run.results.value(_BOUND_SHARE) is not None:
             return [], "the trace states no FLOPs of kernels; see the operators' roofline, by cost models"
-        return [], run.results.why_not(_BOUND_SHARE)
+        return [], run.results.missing_reason(_BOUND_SHARE)
     kernels = [KernelWork(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
     more = rows[0]["names"] - len(rows)
     share = 1 - sum(r["ns"] for r in rows) / rows[0]["all_ns"]

@@ -67,7 +67,7 @@ def rank_lateness(run: ComparisonSubject) -> tuple[LatenessByStep | None, str]:
     """How much less than the median rank each waits for others; else how much longer it computes."""
     if len(run.each_capture) > 1:
         return None, "steps of several captures do not correspond: see cclbench report of one of them"
-    unknown = run.results.why_not(_COMM_WAIT)
+    unknown = run.results.missing_reason(_COMM_WAIT)
     waits = (
         "Per step, how much less than the median rank a rank waits for others in matched collectives"
         " (comm.wait): an orange rank is late and the others wait for it, a blue one waits for others."

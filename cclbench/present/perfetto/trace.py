@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from cclbench import __version__
-from cclbench.ground.destination import check_folder, replacing
+from cclbench.ground.destination import atomic_replacement, check_folder
 from cclbench.ground.errors import UsageError
 from cclbench.ground.units import humanise
 from cclbench.present.perfetto.events import TraceEvents
@@ -105,7 +105,7 @@ def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
 
 @contextmanager
 def _open_trace(path: Path) -> Iterator[BufferedIOBase]:
-    with replacing(path) as unfinished, unfinished.open("wb") as file:
+    with atomic_replacement(path) as unfinished, unfinished.open("wb") as file:
         if path.suffix.lower() == ".gz":
             # Without a name and a time, the same run gives the same bytes.
             with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:

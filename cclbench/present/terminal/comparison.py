@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from cclbench.comparison.comparison import Comparison, GateCheck, Versus, WorkDifference
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.present import sections
 from cclbench.present.charts.palette import LONGER, SHORTER, light_colour
 from cclbench.present.terminal import QUIET, VERBOSE
@@ -104,7 +104,7 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
 
 
 def _time_line(label: str, cells: tuple[str, str, str], style: str = "") -> Text:
-    label = shortened(sections.safe_text(label), _LABEL - 1)
+    label = shorten_middle(sections.safe_text(label), _LABEL - 1)
     before, after, change = cells
     return Text(f"{label:<{_LABEL}}{before:>9} {after:>9} {change:>11}", style)
 

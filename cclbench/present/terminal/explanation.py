@@ -97,6 +97,7 @@ def paragraph_of_finding(row: dict[str, Any]) -> list[RenderableType]:
         for framework, listed in row["actions"].items()
         for action in listed
     ]
+    fields.append(("from", row["origin"]))
     lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
     return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
 

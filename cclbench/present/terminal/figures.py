@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.topics import PARTS_FIRST, key_rows, metric_order, topic_of
 from cclbench.present.words import partial_words
@@ -120,7 +120,7 @@ def _figure_lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
 
 
 def _figure_line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
-    line = Text(f"{shortened(printable(label), _LABEL):<{_LABEL}}", style)
+    line = Text(f"{shorten_middle(printable(label), _LABEL):<{_LABEL}}", style)
     line.append(f" {value:>11}", "italic yellow" if value.startswith("~") else style)
     line.append(f"  {span:<22}", style or "dim")
     return line.append(f" {origin}", "dim")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cclbench.findings.diagnosis import Diagnosis
 from cclbench.findings.finding import Finding
-from cclbench.ground.text import bounded, printable, shortened
+from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.words import NOTHING, gain_words
 
@@ -39,10 +39,10 @@ def numbered_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
     """A few findings with claim and gain; the first one with what to try."""
     table = Table.grid(padding=(0, 1))
     for number, one in enumerate(found, 1):
-        told = Text(bounded(one.claim), overflow="fold")
+        told = Text(cut_text(one.claim), overflow="fold")
         told.append(f"\n{gain_words(one)}", "italic")
         if number == 1 and one.try_:
-            told.append(f"\ntry: {bounded(one.try_[0])}", "dim")
+            told.append(f"\ntry: {cut_text(one.try_[0])}", "dim")
         table.add_row(Text(str(number), "bold"), told)
     yield table
 
@@ -73,13 +73,16 @@ def _number_found(diagnosis: Diagnosis) -> str:
 
 
 def _whole_finding(run: str, one: Finding) -> RenderableType:
-    lines: list[RenderableType] = [Text(bounded(one.claim), overflow="fold"), Text(gain_words(one), "italic")]
+    lines: list[RenderableType] = [
+        Text(cut_text(one.claim), overflow="fold"),
+        Text(gain_words(one), "italic"),
+    ]
     lines.append(Text(f"{one.confidence} confidence: {printable(one.because)}", overflow="fold"))
     for row in one.evidence:
         about = (row.collective, row.group, row.category, row.stat)
         label = " ".join(filter(None, (row.metric, *about)))
         lines.append(
-            Text(f"{shortened(printable(label), 50):<50} {humanise(row.value, row.unit):>12}", "dim")
+            Text(f"{shorten_middle(printable(label), 50):<50} {humanise(row.value, row.unit):>12}", "dim")
         )
     lines += [Text(f"try: {printable(action)}", overflow="fold") for action in one.try_]
     if one.gain_s:

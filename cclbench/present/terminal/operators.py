@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
 from cclbench.present.operators import costless_lines, linked_shares
@@ -37,13 +37,13 @@ def operators_page(found: OperatorTable) -> list[RenderableType]:
     for row in found.rows:
         mark = "" if row.bound == "unknown" else f" {row.bound[0].upper()}"
         table.add_row(
-            Text(shortened(printable(row.key), _NAME)),
+            Text(shorten_middle(printable(row.key), _NAME)),
             f"{row.calls:,}",
             humanise(row.time_s, "s"),
             humanise(row.share, "1"),
             "" if not row.flops_per_s else humanise(row.flops_per_s, "FLOP/s").removesuffix("FLOP/s").strip(),
             "" if not row.bytes_per_s else humanise(row.bytes_per_s, "B/s").removesuffix("B/s").strip(),
-            "" if row.reached is None else humanise(row.reached, "1") + mark,
+            "" if row.roofline_share is None else humanise(row.roofline_share, "1") + mark,
             "" if row.gap_s is None else humanise(row.gap_s, "s"),
         )
     parts: list[RenderableType] = [*(Text(printable(line)) for line in told), Text(), table]

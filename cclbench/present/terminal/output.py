@@ -15,7 +15,7 @@ import click
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import (
     as_markdown,
-    bounded,
+    cut_text,
     markdown_table,
     printable,
     printable_json,
@@ -189,10 +189,10 @@ def grid_table(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableTy
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
         whole = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
         table.add_column(
-            Text(bounded(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=whole
+            Text(cut_text(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=whole
         )
     for row in rows:
-        table.add_row(*(Text(bounded(_cell_text(row, column))) for column in columns))
+        table.add_row(*(Text(cut_text(_cell_text(row, column))) for column in columns))
     return [table]
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from cclbench.findings.diagnosis import findings_of_run, unknown_step
 from cclbench.findings.finding import Finding
 from cclbench.ground.schema import RESULTS
-from cclbench.ground.text import bounded, printable, shortened
+from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
 from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import fact_lines, summarise_run
@@ -56,7 +56,7 @@ def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool
     `whole`: all metrics were requested, and the first screen is shown.  Documents and rows have parts of
     single ranks (steps, groups, ...) only with `per_rank`.
     """
-    rows = map(structs.asdict, run.figures if per_rank else run.figures.in_short)
+    rows = map(structs.asdict, run.figures if per_rank else run.figures.summary)
     short = whole and verbosity not in (QUIET, VERBOSE)
     emit_answer(
         form,
@@ -91,7 +91,7 @@ def first_screen(
     record: Manifest, results: Results, window: str, causes: Sequence[Finding], *, unicode: bool = True
 ) -> list[RenderableType]:
     """The first screen: facts, bars, findings and key figures, limited to 40 lines."""
-    head, rows = _head_of(record, results, window), list(results.in_short)
+    head, rows = _head_of(record, results, window), list(results.summary)
     matter = list(key_figures(rows))
     parts: list[RenderableType] = []
     for ranks, most in _ROOM:
@@ -114,8 +114,8 @@ def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
-        told.append(("note", f"{shortened(notes[0], _NOTE)}{more}"))
-    return labelled_table((label, Text(bounded(text))) for label, text in told)
+        told.append(("note", f"{shorten_middle(notes[0], _NOTE)}{more}"))
+    return labelled_table((label, Text(cut_text(text))) for label, text in told)
 
 
 def _further_reading(
@@ -174,7 +174,7 @@ def run_page(
 ) -> list[RenderableType]:
     """The full page: facts, bars, metrics, missing metrics; quiet: only metrics."""
     verbose = verbosity >= VERBOSE
-    rows = list(results.in_short)
+    rows = list(results.summary)
     table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
         return [table]
@@ -188,7 +188,7 @@ def run_page(
     return [
         *parts,
         *titled_bullets("Failed", missing_lines(rows, "failed")),
-        *titled_bullets("Notes", qualifier_lines(rows, record.inferred)),
+        *titled_bullets("Notes", qualifier_lines(rows, record.inference_note)),
         *titled_bullets("Not applicable", missing_lines(rows, "not_applicable")),
     ]
 
@@ -196,4 +196,4 @@ def run_page(
 def facts_table(record: Manifest, scope: Scope, window: str | None, *, verbose: bool = False) -> Table:
     """A line for each fact, label and wrapped text; without a window, the ingestion facts."""
     found = summarise_run(record, scope, window)
-    return labelled_table((label, Text(bounded(text))) for label, text in fact_lines(record, found, verbose))
+    return labelled_table((label, Text(cut_text(text))) for label, text in fact_lines(record, found, verbose))

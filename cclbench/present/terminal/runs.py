@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from cclbench.ground.text import bounded, printable, shortened
+from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.terminal.output import grid_table, titled_bullets
 
@@ -39,13 +39,15 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     for row in readable:
         step = "" if row["step_s"] is None else humanise(row["step_s"], "s")
         table.add_row(
-            Text(bounded(row["run"])),
+            Text(cut_text(row["run"])),
             row["date"] or "",
             Text(_rank_words(row)),
             str(row["steps"] or ""),
             step,
         )
-    problems = [Text(f"{bounded(row['run'])}: {bounded(row['problem'])}") for row in rows if "problem" in row]
+    problems = [
+        Text(f"{cut_text(row['run'])}: {cut_text(row['problem'])}") for row in rows if "problem" in row
+    ]
     if not rows:
         return [Text("no runs yet: create one with `cclbench run SOURCE`")]
     return [*([table] if readable else []), *problems]
@@ -73,7 +75,7 @@ def _rank_words(row: Mapping[str, Any]) -> str:
     device = printable(row["devices"] or "")
     for maker in _MAKERS:
         device = device.removeprefix(maker)
-    return f"{row['ranks']} × {shortened(device, _DEVICE)}"
+    return f"{row['ranks']} × {shorten_middle(device, _DEVICE)}"
 
 
 def cards_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
@@ -84,7 +86,7 @@ def cards_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     table = Table.grid(Column(overflow="fold"), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     table.add_row(*(Text(head, "bold") for head in ("card", "valid", "description")))
     for row in rows:
-        about = bounded(row["description"] or "")
+        about = cut_text(row["description"] or "")
         told = about if len(about) <= room else f"{about[: room - 1]}…"
-        table.add_row(Text(bounded(row["id"] or row["path"])), Text(bounded(row["valid"])), Text(told))
+        table.add_row(Text(cut_text(row["id"] or row["path"])), Text(cut_text(row["valid"])), Text(told))
     return [table]

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.kernel_sequences import FrequentSequences
 from cclbench.present.terminal.output import titled_bullets
@@ -33,7 +33,7 @@ def sequences_page(found: FrequentSequences) -> list[RenderableType]:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("kernels", overflow="fold")
     for row in found.rows:
-        names = (shortened(printable(name), _NAME) for name in row.kernels)
+        names = (shorten_middle(printable(name), _NAME) for name in row.kernels)
         table.add_row(
             humanise(row.time_s, "s"),
             humanise(row.share, "1"),

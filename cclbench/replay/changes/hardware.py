@@ -171,7 +171,7 @@ def _across(subject: ChangeSubject, tier: Tier) -> Graph | str:
     members = [own for _, own in _collectives(subject)]
     if not members:
         return "the run has no collectives"
-    tiers = {None if own is None else subject.machine.tier(own).value for own in members}
+    tiers = {None if own is None else subject.machine.tier_of(own).value for own in members}
     return subject.graph if tiers & {tier, None} else f"no collective of the run crosses {tier}"
 
 

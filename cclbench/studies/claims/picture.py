@@ -8,7 +8,7 @@ from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import light_colour
 from cclbench.studies.claims import Claim
@@ -171,7 +171,7 @@ def _titled_lines(claim: Claim) -> list[Line | str]:
 
 def _shorten_text(text: str | None, longest: int = _LONGEST) -> str:
     """Untrusted text, shortened, that matplotlib does not parse as mathematics."""
-    return shortened(printable(text or "unknown"), longest).replace("$", "\\$")
+    return shorten_middle(printable(text or "unknown"), longest).replace("$", "\\$")
 
 
 _PANELS: Final[Mapping[str, Callable[[Axes, Claim], None]]] = {

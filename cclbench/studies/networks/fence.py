@@ -42,6 +42,6 @@ def _count_messages(subject: ChangeSubject, kind: str, members: tuple[int, ...])
     if kind in PAIRS:
         return 1
     if kind == "all_to_all":
-        nodes = [subject.machine.node(rank) for rank in members]
+        nodes = [subject.machine.node_of(rank) for rank in members]
         return max(len(nodes) - nodes.count(node) for node in nodes)
     return ROUNDS.get(kind, 1) * (len(members) - 1)

@@ -115,7 +115,7 @@ def _node_places(
     placed = None if system is None else subject.machine.numbered_in(system, ranks)
     if system is not None and placed is not None:
         return [divmod(one, _accelerators_held(system)) for one in placed]
-    devices = [subject.machine.device(rank) for rank in ranks]
+    devices = [subject.machine.device_of(rank) for rank in ranks]
     assert None not in devices  # noqa: S101 - the groups' tiers are known
     return [device for device in devices if device is not None]
 

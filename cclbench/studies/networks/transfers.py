@@ -54,7 +54,7 @@ def group_ranks(subject: ChangeSubject, at: Int64) -> list[tuple[int, ...]]:
 
 
 def _crosses_nodes(subject: ChangeSubject, members: tuple[int, ...]) -> bool:
-    tier = subject.machine.tier(members)
+    tier = subject.machine.tier_of(members)
     if tier.value is None:
         raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")
     return tier.value == "scale_out"

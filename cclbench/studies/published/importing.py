@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.ground.file_names import stored_name
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 from cclbench.record.published import Published, current_run, write_published_run
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
@@ -66,7 +66,7 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
     """
     board = read_leaderboard(Path(path))
     into = store_at(store)
-    with temporary() as folder:
+    with temporary_folder() as folder:
         runs = tuple(_import_row(row, board, into, folder) for row in board.rows)
     values = [(row, column) for row in board.rows for column in row.metrics]
     return Imported(

@@ -34,7 +34,7 @@ def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
     dur, reached = nodes.dur.copy(), False
     for (_kind, name), parts in of_groups(subject, "all_reduce").items():
         ranks = subject.groups[name]
-        if len(ranks) < 4 or subject.machine.tier(ranks).value != "scale_up":
+        if len(ranks) < 4 or subject.machine.tier_of(ranks).value != "scale_up":
             continue
         reached = True
         dur[parts] = np.rint(dur[parts] * _time_ratio(subject, ranks, parts)).astype(np.int64)

@@ -105,7 +105,6 @@ def test_no_kernel_states_its_flops(tmp_path: Path) -> None:
 def test_who_waits_less_than_the_median_comes_late(tmp_path: Path) -> None:
     late, why = rank_lateness(one(tmp_path))
     assert (late is not None, why) == (True, "")
-    assert late is not None
     np.testing.assert_allclose(late.values.tolist(), [[-0.01, -0.01], [0.01, 0.01]])
 
 
@@ -115,7 +114,6 @@ def test_without_waits_who_computes_longer_does(tmp_path: Path) -> None:
         *by_step("compute.time", [[1.0, 2.0], [3.0, 2.0]]),
     ]
     late, _ = rank_lateness(one(tmp_path, rows))
-    assert late is not None
     assert late.values.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert "Waiting is unknown: one rank is missing." in late.words
 
