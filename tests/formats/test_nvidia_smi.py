@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.refused import refused
 
 from cclbench.formats import recognise_format
 from cclbench.formats.nvidia_smi import NvidiaSmi
@@ -214,12 +215,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_files_say_where(written: Any, case: str) -> None:
     text, says = BROKEN[case]
-    path = written(text)
-    with pytest.raises(InputError) as raised:
-        read(path)
-    assert str(path) in str(raised.value)
-    assert says in str(raised.value)
-    assert "\n" not in str(raised.value)
+    refused(read, written(text), says)
 
 
 def test_a_last_line_that_ends_with_its_unit_is_whole(written: Any) -> None:
