@@ -34,7 +34,6 @@ def shell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_help_imports_nothing_heavy(command: str) -> None:
     program = f"""
 import sys
-import time
 from cclbench.cli import main
 main([word for word in [{command!r}, "--help"] if word])
 print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)

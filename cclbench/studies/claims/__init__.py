@@ -20,7 +20,7 @@ from cclbench.studies.claims.frameworks import examine_frameworks
 from cclbench.studies.claims.overlap import examine_overlap
 from cclbench.workspace import store_at
 
-__all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
+__all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine_claims"]
 
 CLAIMS: Final = {
     "overlap": examine_overlap,
@@ -40,7 +40,7 @@ class Examined:
     """Runs without results, with the reason."""
 
 
-def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Examined:
+def examine_claims(store: str | Path | None = None, claims: Sequence[str] = ()) -> Examined:
     """Examine the named claims (default: all) on the runs of the store.
 
     Raises `UsageError` for an unknown name, or if the store has no results.
@@ -49,7 +49,7 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
         if name not in CLAIMS:
             raise UsageError(f"unknown claim {name!r}", hint=near(name, CLAIMS))
     into = store_at(store)
-    runs, left_out = collect(into)
+    runs, left_out = subjects_with_results(into)
     if not runs:
         run, why = next(iter(left_out.items()), ("", ""))
         what = f"has no results to examine: run {run} {why}" if run else "is empty"
@@ -66,7 +66,7 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
     )
 
 
-def collect(store: Store) -> tuple[list[ComparisonSubject], dict[str, str]]:
+def subjects_with_results(store: Store) -> tuple[list[ComparisonSubject], dict[str, str]]:
     """The store's runs with results, and the reason for each run left out, by id."""
     found, left_out = [], {}
     for stored in store.runs():

@@ -49,7 +49,7 @@ class Claim:
     caveats: tuple[str, ...]
 
 
-def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+def group_items(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     """Group items by key, in order of first occurrence; items whose key is None are left out."""
     groups: dict[Any, list[T]] = {}
     for item in items:
@@ -63,23 +63,23 @@ def equal_work(run: ComparisonSubject) -> tuple[Any, ...] | None:
     return run.hardware_key and run.workload.work_key and (*run.hardware_key, *run.workload.work_key)
 
 
-def worked(run: ComparisonSubject, *fields: str) -> dict[str, Any]:
+def workload_fields(run: ComparisonSubject, *fields: str) -> dict[str, Any]:
     """Selected fields of the run's `Workload`."""
     return {field: getattr(run.workload, field) for field in fields}
 
 
-def number(run: ComparisonSubject, metric: MetricName, **keys: str) -> float | None:
+def complete_value(run: ComparisonSubject, metric: MetricName, **keys: str) -> float | None:
     """A run's value of a metric; None if there is none, or only a partial one."""
     row = run.results.row(metric, **keys)
     return row.value if row and row.status == "ok" else None
 
 
-def note(run: ComparisonSubject, metric: MetricName) -> str | None:
+def value_remark(run: ComparisonSubject, metric: MetricName) -> str | None:
     """The remark on a run's value, or why there is none."""
     row = run.results.row(metric)
     return row.reason if row else "not computed"
 
 
-def plural(number: int, noun: str) -> str:
+def count_words(number: int, noun: str) -> str:
     """`1 pair`, `57 pairs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -15,7 +15,7 @@ from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullet_lines, grid_table
 from cclbench.studies.claims import UNITS, Claim, Examined
-from cclbench.studies.claims.claim import grouped
+from cclbench.studies.claims.claim import group_items
 
 Line = Mapping[str, Any]
 
@@ -132,7 +132,7 @@ def _titled_tables(summary: Sequence[Line]) -> dict[str, list[Line]]:
     def table_title(line: Line) -> str:
         return f"{line.get('basis', '')}{f', {_hardware_words(line)}' if 'behind' in line else ''}"
 
-    return grouped(summary, table_title)
+    return group_items(summary, table_title)
 
 
 def _lines_grid(lines: Sequence[Line], titles: Sequence[str]) -> list[RenderableType]:

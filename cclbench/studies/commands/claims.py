@@ -36,12 +36,12 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
     """
     from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.terminal.output import emit_answer
-    from cclbench.studies.claims import examine
+    from cclbench.studies.claims import examine_claims
     from cclbench.studies.claims.forms import claims_document, claims_markdown, claims_page, claims_rows
 
     if output is not None:
         check_picture(output)
-    examined = examine(store, names)
+    examined = examine_claims(store, names)
     if form == "md":
         click.echo(claims_markdown(examined), nl=False)
     else:

@@ -15,7 +15,7 @@ from cclbench.studies.networks.sharing import flows_of, share_links
 _VALUE = re.compile(r"(\d{1,7}):(0(?:\.\d{1,6})?)")
 
 
-def _read(text: str, value: str) -> tuple[int, float]:
+def _parse_failure(text: str, value: str) -> tuple[int, float]:
     match = _VALUE.fullmatch(value)
     if match is None:
         raise UsageError(
@@ -30,7 +30,7 @@ def _read(text: str, value: str) -> tuple[int, float]:
     values="0:0.25",
     definition="that share of the node's interfaces (nodes count from 0) has failed: transfers from and to"
     " the node share the others max-min fairly, regardless of which accelerators they belong to",
-    read=_read,
+    read=_parse_failure,
 )
 def failed_links(subject: ChangeSubject, value: tuple[int, float]) -> Graph | str:
     """The graph with the new transfer durations."""

@@ -32,12 +32,12 @@ def fence(subject: ChangeSubject, cost: int) -> Graph | str:
     dur = nodes.dur.copy()
     kinds = [calls.kind[call] or "" for call in nodes.call[at].tolist()]
     words = list(zip(kinds, group_ranks(subject, at), strict=True))
-    messages = {word: _messages(subject, *word) for word in set(words)}
+    messages = {word: _count_messages(subject, *word) for word in set(words)}
     dur[at] += np.array([messages[word] for word in words], np.int64) * cost
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def _messages(subject: ChangeSubject, kind: str, members: tuple[int, ...]) -> int:
+def _count_messages(subject: ChangeSubject, kind: str, members: tuple[int, ...]) -> int:
     """Messages that one rank sends to other nodes in a call, one after another."""
     if kind in PAIRS:
         return 1

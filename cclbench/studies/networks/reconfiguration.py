@@ -32,10 +32,10 @@ def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
     group = np.array([code[own] for own in members], np.int64)
     rank = nodes.rank[at]
     phase = np.cumsum(begins(rank, group)) - 1
-    last, first = _of_lanes(nodes.lane[at][::-1], phase[::-1]), _of_lanes(nodes.lane[at], phase)
+    last, first = _first_by_lane(nodes.lane[at][::-1], phase[::-1]), _first_by_lane(nodes.lane[at], phase)
     last = len(at) - 1 - last
     # consecutive phases of one rank: pairs of (last of a lane in one, first of a lane in the next)
-    before, behind = _joined(phase[last] + 1, phase[first])
+    before, behind = _equal_pairs(phase[last] + 1, phase[first])
     source, target = last[before], first[behind]
     chosen = (rank[source] == rank[target]) & (subject.since[at[target]] >= 0)
     source, target = at[source[chosen]], graph.transfer_gates()[at[target[chosen]]]
@@ -48,12 +48,12 @@ def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
         raise InputError(f"scale_out.reconfiguration: {error.what}", hint=hint) from None
 
 
-def _of_lanes(lane: Int64, phase: Int64) -> Int64:
+def _first_by_lane(lane: Int64, phase: Int64) -> Int64:
     """Index of the first entry of each lane in each phase."""
     return np.unique(np.stack([phase, lane]), axis=1, return_index=True)[1]
 
 
-def _joined(left: Int64, right: Int64) -> tuple[Int64, Int64]:
+def _equal_pairs(left: Int64, right: Int64) -> tuple[Int64, Int64]:
     """Index pairs of equal values in both."""
     by_value = np.argsort(right, kind="stable")
     begin = np.searchsorted(right[by_value], left, side="left")

@@ -19,7 +19,7 @@ from cclbench.hardware.collectives.torus import axes_of
 
 
 @algorithm("torus_egress", chosen=chosen_never, on_torus=True)
-def redistributed(call: CollectiveCall) -> Iterator[CollectiveCost]:
+def torus_egress(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Cost of an all-reduce, a reduce-scatter or an all-gather over all links of a chip."""
     axes, rounds = axes_of(call), ROUNDS.get(call.kind)
     if axes is None or rounds is None:

@@ -60,7 +60,7 @@ def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
     """The row's metadata as a card with the id `run`; `folder` is for a temporary file."""
     path = folder / f"{run}.yaml"
     # A JSON document is a YAML document.
-    path.write_text(json.dumps(_version_1(row.metadata), ensure_ascii=False, indent=1), "utf-8")
+    path.write_text(json.dumps(_version_1_card(row.metadata), ensure_ascii=False, indent=1), "utf-8")
     try:
         upgraded = upgrade_card(path)
     except CclbenchError as error:
@@ -71,10 +71,10 @@ def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
     if upgraded.problems:
         wrong = "; ".join(f"{p.path}: {p.message}" for p in upgraded.problems)
         return PublishedCard(None, (f"no card: it would be invalid: {wrong}", *said))
-    return PublishedCard(upgraded.text, (*said, *_unknown(row.metadata)))
+    return PublishedCard(upgraded.text, (*said, *_unknown_fields(row.metadata)))
 
 
-def _version_1(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _version_1_card(metadata: Mapping[str, Any]) -> dict[str, Any]:
     card: dict[str, Any] = {"version": 1, "description": metadata["workload_name"]}
     for key, home in _HOMES.items():
         if metadata.get(key) not in (None, "", [], {}):
@@ -85,6 +85,6 @@ def _version_1(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return card
 
 
-def _unknown(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _unknown_fields(metadata: Mapping[str, Any]) -> Iterator[str]:
     known = {*_HOMES, *_ABOUT_TRACES, *_SIDES}
     yield from (f"{printable(key)}: cards have no field for it" for key in metadata if key not in known)

@@ -18,7 +18,7 @@ from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.studies.published.cards import card_of
 from cclbench.studies.published.columns import COLUMNS
-from cclbench.studies.published.defects import defects
+from cclbench.studies.published.defects import defects_of
 from cclbench.studies.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
 from cclbench.studies.published.results import SOURCE, result_rows
 from cclbench.workspace import store_at
@@ -73,7 +73,7 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
         file=board.path,
         generated_at=board.generated_at,
         runs=runs,
-        defects=Counter(defect.key for row, column in values for defect in defects(row, column)),
+        defects=Counter(defect.key for row, column in values for defect in defects_of(row, column)),
         unknown_columns=Counter(
             column for row, column in values if column not in COLUMNS and row.metrics[column] is not None
         ),
@@ -85,7 +85,7 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
     run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
     kept = current_run(store, run, row.sha256)
     results = result_rows(row)
-    stored = _write(row, board, store, scratch, run, results) if kept is None else kept
+    stored = _write_run(row, board, store, scratch, run, results) if kept is None else kept
     of_columns = results[: len(COLUMNS)]
     told = [result for result in of_columns if result.status == "ok"]
     given = sum(row.metrics.get(column) is not None for column in COLUMNS)
@@ -101,7 +101,7 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
     )
 
 
-def _write(
+def _write_run(
     row: PublishedRow, board: Leaderboard, store: Store, scratch: Path, run: str, results: list[Row]
 ) -> Run:
     card = card_of(row, run, scratch)

@@ -50,17 +50,17 @@ class PublishedRow:
         """A text in the metadata; empty if there is none."""
         return metadata_text(self.metadata, key)
 
-    def count(self, key: str) -> int | None:
+    def whole_number(self, key: str) -> int | None:
         """An integer in the metadata; None if there is none."""
         return metadata_count(self.metadata, key)
 
-    def number_of(self, column: str) -> float:
+    def number_in(self, column: str) -> float:
         """A published number; NaN if there is none, so that every comparison with it is false."""
         value = self.metrics.get(column)
         return math.nan if value is None else value
 
     @property
-    def tpu(self) -> bool:
+    def is_on_tpu(self) -> bool:
         """Whether it ran on TPUs."""
         return self.text("hardware_type").upper() == "TPU"
 
@@ -87,9 +87,9 @@ def read_leaderboard(path: Path) -> Leaderboard:
     anything but a trace, metadata, and metrics that are finite numbers or null.
     """
     where = printable(str(path))
-    content = _content(path, where)
+    content = _read_content(path, where)
     try:
-        document = json.loads(content, object_pairs_hook=_once, parse_constant=_no_constant)
+        document = json.loads(content, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         what = "is nested too deeply" if isinstance(error, RecursionError) else f"is not valid JSON: {error}"
         raise InputError(printable(what), where=where, hint=_HINT) from None
@@ -103,11 +103,11 @@ def read_leaderboard(path: Path) -> Leaderboard:
         path=path,
         sha256=sha256(content).hexdigest(),
         generated_at=generated if isinstance(generated, str) else None,
-        rows=tuple(_row(row, number, where) for number, row in enumerate(rows, 1)),
+        rows=tuple(_parse_row(row, number, where) for number, row in enumerate(rows, 1)),
     )
 
 
-def _content(path: Path, where: str) -> bytes:
+def _read_content(path: Path, where: str) -> bytes:
     try:
         if path.exists() and not path.is_file():
             raise InputError("is not a file", where=where, hint=_HINT)
@@ -121,7 +121,7 @@ def _content(path: Path, where: str) -> bytes:
     return content
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
@@ -129,11 +129,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(word: str) -> None:
+def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _row(row: Any, number: int, where: str) -> PublishedRow:
+def _parse_row(row: Any, number: int, where: str) -> PublishedRow:
     try:
         content = json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
         shape = msgspec.convert(row, _Shape)

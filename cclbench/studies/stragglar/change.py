@@ -37,13 +37,13 @@ def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
         if len(ranks) < 4 or subject.machine.tier_of(ranks).value != "scale_up":
             continue
         reached = True
-        dur[parts] = np.rint(dur[parts] * _ratio(subject, ranks, parts)).astype(np.int64)
+        dur[parts] = np.rint(dur[parts] * _time_ratio(subject, ranks, parts)).astype(np.int64)
     if not reached:
         return "no all-reduce of four or more ranks stays within a node"
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def _ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floats:
+def _time_ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floats:
     """New time / old time of each part, at most 1."""
     nodes, calls = subject.graph.nodes, subject.graph.transfers
     _, one = np.unique(calls.instance[nodes.call[parts]], return_inverse=True)

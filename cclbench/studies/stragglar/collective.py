@@ -58,7 +58,7 @@ def stragglar_cost(call: CollectiveCall) -> StragglarCost | None:
 
 
 @algorithm("stragglar", chosen=chosen_never)
-def after_the_straggler(call: CollectiveCall) -> Iterator[CollectiveCost]:
+def stragglar_tail(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """The rounds after the last arrival, if that is late enough for the others' part to be done."""
     parts = stragglar_cost(call) if call.kind == "all_reduce" else None
     if parts is not None:

@@ -15,7 +15,7 @@ import cclbench
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.errors import UsageError
 from cclbench.record.store import Store
-from cclbench.studies.claims import collect, examine
+from cclbench.studies.claims import examine_claims, subjects_with_results
 from cclbench.studies.claims.bandwidth import examine_bandwidth
 from cclbench.studies.claims.frameworks import examine_frameworks
 from cclbench.studies.claims.overlap import examine_overlap
@@ -261,7 +261,7 @@ def test_a_gap_at_equal_work() -> None:
 
 
 def test_the_published_overlap_claim(published: Path) -> None:
-    (claim,) = examine(published, ["overlap"]).claims
+    (claim,) = examine_claims(published, ["overlap"]).claims
     assert claim.outcome == "holds"
     assert claim.counts == {"pairs": 57, "longer": 24, "shorter": 25, "same": 7, "equal_overlap": 1}
     assert "Largest: llama-3.1-8b on 4 nvidia_a100, fsdp4 80.25 % and 1.44 s against" in claim.verdict
@@ -277,7 +277,7 @@ def test_the_published_overlap_claim(published: Path) -> None:
 
 
 def test_the_published_bandwidth_claim_lacks_one_side(published: Path) -> None:
-    (claim,) = examine(published, ["bandwidth"]).claims
+    (claim,) = examine_claims(published, ["bandwidth"]).claims
     assert claim.outcome == "cannot be examined"
     assert claim.counts == {
         "published_gpu_runs": 85,
@@ -293,7 +293,7 @@ def test_the_published_bandwidth_claim_lacks_one_side(published: Path) -> None:
 
 
 def test_the_published_framework_gap_is_not_like_for_like(published: Path) -> None:
-    (claim,) = examine(published, ["frameworks"]).claims
+    (claim,) = examine_claims(published, ["frameworks"]).claims
     assert claim.outcome == "not shown"
     # 10.033 s / 3.59666 s, of another model and four times the batch; 10.508 s / 10.033 s at equal work
     assert claim.counts["gap_any_work"] == pytest.approx(10.033 / 3.59666)
@@ -306,11 +306,11 @@ def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Pa
     shutil.copytree(published, store)
     run = cclbench.run(repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml", store=store)
     cclbench.ingest(repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml", store=store)
-    found = examine(store)
+    found = examine_claims(store)
     assert (found.published, found.computed) == (102, 1)
     assert [why for why in found.left_out.values() if not why.startswith("has no results yet")] == []
     assert len(found.left_out) == 1
-    (own,) = (one for one in collect(Store(store))[0] if not one.is_published)
+    (own,) = (one for one in subjects_with_results(Store(store))[0] if not one.is_published)
     assert (own.id, own.workload.framework, own.workload.devices, own.workload.plan) == (
         run.id,
         "pytorch",
@@ -324,17 +324,17 @@ def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Pa
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cclbench import ccl-bench"):
-        examine(tmp_path / "none")
+        examine_claims(tmp_path / "none")
 
 
 def test_an_unknown_claim_is_named(published: Path) -> None:
     with pytest.raises(UsageError, match="did you mean overlap"):
-        examine(published, ["overlop"])
+        examine_claims(published, ["overlop"])
 
 
 def test_claims_are_json(published: Path) -> None:
     from cclbench.studies.claims.forms import claims_document
 
-    told = json.loads(json.dumps(claims_document(examine(published)), allow_nan=False))
+    told = json.loads(json.dumps(claims_document(examine_claims(published)), allow_nan=False))
     assert told["schema"] == "claims.v1"
     assert [len(claim["rows"]) for claim in told["claims"]] == [57, 102, 34]

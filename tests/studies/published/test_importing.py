@@ -109,8 +109,8 @@ def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) 
     assert row["value"] == pytest.approx(0.824935)
     assert [words.split(",")[0] for words in row["reason"].split("; ")] == [
         "all chips and host threads are merged",
-        "ours is rank by rank",
-        "of one chip",
+        "ours is per rank",
+        "a single chip has no communication",
     ]
 
 
