@@ -13,7 +13,7 @@ from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.formats import READERS
 from cclbench.ground.errors import InputError
 from cclbench.ingestion import ingest
-from cclbench.ingestion.source import find
+from cclbench.ingestion.source import find_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
@@ -31,7 +31,7 @@ def card_facts(
     progress: Progress | None = None,
 ) -> CardFacts:
     """Facts for a card from traces: world size, accelerator, groups, library, precision, steps."""
-    located = find(source)
+    located = find_source(source)
     ingested = ingest(located, store_at(store), reading, engine=engine, progress=progress)
     entries = ingested.record.ranks
     if not entries:

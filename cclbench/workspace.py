@@ -134,11 +134,11 @@ def source_at(
 
     With `public`, web servers are contacted over https at public addresses only, also after redirects.
     """
-    from cclbench.ingestion.source import find
+    from cclbench.ingestion.source import find_source
 
     location = location_of(place)
     if isinstance(location, Path):
-        yield find(place)
+        yield find_source(place)
         return
     from cclbench.formats import FURTHER_BYTES, HEAD_BYTES
     from cclbench.formats.source_files import read_by_beginning, read_by_name
@@ -146,4 +146,4 @@ def source_at(
 
     selection = FileSelection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
     with spooled_source(location, selection, progress, public=public) as spooled:
-        yield replace(find(spooled.path), as_named=spooled.with_url)
+        yield replace(find_source(spooled.path), as_named=spooled.with_url)

@@ -130,7 +130,7 @@ def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
         rows=rows,
         columns=list(rows[0]),
         table=lambda: [
-            f"{printable(str(folder))}: {shard.words},"
+            f"{printable(str(folder))}: {shard.display_name},"
             f" {len(shard.files)} of {len(shard.listing)} trace files;"
             f" when all are there: cclbench merge {quote(printable(str(folder.with_suffix(''))))}.shard-*"
             for folder, shard in shards

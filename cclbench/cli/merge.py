@@ -30,7 +30,7 @@ def merge(shards: tuple[Path, ...], engine: Engine, store: Path, form: str, verb
     Examples:
       cclbench merge runs/my-job-1a2b3c4d.shard-*
     """
-    from cclbench.ingestion.shards import merge as merged
+    from cclbench.ingestion.shards import merge_shards as merged
     from cclbench.present.terminal.output import progress_bar
     from cclbench.workspace import store_at
 

@@ -44,7 +44,7 @@ from cclbench.ground.text import listed as first_lines
 from cclbench.ground.units import humanise
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
-from cclbench.ingestion.source import Source, SourceFile, find
+from cclbench.ingestion.source import Source, SourceFile, find_source
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Options
 from cclbench.record.results import Results
@@ -133,7 +133,7 @@ def make_data_point(
         raise UsageError("the URL prefix is no https address", where=wishes.url)
     with scratch_in(collection) as scratch:
         store = scratch / "store"
-        found = find(_unpack_traces(traces, scratch))
+        found = find_source(_unpack_traces(traces, scratch))
         for file in _all_files(found):
             if file.bytes > wishes.external:
                 _file_url(target.id, file.name, wishes)  # refused now, not after all the work
@@ -354,7 +354,9 @@ def _prove_results(
     before = rows_of(
         replace(found, card=staged.card_path), store, reading, model=True, engine=engine, progress=progress
     )
-    after = rows_of(find(staged.card_path), store, reading, model=True, engine=engine, progress=progress)
+    after = rows_of(
+        find_source(staged.card_path), store, reading, model=True, engine=engine, progress=progress
+    )
     if changed := row_changes(before, after):
         lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
         told = "redaction, or the files' new names, would change results; nothing was contributed:"

@@ -20,7 +20,7 @@ from cclbench.ground.errors import CheckFailed, InputError
 from cclbench.ground.scratch import temporary_folder
 from cclbench.ground.text import shown
 from cclbench.ingestion import ingest
-from cclbench.ingestion.source import Source, find
+from cclbench.ingestion.source import Source, find_source
 from cclbench.record.manifest import Options
 from cclbench.record.rows import Row
 from cclbench.record.store import Store
@@ -171,7 +171,7 @@ def _compute_rows(
 ) -> list[Row]:
     """The result rows of the evidence as it was seen; nothing modelled."""
     with temporary_folder() as folder:
-        source = find(place.card_path, elsewhere=named_by_card(place, seen))
+        source = find_source(place.card_path, elsewhere=named_by_card(place, seen))
         return rows_of(source, store or folder, options, model=False, engine=engine, progress=progress)
 
 

@@ -134,7 +134,7 @@ class HostCalls:
             masks.append({cause: mask[host] for cause, mask in causes_of(batch).items()})
         empty = (np.empty(0, np.int64),) * 5
         track, start, end, kind, name = (np.concatenate(one) for one in zip(empty, *columns, strict=True))
-        order = Ranges.order(track, start, end, np.arange(len(track)))
+        order = Ranges.order_of(track, start, end, np.arange(len(track)))
         found = masks[0] if masks else ()
         causes = {cause: np.concatenate([mask[cause] for mask in masks])[order] for cause in found}
         ranges = Ranges(track[order], start[order], end[order])
@@ -249,9 +249,9 @@ def _by_wait(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
 def _covered_gaps(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
     """The time of the gaps that each of the chosen rows covers, and none within it, ns, shape (rows,)."""
     own = np.flatnonzero(chosen)
-    ranges = rows.ranges.of(chosen)
+    ranges = rows.ranges.select_ranges(chosen)
     covered = intervals.within(gaps, ranges.start_ns, ranges.end_ns)
-    parents = ranges.parents()
+    parents = ranges.parent_indices()
     of_children = np.zeros(len(own), np.int64)
     np.add.at(of_children, parents[parents >= 0], covered[parents >= 0])
     found = np.zeros(len(chosen), np.int64)
@@ -272,7 +272,7 @@ class _Contexts:
     """The contexts of rows, each made once."""
 
     def __init__(self, rows: _CulpritRows) -> None:
-        self._rows, self._parents = rows, rows.ranges.parents()
+        self._rows, self._parents = rows, rows.ranges.parent_indices()
         self._made = {-1: _Context()}
 
     def row_place(self, row: int) -> tuple[str | None, ...]:

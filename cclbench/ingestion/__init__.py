@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cclbench.ingestion.traces import Read
 
 
-def versions() -> tuple[object, ...]:
+def code_versions() -> tuple[object, ...]:
     """What decides with the source what a run holds."""
     return VERSION, LAYOUT, TAXONOMY, __version__
 
@@ -60,16 +60,16 @@ def ingest(
 ) -> Run:
     """Bring a source into the store, unless an unchanged copy is there."""
     if options.step_annotation is not None:
-        from cclbench.normalize.steps import families
+        from cclbench.normalize.steps import step_patterns
 
-        families(options.step_annotation)
+        step_patterns(options.step_annotation)
     card = found.load_card()
     measured, calibration = None, None
     if found.card is not None and card is not None and card.hardware.calibration is not None:
         # What was measured of the machine: the file beside the card that it names.
         measured = found.card.parent / card.hardware.calibration
         calibration = calibration_at(measured, card.hardware.system)
-    of_run = (*versions(), options, *filter(None, [calibration]))
+    of_run = (*code_versions(), options, *filter(None, [calibration]))
     fingerprint = found.fingerprint(*of_run)
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
@@ -82,13 +82,13 @@ def ingest(
 
     line = None
     if found.card is not None and card is not None:
-        line = CardLine(card.id, found.told(found.card), card.description)
+        line = CardLine(card.id, found.display_path(found.card), card.description)
     with store.new_run_folder(run) as folder:
         engine.require_shared(folder, found.path)
         common = Manifest(
             run=run,
             fingerprint=fingerprint,
-            source=found.told(found.path),
+            source=found.display_path(found.path),
             card=line,
             ingest=options,
         )
@@ -108,19 +108,19 @@ def ingest(
         for files in others:
             place = place_of(files, first)
             of_kind = traces(replace(found, files=files, beside=()), folder / place)
-            written = _finish(folder / place, found, calibration, of_kind)
+            written = _write_manifest(folder / place, found, calibration, of_kind)
             stored += [msgspec.structs.replace(file, path=f"{place}/{file.path}") for file in written.files]
         own = traces(replace(found, files=first), folder)
         whole = msgspec.structs.replace(
             own,
             sources=[files[0].reader for files in others],
             evidence=evidence.files,
-            notes=[*_notes(found, first, others, measured), *evidence.notes, *own.notes],
+            notes=[*_source_notes(found, first, others, measured), *evidence.notes, *own.notes],
             stored=stored,
         )
-        _finish(folder, found, calibration, whole)
+        _write_manifest(folder, found, calibration, whole)
         found.require_unchanged()
-        beside = [path for path in (found.card, *found.descriptions) if path is not None]
+        beside = [path for path in (found.card, *found.description_files) if path is not None]
         if beside and found.fingerprint(*of_run) != fingerprint:
             where = " or ".join(map(str, beside))
             raise InputError("changed while it was read", where=where, hint="wait for its writer")
@@ -140,7 +140,9 @@ def place_of(files: Sequence[SourceFile], first: Sequence[SourceFile]) -> str:
     return "" if files[0].reader == first[0].reader else f"sources/{files[0].reader}"
 
 
-def _finish(folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest) -> Manifest:
+def _write_manifest(
+    folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest
+) -> Manifest:
     """Write what lies beside the tables, the manifest last."""
     if found.card is not None:
         shutil.copyfile(found.card, folder / "card.yaml")
@@ -166,11 +168,11 @@ def calibration_at(path: Path, system: str | None) -> Calibration:
     return calibration
 
 
-def _notes(
+def _source_notes(
     found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]], measured: Path | None
 ) -> list[str]:
     notes = list(found.notes)
-    read = {measured, *found.descriptions}
+    read = {measured, *found.description_files}
     ignored = [name for name in found.ignored if name not in found.unread and found.path / name not in read]
     if ignored:
         notes.append(

@@ -94,12 +94,12 @@ def match_ranks(
             connection.execute("TRUNCATE calls")
             _read_calls(connection, place / "run", ranks, _PLACE_OF_RANK)
         found = matching.match(connection)
-    estimated = _clocks(found, places, ranks)
-    wrong = _contradictions(found, estimated)
+    estimated = _estimate_clocks(found, places, ranks)
+    wrong = _contradicting_instances(found, estimated)
     if len(wrong):
         found = found.drop_instances(wrong)
-        estimated = _clocks(found, places, ranks)
-    columns, overshoot = _split(found, estimated)
+        estimated = _estimate_clocks(found, places, ranks)
+    columns, overshoot = _split_durations(found, estimated)
     groups = read_table(folder / "groups.parquet", GROUPS)
     dimensions = {
         group: dimension
@@ -125,7 +125,7 @@ def match_ranks(
         contradicted_instances=len(wrong),
         wait_beyond_duration_ns=overshoot,
     )
-    return inferred, matched, _account(estimated)
+    return inferred, matched, _clock_corrections(estimated)
 
 
 def _read_calls(
@@ -144,29 +144,29 @@ def _read_calls(
         raise
 
 
-def _clocks(found: matching.Matching, places: Places, ranks: Sequence[int]) -> clocks.Clocks:
+def _estimate_clocks(found: matching.Matching, places: Places, ranks: Sequence[int]) -> clocks.Clocks:
     every = np.array(ranks, np.int64)
     clock = np.array([places.clocks.get(rank, rank) for rank in ranks], np.int64)
     clock_of = clock[np.searchsorted(every, found.rank)].astype(np.int32)
     host = np.array([places.hosts.get(one, -1) for one in np.unique(clock_of).tolist()], np.int32)
-    return clocks.for_all(clocks.estimate(clock_of, found.instance, found.end_ns, host), every, clock)
+    return clocks.for_all(clocks.estimate_clocks(clock_of, found.instance, found.end_ns, host), every, clock)
 
 
-def _contradictions(found: matching.Matching, estimated: clocks.Clocks) -> Int64:
+def _contradicting_instances(found: matching.Matching, estimated: clocks.Clocks) -> Int64:
     """The instances whose ranks were never inside at once."""
     tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
-    came, left = (estimated.corrected(found.rank, at) for at in (found.start_ns, found.end_ns))
-    return matching.contradictions(found.instance, came, left, tolerance)
+    came, left = (estimated.correct_times(found.rank, at) for at in (found.start_ns, found.end_ns))
+    return matching.contradicting_instances(found.instance, came, left, tolerance)
 
 
-def _split(found: matching.Matching, estimated: clocks.Clocks) -> tuple[dict[str, Int64], int]:
+def _split_durations(found: matching.Matching, estimated: clocks.Clocks) -> tuple[dict[str, Int64], int]:
     """Each row's duration in parts, and the furthest that a latest arrival lies behind a row's own end.
 
     Columns, ns, −1 where not known, shape (matched rows,): arrival on the common clock; wait and transfer of
     the rows of complete instances, a lower bound of the wait of the others.  The second is what clocks leave
     unexplained.
     """
-    arrival = estimated.corrected(found.rank, found.start_ns)
+    arrival = estimated.correct_times(found.rank, found.start_ns)
     latest = np.full(len(found.present), np.iinfo(np.int64).min)
     np.maximum.at(latest, found.instance, arrival)
     duration = found.end_ns - found.start_ns
@@ -249,7 +249,7 @@ def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table
     return with_columns(table, COLLECTIVES, {"dimension": words})
 
 
-def _account(estimated: clocks.Clocks) -> ClockCorrections:
+def _clock_corrections(estimated: clocks.Clocks) -> ClockCorrections:
     """Clocks for the manifest: ns and parts per million, of ranks that share collectives with others."""
     return ClockCorrections(
         estimated.t0_ns,

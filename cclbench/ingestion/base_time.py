@@ -47,13 +47,13 @@ def add_base_times(
         target = task.folder.with_name(f"{task.folder.name}-whole")
         if base_ns:
             tasks += [ShiftTask(task.file.path, task.folder, target, i, base_ns) for i in range(len(parts))]
-    engine.map(shift, tasks, size_bytes=size_bytes)
+    engine.map(shift_times, tasks, size_bytes=size_bytes)
     for folder, target in {task.folder: task.target for task in tasks}.items():
         shutil.rmtree(folder)
         target.rename(folder)
 
 
-def shift(task: ShiftTask) -> None:
+def shift_times(task: ShiftTask) -> None:
     """One part; `InputError` where a time becomes impossible."""
     name, base_ns = f"{task.index:03d}", task.base_ns
     for path in sorted(task.folder.glob(f"*-{name}*.parquet")):

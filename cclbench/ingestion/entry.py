@@ -23,12 +23,12 @@ SAME_PERIOD: Final = 0.005
 """Relative difference of device windows and host steps from which on people are told."""
 
 
-def kept(file: SourceFile) -> manifest.File:
+def manifest_file(file: SourceFile) -> manifest.File:
     """What the manifest keeps of a source file."""
     return manifest.File(file.name, file.bytes, file.sha256, file.reader)
 
 
-def unclassified(parts: Sequence[PartRead]) -> manifest.Unclassified:
+def unclassified_kernels(parts: Sequence[PartRead]) -> manifest.Unclassified:
     """The kernels that the taxonomy does not know."""
     times: Counter[str] = sum((p.kernel_ns for p in parts), Counter())
     total = times.pop("", 0)
@@ -43,7 +43,9 @@ def without_kernels(entries: Sequence[manifest.RankEntry]) -> list[manifest.Rank
     return found if len(found) < len(device) else []
 
 
-def steps(windows: Sequence[Window], periods: Periods | None, left_out: Counter[str]) -> manifest.Steps:
+def step_entries(
+    windows: Sequence[Window], periods: Periods | None, left_out: Counter[str]
+) -> manifest.Steps:
     """The steps that a rank's windows are of; `periods` are of the device windows and the host's steps."""
     own = _step_windows(windows)
     return manifest.Steps(
@@ -87,7 +89,7 @@ def _least_purity(windows: Sequence[Window]) -> float | None:
     return min((w.purity for w in windows if w.purity is not None), default=None)
 
 
-def collectives(rows: pa.Table, ungrouped: dict[str, int]) -> manifest.Collectives:
+def collectives_entry(rows: pa.Table, ungrouped: dict[str, int]) -> manifest.Collectives:
     """What the manifest says of rows of `schema.COLLECTIVES`; `ungrouped` have no group, by reason."""
     sources, libraries = (
         {one["values"]: one["counts"] for one in pc.value_counts(words.drop_null()).to_pylist()}
@@ -103,7 +105,7 @@ def collectives(rows: pa.Table, ungrouped: dict[str, int]) -> manifest.Collectiv
     )
 
 
-def notes(
+def rank_notes(
     facts: TraceFacts,
     rows: Mapping[str, int],
     windows: Sequence[Window],

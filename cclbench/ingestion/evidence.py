@@ -19,9 +19,9 @@ from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator, by_precedence
 from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
-from cclbench.ingestion.entry import kept
+from cclbench.ingestion.entry import manifest_file
 from cclbench.ingestion.source import SourceFile
-from cclbench.normalize.communicators import Part, join
+from cclbench.normalize.communicators import Part, join_communicators
 from cclbench.normalize.logged_calls import ListedCalls
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import TableFile, closed_at_end, opened_table, with_columns
@@ -52,7 +52,7 @@ class EvidenceDone:
     calls: dict[str, dict[int, list[Path]]]
     """By reader and rank, the tables in which its calls are listed."""
 
-    def listed(self, rank: int) -> tuple[ListedFiles, ...]:
+    def call_lists(self, rank: int) -> tuple[ListedFiles, ...]:
         """What lists the rank's calls, the reader that tells most first."""
         files = {source: of_rank[rank] for source, of_rank in self.calls.items() if rank in of_rank}
         if not files:
@@ -92,7 +92,7 @@ def ingest_evidence(
     tasks, size = list(enumerate(files)), sum(file.bytes for file in files)
     done = engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
     logs = [number for number, one in enumerate(done) if one.communicators]
-    joined, notes = join([done[number].communicators for number in logs]) if logs else ([], [])
+    joined, notes = join_communicators([done[number].communicators for number in logs]) if logs else ([], [])
     for number, parts in zip(logs, joined, strict=True):
         if done[number].entry.rows:
             _name_ranks(done[number].timings, parts)
@@ -120,11 +120,11 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
         table: pa.Table | None = getattr(told, name)
         if table is not None and len(table):
             rows[name] = len(table)
-            with closed_at_end(TableFile(_path(folder, name, index), EVIDENCE[name])) as target:
+            with closed_at_end(TableFile(_table_path(folder, name, index), EVIDENCE[name])) as target:
                 for first in range(0, len(table), _ROWS):
                     target.write(of_file(table.slice(first, _ROWS), name, file))
     entry = EvidenceFile(
-        **msgspec.structs.asdict(kept(file)),
+        **msgspec.structs.asdict(manifest_file(file)),
         rows=rows,
         facts=told.facts,
         left_out=dict(sorted(told.left_out.items())),
@@ -133,10 +133,10 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     ranks = (
         told.timings["rank"].unique().drop_null().to_pylist() if reader.lists_calls and told.timings else []
     )
-    return _FileDone(entry, told.groups, told.communicators, _path(folder, "timings", index), ranks)
+    return _FileDone(entry, told.groups, told.communicators, _table_path(folder, "timings", index), ranks)
 
 
-def _path(folder: Path, table: str, index: int) -> Path:
+def _table_path(folder: Path, table: str, index: int) -> Path:
     return folder / table / f"evidence-{index:03d}.parquet"
 
 
@@ -157,7 +157,7 @@ def _name_ranks(path: Path, parts: Sequence[Part]) -> None:
             table = pa.Table.from_batches([batch]).cast(TIMINGS)
             own = table["communicator"].to_numpy()
             columns = {
-                "rank": _known(rank[own]),
+                "rank": _known_ranks(rank[own]),
                 "group": group.take(pa.array(own)),
                 "communicator": pa.array(number[own]),
             }
@@ -165,12 +165,12 @@ def _name_ranks(path: Path, parts: Sequence[Part]) -> None:
                 within = table[end].fill_null(-1).to_numpy().astype(np.int64)
                 place = number[own].astype(np.int64) << _PLACES | np.maximum(within, 0)
                 at = np.searchsorted(places, place)
-                columns[end] = _known(np.where((within >= 0) & (places[at] == place), ranks[at], -1))
+                columns[end] = _known_ranks(np.where((within >= 0) & (places[at] == place), ranks[at], -1))
             target.write(with_columns(table, TIMINGS, columns))
     written.replace(path)
 
 
-def _known(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
+def _known_ranks(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
     return pa.array(ranks.astype(np.int32), mask=ranks < 0)
 
 

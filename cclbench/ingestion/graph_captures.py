@@ -77,25 +77,27 @@ def holds_graph(rows: Int64) -> npt.NDArray[np.bool_]:
 
 def read_captures(files: Sequence[SourceFile], folder: Path) -> list[Capture]:
     """The graphs that those files record the capture of; what is read of them is left in `folder`."""
-    return [one for number, file in enumerate(files) for one in _captures(file, folder / f"capture-{number}")]
+    return [
+        one for number, file in enumerate(files) for one in _read_captures(file, folder / f"capture-{number}")
+    ]
 
 
-def _captures(file: SourceFile, folder: Path) -> list[Capture]:
+def _read_captures(file: SourceFile, folder: Path) -> list[Capture]:
     folder.mkdir(parents=True)
     read_part(PartTask(file, Part(), 0, folder, Options()))
-    marks = _rows(folder, "other", "name")
+    marks = _host_rows(folder, "other", "name")
     begins, ends = (
         marks["start_ns"].to_numpy()[[bool(mark.fullmatch(name)) for name in marks["name"].to_pylist()]]
         for mark in (_BEGIN, _END)
     )
-    launches = _rows(folder, "launch", "track", "launched")
+    launches = _host_rows(folder, "launch", "track", "launched")
     at, track = launches["start_ns"].to_numpy(), launches["track"].to_numpy()
     found = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=False):
         own = np.flatnonzero((at >= begin) & (at < end))
         none = np.full(len(own), -1, np.int64)
         called = Operators(folder, Launched(track[own], at[own], at[own], at[own], none))
-        operator = called.link().operator
+        operator = called.link_rows().operator
         tables = operator_rows(called, 0, operator, NO_MARKS)
         calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
         names = tuple(launches["launched"].take(pa.array(own)).to_pylist())
@@ -105,7 +107,7 @@ def _captures(file: SourceFile, folder: Path) -> list[Capture]:
     return found
 
 
-def _rows(folder: Path, kind: str, *columns: str) -> pa.Table:
+def _host_rows(folder: Path, kind: str, *columns: str) -> pa.Table:
     """Those columns of the host's rows of a kind, by start."""
     path = folder / f"{kind}-000.parquet"
     if not path.is_file():
@@ -155,7 +157,7 @@ def join_captures(
     order = np.lexsort((rows.starts, rows.launch))
     for index, launch in sorted(launches.items()):
         here = order[slice(*np.searchsorted(rows.launch[order], (index, index + 1)))]
-        capture = _fitting(captures, tuple(rows.names[row] for row in here.tolist()), launch)
+        capture = _matching_capture(captures, tuple(rows.names[row] for row in here.tolist()), launch)
         if isinstance(capture, str):
             refused[capture] += 1
             continue
@@ -165,7 +167,7 @@ def join_captures(
         own = [-1 if word is None else modules[word] for word in capture.calls["module"].to_pylist()]
         module[known] = np.array(own, np.int32)[call]
         kernels, busy = device_time(call, rows.starts[known], rows.ends[known], len(capture.calls))
-        found.calls.append(_replayed(capture.calls, rank, launch, first_id, kernels, busy))
+        found.calls.append(_replay_calls(capture.calls, rank, launch, first_id, kernels, busy))
         first_id += len(capture.calls)
     found.module = Texts(module, list(modules))
     joined = len(found.calls)
@@ -177,7 +179,7 @@ def join_captures(
     return found
 
 
-def _fitting(captures: Sequence[Capture], names: Names, launch: Launch) -> Capture | str:
+def _matching_capture(captures: Sequence[Capture], names: Names, launch: Launch) -> Capture | str:
     """The capture whose launches are those kernels, in order, or why there is none."""
     fitting = [one for one in captures if one.launched == names and any(one.launched)]
     if not fitting:
@@ -196,7 +198,7 @@ def _fitting(captures: Sequence[Capture], names: Names, launch: Launch) -> Captu
     return f"{len(fitting)} captures have the same kernels, and no batch size tells which it is"
 
 
-def _replayed(
+def _replay_calls(
     calls: pa.Table, rank: int, launch: Launch, first_id: int, kernels: Int64, busy: Int64
 ) -> pa.Table:
     """The calls of one replay, as made when its graph was launched."""

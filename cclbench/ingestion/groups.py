@@ -55,10 +55,10 @@ class StatedGroups:
         """All of them, as rows of `schema.GROUPS`."""
         ids = sorted(self._ranks)
         listed = [(self._ranks[group], sorted(self._descriptions.get(group, ()))) for group in ids]
-        _write(folder, listed, "stated")
+        _write_groups(folder, listed, "stated")
 
 
-def _write(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], source: str) -> None:
+def _write_groups(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], source: str) -> None:
     """Ranks and descriptions of groups, as rows of `schema.GROUPS`."""
     columns = {
         "group": [group_id(tuple(ranks)) for ranks, _ in groups],
@@ -98,12 +98,12 @@ def infer_groups(
         calls = inferred_groups.Calls(
             **columns, libraries=[library for (library,) in libraries], names=job.names
         )
-        found = inferred_groups.infer(calls, ranks, job.world)
+        found = inferred_groups.infer_group(calls, ranks, job.world)
     group = None
     if found.rule is not None:
         group = group_id(tuple(ranks))
-        _write(folder, [(ranks, [])], "inferred")
-        _assign(folder, ranks, group)
+        _write_groups(folder, [(ranks, [])], "inferred")
+        _assign_group(folder, ranks, group)
     return InferredGroups(found.rule, group, found.reason)
 
 
@@ -112,7 +112,7 @@ def path_of(folder: Path, rank: int) -> Path:
     return folder / "collectives" / f"rank={rank}.parquet"
 
 
-def _assign(folder: Path, ranks: Sequence[int], group: str) -> None:
+def _assign_group(folder: Path, ranks: Sequence[int], group: str) -> None:
     """Make all ranks' collectives those of that group; of two ranks the other one is each one's peer."""
     for rank in ranks:
         table = read_table(path_of(folder, rank), COLLECTIVES)

@@ -31,34 +31,34 @@ class Host:
     def __init__(self, folder: Path, launched: Launched | None) -> None:
         """`folder` holds the rank's events; `launched` is None where the host is the device."""
         at = None if launched is None else launched.by_thread()
-        stated = np.empty(0, np.int64) if launched is None else launched.stated()
+        stated = np.empty(0, np.int64) if launched is None else launched.stated_calls()
         self.calls = read_calls(folder, at, stated)
         self.annotations = read_named(folder, "annotation", at, lambda _: True)
-        self.python = read_named(folder, "python", at, _tells)
-        calls, python = self.calls.named, self.python.named
+        self.python = read_named(folder, "python", at, _is_informative)
+        calls, python = self.calls.named_ranges, self.python.named_ranges
         self.backward_node: Mask = self.calls.columns["in_backward"] | runs_node(calls)
         """Which calls run a node of the backward graph."""
-        marks = [self.annotations.named, python.of(~python.where(is_site))]
+        marks = [self.annotations.named_ranges, python.select_ranges(~python.name_is(is_site))]
         activity = HostActivity(calls, self.calls.columns["sequence"], self.backward_node, marks)
         self.phases = Phases(activity)
 
     @cached_property
-    def _serves(self) -> Callable[[str], bool]:
+    def _serving_steps(self) -> Callable[[str], bool]:
         """Which annotations are steps of a serving engine.
 
         An engine that names its steps in both ways nests them: then vLLM's tell more.
         """
-        return is_vllm_step if self.annotations.named.where(is_vllm_step).any() else _is_step
+        return is_vllm_step if self.annotations.named_ranges.name_is(is_vllm_step).any() else _is_step
 
     def step_at(self, track: Int64, at: Int64) -> Index:
         """The number of the annotation of a serving engine's step around each instant, −1 for none."""
-        return innermost(self.annotations.named, self._serves, track, at)
+        return innermost_names(self.annotations.named_ranges, self._serving_steps, track, at)
 
 
-def innermost(rows: Named, chosen: Callable[[str], bool], track: Int64, at: Int64) -> Index:
+def innermost_names(rows: Named, chosen: Callable[[str], bool], track: Int64, at: Int64) -> Index:
     """The number of the name of the innermost of those ranges around each instant, −1 for none."""
-    own = rows.of(rows.where(chosen))
-    return np.append(own.name, np.int32(-1))[own.ranges.innermost(track, at)]
+    own = rows.select_ranges(rows.name_is(chosen))
+    return np.append(own.name, np.int32(-1))[own.ranges.innermost_at(track, at)]
 
 
 def is_module(name: str) -> bool:
@@ -71,7 +71,7 @@ def is_site(name: str) -> bool:
     return _FRAMEWORK.match(name) is None
 
 
-def _tells(name: str) -> bool:
+def _is_informative(name: str) -> bool:
     """Whether a row of Python tells a module, a line of the workload or the call of backward."""
     return is_module(name) or is_site(name) or starts_backward(name)
 

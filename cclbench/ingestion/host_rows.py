@@ -17,7 +17,7 @@ from cclbench.formats import Names
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.normalize.operators import Ranges
-from cclbench.normalize.phases import Named, Vocabulary, among
+from cclbench.normalize.phases import Named, Vocabulary, is_among
 from cclbench.record.files import parquet_file
 
 ARGUMENTS: Final = ("shapes", "dtypes", "strides", "values")
@@ -41,7 +41,7 @@ class Texts:
     codes: Index
     words: Sequence[str]
 
-    def array(self, kind: pa.DataType, rows: slice = slice(None)) -> pa.DictionaryArray:
+    def texts_of_rows(self, kind: pa.DataType, rows: slice = slice(None)) -> pa.DictionaryArray:
         """Those rows' texts; `kind` is of the indices."""
         codes = pa.array(self.codes[rows], mask=self.codes[rows] < 0)
         return pa.DictionaryArray.from_arrays(codes.cast(kind), pa.array(list(self.words), pa.string()))
@@ -49,7 +49,7 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class HostRows:
-    """Rows of the host in the order of `Ranges.order`, columns of shape (rows,).
+    """Rows of the host in the order of `Ranges.order_of`, columns of shape (rows,).
 
     `words` are those of columns of codes, −1 for none.
     """
@@ -61,7 +61,7 @@ class HostRows:
         return len(self.columns["track"])
 
     @cached_property
-    def named(self) -> Named:
+    def named_ranges(self) -> Named:
         """Their times and names."""
         ranges = Ranges(self.columns["track"], self.columns["start_ns"], self.columns["end_ns"])
         return Named(ranges, self.columns["name"], Vocabulary(self.words["name"]))
@@ -69,7 +69,7 @@ class HostRows:
     @property
     def ranges(self) -> Ranges:
         """Their times."""
-        return self.named.ranges
+        return self.named_ranges.ranges
 
 
 def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> HostRows:
@@ -81,7 +81,7 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
     names = {column: Names() for column in ("name", *ARGUMENTS)}
     parts: list[Columns] = []
     read = 0
-    for batch in _batches(folder, "op", (*_SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)):
+    for batch in _host_batches(folder, "op", (*_SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)):
         track, start, duration = (batch[name].to_numpy() for name in _SPANS[:3])
         unknown = batch["operator"].is_null().to_numpy(zero_copy_only=False)
         place = np.arange(read, read + len(batch))
@@ -93,16 +93,16 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
             "id": np.where(unknown, -1 - place, batch["operator"].fill_null(0).to_numpy()),
             "sequence": batch["sequence"].fill_null(-1).to_numpy(),
             "in_backward": batch["forward_thread"].is_valid().to_numpy(zero_copy_only=False),
-            **{column: _coded(batch[column], own) for column, own in names.items()},
+            **{column: _text_codes(batch[column], own) for column, own in names.items()},
         }
         if launched is not None:
-            kept = _holding(track, start, start + duration, launched) | among(calls["id"], stated)
+            kept = _holds_launch(track, start, start + duration, launched) | is_among(calls["id"], stated)
             calls = {name: values[kept] for name, values in calls.items()}
         parts.append(calls)
-    columns = _concatenated(parts, _CALLS)
+    columns = _concatenate_columns(parts, _CALLS)
     last = max(int(stated.max(initial=-1)), int(columns["id"].max(initial=-1)))
     columns["id"] = np.where(columns["id"] < 0, last - columns["id"], columns["id"])
-    return _ordered(columns, columns["id"], {name: list(own) for name, own in names.items()})
+    return _sort_columns(columns, columns["id"], {name: list(own) for name, own in names.items()})
 
 
 def read_named(
@@ -111,47 +111,47 @@ def read_named(
     """The host's rows of a kind whose name is wanted, those that hold a launch."""
     names = Names()
     parts: list[Columns] = []
-    for batch in _batches(folder, kind, _SPANS):
+    for batch in _host_batches(folder, kind, _SPANS):
         words = batch["name"].dictionary.to_pylist()
         own = np.array([wanted(word) for word in words], np.bool_)[batch["name"].indices.to_numpy()]
         batch = batch.filter(pa.array(own))
         track, start, duration = (batch[name].to_numpy() for name in _SPANS[:3])
         rows: Columns = {"track": track, "start_ns": start, "end_ns": start + duration}
-        rows["name"] = _coded(batch["name"], names)
+        rows["name"] = _text_codes(batch["name"], names)
         if launched is not None:
-            kept = _holding(track, start, start + duration, launched)
+            kept = _holds_launch(track, start, start + duration, launched)
             rows = {name: values[kept] for name, values in rows.items()}
         parts.append(rows)
-    columns = _concatenated(parts, _RANGES)
-    return _ordered(columns, np.arange(len(columns["track"])), {"name": list(names)})
+    columns = _concatenate_columns(parts, _RANGES)
+    return _sort_columns(columns, np.arange(len(columns["track"])), {"name": list(names)})
 
 
-def _concatenated(parts: Sequence[Columns], kinds: _Kinds) -> Columns:
+def _concatenate_columns(parts: Sequence[Columns], kinds: _Kinds) -> Columns:
     return {
         name: np.concatenate([np.empty(0, kind), *(part.pop(name) for part in parts)], dtype=kind)
         for name, kind in kinds.items()
     }
 
 
-def _ordered(columns: Columns, number: Int64, words: Mapping[str, Sequence[str]]) -> HostRows:
-    order = Ranges.order(columns["track"], columns["start_ns"], columns["end_ns"], number).astype(np.int32)
+def _sort_columns(columns: Columns, number: Int64, words: Mapping[str, Sequence[str]]) -> HostRows:
+    order = Ranges.order_of(columns["track"], columns["start_ns"], columns["end_ns"], number).astype(np.int32)
     return HostRows({name: columns.pop(name)[order] for name in list(columns)}, words)
 
 
-def _batches(folder: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _host_batches(folder: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The host's rows of a kind, file by file, on this thread: each thread of Arrow's keeps memory."""
     for path in sorted(folder.glob(f"{kind}-[0-9][0-9][0-9].parquet")):
         with parquet_file(path) as file:
             yield from file.iter_batches(ROW_GROUP, columns=list(columns), use_threads=False)
 
 
-def _coded(column: pa.DictionaryArray, names: Names) -> Index:
+def _text_codes(column: pa.DictionaryArray, names: Names) -> Index:
     """The code of each text, −1 for none."""
     codes = np.array([*(names[word] for word in column.dictionary.to_pylist()), -1], np.int32)
     return np.asarray(codes[column.indices.fill_null(-1).to_numpy()])
 
 
-def _holding(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Mask:
+def _holds_launch(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Mask:
     """Which ranges hold a launch of their thread, shape (ranges,)."""
     holds = np.zeros(len(start), np.bool_)
     for thread, at in launched.items():

@@ -34,7 +34,7 @@ class Launched:
         first = np.flatnonzero(begins(track))
         return dict(zip(track[first].tolist(), np.split(at, first[1:]), strict=False))
 
-    def stated(self) -> Int64:
+    def stated_calls(self) -> Int64:
         """The ids of calls that the rows state, each once, sorted."""
         return np.unique(self.operator[self.operator >= 0])
 

@@ -26,31 +26,31 @@ class Modules:
     def __init__(self, python: HostRows) -> None:
         self.paths: list[str] = []
         self._codes, self._first = Names(), dict[int, int]()
-        runs = python.named.of(python.named.where(is_module))
+        runs = python.named_ranges.select_ranges(python.named_ranges.name_is(is_module))
         self._names, self._ranges = runs.names, runs.ranges
-        around = runs.ranges.parents()
+        around = runs.ranges.parent_indices()
         self._of_runs: Index = np.full(len(around), -1, np.int32)
         for run in np.argsort(runs.ranges.start_ns, kind="stable").tolist():
             parent = int(around[run])
             inside = None if parent < 0 else int(self._of_runs[parent])
-            self._of_runs[run] = self._code(int(runs.name[run]), inside)
+            self._of_runs[run] = self._module_code(int(runs.name[run]), inside)
 
-    def at(self, track: Int64, at: Int64) -> Index:
+    def module_codes_at(self, track: Int64, at: Int64) -> Index:
         """Code of the module that runs on each thread at each instant, −1 for none."""
-        return np.append(self._of_runs, np.int32(-1))[self._ranges.innermost(track, at)]
+        return np.append(self._of_runs, np.int32(-1))[self._ranges.innermost_at(track, at)]
 
-    def _code(self, name: int, parent: int | None) -> int:
+    def _module_code(self, name: int, parent: int | None) -> int:
         """The code of a module's run, by the number of its name and the code of the run around it."""
         own = self._names[name].removeprefix(MODULE)
         if parent is None:
-            return self._first[name] if name in self._first else self._coded(own)
+            return self._first[name] if name in self._first else self._path_code(own)
         if self.paths[parent].count("/") >= _DEEPEST:
             return parent
-        code = self._coded(f"{self.paths[parent]}/{own}")
+        code = self._path_code(f"{self.paths[parent]}/{own}")
         self._first.setdefault(name, code)
         return code
 
-    def _coded(self, path: str) -> int:
+    def _path_code(self, path: str) -> int:
         code = self._codes[path]
         if code == len(self.paths):
             self.paths.append(path)

@@ -40,7 +40,7 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
     for first in range(0, len(found), ROW_GROUP):
         here = slice(first, first + ROW_GROUP)
         start, sequence, parent = calls["start_ns"][here], calls["sequence"][here], found.parents[here]
-        step = or_none(steps.numbers, steps.holding(start)).astype(np.int32)
+        step = or_none(steps.numbers, steps.step_at(start)).astype(np.int32)
         columns = {
             "rank": np.full(len(start), rank, np.int32),
             "operator": found.id[here],
@@ -55,7 +55,8 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
             "device_ns": busy[here],
         }
         columns |= {
-            name: _used(one.codes[here], one.words, OPERATORS.field(name).type) for name, one in texts.items()
+            name: _used_words(one.codes[here], one.words, OPERATORS.field(name).type)
+            for name, one in texts.items()
         }
         yield pa.table([columns[name] for name in OPERATORS.names], schema=OPERATORS)
 
@@ -75,7 +76,7 @@ def _own_time(found: Operators) -> Int64:
     lasts = rows.columns["end_ns"] - rows.columns["start_ns"]
     inside, called = np.zeros(len(found), np.int64), found.parents >= 0
     np.add.at(inside, found.parents[called], lasts[called])
-    return np.where(rows.named.where(is_wrapper), 0, np.maximum(lasts - inside, 0))
+    return np.where(rows.named_ranges.name_is(is_wrapper), 0, np.maximum(lasts - inside, 0))
 
 
 def _or_null(values: npt.NDArray[Any], codes: npt.NDArray[np.integer[Any]]) -> pa.Array:
@@ -83,10 +84,10 @@ def _or_null(values: npt.NDArray[Any], codes: npt.NDArray[np.integer[Any]]) -> p
     return pa.array(values, mask=codes < 0)
 
 
-def _used(codes: Index, words: Sequence[str], kind: pa.DictionaryType) -> pa.Array:
+def _used_words(codes: Index, words: Sequence[str], kind: pa.DictionaryType) -> pa.Array:
     """Texts by code, with only those words that some code is of."""
     used = np.zeros(len(words) + 1, np.bool_)
     used[codes] = True
     number = np.append(np.cumsum(used[:-1]) - 1, -1)
     own = [words[code] for code in np.flatnonzero(used[:-1]).tolist()]
-    return Texts(number[codes], own).array(kind.index_type)
+    return Texts(number[codes], own).texts_of_rows(kind.index_type)

@@ -11,12 +11,12 @@ import numpy as np
 
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ground.schema import PHASES
-from cclbench.ingestion.host import Host, innermost, is_site
+from cclbench.ingestion.host import Host, innermost_names, is_site
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.modules import Modules
-from cclbench.normalize.operators import Ids, nearest
-from cclbench.normalize.phases import among
+from cclbench.normalize.operators import Ids, nearest_flagged
+from cclbench.normalize.phases import is_among
 
 _OTHER: Final = PHASES.index("other")
 
@@ -46,27 +46,27 @@ class Operators:
         self.id: Int64 = calls.columns["id"]
         self._ids = Ids(self.id)
         track, start, sequence = (calls.columns[name] for name in ("track", "start_ns", "sequence"))
-        self.parents: Index = calls.ranges.parents()
+        self.parents: Index = calls.ranges.parent_indices()
         """Index of the call that made each one, −1 for none."""
         numbered, backward_node = sequence >= 0, self.host.backward_node
-        node = nearest(self.parents, backward_node & numbered)
-        runs = nearest(self.parents, backward_node | numbered)
+        node = nearest_flagged(self.parents, backward_node & numbered)
+        runs = nearest_flagged(self.parents, backward_node | numbered)
         self.recomputed: Mask = (runs >= 0) & ~np.append(backward_node, True)[runs] & (node >= 0)
         """Which calls are forward ones that a node of the backward graph runs again."""
-        self.phase: Index = self.host.phases.at(track, start)
+        self.phase: Index = self.host.phases.phase_at(track, start)
         self.step: Index = self.host.step_at(track, start)
         """Number of the annotation of each one's serving step, −1 for none."""
-        self.module: Index = self.modules.at(track, start)
-        self.site: Index = innermost(self.host.python.named, is_site, track, start)
+        self.module: Index = self.modules.module_codes_at(track, start)
+        self.site: Index = innermost_names(self.host.python.named_ranges, is_site, track, start)
         """Number of each one's line of Python, −1 for none."""
         # What runs for a node of the backward graph is of its forward call's module and line: of several
         # calls with that number the last one's.
-        gives = numbered & ~backward_node & (node < 0) & among(sequence, self.host.phases.numbers)
+        gives = numbered & ~backward_node & (node < 0) & is_among(sequence, self.host.phases.numbers)
         forward = np.flatnonzero(gives)
         forward = forward[np.lexsort((start[forward], sequence[forward]))]
         last = forward[np.append(np.diff(sequence[forward]) != 0, True)[: len(forward)]]
         of_node = np.append(sequence, -1)[node]
-        lender = np.where(among(of_node, sequence[last]), np.searchsorted(sequence[last], of_node), -1)
+        lender = np.where(is_among(of_node, sequence[last]), np.searchsorted(sequence[last], of_node), -1)
         lender = np.append(last, -1)[lender]
         for own in (self.module, self.site):
             lent = np.where(lender >= 0, own[lender], -1)
@@ -75,28 +75,28 @@ class Operators:
     def __len__(self) -> int:
         return len(self.host.calls)
 
-    def at(self, track: Int64, at: Int64) -> tuple[Index, Texts]:
+    def phases_at(self, track: Int64, at: Int64) -> tuple[Index, Texts]:
         """Each thread's phase at each instant, an index in `PHASES`, and its serving engine's step."""
         step = Texts(self.host.step_at(track, at), self.host.annotations.words["name"])
-        return self.host.phases.at(track, at), step
+        return self.host.phases.phase_at(track, at), step
 
-    def link(self) -> Origins:
+    def link_rows(self) -> Origins:
         """What launched each device row: its call, stated or around the launch, phase and module."""
         launched = self.launched
         if launched is None:
             nothing = Texts(np.empty(0, np.int32), ())
             return Origins(np.empty(0, np.int64), nothing, nothing)
         at, stated = launched.at, launched.operator
-        around = self.host.calls.ranges.innermost(
+        around = self.host.calls.ranges.innermost_at(
             launched.track, np.where(at >= 0, at, np.iinfo(np.int64).min)
         )
         call = np.where(stated >= 0, self.index_of(stated), around)
         operator = np.where(stated >= 0, stated, np.append(self.id, -1)[around])
         # A launch that is not recorded was made while its operator ran.
         of_call = np.append(self.phase, np.int32(_OTHER))[call]
-        phase = np.where(at >= 0, self.host.phases.at(launched.track, at), of_call)
+        phase = np.where(at >= 0, self.host.phases.phase_at(launched.track, at), of_call)
         of_call = np.append(self.module, np.int32(-1))[call]
-        of_launch = np.where(at >= 0, self.modules.at(launched.track, at), -1)
+        of_launch = np.where(at >= 0, self.modules.module_codes_at(launched.track, at), -1)
         module = np.where(of_call >= 0, of_call, of_launch)
         return Origins(operator, Texts(phase, PHASES), Texts(module, self.modules.paths))
 

@@ -21,7 +21,7 @@ from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps
 from cclbench.normalize.device_rows import DEVICE_WORK
-from cclbench.normalize.rows import Categories, table
+from cclbench.normalize.rows import Categories, events_table
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, TableFile, closed_at_end
 from cclbench.record.manifest import Options
@@ -41,7 +41,7 @@ class PartTask:
     folder: Path
     options: Options
 
-    def inflated(self) -> Iterator[PartTask]:
+    def inflated_parts(self) -> Iterator[PartTask]:
         """The tasks of a stream's parts, each once the file with its bytes is whole."""
         self.folder.mkdir(parents=True, exist_ok=True)
         parts = trace_reader(self.file.reader).inflated(self.file.path, self.folder)
@@ -62,7 +62,7 @@ class PartDone(msgspec.Struct, frozen=True):
     """What is still to be added to all times of its member's parts, where it tells that."""
 
 
-def summary(file: Path, part: PartRead, base_ns: int | None = None) -> PartDone:
+def read_summary(file: Path, part: PartRead, base_ns: int | None = None) -> PartDone:
     """Of a part that is on disk."""
     worked = any(part.rows[kind] for kind in DEVICE_WORK) or bool(part.facts.whole_graphs)
     return PartDone(file, part.facts, part.rows.total() > 0, worked, part.cut, base_ns)
@@ -83,37 +83,37 @@ class _PartWriter:
         self.task = task
         self.read = PartRead()
         self.kinds: dict[tuple[str, str], _Kind] = {}
-        self.patterns = steps.families(task.options.step_annotation)
+        self.patterns = steps.step_patterns(task.options.step_annotation)
         self.counters: TableFile | None = None
 
     def add(self, rows: Rows | pa.Table) -> None:
         if not isinstance(rows, Rows):
-            self._count(rows)
+            self._count_samples(rows)
             return
         if rows.side not in SIDES:
             what = f"the reader {self.task.file.reader} gave rows of side {rows.side!r}"
             raise CclbenchError(what, hint=near(rows.side, SIDES))
         self.read.rows[rows.kind] += len(rows)
         if rows.side == "device" and rows.kind in DEVICE_WORK:
-            self._put(rows, pending=True)
+            self._put_rows(rows, pending=True)
             return
         if rows.kind == "op":
-            self._span(rows)
+            self._widen_span(rows)
             own = np.array([_communicates_itself(name) for name in rows.names], np.bool_)[rows.codes]
             if own.any():
-                self._put(rows.take_rows(np.flatnonzero(own)), pending=True)
+                self._put_rows(rows.take_rows(np.flatnonzero(own)), pending=True)
                 rows = rows.take_rows(np.flatnonzero(~own))
         elif rows.kind == "annotation" and rows.side == "host":
-            self._annotate(rows)
-        self._put(rows, pending=False)
+            self._collect_annotations(rows)
+        self._put_rows(rows, pending=False)
 
-    def _count(self, samples: pa.Table) -> None:
+    def _count_samples(self, samples: pa.Table) -> None:
         if self.counters is None:
             path = self.task.folder / f"counters-{self.task.index:03d}{PENDING}.parquet"
             self.read.counters, self.counters = path, TableFile(path, COUNTERS)
         self.counters.write(samples)
 
-    def _put(self, rows: Rows, *, pending: bool) -> None:
+    def _put_rows(self, rows: Rows, *, pending: bool) -> None:
         if not len(rows):
             return
         note = PENDING if pending else "-device" if rows.side == "device" else ""
@@ -126,18 +126,18 @@ class _PartWriter:
         kind.batches.append(rows)
         kind.gathered += len(rows)
         if kind.gathered >= ROW_GROUP:
-            self._flush(kind)
+            self._flush_rows(kind)
 
-    def _flush(self, kind: _Kind) -> None:
+    def _flush_rows(self, kind: _Kind) -> None:
         if not kind.batches:
             return
-        written = table(kind.batches, kind.categories)
+        written = events_table(kind.batches, kind.categories)
         if kind.batches[0].kind == "kernel":
-            self._weigh(kind)
+            self._weigh_unclassified(kind)
         kind.file.write(written)
         kind.batches, kind.gathered = [], 0
 
-    def _weigh(self, kind: _Kind) -> None:
+    def _weigh_unclassified(self, kind: _Kind) -> None:
         """Kernel time that the taxonomy does not know, by name."""
         names = list(kind.batches[0].names)
         total = np.zeros(len(names), np.int64)
@@ -147,7 +147,7 @@ class _PartWriter:
         for code in np.flatnonzero(np.array(kind.categories.unclassified)).tolist():
             self.read.kernel_ns[names[code]] += int(total[code])
 
-    def _annotate(self, rows: Rows) -> None:
+    def _collect_annotations(self, rows: Rows) -> None:
         names = list(rows.names)
         possible = [any(p.fullmatch(name) for p in self.patterns) for name in names]
         for i in np.flatnonzero(np.array(possible, np.bool_)[rows.codes]).tolist():
@@ -155,7 +155,7 @@ class _PartWriter:
             end = start + int(rows.dur_ns[i])
             self.read.annotations.append(steps.Annotation(names[rows.codes[i]], start, end))
 
-    def _span(self, rows: Rows) -> None:
+    def _widen_span(self, rows: Rows) -> None:
         begin, end = int(rows.start_ns.min()), int((rows.start_ns + rows.dur_ns).max())
         if self.read.op_span is not None:
             begin, end = min(begin, self.read.op_span[0]), max(end, self.read.op_span[1])
@@ -171,7 +171,7 @@ class _PartWriter:
     def close(self) -> None:
         """Write what is left."""
         for kind in self.kinds.values():
-            self._flush(kind)
+            self._flush_rows(kind)
             kind.file.close()
         if self.counters is not None:
             self.counters.close()
@@ -192,7 +192,7 @@ def read_parts(task: PartTask) -> list[PartDone]:
     if not task.part.stream:
         return [read_part(task)]
     done = []
-    for one in task.inflated():
+    for one in task.inflated_parts():
         done.append(read_part(one))
         one.part.remove_inflated()
     return done
@@ -211,7 +211,7 @@ def read_part(task: PartTask) -> PartDone:
         setattr(read, name, getattr(trace, name))
     file = task.folder / f"{task.index:03d}{SUFFIX}"
     write_part(file, read)
-    return summary(file, read, trace.base_ns)
+    return read_summary(file, read, trace.base_ns)
 
 
 def _communicates_itself(name: str) -> bool:

@@ -92,7 +92,7 @@ def read_part_file(path: Path) -> PartRead:
         told.payloads = {payload: code for code, payload in enumerate(written.payloads)}
         for name, column in zip(_ENTRIES, written.entries, strict=True):
             setattr(told, name, array("q", column))
-        _check(told)
+        _check_columns(told)
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise InputError(f"damaged: {error}", where=str(path), hint="read its source again") from None
     return PartRead(
@@ -107,12 +107,12 @@ def read_part_file(path: Path) -> PartRead:
         annotations=written.annotations,
         kernel_ns=Counter(written.kernel_ns),
         op_span=written.op_span,
-        pending=[_beside(path, name) for name in written.pending],
-        counters=None if written.counters is None else _beside(path, written.counters),
+        pending=[_sibling_path(path, name) for name in written.pending],
+        counters=None if written.counters is None else _sibling_path(path, written.counters),
     )
 
 
-def _check(told: StatedPayloads) -> None:
+def _check_columns(told: StatedPayloads) -> None:
     """`ValueError` where columns differ in length, or entries are about no payload."""
     lengths = {len(getattr(told, name)) for name in _ENTRIES}
     if len(lengths) > 1:
@@ -121,7 +121,7 @@ def _check(told: StatedPayloads) -> None:
         raise ValueError("an entry is about no payload")
 
 
-def _beside(path: Path, name: str) -> Path:
+def _sibling_path(path: Path, name: str) -> Path:
     if Path(name).name != name:
         raise InputError("damaged: names a file of another folder", where=str(path))
     return path.parent / name

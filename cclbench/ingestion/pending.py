@@ -78,17 +78,17 @@ _TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
 """What tells rows of one name apart."""
 
 
-def scan(files: list[Path], launches: Launches, on_device: bool, days: range) -> Pending:
+def scan_pending(files: list[Path], launches: Launches, on_device: bool, days: range) -> Pending:
     """Times, launches and communication rows of all pending files, in order; `days` are the capture's.
 
     A row that equals an earlier one is the same row.
     """
-    found, repeats = _scan(files, launches, on_device, days, np.zeros(0, np.int64))
+    found, repeats = _scan_without_repeats(files, launches, on_device, days, np.zeros(0, np.int64))
     # Few files have such rows: those that have are read once more without them.
-    return _scan(files, launches, on_device, days, repeats)[0] if len(repeats) else found
+    return _scan_without_repeats(files, launches, on_device, days, repeats)[0] if len(repeats) else found
 
 
-def _scan(
+def _scan_without_repeats(
     files: list[Path], launches: Launches, on_device: bool, days: range, repeats: Int64
 ) -> tuple[Pending, Int64]:
     """The rows without those whose places in all files are among `repeats`, and those places."""
@@ -109,9 +109,9 @@ def _scan(
                 alike = pc.equal(batch["operator"], batch["correlation"])
                 by_correlation.update(pc.unique(alike).to_pylist())
                 start, duration = (batch[column].to_numpy() for column in ("start_ns", "dur_ns"))
-                launch = _find(batch["correlation"], launches)
+                launch = _launch_indices(batch["correlation"], launches)
                 begun = or_none(launches.start_ns, launch)
-                unlinked = (launch >= 0) & plausible.outside(begun, days)
+                unlinked = (launch >= 0) & plausible.is_outside_days(begun, days)
                 launch = np.where(unlinked, np.int32(-1), launch)
                 times = plausible.Rows(start, duration, np.where(launch >= 0, begun, NO_LAUNCH), days)
                 kept, broken = broken_rules(times)
@@ -121,7 +121,7 @@ def _scan(
                 again[repeats[first:last] - rows] = True
                 repeated[kind] += int((kept & again).sum())
                 kept &= ~again
-                early[kind] += int((kept & plausible.early(times)).sum())
+                early[kind] += int((kept & plausible.begins_before_launch(times)).sum())
                 words, word = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
                 is_call = pc.equal(batch["category"].cast(pa.string()), "communication")
                 is_call = is_call.to_numpy(zero_copy_only=False)
@@ -145,7 +145,7 @@ def _scan(
                 }
                 for column, values in of_batch.items():
                     found[column].append(values)
-                identities.append(_identities(batch, codes[word], rows))
+                identities.append(_row_hashes(batch, codes[word], rows))
                 rows += len(batch)
                 if kind == "kernel":
                     kernels += len(batch)
@@ -171,7 +171,7 @@ def _scan(
     return pending, np.sort(order[again_at])
 
 
-def _identities(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[np.uint64]:
+def _row_hashes(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[np.uint64]:
     """A hash of what tells each row from others, shape (rows,); of an instant its own place, `before` it and
     in the batch: several may be alike."""
     hashed = np.zeros(len(batch), np.uint64)
@@ -189,7 +189,7 @@ def _by_mpi(name: str) -> bool:
     return told is not None and told.library == "mpi"
 
 
-def _find(correlation: pa.Array, launches: Launches) -> Index:
+def _launch_indices(correlation: pa.Array, launches: Launches) -> Index:
     """Index of each row's launch, −1 for none."""
     known = correlation.is_valid().to_numpy(zero_copy_only=False)
     wanted = correlation.fill_null(0).to_numpy(zero_copy_only=False)

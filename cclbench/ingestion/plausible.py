@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 RULES: Final[Mapping[str, Callable[[Rows], Mask]]] = {
     "of negative duration": lambda rows: rows.duration < 0,
     "longer than a day": lambda rows: rows.duration > _DAY_NS,
-    "more than a day from most of the capture's": lambda rows: outside(rows.start, rows.days),
+    "more than a day from most of the capture's": lambda rows: is_outside_days(rows.start, rows.days),
     # CUPTI gives 0 for times that it could not collect; clocks of host and device differ by far less.
     "begun more than 100 ms before the call that launched them": lambda rows: (
         (rows.launch < NO_LAUNCH) & (rows.start < rows.launch - _EARLY_NS)
@@ -76,7 +76,7 @@ def capture_days(starts: Iterable[Int64]) -> range:
     return range(most[0] - 1, most[-1] + 2)
 
 
-def outside(start: Int64, days: range) -> Mask:
+def is_outside_days(start: Int64, days: range) -> Mask:
     """Which times are on none of those days, shape of `start`."""
     return np.asarray((start < days.start * _DAY_NS) | (start >= days.stop * _DAY_NS))
 
@@ -86,7 +86,7 @@ def is_plausible_range(start_ns: int, end_ns: int, days: range) -> bool:
     return end_ns - start_ns <= _DAY_NS and start_ns // _DAY_NS in days
 
 
-def early(rows: Rows) -> Mask:
+def begins_before_launch(rows: Rows) -> Mask:
     """Which rows begin before their launch by more than clocks differ, shape (rows,)."""
     return np.asarray((rows.launch < NO_LAUNCH) & (rows.start < rows.launch - _CLOCKS_NS))
 

@@ -31,7 +31,7 @@ class ProgramOperators:
         self._files, self._pending = files, pending
         paths = Names()
         codes = [np.empty(0, np.int32)]
-        for batch in self._batches("framework_op"):
+        for batch in self._pending_batches("framework_op"):
             words, index = batch["framework_op"].dictionary, batch["framework_op"].indices
             numbers = np.array([*(paths[word] for word in words.to_pylist()), -1], np.int32)
             codes.append(numbers[index.fill_null(-1).to_numpy()])
@@ -42,36 +42,36 @@ class ProgramOperators:
         self._first = first
 
     @cached_property
-    def operator(self) -> Int64:
+    def operator_ids(self) -> Int64:
         """Id of each row's call, −1 for none."""
         return np.where(self.stated, self._first + np.cumsum(self.stated) - 1, -1)
 
-    def texts(self, part: str, rows: slice = slice(None)) -> Texts:
-        """`operator`, `module` or `phase` of those rows."""
+    def texts_of_rows(self, part: str, rows: slice = slice(None)) -> Texts:
+        """`operator_ids`, `module` or `phase` of those rows."""
         listed = [getattr(stack, part) for stack in self._stacks]
         words = Names()
         numbers = np.array([*(-1 if word is None else words[word] for word in listed), -1], np.int32)
         return Texts(numbers[self._code[rows]], list(words))
 
-    def rows(self, rank: int, step: Int64) -> Iterator[pa.Table]:
+    def operator_rows(self, rank: int, step: Int64) -> Iterator[pa.Table]:
         """Rows of `schema.OPERATORS`; `step` is the number of each row's, −1 for none."""
         recomputed = np.array([*(stack.recomputed for stack in self._stacks), False])
         read = 0
         int32 = pa.int32()
-        for batch in self._batches(*_COLUMNS) if self.stated.any() else ():
+        for batch in self._pending_batches(*_COLUMNS) if self.stated.any() else ():
             here = slice(read, read + len(batch))
             read += len(batch)
             start, number = batch["start_ns"].to_numpy(), step[here]
             columns: dict[str, Any] = {
                 "rank": np.full(len(batch), rank, np.int32),
-                "operator": self.operator[here],
-                "name": self.texts("operator", here).array(int32),
+                "operator": self.operator_ids[here],
+                "name": self.texts_of_rows("operator", here).texts_of_rows(int32),
                 "track": batch["track"],
                 "start_ns": start,
                 "end_ns": start + batch["dur_ns"].to_numpy(),
                 "step": pa.array(number, mask=number < 0),
-                "phase": self.texts("phase", here).array(int32),
-                "module": self.texts("module", here).array(int32),
+                "phase": self.texts_of_rows("phase", here).texts_of_rows(int32),
+                "module": self.texts_of_rows("module", here).texts_of_rows(int32),
                 "recomputed": recomputed[self._code[here]],
                 "kernels": np.ones(len(batch), np.int64),
                 "device_ns": batch["dur_ns"],
@@ -81,7 +81,7 @@ class ProgramOperators:
             made = pa.table({**absent, **columns}).filter(pa.array(self.stated[here]))
             yield made.cast(OPERATORS)
 
-    def _batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
+    def _pending_batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
         """The pending rows, without those that are set aside."""
         read = 0
         for path in self._files:

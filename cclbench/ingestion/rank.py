@@ -20,7 +20,7 @@ from cclbench.ingestion.evidence import ListedFiles
 from cclbench.ingestion.launches import Launches, read_launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead, read_part_file
-from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, or_none, scan
+from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, or_none, scan_pending
 from cclbench.ingestion.plausible import (
     EARLY,
     OVERSIZED,
@@ -100,13 +100,13 @@ def finish_rank(task: RankTask) -> RankDone:
     notes: list[str] = []
     if task.beside is not None:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
-        facts, notes = execution_traces.place(told, beside, facts)
+        facts, notes = execution_traces.place_calls(told, beside, facts)
     files = [path for p in parts for path in kinds_in_order(p.pending)]
     events = (task.folder / "events" / f"rank={task.rank}").glob("*.parquet")
     counters = [p.counters for p in parts if p.counters is not None]
     of_host = sorted(set(events) - {*files, *counters})
     days = capture_days(start_times(files)) or capture_days(start_times(of_host))
-    pending = scan(files, launches, on_device, days)
+    pending = scan_pending(files, launches, on_device, days)
     set_aside = {f"{kind} rows {words}": count for (kind, words), count in pending.set_aside.items()}
     host_rows = implausible_host_rows(of_host, days)
     doubtful = {f"{kind} rows {words}": count for (kind, words), count in host_rows.items()}
@@ -125,7 +125,7 @@ def finish_rank(task: RankTask) -> RankDone:
         if any(kernel in p.kernel_ns for p in parts):
             parts[0].kernel_ns[kernel] -= ns
     ranges = [a for p in parts for a in p.annotations if is_plausible_range(a.start_ns, a.end_ns, days)]
-    annotated, left_out = steps.marks(ranges, steps.families(task.step_annotation))
+    annotated, left_out = steps.annotated_steps(ranges, steps.step_patterns(task.step_annotation))
     found, step, source = find_steps(parts, pending, launches, annotated, on_device)
     of_device = device_rows(pending, step)
     cut = next((p.cut for p in parts if p.cut), None)
@@ -138,7 +138,7 @@ def finish_rank(task: RankTask) -> RankDone:
     if facts.works_on is not None and not blind:
         windows, more, periods = windows_of(facts, (annotated, found, source), of_device, parts, horizon)
         left_out += more
-    write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
+    write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.steps_table(task.rank, windows))
     of_calls, groups, oversized, of_logs = write_collectives(
         task.folder, task.rank, told, facts, pending, launches, found, step, task.listed
     )
@@ -170,7 +170,7 @@ def finish_rank(task: RankTask) -> RankDone:
             groups[group] = tuple(sorted(set(listed.ranks)))
             descriptions.setdefault(group, set()).add(listed.description or listed.name)
     notes += dict.fromkeys(note for p in parts for note in p.notes)
-    missing = 0 if cut or set_aside or not on_device else _missing(launches, pending, of_host)
+    missing = 0 if cut or set_aside or not on_device else _missing_kernels(launches, pending, of_host)
     if missing:
         notes.append(f"{missing:,} kernels have a launch and no row: the capture dropped them")
     told_of_rank = RankEntry(
@@ -181,20 +181,20 @@ def finish_rank(task: RankTask) -> RankDone:
         dropped=dict(sorted(dropped.items())),
         implausible=dict(sorted(implausible.items())),
         missing={"kernel": missing} if missing else {},
-        steps=entry.steps(windows, periods, left_out),
-        unclassified=entry.unclassified(parts),
+        steps=entry.step_entries(windows, periods, left_out),
+        unclassified=entry.unclassified_kernels(parts),
         collectives=of_calls,
         operators=operators,
         truncated=None if cut is None else Truncation(**msgspec.structs.asdict(cut), horizon_ns=horizon),
-        notes=[*notes, *entry.notes(facts, rows, windows, periods, blind=blind)],
-        files=[entry.kept(task.file)],
-        beside=[entry.kept(file) for file in (task.beside, *task.captures) if file is not None],
+        notes=[*notes, *entry.rank_notes(facts, rows, windows, periods, blind=blind)],
+        files=[entry.manifest_file(task.file)],
+        beside=[entry.manifest_file(file) for file in (task.beside, *task.captures) if file is not None],
     )
     spent = [*task.parts, *files, *counters]
     return RankDone(told_of_rank, groups, descriptions, names, spent)
 
 
-def _missing(launches: Launches, pending: Pending, of_host: Sequence[Path]) -> int:
+def _missing_kernels(launches: Launches, pending: Pending, of_host: Sequence[Path]) -> int:
     """Kernels without a row: of launches of one before the last launch that has a row.
 
     What a stream launches while a graph is captured from it does not run.

@@ -19,7 +19,7 @@ from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.plausible import without_oversized
 from cclbench.normalize import collectives, steps
-from cclbench.normalize.logged_calls import lacks, place
+from cclbench.normalize.logged_calls import lacks_group_or_payload, place_calls
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import TableFile, closed_at_end
@@ -40,28 +40,28 @@ def write_collectives(
 
     Then how many payloads are set aside as more than anything moves in the call's time, and notes.
     """
-    calls = _calls(facts, pending, launches, found, step)
+    calls = _communication_calls(facts, pending, launches, found, step)
     ungrouped: dict[str, int] = {}
     notes = list[str]()
     if facts.works_on == "device":
         owner = collectives.on_device(calls, told)
         stated = {group.name: group for group in facts.groups}
         for files in listed:
-            if (lacking := lacks(calls, told, owner, stated)).any():
-                owner, note = place(calls, told, owner, lacking, calls_of(files, rank), stated)
+            if (lacking := lacks_group_or_payload(calls, told, owner, stated)).any():
+                owner, note = place_calls(calls, told, owner, lacking, calls_of(files, rank), stated)
                 notes.append(note)
     else:
         owner, ungrouped = collectives.on_host(calls, told, facts)
-    rows, groups = collectives.table(rank, calls, told, owner, facts)
+    rows, groups = collectives.collectives_table(rank, calls, told, owner, facts)
     lasted = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
     rows, oversized = without_oversized(rows, lasted, "in_bytes", "out_bytes")
     with closed_at_end(TableFile(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES)) as file:
         for first in range(0, len(rows), ROW_GROUP):
             file.write(rows.slice(first, ROW_GROUP))
-    return entry.collectives(rows, ungrouped), groups, oversized, notes
+    return entry.collectives_entry(rows, ungrouped), groups, oversized, notes
 
 
-def _calls(
+def _communication_calls(
     facts: TraceFacts, pending: Pending, launches: Launches, found: steps.Marks, step: Index
 ) -> collectives.Calls:
     """The rank's communication rows; `step` are indices into the steps found, of all pending rows."""

@@ -57,32 +57,32 @@ def write_operators(
     `files` hold the pending rows, `annotated` are the steps of the host, `step` is the number of each pending
     row's (−1: none), `captures` are traces of the rank's graphs.
     """
-    launched = _launched(pending, launches) if on_device else None
+    launched = _launching_calls(pending, launches) if on_device else None
     calls = Operators(folder / "events" / f"rank={rank}", launched)
-    linked, notes = calls.link(), list[str]()
+    linked, notes = calls.link_rows(), list[str]()
     tables: Iterable[pa.Table] = []
     operator, phase, module = linked.operator, linked.phase, linked.module
     if on_device:
         if captures:
-            found = _replays(folder, rank, calls, captures, pending, files, launches, annotated)
+            found = _graph_replays(folder, rank, calls, captures, pending, files, launches, annotated)
             np.copyto(operator, found.operator, where=found.operator >= 0)
             module = _first_known(found.module, module)
             tables, notes = found.calls, found.notes
         first = max(int(operator.max(initial=0)), int(calls.id.max(initial=0))) + 1
         compiled = ProgramOperators(files, pending, first)
         if compiled.stated.any():
-            np.copyto(operator, compiled.operator, where=compiled.stated)
-            phase = _first_known(compiled.texts("phase"), phase)
-            module = _first_known(compiled.texts("module"), module)
-            tables = chain(tables, compiled.rows(rank, step))
+            np.copyto(operator, compiled.operator_ids, where=compiled.stated)
+            phase = _first_known(compiled.texts_of_rows("phase"), phase)
+            module = _first_known(compiled.texts_of_rows("module"), module)
+            tables = chain(tables, compiled.operator_rows(rank, step))
 
     def origin(here: slice) -> dict[str, pa.Array]:
         if not on_device:
             return {}
         return {
             "operator": pa.array(operator[here], mask=operator[here] < 0),
-            "phase": phase.array(WORD.index_type, here),
-            "module": module.array(pa.int32(), here),
+            "phase": phase.texts_of_rows(WORD.index_type, here),
+            "module": module.texts_of_rows(pa.int32(), here),
         }
 
     count = 0
@@ -93,7 +93,7 @@ def write_operators(
     return origin, notes, count
 
 
-def _launched(pending: Pending, launches: Launches) -> Launched:
+def _launching_calls(pending: Pending, launches: Launches) -> Launched:
     """The pending rows by what launched them."""
     track, at = (or_none(column, pending.launch) for column in (launches.track, launches.start_ns))
     return Launched(track, at, pending.starts, pending.ends, pending.operator)
@@ -119,7 +119,7 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(gathered).unify_dictionaries()
 
 
-def _replays(
+def _graph_replays(
     folder: Path,
     rank: int,
     calls: Operators,
@@ -134,10 +134,10 @@ def _replays(
     index, rows = np.unique(pending.launch[known], return_counts=True)
     of_graphs = index[holds_graph(rows)]
     at, track = launches.start_ns[of_graphs], launches.track[of_graphs]
-    step = or_none(annotated.numbers, annotated.holding(at)).tolist()
-    phase, annotation = calls.at(track, at)
+    step = or_none(annotated.numbers, annotated.step_at(at)).tolist()
+    phase, annotation = calls.phases_at(track, at)
     phases = [PHASES[code] for code in phase.tolist()]
-    annotations = annotation.array(pa.int32()).to_pylist()
+    annotations = annotation.texts_of_rows(pa.int32()).to_pylist()
     graphs = {
         number: Launch(thread, start, None if own < 0 else own, phase, annotation)
         for number, thread, start, own, phase, annotation in zip(
@@ -148,13 +148,13 @@ def _replays(
     if graphs:
         with TemporaryDirectory(prefix="captures-", dir=folder) as place:
             read = read_captures(captures, Path(place))
-    names = list(_names(files, pending)) if graphs else []
+    names = list(_kernel_names(files, pending)) if graphs else []
     first = max(int(calls.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
     launch = pending.launch.astype(np.int64)
     return join_captures(rank, read, Rows(launch, pending.starts, pending.ends, names), graphs, first)
 
 
-def _names(files: Sequence[Path], pending: Pending) -> Iterator[str | None]:
+def _kernel_names(files: Sequence[Path], pending: Pending) -> Iterator[str | None]:
     """The kernel's name of each pending row, None of a copy."""
     read = 0
     for path in files:

@@ -33,12 +33,12 @@ def find_steps(
     marked = steps.of_device([s for p in parts for s in p.device_steps])
     if on_device:
         launch = pending.launch
-        launched = annotated.holding(or_none(launches.start_ns, launch))
+        launched = annotated.step_at(or_none(launches.start_ns, launch))
         step = np.where(launch >= 0, launched, -1).astype(np.int32)
         if (step >= 0).any() or not len(marked.numbers):
             return annotated, step, "device"
     found = marked if len(marked.numbers) else annotated
-    return found, found.holding(pending.starts).astype(np.int32), found.source
+    return found, found.step_at(pending.starts).astype(np.int32), found.source
 
 
 def horizon_of(parts: list[PartRead], pending: Pending, launches: Launches, rows: DeviceRows) -> int | None:

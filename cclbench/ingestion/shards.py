@@ -26,12 +26,12 @@ from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.file_names import path_of, stored_name
 from cclbench.ground.out_of_memory import is_out_of_memory
 from cclbench.ground.text import first_few
-from cclbench.ingestion import by_kind, ingest, place_of, versions
-from cclbench.ingestion.part import PartDone, summary
+from cclbench.ingestion import by_kind, code_versions, ingest, place_of
+from cclbench.ingestion.part import PartDone, read_summary
 from cclbench.ingestion.part_file import read_part_file
-from cclbench.ingestion.source import Listed, Source, SourceFile, find, hash_files
-from cclbench.ingestion.traces import Read, read_traces, unnamed
-from cclbench.normalize.steps import families
+from cclbench.ingestion.source import Listed, Source, SourceFile, find_source, hash_files
+from cclbench.ingestion.traces import Read, pending_folder, read_traces
+from cclbench.normalize.steps import step_patterns
 from cclbench.record.inventory import (
     OTHER_CONTENT,
     Change,
@@ -90,7 +90,7 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The files of the shard itself, but for `shard.json`."""
 
     @property
-    def words(self) -> str:
+    def display_name(self) -> str:
         """What people call it, counted from 1."""
         return f"shard {self.index + 1} of {self.count}"
 
@@ -112,20 +112,20 @@ def ingest_shard(
     if not 0 <= index <= count or not 1 <= count <= MOST:
         hint = f"--shard I/N with I from 1 to N, N at most {MOST:,}"
         raise UsageError(f"there is no shard {index}/{count}", hint=hint)
-    families(options.step_annotation)
+    step_patterns(options.step_annotation)
     own: set[str] = set()
     listing: list[tuple[str, int]] = []
 
     def hash_own(listed: Sequence[Listed]) -> list[SourceFile]:
         traces = [(file, file[0].stat().st_size) for file in listed if _is_trace(file)]
         listing.extend((name, size) for (_, name, *_), size in traces)
-        own.update(_share([(size, name) for (_, name, *_), size in traces], index % count, count))
+        own.update(_files_of_share([(size, name) for (_, name, *_), size in traces], index % count, count))
         hashed = {file.name: file for file in hash_files([file for file in listed if file[1] in own])}
-        return [hashed.get(file[1]) or _unhashed(file) for file in listed]
+        return [hashed.get(file[1]) or _without_hash(file) for file in listed]
 
-    found = find(source, hashing=hash_own)
+    found = find_source(source, hashing=hash_own)
     kinds = by_kind(found.files)
-    about = (stored_name(found.path.absolute()), sorted(listing), options, versions())
+    about = (stored_name(found.path.absolute()), sorted(listing), options, code_versions())
     name = f"{found.name}-{sha256(repr(about).encode()).hexdigest()[:8]}.shard-{index or count}-of-{count}"
     members: list[MemberParts] = []
     with store.new_run_folder(name) as folder:
@@ -149,12 +149,12 @@ def ingest_shard(
         shard = Shard(
             source=stored_name(str(source)),
             absolute=stored_name(found.path.absolute()),
-            versions=list(versions()),
+            versions=list(code_versions()),
             options=options,
             index=(index - 1) % count,
             count=count,
             listing=listing,
-            descriptions=_descriptions(found),
+            descriptions=_described_files(found),
             files=[
                 ShardFile(file.name, file.reader, file.bytes, file.sha256, file.stamp)
                 for file in found.files
@@ -170,11 +170,11 @@ def ingest_shard(
     return store.folder / name, shard
 
 
-def merge(
+def merge_shards(
     folders: Sequence[Path], store: Store, *, engine: Engine = SERIAL, progress: Progress | None = None
 ) -> Run:
     """The run of all shards of one source, whatever their order; they stay as they are."""
-    shards = {folder: _read(folder) for folder in folders}
+    shards = {folder: _read_shard(folder) for folder in folders}
     _check_complete(shards)
     first = next(iter(shards.values()))
     known = {file.name: file for shard in shards.values() for file in shard.files}
@@ -185,11 +185,11 @@ def merge(
 
     path = Path(path_of(first.source))
     path = path if path.expanduser().exists() else Path(path_of(first.absolute))
-    found = find(path, hashing=hash_others)
-    if _descriptions(found) != first.descriptions:
-        where = " or ".join(map(str, found.descriptions))
+    found = find_source(path, hashing=hash_others)
+    if _described_files(found) != first.descriptions:
+        where = " or ".join(map(str, found.description_files))
         raise InputError("changed since the shards were made", where=where, hint=_AGAIN)
-    reading = partial(_adopt, shards)
+    reading = partial(_link_parts, shards)
     try:
         return ingest(found, store, first.options, engine=engine, progress=progress, reading=reading)
     except (pa.ArrowException, OSError) as error:
@@ -201,15 +201,15 @@ def merge(
         raise InputError(f"damaged table: {words}", where=where, hint=_AGAIN) from None
 
 
-def _descriptions(found: Source) -> list[str]:
-    return [sha256(path.read_bytes()).hexdigest() for path in found.descriptions]
+def _described_files(found: Source) -> list[str]:
+    return [sha256(path.read_bytes()).hexdigest() for path in found.description_files]
 
 
 def _is_trace(file: Listed) -> bool:
     return READERS.get(file[2]).reads == "trace"
 
 
-def _share(sizes: Sequence[tuple[int, str]], index: int, count: int) -> list[str]:
+def _files_of_share(sizes: Sequence[tuple[int, str]], index: int, count: int) -> list[str]:
     """The names of one share's files: the largest first, each to the share that has least."""
     loads = [0] * count
     own = []
@@ -221,7 +221,7 @@ def _share(sizes: Sequence[tuple[int, str]], index: int, count: int) -> list[str
     return own
 
 
-def _unhashed(file: Listed) -> SourceFile:
+def _without_hash(file: Listed) -> SourceFile:
     path, name, reader, ranks = file
     return SourceFile(path, name, reader, path.stat().st_size, "", ranks)
 
@@ -234,7 +234,7 @@ def _as_read(file: Listed, known: Mapping[str, ShardFile]) -> SourceFile:
     return SourceFile(path, name, reader, read.bytes, read.sha256, ranks, read.stamp)
 
 
-def _read(folder: Path) -> Shard:
+def _read_shard(folder: Path) -> Shard:
     """A shard's record; `InputError` where the folder is none, or not one of this version."""
     try:
         content = (folder / SHARD).read_bytes()
@@ -245,14 +245,14 @@ def _read(folder: Path) -> Shard:
         shard = msgspec.json.decode(content, type=Shard)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"damaged {SHARD}: {error}", where=str(folder), hint=_AGAIN) from None
-    if shard.versions != list(versions()):
+    if shard.versions != list(code_versions()):
         raise InputError("was made by another version", where=str(folder), hint=_AGAIN)
     for change in changes_of(shard.stored, file_sizes(folder)):
-        raise _changed(folder, change)
+        raise _update_folder(folder, change)
     return shard
 
 
-def _changed(folder: Path, change: Change) -> InputError:
+def _update_folder(folder: Path, change: Change) -> InputError:
     return InputError(
         f"{change.what}: the shard is not what was written", where=f"{folder}/{change.path}", hint=_AGAIN
     )
@@ -272,13 +272,13 @@ def _check_complete(shards: Mapping[Path, Shard]) -> None:
                 raise UsageError(f"{folder} and {first} are not of one run: {words}", hint=_AGAIN)
         if folders[shard.index] != folder:
             hint = "name one of them"
-            raise UsageError(f"{folder} and {folders[shard.index]} are both {shard.words}", hint=hint)
+            raise UsageError(f"{folder} and {folders[shard.index]} are both {shard.display_name}", hint=hint)
     count = shards[first].count
     if missing := [str(index + 1) for index in range(count) if index not in folders]:
         raise UsageError(f"of {count} shards {first_few(missing)} are missing", hint=_AGAIN)
 
 
-def _adopt(
+def _link_parts(
     shards: Mapping[Path, Shard],
     files: Mapping[int, SourceFile],
     folder: Path,
@@ -297,14 +297,17 @@ def _adopt(
         own = shard_folder / "sources" / reader
         place = own if own.is_dir() else shard_folder
         found += [
-            (member, shard_folder, unnamed(place, member.file, member.ordinal))
+            (member, shard_folder, pending_folder(place, member.file, member.ordinal))
             for member in shard.members
             if member.reader == reader
         ]
     found.sort(key=lambda each: (each[0].file, each[0].ordinal))
     tasks = [
         _Adoption(
-            shard_folder, stored.get(place, []), unnamed(folder, member.file, member.ordinal), member.parts
+            shard_folder,
+            stored.get(place, []),
+            pending_folder(folder, member.file, member.ordinal),
+            member.parts,
         )
         for member, shard_folder, place in found
     ]
@@ -331,15 +334,15 @@ def _adopt_member(task: _Adoption) -> list[PartDone]:
         task.target.mkdir(parents=True, exist_ok=True)
         for file in task.files:
             if has_changed(task.shard, file):
-                raise _changed(task.shard, Change(file.path, OTHER_CONTENT))
-            _link(task.shard / file.path, task.target / Path(file.path).name)
+                raise _update_folder(task.shard, Change(file.path, OTHER_CONTENT))
+            _link_file(task.shard / file.path, task.target / Path(file.path).name)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"damaged shard: {reason}", where=str(task.shard), hint=_AGAIN) from None
-    return [summary(path, read_part_file(path)) for path in (task.target / name for name in task.parts)]
+    return [read_summary(path, read_part_file(path)) for path in (task.target / name for name in task.parts)]
 
 
-def _link(file: Path, target: Path) -> None:
+def _link_file(file: Path, target: Path) -> None:
     """The same file under a second name, or a copy where the file system has no such thing."""
     target.unlink(missing_ok=True)
     try:

@@ -60,7 +60,7 @@ class SourceFile:
             with self.path.open("rb") as file:
                 changed = hashlib.file_digest(file, "sha256").hexdigest() != self.sha256
         except OSError as error:
-            raise _unreadable(self.path, error) from None
+            raise _unreadable_error(self.path, error) from None
         if changed:
             raise InputError("changed while it was read", where=str(self.path), hint="wait for its writer")
 
@@ -104,7 +104,7 @@ class Source:
 
         return card.load_card(self.card)
 
-    def told(self, path: Path) -> str:
+    def display_path(self, path: Path) -> str:
         """A path of it as people know it."""
         return self.as_named(stored_name(path))
 
@@ -117,7 +117,7 @@ class Source:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-_")[:80] or "run"
 
     @property
-    def descriptions(self) -> tuple[Path, ...]:
+    def description_files(self) -> tuple[Path, ...]:
         """The files that say what others of the source hold."""
         named = ((file, READERS.get(file.reader).described_by) for file in self.files)
         return tuple(dict.fromkeys(file.path.with_name(name) for file, name in named if name is not None))
@@ -133,7 +133,7 @@ class Source:
         read = (*self.files, *self.beside, *self.captures, *self.evidence)
         for file in read:
             digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
-        for path in (*([self.card] if self.card is not None else []), *self.descriptions):
+        for path in (*([self.card] if self.card is not None else []), *self.description_files):
             digest.update(path.read_bytes())
         digest.update(repr(options).encode())
         origins = {type(READERS.get(file.reader)).__module__ for file in read}
@@ -146,7 +146,7 @@ class Source:
 _Hashing = Callable[[Sequence[Listed]], list[SourceFile]]
 
 
-def find(
+def find_source(
     source: str | Path,
     *,
     elsewhere: Mapping[str, Path] | None = None,
@@ -166,17 +166,17 @@ def find(
     except FileNotFoundError:
         raise InputError("no such file or folder", where=str(path), hint=_near_names(path)) from None
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
     if path.is_dir():
         return _of_folder(path, hashing)
     if not path.is_file():
         raise InputError("is neither a file nor a folder", where=str(path))
     if path.suffix.lower() in CARD_SUFFIXES:
         return _of_card(path, elsewhere or {}, hashing)
-    return _source(path, None, hashing([(path, stored_name(path.name), required_reader(path), ())]))
+    return _make_source(path, None, hashing([(path, stored_name(path.name), required_reader(path), ())]))
 
 
-def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
+def _unreadable_error(path: Path, error: OSError | ValueError) -> InputError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return InputError(f"cannot be read: {reason}", where=str(path)[:200])
 
@@ -212,7 +212,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
         if trace.sha256 is not None and trace.sha256 != present.sha256:
             hint = f"it is not the evidence {path} was written for"
             raise InputError("its SHA-256 differs from the card's", where=str(present.path), hint=hint)
-    return replace(_source(path, path, files), read_card=loaded)
+    return replace(_make_source(path, path, files), read_card=loaded)
 
 
 def _of_folder(folder: Path, hashing: _Hashing) -> Source:
@@ -241,13 +241,17 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
-    source = _source(folder, folder / path_of(cards[0]) if cards else None, hashing(found), tuple(ignored))
+    source = _make_source(
+        folder, folder / path_of(cards[0]) if cards else None, hashing(found), tuple(ignored)
+    )
     return replace(source, unread={name: error.what for name, error in unread.items()})
 
 
-def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()) -> Source:
+def _make_source(
+    path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()
+) -> Source:
     """Traces, execution traces beside them, and other evidence."""
-    derived = _derived(found)
+    derived = _converted_files(found)
     files, beside, evidence = (
         tuple(file for file in found if file not in derived and READERS.get(file.reader).reads == reads)
         for reads in ("trace", "execution_trace", "evidence")
@@ -290,17 +294,17 @@ def _listed_captures(folder: Path) -> list[_Captured] | None:
         return None
 
 
-def _derived(found: Sequence[SourceFile]) -> dict[SourceFile, str]:
+def _converted_files(found: Sequence[SourceFile]) -> dict[SourceFile, str]:
     """Files that a tool converted from another one in the same folder, and that one's usual ending."""
-    originals = {(file.reader, _stem(file)) for file in found}
+    originals = {(file.reader, _path_stem(file)) for file in found}
     return {
         file: READERS.get(original).extensions[0]
         for file in found
-        if (original := READERS.get(file.reader).derived_from) and (original, _stem(file)) in originals
+        if (original := READERS.get(file.reader).derived_from) and (original, _path_stem(file)) in originals
     }
 
 
-def _stem(file: SourceFile) -> Path:
+def _path_stem(file: SourceFile) -> Path:
     """A file's path without the ending of its format."""
     name = file.path.name
     endings = (ending for ending in READERS.get(file.reader).extensions if name.endswith(ending))
@@ -311,7 +315,7 @@ def files_within(folder: Path) -> Iterator[Path]:
     """All files of a folder by name, but those of hidden folders and of runs that a store keeps there."""
 
     def refuse(error: OSError) -> None:
-        raise _unreadable(Path(error.filename), error) from None
+        raise _unreadable_error(Path(error.filename), error) from None
 
     found = []
     for place, folders, files in os.walk(folder, onerror=refuse):
@@ -331,7 +335,7 @@ def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 stat = os.fstat(file.fileno())
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise _unreadable_error(path, error) from None
         return SourceFile(path, name, reader, stat.st_size, digest, ranks, stamp_of(stat))
 
     with ThreadPoolExecutor(4) as pool:

@@ -30,7 +30,7 @@ from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.ingestion.source import Source, SourceFile
 from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
-from cclbench.normalize.ranks import Member, distinct, groups_of
+from cclbench.normalize.ranks import Member, distinct_ranks, groups_of
 from cclbench.record.facts import HOST_DEVICE, ProcessGroup, TraceFacts
 from cclbench.record.inventory import remove_rank, tables_of_rank
 from cclbench.record.manifest import Manifest, Options, RankEntry
@@ -110,7 +110,7 @@ class _Coming(Sequence[PartTask]):
     def __iter__(self) -> Iterator[PartTask]:
         for key, task in self._tasks:
             here = task.part.stream and self._streams <= _MOST_STREAMS
-            for one in task.inflated() if here else (task,):
+            for one in task.inflated_parts() if here else (task,):
                 self.given.append((key, one))
                 yield one
 
@@ -180,7 +180,7 @@ def join_traces(
         inference=inference,
         matching=matching,
         clocks=clocks,
-        notes=[*idle, *machine.contradictions, *_notes(found, entries, machine.stated_world)],
+        notes=[*idle, *machine.contradictions, *_run_notes(found, entries, machine.stated_world)],
     )
 
 
@@ -194,12 +194,12 @@ def _part_tasks(
         for part in parts[index]:
             of_member.setdefault(part.member, []).append(part)
         for ordinal, (member, own) in enumerate(of_member.items()):
-            place = unnamed(folder, index, ordinal)
+            place = pending_folder(folder, index, ordinal)
             tasks[index, member] = [PartTask(file, part, n, place, options) for n, part in enumerate(own)]
     return tasks
 
 
-def unnamed(folder: Path, file: int, member: int) -> Path:
+def pending_folder(folder: Path, file: int, member: int) -> Path:
     """Where the rows of a file's member lie until its rank is known."""
     return folder / "events" / f"file-{file}-{member}"
 
@@ -226,9 +226,9 @@ def _rank_tasks(
         by_card = _by_card(file.ranks_by_card, facts)
         for ordinal, (name, own, rank) in enumerate(zip(names, facts, by_card, strict=True)):
             members.append(Member(file.name, name, own, rank, alone=len(names) == 1))
-            places.append(unnamed(folder, index, ordinal))
+            places.append(pending_folder(folder, index, ordinal))
     _check_one_machine(members)
-    ranks = distinct(members)
+    ranks = distinct_ranks(members)
     beside = _execution_traces(found, members, [rank for rank, _ in ranks])
     groups = _groups_by_rank(
         groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
@@ -265,7 +265,7 @@ def _rank_tasks(
                 beside.get(rank),
                 own_groups,
                 _captures_of(found, rank),
-                evidence.listed(rank),
+                evidence.call_lists(rank),
             )
         )
     notes = [
@@ -309,7 +309,7 @@ def _execution_traces(
     }
     ids = {rank: member.facts.process_id for rank, member in zip(ranks, members, strict=True)}
     files = {file.path: file for file in found.beside}
-    return {rank: files[path] for rank, path in execution_traces.owners(processes, ids).items()}
+    return {rank: files[path] for rank, path in execution_traces.traces_by_process(processes, ids).items()}
 
 
 def _check_one_machine(members: Sequence[Member]) -> None:
@@ -375,7 +375,7 @@ def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:
     return shared
 
 
-def _notes(found: Source, entries: Sequence[RankEntry], world: int | None) -> list[str]:
+def _run_notes(found: Source, entries: Sequence[RankEntry], world: int | None) -> list[str]:
     notes = []
     used = {file.name for entry in entries for file in entry.beside}
     if alone := [file.name for file in found.beside if file.name not in used]:

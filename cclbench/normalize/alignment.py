@@ -15,7 +15,7 @@ MOST_DIFFERENCES: Final = 2048
 """Rows that one of two ranks has and the other one lacks: two seconds' work, and 16 MB."""
 
 
-def aligned(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
+def align_sequences(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
     """Places of one group's rows, −1 where there is none, and which rows could take several.
 
     Each rank is aligned with the one that has most rows, itself with itself; a pair counts only where the
@@ -29,7 +29,7 @@ def aligned(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
     a = call[longest].tolist()
     for _, mine in by_code(rank.astype(np.int64), ranks.astype(np.int64)):
         b = call[mine].tolist()
-        first, backwards = common(a, b), common(a[::-1], b[::-1])
+        first, backwards = longest_common_subsequence(a, b), longest_common_subsequence(a[::-1], b[::-1])
         if first is None or backwards is None:
             ambiguous[mine] = True
             continue
@@ -42,7 +42,7 @@ def aligned(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
     return place, ambiguous
 
 
-def common(a: list[int], b: list[int]) -> list[tuple[int, int]] | None:
+def longest_common_subsequence(a: list[int], b: list[int]) -> list[tuple[int, int]] | None:
     """A longest common subsequence of `a` and `b` as pairs of indices, ascending.
 
     E. W. Myers, "An O(ND) difference algorithm and its variations" (1986): the cost grows with the
@@ -60,11 +60,11 @@ def common(a: list[int], b: list[int]) -> list[tuple[int, int]] | None:
                 x += 1
             reach[k] = x
             if x >= len(a) and x - k >= len(b):
-                return _walked(trail, len(a), len(b))
+                return _walk_back(trail, len(a), len(b))
     return None
 
 
-def _walked(trail: list[array[int]], x: int, y: int) -> list[tuple[int, int]]:
+def _walk_back(trail: list[array[int]], x: int, y: int) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for d in range(len(trail) - 1, -1, -1):
         # How far each diagonal reached before: 1 - d, 3 - d, ..., d - 1.

@@ -46,7 +46,7 @@ class Clocks:
     part: Int64
     t0_ns: int
 
-    def corrected(self, rank: npt.NDArray[np.int32], at: Int64) -> Int64:
+    def correct_times(self, rank: npt.NDArray[np.int32], at: Int64) -> Int64:
         """Times of those ranks on the common clock, int64 ns, shape of `at`."""
         i = np.searchsorted(self.ranks, rank)
         shift = self.offset_ns[i] + self.drift[i] * (at - self.t0_ns)
@@ -58,7 +58,7 @@ class Clocks:
         return float(self.residual_ns[self.known].max(initial=0.0))
 
 
-def estimate(
+def estimate_clocks(
     rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, host: npt.NDArray[np.int32]
 ) -> Clocks:
     """Clocks of all ranks in `rank`, from the ends of matched instances.
@@ -74,20 +74,20 @@ def estimate(
         return Clocks(ranks, nothing, nothing, nothing, nothing, none, none, ranks, 0)
     first, last = int(ends.min()), int(ends.max())
     shared = SharedEnds.from_rows(ranks, rank, instance, ends, first)
-    part = _connected(shared.cells, present)
+    part = _connected_sets(shared.cells, present)
     still = np.zeros(present)
-    a, b = _offsets(shared, shared.t, part), still
+    a, b = _robust_offsets(shared, shared.t, part), still
     free = shared.ends_of_rank >= _DRIFT_POINTS
     slopes = _Slopes(shared, part)
-    slope = slopes.of(shared.left(shared.t), free)
-    worth = free & _explains(shared, slope, shared.left(shared.corrected(a, still)))
+    slope = slopes.fit_slopes(shared.residuals(shared.t), free)
+    worth = free & _has_drift(shared, slope, shared.residuals(shared.correct_times(a, still)))
     for _ in range(_ROUNDS if worth.any() else 0):
-        slope = slopes.of(shared.left(shared.corrected(still, b)), worth)
+        slope = slopes.fit_slopes(shared.residuals(shared.correct_times(still, b)), worth)
         b = np.where(worth, b + slope, 0.0)
-        a = _offsets(shared, shared.corrected(still, b), part)
+        a = _robust_offsets(shared, shared.correct_times(still, b), part)
         if abs(slope[worth]).max() * (last - first) < _SETTLED_NS:
             break
-    spread = shared.residual(a, b)
+    spread = shared.worst_residuals(a, b)
     uncertainty = np.maximum(spread, 1.0)
     a = _one_a_host(a, uncertainty, host, ~worth)
     applied = (abs(a) > uncertainty) | worth
@@ -96,7 +96,7 @@ def estimate(
         ranks=ranks,
         offset_ns=a,
         drift=b,
-        residual_ns=shared.residual(a, b),
+        residual_ns=shared.worst_residuals(a, b),
         uncertainty_ns=uncertainty,
         applied=applied,
         known=np.ones(present, np.bool_),
@@ -105,7 +105,7 @@ def estimate(
     )
 
 
-def _connected(cells: Cells, ranks: int) -> Int64:
+def _connected_sets(cells: Cells, ranks: int) -> Int64:
     """Number of the connected set of each rank: ranks that instances link, directly or through others."""
     label = np.arange(ranks)
     while True:
@@ -119,7 +119,7 @@ def _connected(cells: Cells, ranks: int) -> Int64:
         label = new
 
 
-def _solved(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np.bool_]) -> Float:
+def _least_squares(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np.bool_]) -> Float:
     """x of each rank that minimises Σ mass·(value − x_rank + m_set)² over x and m; 0 where not `free`.
 
     By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal: sets of ranks
@@ -135,52 +135,52 @@ def _solved(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np.bool_]
     diagonal = sum_groups(mass, cells.rank, len(free))
     x, rest = np.zeros(len(free)), gradient(value)
     scaled = divide(rest, diagonal)
-    way, norm = scaled, _inner(rest, scaled)
+    way, norm = scaled, _inner_product(rest, scaled)
     goal = norm * 1e-24
     for _ in range(4 * len(free)):
         bent = gradient(way[cells.rank])
-        bend = _inner(way, bent)
+        bend = _inner_product(way, bent)
         if norm <= goal or bend <= 0:  # rounding may leave a shift of all ranks, which changes nothing
             break
         length = norm / bend
         x, rest = x + length * way, rest - length * bent
         scaled = divide(rest, diagonal)
-        before, norm = norm, _inner(rest, scaled)
+        before, norm = norm, _inner_product(rest, scaled)
         way = scaled + norm / before * way
     return x
 
 
-def _inner(one: Float, other: Float) -> float:
+def _inner_product(one: Float, other: Float) -> float:
     """The inner product, rounded alike on all machines, as a BLAS's is not."""
     return float((one * other).sum())
 
 
-def _offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
+def _robust_offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     """Robust offsets relative to the part's median, by least squares with Huber weights, from medians."""
     every = np.ones(len(part), np.bool_)
     count = ends.instances.astype(np.float64)
-    offset = _solved(ends.medians_of_cells(ends.left(t)), count, ends.cells, every)
+    offset = _least_squares(ends.medians_of_cells(ends.residuals(t)), count, ends.cells, every)
     for _ in range(_ROUNDS):
-        left = ends.left(t - ends.of_rank(offset))
+        left = ends.residuals(t - ends.of_rank(offset))
         scale = 1.4826 * float(np.median(abs(left), overwrite_input=True))
         if not scale:
             break
-        pulled, mass = _pull(ends, left, _HUBER * scale)
-        moved = _solved(pulled / mass, mass, ends.cells, every)
+        pulled, mass = _sum_weighted_pull(ends, left, _HUBER * scale)
+        moved = _least_squares(pulled / mass, mass, ends.cells, every)
         offset = offset + moved
         if abs(moved).max() < max(_SETTLED_NS, 1e-3 * scale):
             break
-    return offset - _medians(offset, part)[part]
+    return offset - _medians_of_parts(offset, part)[part]
 
 
-def _pull(ends: SharedEnds, left: Float, bound: float) -> tuple[Float, Float]:
+def _sum_weighted_pull(ends: SharedEnds, left: Float, bound: float) -> tuple[Float, Float]:
     """How far each cell's ends lie from the weighted means of their instances, and their weights, summed.
 
     Ends further off than the bound weigh less, as far as they are (Huber).
     """
     pulled, mass = np.zeros((2, len(ends.cells.rank)))
     for block in ends.blocks:
-        far = block.view(left)
+        far = block.view_ends(left)
         weight = bound / np.maximum(bound, abs(far))
         pull = weight * far
         mean = pull.sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
@@ -198,18 +198,18 @@ class _Slopes:
         self._dt = ends.t - np.repeat(middle, ends.instances)
         self._mass = ends.of_cells(self._dt * self._dt)
 
-    def of(self, left: Float, free: npt.NDArray[np.bool_]) -> Float:
+    def fit_slopes(self, left: Float, free: npt.NDArray[np.bool_]) -> Float:
         """Of those residuals, shape (ranks,); 0 where not `free`."""
         along = self._ends.of_cells(self._dt * left)
-        slope = _solved(divide(along, self._mass), self._mass, self._ends.cells, free)
-        return slope - _medians(slope, self._part)[self._part]
+        slope = _least_squares(divide(along, self._mass), self._mass, self._ends.cells, free)
+        return slope - _medians_of_parts(slope, self._part)[self._part]
 
 
-def _explains(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:
+def _has_drift(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:
     """Whether a rank's slope moves its clock, over its window, by three times what is left of it."""
     count = ends.ends_of_rank
     dt = ends.t - ends.of_rank(divide(ends.of_ranks(ends.t), count))
-    rest = ends.left(left - ends.of_rank(slope) * dt)
+    rest = ends.residuals(left - ends.of_rank(slope) * dt)
     rest -= ends.of_rank(divide(ends.of_ranks(rest), count))
     spread = np.sqrt(ends.of_ranks(rest * rest) / np.maximum(count - 2, 1))
     span = np.zeros(len(slope))
@@ -231,7 +231,7 @@ def _one_a_host(
     return shared
 
 
-def _medians(values: Float, part: Int64) -> Float:
+def _medians_of_parts(values: Float, part: Int64) -> Float:
     """Median of each part's values."""
     order = np.lexsort((values, part))
     length = np.bincount(part)

@@ -82,19 +82,19 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
         tells = np.array([*(payload.source == source for payload in told.payloads), False])
         of_source = tells[code] & (row < 0)
         open_calls = np.flatnonzero((owner < 0) & (calls.launch_ns >= 0))
-        owner[open_calls] = _around(
+        owner[open_calls] = _entries_around(
             np.flatnonzero(of_source), told, calls.launch_track[open_calls], calls.launch_ns[open_calls]
         )
     return owner
 
 
-def _around(entries: Int64, told: StatedPayloads, track: Int64, at: Int64) -> Int64:
+def _entries_around(entries: Int64, told: StatedPayloads, track: Int64, at: Int64) -> Int64:
     """Of these entries the one around each instant on each thread that began last, −1 for none."""
     columns = (np.asarray(column, np.int64)[entries] for column in (told.track, told.start_ns, told.end_ns))
     thread, start, end = columns
     number = np.arange(len(entries))
     order = np.lexsort((number, start, thread))
-    found = Ranges(thread[order], start[order], end[order]).innermost(track, at)
+    found = Ranges(thread[order], start[order], end[order]).innermost_at(track, at)
     return np.append(entries[order], -1)[found]
 
 
@@ -138,7 +138,7 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
             transfers.append(i)
         else:
             groups[payload.ranks].append(i)
-    around = _around(np.array(transfers, np.int64), told, calls.track, calls.start_ns)
+    around = _entries_around(np.array(transfers, np.int64), told, calls.track, calls.start_ns)
     ends = np.append(np.asarray(told.end_ns, np.int64), np.iinfo(np.int64).min)
     owner = np.where(calls.end_ns <= ends[around], around, owner)
     own = _at_place(calls, told, itself)
@@ -151,7 +151,9 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
         if not named and len(groups) > 1:
             continue
         # A group has its threads for itself: their rows are nobody else's, whether its calls fit or not.
-        rows = _joined([rows_of.pop(thread) for thread in named or list(rows_of) if thread in rows_of])
+        rows = _concatenate_rows(
+            [rows_of.pop(thread) for thread in named or list(rows_of) if thread in rows_of]
+        )
         rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
         owners = _in_turn(rows, entries, calls, told, payloads, own)
         if owners is not None:
@@ -167,7 +169,7 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
     return owner, dict(refused)
 
 
-def _joined(rows: Sequence[Int64]) -> Int64:
+def _concatenate_rows(rows: Sequence[Int64]) -> Int64:
     return np.sort(np.concatenate([np.zeros(0, np.int64), *rows]))
 
 
@@ -209,20 +211,20 @@ Groups = dict[str, tuple[int, ...]]
 """Sorted ranks of each process group, by its id."""
 
 
-def table(
+def collectives_table(
     rank: int, calls: Calls, told: StatedPayloads, owner: Int64, facts: TraceFacts
 ) -> tuple[pa.Table, Groups]:
     """Rows of `schema.COLLECTIVES`, one for each call, in order, and the groups of those."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)
     payloads = list(told.payloads)
-    code, seq = (_told(column, owner) for column in (told.code, told.seq))
+    code, seq = (_column_of_calls(column, owner) for column in (told.code, told.seq))
     pairs, of_call = np.unique(code * len(calls.names) + calls.name, return_inverse=True)
     described = []
     for pair in pairs.tolist():
         payload, name = divmod(pair, len(calls.names))
         described.append(
-            _row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
+            _call_row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
         )
     members = {str(row["group"]): ranks for row in described if (ranks := row.pop("members", None))}
     step = calls.step.astype(np.int32)
@@ -237,25 +239,25 @@ def table(
     columns = [
         pa.array(own[field.name])
         if field.name in own
-        else _column([row.get(field.name) for row in described], field.type).take(pa.array(of_call))
+        else _array_of([row.get(field.name) for row in described], field.type).take(pa.array(of_call))
         for field in COLLECTIVES
     ]
     return pa.table(columns, schema=COLLECTIVES), members
 
 
-def _told(column: Sequence[int], owner: Int64) -> Int64:
+def _column_of_calls(column: Sequence[int], owner: Int64) -> Int64:
     """The column of each call's entry, −1 of a call without one."""
     told = np.asarray(column, np.int64)
     return np.where(owner >= 0, told[owner], -1) if len(told) else np.full(len(owner), -1)
 
 
-def _column(values: list[object], kind: pa.DataType) -> pa.Array:
+def _array_of(values: list[object], kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return pa.array(values, pa.string()).dictionary_encode().cast(kind)
     return pa.array(values, kind)
 
 
-def _row(
+def _call_row(
     name: CollectiveName, p: Payload, groups: Mapping[str, ProcessGroup], only: ProcessGroup | None
 ) -> dict[str, Any]:
     """What a payload tells, in the schema's terms; the row's own name decides where it tells nothing."""

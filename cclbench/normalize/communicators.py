@@ -48,7 +48,7 @@ class World:
     size: int
 
 
-def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]], list[str]]:
+def join_communicators(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]], list[str]]:
     """The parts that each file tells of in turn, joined, and what is to be said of them.
 
     Ranks of the job are those within the largest communicator that all processes are in; without one they are
@@ -62,7 +62,7 @@ def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]
         only = devices[one.process] if len(devices[one.process]) == 1 else {None}
         return one.process, next(iter(only)) if one.device is None else one.device
 
-    keys = [_keys(number, file, process_of) for number, file in enumerate(files)]
+    keys = [_communicator_keys(number, file, process_of) for number, file in enumerate(files)]
     members: dict[Key, dict[Process, LoggedCommunicator]] = {}
     for file, own in zip(files, keys, strict=True):
         for one, key in zip(file, own, strict=True):
@@ -70,7 +70,7 @@ def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]
     sound = {key: own for key, own in members.items() if _is_one(key, own)}
     everyone = {process_of(one) for file in files for one in file}
     hosts = {one.host for file in files for one in file}
-    world, notes = _world(list(sound.values()), everyone, len(hosts))
+    world, notes = _world_ranks(list(sound.values()), everyone, len(hosts))
     if world is not None:
         whole = [(process_of(one), one.rank) for file in files for one in file if one.size == world.size]
         world = _with_others(world, whole)
@@ -108,7 +108,7 @@ def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]
     return parts, notes
 
 
-def _keys(
+def _communicator_keys(
     number: int, file: Sequence[LoggedCommunicator], process_of: Callable[[LoggedCommunicator], Process]
 ) -> list[Key]:
     """What tells a file's communicators from others; last, which it is of its process's that are alike."""
@@ -140,7 +140,7 @@ def _is_one(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
     return None not in ranks and len(ranks) == len(members) and (named or len(members) == size)
 
 
-def _world(
+def _world_ranks(
     communicators: Sequence[Mapping[Process, LoggedCommunicator]], everyone: Set[Process], hosts: int
 ) -> tuple[World | None, list[str]]:
     """The ranks of the job: by the largest of these communicators that holds all in any, else by devices.

@@ -48,7 +48,7 @@ def cpu_causes(
     median of the stretches between operators of the same names, and no such stretch ends after `second_step`
     has begun; nor any that is as long and takes so many times its own median, as where others use the core.
     """
-    starts, ends, between = _stretches(calls)
+    starts, ends, between = _gaps_between_calls(calls)
     short = ends - starts < DISPATCH_NS
     cold = _never_again(ends, ends - starts, between, second_step)
     return {cause: ranges.get(cause, intervals.EMPTY) for cause in CAUSES} | {
@@ -57,7 +57,7 @@ def cpu_causes(
     }
 
 
-def divide(time: Intervals, causes: Mapping[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
+def divide_by_cause(time: Intervals, causes: Mapping[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
     """The parts of a set of instants by cause, each instant in one; the rest is `unrecorded`."""
     for cause, ranges in causes.items():
         yield cause, intervals.intersect(time, ranges)
@@ -65,7 +65,7 @@ def divide(time: Intervals, causes: Mapping[str, Intervals]) -> Iterator[tuple[s
     yield "unrecorded", time
 
 
-def _stretches(calls: Calls) -> tuple[Int64, Int64, Int64]:
+def _gaps_between_calls(calls: Calls) -> tuple[Int64, Int64, Int64]:
     """Begin and end of the time between calls, and a code of the operators before and after it."""
     order = np.argsort(calls.starts, kind="stable")
     starts, ends, name = calls.starts[order], calls.ends[order], calls.name[order]

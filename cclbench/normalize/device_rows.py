@@ -26,7 +26,7 @@ class DeviceRows:
     kernel: Mask
 
 
-def extents(rows: DeviceRows, steps: int) -> tuple[dict[int, int], dict[int, int]]:
+def step_extents(rows: DeviceRows, steps: int) -> tuple[dict[int, int], dict[int, int]]:
     """By step, of `steps`, where its first kernel begins, and where the last of its rows ends."""
     opening, ending = np.full(steps, _MOST), np.full(steps, _LEAST)
     launched = rows.step >= 0

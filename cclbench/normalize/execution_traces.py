@@ -18,7 +18,9 @@ from cclbench.record.facts import TraceFacts
 _NUMBER = re.compile(r"(\d{1,6})\D*$")
 
 
-def owners(processes: Mapping[Path, int | None], ranks: Mapping[int, int | None]) -> dict[int, Path]:
+def traces_by_process(
+    processes: Mapping[Path, int | None], ranks: Mapping[int, int | None]
+) -> dict[int, Path]:
     """The execution trace of each rank that has one, by process id.
 
     Where ids do not decide (containers number processes alike, or the rank's is unknown), by the number
@@ -29,18 +31,20 @@ def owners(processes: Mapping[Path, int | None], ranks: Mapping[int, int | None]
     for rank, process in ranks.items():
         fitting = [path for path, own in processes.items() if process is None or own == process]
         if process is None or shared[process] > 1 or len(fitting) > 1:
-            fitting = [path for path in fitting if _number(path) == rank]
+            fitting = [path for path in fitting if _rank_number(path) == rank]
         if len(fitting) == 1:
             found[rank] = fitting[0]
     return found
 
 
-def _number(path: Path) -> int | None:
+def _rank_number(path: Path) -> int | None:
     number = _NUMBER.search(path.name)
     return int(number[1]) if number else None
 
 
-def place(told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts) -> tuple[TraceFacts, list[str]]:
+def place_calls(
+    told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts
+) -> tuple[TraceFacts, list[str]]:
     """Add to `told` what the execution trace tells, each call where the rank's trace has it.
 
     An execution trace has no times: its k-th call of a backend (`nccl:all_reduce`) is the rank's k-th
@@ -53,12 +57,12 @@ def place(told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts) -> tup
     at = np.flatnonzero((row < 0) & of_backend[code])
     at = at[np.argsort(start[at], kind="stable")]
     annotated = [payloads[c] for c in code[at].tolist()]
-    if difference := _difference(annotated, trace):
+    if difference := _describe_difference(annotated, trace):
         return facts, [f"the execution trace beside it is not used: {difference}"]
     if not facts.groups and trace.groups:
         facts = msgspec.structs.replace(facts, groups=trace.groups)
-    sizes = _sizes(trace)
-    everyone = _everyone(trace, sizes, facts)
+    sizes = _group_sizes(trace)
+    everyone = _all_ranks(trace, sizes, facts)
     completed: dict[Payload, Payload] = {}
     for i, call in zip(at.tolist(), trace.calls, strict=True):
         if call.payload is None:
@@ -76,7 +80,7 @@ def place(told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts) -> tup
     return facts, [inferred]
 
 
-def _difference(annotated: list[Payload], trace: ExecutionTrace) -> str | None:
+def _describe_difference(annotated: list[Payload], trace: ExecutionTrace) -> str | None:
     """How annotations of a backend and calls of the execution trace differ, None where they do not."""
     if len(annotated) != len(trace.calls):
         return f"it has {len(trace.calls)} calls, the trace {len(annotated)}"
@@ -89,7 +93,7 @@ def _difference(annotated: list[Payload], trace: ExecutionTrace) -> str | None:
     return None
 
 
-def _sizes(trace: ExecutionTrace) -> dict[str | None, int | None]:
+def _group_sizes(trace: ExecutionTrace) -> dict[str | None, int | None]:
     """Size of each process group that calls are on, by those that tell it; None where they do not agree."""
     told: dict[str | None, set[int]] = {}
     for payload in (call.payload for call in trace.calls if call.payload is not None):
@@ -99,7 +103,7 @@ def _sizes(trace: ExecutionTrace) -> dict[str | None, int | None]:
     return {group: next(iter(sizes)) if len(sizes) == 1 else None for group, sizes in told.items()}
 
 
-def _everyone(
+def _all_ranks(
     trace: ExecutionTrace, sizes: Mapping[str | None, int | None], facts: TraceFacts
 ) -> tuple[int, ...] | None:
     """All ranks, where the one process group the calls are on is nowhere listed and as large as the job."""

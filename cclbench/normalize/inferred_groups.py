@@ -66,12 +66,12 @@ class Inference:
     reason: str
 
 
-def infer(calls: Calls, ranks: Sequence[int], world: int | None) -> Inference:
+def infer_group(calls: Calls, ranks: Sequence[int], world: int | None) -> Inference:
     """Whether the calls are collectives of all ranks.
 
     `ranks` have a trace, ascending; `world` is the number of the job's ranks, None where nobody states it.
     """
-    failed = next(_failed(calls, ranks, world), None)
+    failed = next(_failed_conditions(calls, ranks, world), None)
     if failed is not None:
         return Inference(None, failed)
     if world == 2:
@@ -80,10 +80,10 @@ def infer(calls: Calls, ranks: Sequence[int], world: int | None) -> Inference:
     return Inference("R1", f"all {world} ranks run one sequence of {instances} collectives in step")
 
 
-def _failed(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
+def _failed_conditions(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
     """The conditions that do not hold; those after the first may rest on it."""
-    yield from _unfit(calls, ranks, world)
-    yield from _different(calls, ranks)
+    yield from _objection(calls, ranks, world)
+    yield from _first_difference(calls, ranks)
     # A row an instance, a column a rank.
     starts, ends = (times.reshape(len(ranks), -1).T for times in (calls.starts, calls.ends))
     if len(ranks) > 2 and len(starts) < LEAST_INSTANCES:
@@ -95,7 +95,7 @@ def _failed(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[s
         yield from _out_of_step(starts, ends)
 
 
-def _unfit(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
+def _objection(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
     """What is against it before any time is looked at."""
     if world is None:
         yield "nothing states the world size"
@@ -119,7 +119,7 @@ def _unfit(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[st
         yield f"nothing says that {unnamed} sends and receives are a collective of all ranks"
 
 
-def _different(calls: Calls, ranks: Sequence[int]) -> Iterator[str]:
+def _first_difference(calls: Calls, ranks: Sequence[int]) -> Iterator[str]:
     """Where a rank's kinds first differ from those of the first; what one of two sends the other receives."""
     kind = calls.kind
     if len(ranks) == 2:
@@ -131,11 +131,11 @@ def _different(calls: Calls, ranks: Sequence[int]) -> Iterator[str]:
         differing = np.flatnonzero(first[:both] != other[:both])
         if len(differing) or len(first) != len(other):
             at = int(differing[0]) if len(differing) else both
-            told = f"{_kind(first, at)} on rank {ranks[0]}, {_kind(other, at)} on rank {rank}"
+            told = f"{_kind_name(first, at)} on rank {ranks[0]}, {_kind_name(other, at)} on rank {rank}"
             yield f"kind sequences differ at instance {at + 1}: {told}"
 
 
-def _kind(kinds: npt.NDArray[np.integer[Any]], at: int) -> str:
+def _kind_name(kinds: npt.NDArray[np.integer[Any]], at: int) -> str:
     if at >= len(kinds):
         return "none"
     return COLLECTIVE_KINDS[kinds[at]] if kinds[at] >= 0 else "an unknown one"
@@ -143,7 +143,7 @@ def _kind(kinds: npt.NDArray[np.integer[Any]], at: int) -> str:
 
 def _out_of_step(starts: Int64, ends: Int64) -> Iterator[str]:
     """What is against all ranks having run each instance together; shapes (instances, ranks), ns."""
-    left, offset = _agreement(ends)
+    left, offset = _ends_agreement(ends)
     spread = np.ptp(left, axis=1)
     # Starts are in order: what overlaps with an instance further off overlaps with the next one too.
     shifted = ends[:-1].max(axis=1) - starts[1:].min(axis=1)
@@ -151,7 +151,7 @@ def _out_of_step(starts: Int64, ends: Int64) -> Iterator[str]:
         yield "a shift by one also overlaps"
     if spread.max() > SPREAD_NS:
         yield f"ends spread {spread.max() / 1000:.0f} µs around their offsets"
-    waited = _waited(starts, offset, spread)
+    waited = _waited_instances(starts, offset, spread)
     if waited.mean() < WAITING:
         yield (
             f"in {waited.sum()} of {len(waited)} instances all ranks are seen to wait for the last one: the"
@@ -164,7 +164,7 @@ def _out_of_step(starts: Int64, ends: Int64) -> Iterator[str]:
         )
 
 
-def _agreement(ends: Int64) -> tuple[Float, Float]:
+def _ends_agreement(ends: Int64) -> tuple[Float, Float]:
     """How far ends lie from their instance's median beyond their rank's offset, and these offsets, ns.
 
     A rank's offset is the median over instances; shapes (instances, ranks) and (ranks,).
@@ -175,7 +175,7 @@ def _agreement(ends: Int64) -> tuple[Float, Float]:
     return left - offset, offset
 
 
-def _waited(starts: Int64, offset: Float, spread: Float) -> Mask:
+def _waited_instances(starts: Int64, offset: Float, spread: Float) -> Mask:
     """Instances whose last rank comes later than any other by more than twice what ends differ by.
 
     A rank's offset may be its clock's, or that its subgroup always leaves later: the gap has to be there, and

@@ -55,13 +55,15 @@ class _Turns:
     """How many each is."""
 
 
-def lacks(calls: Calls, told: StatedPayloads, owner: Int64, groups: Mapping[str, ProcessGroup]) -> Mask:
+def lacks_group_or_payload(
+    calls: Calls, told: StatedPayloads, owner: Int64, groups: Mapping[str, ProcessGroup]
+) -> Mask:
     """Which calls of the library have no group or no payload by their entries, as `on_device` gives these.
 
     `groups` are those that the trace lists, by name; shape (calls,).
     """
-    payloads, code = _told(told, owner)
-    incomplete = np.array([not _complete(payload, groups) for payload in payloads], np.bool_)
+    payloads, code = _entries_of_calls(told, owner)
+    incomplete = np.array([not _is_complete(payload, groups) for payload in payloads], np.bool_)
     return np.asarray(incomplete[code] & _of_library(calls))
 
 
@@ -69,13 +71,13 @@ def _of_library(calls: Calls) -> Mask:
     return np.array([name.library in LIBRARIES for name in calls.names] or [False])[calls.name]
 
 
-def _told(told: StatedPayloads, owner: Int64) -> tuple[list[Payload], Int64]:
+def _entries_of_calls(told: StatedPayloads, owner: Int64) -> tuple[list[Payload], Int64]:
     """What is told of calls, last nothing; and which of it is of each."""
     code = np.asarray([*told.code, len(told.payloads)], np.int64)
     return [*told.payloads, NOTHING], code[owner]
 
 
-def place(
+def place_calls(
     calls: Calls,
     told: StatedPayloads,
     owner: Int64,
@@ -90,24 +92,26 @@ def place(
     if not len(listed.table):
         return owner, f"{listed.source} lists no call of the rank"
     rows = np.flatnonzero(_of_library(calls))
-    payloads, code = _told(told, owner)
+    payloads, code = _entries_of_calls(told, owner)
     code = code[rows]
     launched = np.where(calls.launch_ns < 0, calls.start_ns, calls.launch_ns)
     order = np.lexsort((calls.start_ns[rows], launched[rows]))
     rows, code, lacking = rows[order], code[order], lacking[rows[order]]
-    kinds = np.array([_letter(name.kind, _UNKNOWN) for name in calls.names], np.uint8)
-    traced = _turns(kinds[calls.name[rows]])
+    kinds = np.array([_kind_letter(name.kind, _UNKNOWN) for name in calls.names], np.uint8)
+    traced = _split_turns(kinds[calls.name[rows]])
     words = listed.table["kind"].cast(pa.string()).to_pylist()
-    logged = _turns(np.array([_letter(word, _NO_CALL) for word in words], np.uint8))
-    shape, shapes = _shapes(logged, listed)
-    known = _numbers([(_ranks(one, groups), payload_bytes(one)[0]) for one in [*payloads, *shapes]])
+    logged = _split_turns(np.array([_kind_letter(word, _NO_CALL) for word in words], np.uint8))
+    shape, shapes = _call_shapes(logged, listed)
+    known = _known_numbers(
+        [(_group_ranks(one, groups), payload_bytes(one)[0]) for one in [*payloads, *shapes]]
+    )
     stated = known[code[traced.first]]
     stated[traced.rows > 1] = -1
     in_log = known[len(payloads) + shape]
     at = [
         begin
-        for begin in _places(traced.letters, logged.letters)
-        if not _differ(stated, in_log[begin : begin + len(stated)])
+        for begin in _turn_places(traced.letters, logged.letters)
+        if not _any_differs(stated, in_log[begin : begin + len(stated)])
     ]
     if not at:
         why = f"its {len(rows):,} kernels are nowhere among them, in that order and of these groups and sizes"
@@ -124,7 +128,7 @@ def place(
     pairs, pair = np.unique(about, axis=0, return_inverse=True)
     pair = pair.reshape(-1)
     completed = [
-        _completed(payloads[own], shapes[said], bool(one), groups) for own, said, one in pairs.tolist()
+        _complete_entry(payloads[own], shapes[said], bool(one), groups) for own, said, one in pairs.tolist()
     ]
     useful = np.array([payload is not None for payload in completed] or [False])[pair]
     chosen, pair = chosen[useful], pair[useful]
@@ -140,7 +144,7 @@ def place(
     )
 
 
-def _places(traced: bytes, logged: bytes) -> Iterator[int]:
+def _turn_places(traced: bytes, logged: bytes) -> Iterator[int]:
     """Where the turns of a trace begin among those of a log; one of unknown kind is any."""
     if _UNKNOWN in traced:
         pattern = b"".join(b"." if one == _UNKNOWN else re.escape(bytes([one])) for one in traced)
@@ -152,7 +156,7 @@ def _places(traced: bytes, logged: bytes) -> Iterator[int]:
         at = logged.find(traced, at + 1)
 
 
-def _numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:
+def _known_numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:
     """Ranks and bytes as numbers, −1 where they are not known, shape (those, 2); equal groups have one."""
     numbers: dict[frozenset[int], int] = {}
     return np.array(
@@ -167,36 +171,36 @@ def _numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int6
     )
 
 
-def _differ(one: Int64, other: Int64) -> bool:
+def _any_differs(one: Int64, other: Int64) -> bool:
     """Whether any number that both know, others being −1, is another."""
     return bool(((one >= 0) & (other >= 0) & (one != other)).any())
 
 
-def _letter(kind: str | None, unknown: int) -> int:
+def _kind_letter(kind: str | None, unknown: int) -> int:
     """A character for each kind; what runs as sends and receives has one."""
     if kind is None:
         return unknown
     return _TRANSFERS if kind in _BY_TRANSFERS else ord("A") + COLLECTIVE_KINDS.index(kind)
 
 
-def _turns(letters: npt.NDArray[np.uint8]) -> _Turns:
+def _split_turns(letters: npt.NDArray[np.uint8]) -> _Turns:
     new = np.ones(len(letters), np.bool_)
     new[1:] = (letters[1:] != _TRANSFERS) | (letters[:-1] != _TRANSFERS)
     first = np.flatnonzero(new)
     return _Turns(letters[first].tobytes(), first, np.diff([*first.tolist(), len(letters)]))
 
 
-def _complete(payload: Payload, groups: Mapping[str, ProcessGroup]) -> bool:
-    return bool(_ranks(payload, groups)) and payload_bytes(payload) != (None, None)
+def _is_complete(payload: Payload, groups: Mapping[str, ProcessGroup]) -> bool:
+    return bool(_group_ranks(payload, groups)) and payload_bytes(payload) != (None, None)
 
 
-def _ranks(payload: Payload, groups: Mapping[str, ProcessGroup]) -> tuple[int, ...] | None:
+def _group_ranks(payload: Payload, groups: Mapping[str, ProcessGroup]) -> tuple[int, ...] | None:
     """The ranks of its group, by itself or by the trace's list."""
     listed = groups.get(payload.group_name or "")
     return payload.ranks or (listed.ranks if listed is not None else None)
 
 
-def _shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Payload]]:
+def _call_shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Payload]]:
     """The number of each turn among those that say the same, and what these say: of several transfers the
     group alone, where they have one."""
     table = listed.table.select(_SAID)
@@ -210,10 +214,10 @@ def _shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Payload]]:
         words.append([*coded.dictionary.to_pylist(), None])
     rows, number = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     every = [[known[i] for known, i in zip(words, row, strict=True)] for row in rows.tolist()]
-    return number.reshape(-1), [_payload(dict(zip(_SAID, row, strict=True)), listed) for row in every]
+    return number.reshape(-1), [_logged_payload(dict(zip(_SAID, row, strict=True)), listed) for row in every]
 
 
-def _payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
+def _logged_payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
     """What the log says, S as in `schema.TIMINGS`: of gather and scatter only the root has it."""
     kind, size, ranks = said["kind"], said["bytes"], said["group_size"]
     part = None if size is None or not ranks else size // ranks
@@ -230,7 +234,7 @@ def _payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
     )
 
 
-def _completed(
+def _complete_entry(
     own: Payload, logged: Payload, alone: bool, groups: Mapping[str, ProcessGroup]
 ) -> Payload | None:
     """What the trace says with what the log does; None where that adds nothing.
@@ -238,7 +242,7 @@ def _completed(
     Of a kernel that is not `alone` in its turn, or whose turn has several transfers, the log tells the group,
     where the trace says that it runs a collective.
     """
-    ranks, size = _ranks(own, groups), own.group_size or logged.group_size
+    ranks, size = _group_ranks(own, groups), own.group_size or logged.group_size
     several = not alone or logged.collective is None
     if several and kind_of(own.collective or "") in (None, *_PAIRS):
         return None

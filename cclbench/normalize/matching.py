@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from cclbench.ground.intervals import Int64, by_code
 from cclbench.ground.schema import COLLECTIVE_KINDS
-from cclbench.normalize.alignment import aligned
+from cclbench.normalize.alignment import align_sequences
 
 if TYPE_CHECKING:
     import duckdb
@@ -239,9 +239,9 @@ class Matching:
 def match(connection: duckdb.DuckDBPyConnection) -> Matching:
     """Match the rows of table `calls` (see `CALLS`)."""
     connection.execute(_CANDIDATES)
-    _place(connection, "first", "(SELECT * EXCLUDE (reason) FROM candidates WHERE reason IS NULL)")
+    _place_rows(connection, "first", "(SELECT * EXCLUDE (reason) FROM candidates WHERE reason IS NULL)")
     connection.execute(_CALLS_ALIKE)
-    _place(connection, "split", "split_rows")
+    _place_rows(connection, "split", "split_rows")
     connection.execute(_ALIGNED)
     for lanes in _align_lanes(connection):
         connection.register("lanes", lanes)
@@ -256,7 +256,7 @@ def match(connection: duckdb.DuckDBPyConnection) -> Matching:
     return Matching(rows, **found, **sizes, unmatched=unmatched)
 
 
-def _place(connection: duckdb.DuckDBPyConnection, to: str, rows: str) -> None:
+def _place_rows(connection: duckdb.DuckDBPyConnection, to: str, rows: str) -> None:
     """Tables of the places of rows in their lanes, of these places, and of rows at uneven ones."""
     for statement in (_PLACED, _PLACES, _UNEVEN):
         connection.execute(statement.format(to=to, rows=rows))
@@ -269,11 +269,11 @@ def _align_lanes(connection: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
         rank, call, ordinal = (rows.pop(name) for name in ("rank", "call", "ordinal"))
         place, ambiguous = np.empty(len(rank), np.int64), np.empty(len(rank), np.bool_)
         for _, lane in by_code(ordinal, np.unique(ordinal)):
-            place[lane], ambiguous[lane] = aligned(rank[lane], call[lane])
+            place[lane], ambiguous[lane] = align_sequences(rank[lane], call[lane])
         yield pa.table({**rows, "place": pa.array(place, mask=place < 0), "ambiguous": ambiguous})
 
 
-def contradictions(instance: Int64, starts: Int64, ends: Int64, tolerance: int) -> Int64:
+def contradicting_instances(instance: Int64, starts: Int64, ends: Int64, tolerance: int) -> Int64:
     """Instances whose ranks were never all inside at once: one left before another came.
 
     A collective ends nowhere before its last rank arrives; `starts` and `ends` are on the common clock,

@@ -35,31 +35,31 @@ class Ranges:
     end_ns: Int64
 
     @staticmethod
-    def order(track: Int64, start_ns: Int64, end_ns: Int64, number: Int64) -> Int64:
+    def order_of(track: Int64, start_ns: Int64, end_ns: Int64, number: Int64) -> Int64:
         """Where ranges stand in that order; ids count up, so of equal ranges the later one is the inner."""
         return np.lexsort((number, -end_ns, start_ns, track))
 
-    def _threads(self) -> tuple[Int64, list[slice]]:
+    def _ranges_of_threads(self) -> tuple[Int64, list[slice]]:
         """The threads, ascending, and where the ranges of each are."""
         first = np.flatnonzero(intervals.begins(self.track))
         return self.track[first], [slice(*bounds) for bounds in pairwise([*first.tolist(), len(self.track)])]
 
     def _on_threads(self, track: Int64) -> Iterator[tuple[slice, Int64]]:
         """The ranges of each thread that has rows of these tracks, and those rows."""
-        threads, ranges = self._threads()
+        threads, ranges = self._ranges_of_threads()
         for place, rows in intervals.by_code(track, threads):
             yield ranges[place], rows
 
-    def parents(self) -> Index:
+    def parent_indices(self) -> Index:
         """Index of the innermost range that each one begins in, −1 for none; shape (ranges,)."""
         found = np.empty(len(self.track), np.int32)
-        for own in self._threads()[1]:
+        for own in self._ranges_of_threads()[1]:
             starts, ends = self.start_ns[own], self.end_ns[own]
             parent = intervals.outwards(np.arange(-1, len(starts) - 1), starts, ends)
             found[own] = np.where(parent >= 0, parent + own.start, -1)
         return found
 
-    def innermost(self, track: Int64, at: Int64) -> Index:
+    def innermost_at(self, track: Int64, at: Int64) -> Index:
         """Index of the innermost range on each thread at each instant, −1 for none; shape of `at`."""
         found = np.full(len(at), -1, np.int32)
         for own, here in self._on_threads(track):
@@ -67,7 +67,7 @@ class Ranges:
             found[here] = np.where(index >= 0, index + own.start, -1)
         return found
 
-    def holding(self, track: Int64, at: Int64) -> Mask:
+    def is_inside(self, track: Int64, at: Int64) -> Mask:
         """Whether some range of each thread holds each instant, shape of `at`."""
         found = np.zeros(len(at), np.bool_)
         for own, here in self._on_threads(track):
@@ -76,22 +76,22 @@ class Ranges:
             found[here] = reach[np.searchsorted(self.start_ns[own], at[here], side="right")] > at[here]
         return found
 
-    def of(self, chosen: Mask) -> Ranges:
+    def select_ranges(self, chosen: Mask) -> Ranges:
         """Some of the ranges."""
         return Ranges(self.track[chosen], self.start_ns[chosen], self.end_ns[chosen])
 
 
-def joined(*several: Ranges) -> tuple[Ranges, Int64]:
+def join_ranges(*several: Ranges) -> tuple[Ranges, Int64]:
     """All ranges of them in order, and where each stood in them one after another."""
     track, start, end = (
         np.concatenate([getattr(one, edge) for one in (NO_RANGES, *several)])
         for edge in ("track", "start_ns", "end_ns")
     )
-    order = Ranges.order(track, start, end, np.arange(len(track)))
+    order = Ranges.order_of(track, start, end, np.arange(len(track)))
     return Ranges(track[order], start[order], end[order]), order
 
 
-def nearest(parents: Index, flag: Mask) -> Index:
+def nearest_flagged(parents: Index, flag: Mask) -> Index:
     """Index of the nearest flagged one of each and what holds it, −1 for none."""
     none = np.int32(len(parents))
     own = np.arange(len(parents), dtype=np.int32)
@@ -102,13 +102,13 @@ def nearest(parents: Index, flag: Mask) -> Index:
     return np.where(found == none, -1, found)
 
 
-def inherited(parents: Index, numbers: pa.ChunkedArray) -> Int64:
+def inherited_numbers(parents: Index, numbers: pa.ChunkedArray) -> Int64:
     """The number of each call, else of the nearest one that holds it and has one; −1 for none."""
-    at = nearest(parents, numbers.is_valid().to_numpy())
+    at = nearest_flagged(parents, numbers.is_valid().to_numpy())
     return np.asarray(np.append(numbers.fill_null(-1).to_numpy(), -1)[at], np.int64)
 
 
-def ancestors(parents: Index, chosen: Mask) -> Mask:
+def holds_chosen(parents: Index, chosen: Mask) -> Mask:
     """Which calls hold a chosen one, shape (calls,)."""
     found = np.zeros(len(parents), np.bool_)
     above = np.unique(parents[chosen])

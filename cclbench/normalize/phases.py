@@ -14,7 +14,7 @@ import numpy as np
 from cclbench.classify.serving_steps import serving_phase
 from cclbench.ground.intervals import Index, Int64, Mask, begins
 from cclbench.ground.schema import PHASES
-from cclbench.normalize.operators import NO_RANGES, Ranges, joined
+from cclbench.normalize.operators import NO_RANGES, Ranges, join_ranges
 
 # torch's `enumerate(DataLoader)#...`, TensorFlow's and JAX's input pipelines, the names training
 # frameworks give to the ranges around them, and saving or loading a checkpoint; activation
@@ -51,15 +51,15 @@ def phase_told(annotation: str) -> str | None:
     return next((phase for phase, pattern in patterns.items() if re.match(pattern, annotation)), None)
 
 
-def _serves(phase: str, name: str) -> bool:
+def _is_serving_step(phase: str, name: str) -> bool:
     return serving_phase(name) == phase
 
 
-def _loads(name: str) -> bool:
+def _loads_data(name: str) -> bool:
     return re.search(LOADER, name) is not None
 
 
-_SERVING: Final = {phase: partial(_serves, phase) for phase in ("prefill", "decode", "mixed")}
+_SERVING: Final = {phase: partial(_is_serving_step, phase) for phase in ("prefill", "decode", "mixed")}
 _LATEST: Final = np.iinfo(np.int64).max
 
 
@@ -76,7 +76,7 @@ class Vocabulary(list[str]):
         super().__init__(names)
         self._answers: dict[Callable[[str], bool], Mask] = {}
 
-    def where(self, holds: Callable[[str], bool]) -> Mask:
+    def names_where(self, holds: Callable[[str], bool]) -> Mask:
         """Of which names that holds, shape (names,)."""
         if holds not in self._answers:
             self._answers[holds] = np.array([*map(holds, self)], np.bool_)
@@ -91,17 +91,17 @@ class Named:
     name: Index
     names: Vocabulary
 
-    def of(self, chosen: Mask) -> Named:
+    def select_ranges(self, chosen: Mask) -> Named:
         """Some of the ranges."""
-        return Named(self.ranges.of(chosen), self.name[chosen], self.names)
+        return Named(self.ranges.select_ranges(chosen), self.name[chosen], self.names)
 
-    def called(self, pattern: str) -> Mask:
+    def name_matches(self, pattern: str) -> Mask:
         """Which of them have a name that begins like the pattern, shape (ranges,)."""
-        return self.where(_begins_like(pattern))
+        return self.name_is(_begins_like(pattern))
 
-    def where(self, holds: Callable[[str], bool]) -> Mask:
+    def name_is(self, holds: Callable[[str], bool]) -> Mask:
         """Which of them have a name of which that holds, shape (ranges,)."""
-        return np.asarray(self.names.where(holds)[self.name])
+        return np.asarray(self.names.names_where(holds)[self.name])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,17 +116,17 @@ class HostActivity:
     marks: Sequence[Named]
     """Annotations and modules."""
 
-    def marked(self, chosen: Callable[[Named], Mask]) -> Ranges:
+    def marked_ranges(self, chosen: Callable[[Named], Mask]) -> Ranges:
         """The chosen marks' ranges."""
-        return joined(*(mark.ranges.of(chosen(mark)) for mark in self.marks))[0]
+        return join_ranges(*(mark.ranges.select_ranges(chosen(mark)) for mark in self.marks))[0]
 
 
 def runs_node(calls: Named) -> Mask:
     """Which calls run a node of the backward graph, by their names, shape (calls,)."""
-    return calls.called(_NODE)
+    return calls.name_matches(_NODE)
 
 
-def among(values: Int64, ordered: Int64) -> Mask:
+def is_among(values: Int64, ordered: Int64) -> Mask:
     """Which values are in the ordered ones, shape of `values`."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
@@ -144,35 +144,39 @@ class Phases:
 
     def __init__(self, host: HostActivity) -> None:
         self._host = host
-        of_engine = runs_node(host.calls) | host.calls.called(_AFTER_BACKWARD)
+        of_engine = runs_node(host.calls) | host.calls.name_matches(_AFTER_BACKWARD)
         engine_threads = self._engine_threads(of_engine)
         self.numbers = np.unique(host.sequence[(host.sequence >= 0) & host.backward_node])
         """Autograd's numbers of nodes of the backward graph, sorted."""
         ranges = host.calls.ranges
-        of_engine |= among(ranges.track, engine_threads)
-        backward = host.marked(lambda mark: mark.called(_BACKWARD) | mark.where(starts_backward))
+        of_engine |= is_among(ranges.track, engine_threads)
+        backward = host.marked_ranges(
+            lambda mark: mark.name_matches(_BACKWARD) | mark.name_is(starts_backward)
+        )
         self._found = {
-            "data": host.marked(lambda mark: mark.where(_loads)),
-            "optimizer": host.marked(lambda mark: mark.called(_OPTIMIZER)),
-            "backward": joined(ranges.of(of_engine), backward)[0],
+            "data": host.marked_ranges(lambda mark: mark.name_is(_loads_data)),
+            "optimizer": host.marked_ranges(lambda mark: mark.name_matches(_OPTIMIZER)),
+            "backward": join_ranges(ranges.select_ranges(of_engine), backward)[0],
         }
         self._begun = {phase: np.sort(self._found[phase].start_ns) for phase in ("backward", "optimizer")}
         if any(map(len, self._begun.values())):
-            losses = ranges.of(host.calls.called(f"(?:{_LOSS})$"))
-            self._found["loss"], _ = joined(losses, host.marked(lambda mark: mark.called(_LOSS_RANGE)))
-            forward = host.marked(lambda mark: mark.called(_FORWARD))
-            self._found["forward"], _ = joined(self._forward_runs(), forward)
+            losses = ranges.select_ranges(host.calls.name_matches(f"(?:{_LOSS})$"))
+            self._found["loss"], _ = join_ranges(
+                losses, host.marked_ranges(lambda mark: mark.name_matches(_LOSS_RANGE))
+            )
+            forward = host.marked_ranges(lambda mark: mark.name_matches(_FORWARD))
+            self._found["forward"], _ = join_ranges(self._forward_runs(), forward)
         else:
             for phase, serves in _SERVING.items():
-                self._found[phase] = host.marked(lambda mark, serves=serves: mark.where(serves))  # type: ignore[misc]
+                self._found[phase] = host.marked_ranges(lambda mark, serves=serves: mark.name_is(serves))  # type: ignore[misc]
             self._found["forward"] = ranges
 
-    def at(self, track: Int64, at: Int64) -> Index:
+    def phase_at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant, shape of `at`."""
         found = np.full(len(at), PHASES.index("other"), np.int32)
         for phase in ("forward", "loss", "mixed", "decode", "prefill", "backward", "optimizer", "data"):
             ranges = self._found.get(phase, NO_RANGES)
-            found[ranges.holding(track, at)] = PHASES.index(phase)
+            found[ranges.is_inside(track, at)] = PHASES.index(phase)
         return found
 
     def _engine_threads(self, of_engine: Mask) -> Int64:
@@ -181,7 +185,7 @@ class Phases:
         All calls of such a thread are the engine's: it also runs what waits for the graph's end.
         """
         ranges, sequence = self._host.calls.ranges, self._host.sequence
-        outside = ~ranges.of(of_engine).holding(ranges.track, ranges.start_ns)
+        outside = ~ranges.select_ranges(of_engine).is_inside(ranges.track, ranges.start_ns)
         others = ranges.track[outside & (sequence >= 0) & ~self._host.backward_node]
         return np.setdiff1d(ranges.track[of_engine], others)
 
@@ -190,10 +194,10 @@ class Phases:
         ranges = self._host.calls.ranges
         elsewhere = ~self._host.backward_node
         for phase in ("optimizer", "backward", "data"):
-            elsewhere &= ~self._found[phase].holding(ranges.track, ranges.start_ns)
-        chosen = ranges.of(elsewhere & among(self._host.sequence, self.numbers))
+            elsewhere &= ~self._found[phase].is_inside(ranges.track, ranges.start_ns)
+        chosen = ranges.select_ranges(elsewhere & is_among(self._host.sequence, self.numbers))
         if not len(chosen.track):
-            chosen = ranges.of(elsewhere & self._before_backward())
+            chosen = ranges.select_ranges(elsewhere & self._before_backward())
         run = np.searchsorted(np.sort(np.concatenate([*self._begun.values()])), chosen.start_ns)
         first = np.flatnonzero(begins(chosen.track, run))
         ends = np.maximum.reduceat(chosen.end_ns, first) if len(first) else chosen.end_ns

@@ -52,7 +52,7 @@ def rank_of(member: Member) -> tuple[int | None, str | None]:
     return None, None
 
 
-def distinct(members: Sequence[Member]) -> list[tuple[int, str]]:
+def distinct_ranks(members: Sequence[Member]) -> list[tuple[int, str]]:
     """Each member's rank and who says so; `InputError` where two claim one rank, or one has none.
 
     Where nobody states a rank, the devices or processes of one file are ranks in their own order, those of

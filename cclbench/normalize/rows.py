@@ -36,7 +36,7 @@ class Categories:
         self._codes: list[int] = []
         self.unclassified: list[bool] = []
 
-    def of(self, names: Names, told: Mapping[int, str] | None = None) -> Codes:
+    def category_codes(self, names: Names, told: Mapping[int, str] | None = None) -> Codes:
         """Codes into `schema.CATEGORIES`, shape (names,); `told` are those the producer states."""
         for code, name in enumerate(names):
             if code < len(self._codes):
@@ -50,57 +50,59 @@ class Categories:
         return np.array(self._codes, np.int8)
 
 
-def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
+def events_table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
     """One table of `schema.EVENTS` from batches of one kind and side; step and collective are null."""
     first = batches[0]
     codes = np.concatenate([rows.codes for rows in batches])
     length = len(codes)
     columns: dict[str, pa.Array] = {
-        "side": _constant(SIDES, first.side, length),
-        "kind": _constant(KINDS, first.kind, length),
-        "category": _words(CATEGORIES, categories.of(first.names, batches[-1].name_categories)[codes]),
+        "side": _constant_column(SIDES, first.side, length),
+        "kind": _constant_column(KINDS, first.kind, length),
+        "category": _vocabulary_column(
+            CATEGORIES, categories.category_codes(first.names, batches[-1].name_categories)[codes]
+        ),
         "name": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(first.names), pa.string())),
         "track": pa.array(np.concatenate([rows.track for rows in batches])),
         "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
         "dur_ns": pa.array(np.concatenate([rows.dur_ns for rows in batches])),
-        "copy_direction": _directions(batches),
+        "copy_direction": _copy_directions(batches),
     }
     for name in _COLUMNS:
-        columns[name] = _optional(batches, name)
+        columns[name] = _optional_column(batches, name)
     for name in _TEXTS:
-        columns[name] = _texts(batches, name)
+        columns[name] = _text_column(batches, name)
     for field in EVENTS:
         if field.name not in columns:
             columns[field.name] = pa.nulls(length, field.type)
     return pa.table([columns[field.name] for field in EVENTS], schema=EVENTS)
 
 
-def _optional(batches: Sequence[Rows], name: str) -> pa.Array:
+def _optional_column(batches: Sequence[Rows], name: str) -> pa.Array:
     kind = EVENTS.field(name).type
-    return pa.concat_arrays([_column(getattr(rows, name), len(rows), kind) for rows in batches])
+    return pa.concat_arrays([_array_of(getattr(rows, name), len(rows), kind) for rows in batches])
 
 
-def _column(values: Any, length: int, kind: pa.DataType) -> pa.Array:
+def _array_of(values: Any, length: int, kind: pa.DataType) -> pa.Array:
     if values is None:
         return pa.nulls(length, kind)
     return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
-def _directions(batches: Sequence[Rows]) -> pa.Array:
-    words = pa.concat_arrays([_column(rows.copy_direction, len(rows), pa.string()) for rows in batches])
+def _copy_directions(batches: Sequence[Rows]) -> pa.Array:
+    words = pa.concat_arrays([_array_of(rows.copy_direction, len(rows), pa.string()) for rows in batches])
     codes = pc.index_in(words, pa.array(COPY_DIRECTIONS)).cast(WORD.index_type)
     return pa.DictionaryArray.from_arrays(codes, pa.array(COPY_DIRECTIONS))
 
 
-def _texts(batches: Sequence[Rows], name: str) -> pa.Array:
+def _text_column(batches: Sequence[Rows], name: str) -> pa.Array:
     kind = EVENTS.field(name).type
-    chunks = pa.chunked_array([_column(getattr(rows, name), len(rows), kind) for rows in batches])
+    chunks = pa.chunked_array([_array_of(getattr(rows, name), len(rows), kind) for rows in batches])
     return chunks.unify_dictionaries().combine_chunks()
 
 
-def _words(vocabulary: Sequence[str], codes: Codes) -> pa.Array:
+def _vocabulary_column(vocabulary: Sequence[str], codes: Codes) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes, WORD.index_type), pa.array(vocabulary))
 
 
-def _constant(vocabulary: Sequence[str], word: str, length: int) -> pa.Array:
-    return _words(vocabulary, np.full(length, vocabulary.index(word), np.int8))
+def _constant_column(vocabulary: Sequence[str], word: str, length: int) -> pa.Array:
+    return _vocabulary_column(vocabulary, np.full(length, vocabulary.index(word), np.int8))

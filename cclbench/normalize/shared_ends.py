@@ -50,16 +50,16 @@ class Block(NamedTuple):
     ranks: int
     instances: slice
 
-    def view(self, values: Float) -> Float:
+    def view_ends(self, values: Float) -> Float:
         """Its part of an array of shape (ends,), as one of shape (sets, ranks, instances)."""
-        return values[self.ends].reshape(self._sets, self.ranks, -1)[:, :, self.instances]
+        return values[self.ends].reshape(self._set_count, self.ranks, -1)[:, :, self.instances]
 
     def view_cells(self, values: Float) -> Float:
         """Its part of an array of shape (cells,), as one of shape (sets, ranks)."""
-        return values[self.cells].reshape(self._sets, self.ranks)
+        return values[self.cells].reshape(self._set_count, self.ranks)
 
     @property
-    def _sets(self) -> int:
+    def _set_count(self) -> int:
         return int(self.cells.stop - self.cells.start) // self.ranks
 
 
@@ -106,13 +106,13 @@ class SharedEnds:
         cell_rank: list[Int64] = []
         blocks: list[Block] = []
         end = cell = begun = 0
-        for low, high in _runs(width, times):
+        for low, high in _equal_runs(width, times):
             many, each, count = int(width[low]), int(times[low]), high - low
             starts = by_set[begun : begun + count * each].reshape(count, 1, each)
             rows = order[starts + np.arange(many)[:, None]]
             t[end : end + rows.size] = (ends[rows] - first).reshape(-1)
             cell_rank.append(number[rows[:, :, 0]].reshape(-1))
-            blocks += _blocks(cell, end, count, many, each)
+            blocks += _split_blocks(cell, end, count, many, each)
             end, cell, begun = end + rows.size, cell + count * many, begun + count * each
         cells = Cells(np.concatenate(cell_rank), np.repeat(np.arange(len(sets)), width))
         return cls(t, cells, np.repeat(times, width), blocks, len(ranks))
@@ -126,21 +126,21 @@ class SharedEnds:
         """Each end's value of those of shape (ranks,)."""
         return np.repeat(values[self.cells.rank], self.instances)
 
-    def corrected(self, offset: Float, drift: Float) -> Float:
+    def correct_times(self, offset: Float, drift: Float) -> Float:
         """The times less their rank's offset and drift, shape (ends,)."""
         return np.asarray(self.t - self.of_rank(offset) - self.of_rank(drift) * self.t)
 
-    def left(self, t: Float) -> Float:
+    def residuals(self, t: Float) -> Float:
         """What each time differs from its instance's mean, shape (ends,)."""
         found = np.empty(len(t))
         for block in self.blocks:
-            times = block.view(t)
-            np.subtract(times, times.sum(axis=1, keepdims=True) / block.ranks, out=block.view(found))
+            times = block.view_ends(t)
+            np.subtract(times, times.sum(axis=1, keepdims=True) / block.ranks, out=block.view_ends(found))
         return found
 
-    def residual(self, offset: Float, drift: Float) -> Float:
+    def worst_residuals(self, offset: Float, drift: Float) -> Float:
         """The 95th percentile of how far each rank's corrected ends lie from their instances' means."""
-        values = abs(self.left(self.corrected(offset, drift)))
+        values = abs(self.residuals(self.correct_times(offset, drift)))
         found = np.zeros(self.ranks)
         ends = np.cumsum(self.instances)
         order = np.argsort(self.cells.rank, kind="stable")
@@ -178,7 +178,7 @@ def _nearest_rank(values: Float, q: float) -> float:
     return float(np.partition(values, at)[at])
 
 
-def _runs(*keys: Int64) -> Iterator[tuple[int, int]]:
+def _equal_runs(*keys: Int64) -> Iterator[tuple[int, int]]:
     """Begin and end of each run of equal keys."""
     changed = np.zeros(len(keys[0]) + 1, np.bool_)
     changed[[0, -1]] = True
@@ -187,7 +187,7 @@ def _runs(*keys: Int64) -> Iterator[tuple[int, int]]:
     return pairwise(np.flatnonzero(changed).tolist())
 
 
-def _blocks(cell: int, end: int, sets: int, ranks: int, instances: int) -> Iterator[Block]:
+def _split_blocks(cell: int, end: int, sets: int, ranks: int, instances: int) -> Iterator[Block]:
     """The blocks of sets whose first cell and first end are those."""
     at_once = max(1, _BLOCK // (ranks * instances))
     some = max(1, _BLOCK // ranks)

@@ -24,7 +24,7 @@ from cclbench.ground import intervals
 from cclbench.ground.errors import UsageError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import STEPS
-from cclbench.normalize.device_rows import DeviceRows, extents, own_shares
+from cclbench.normalize.device_rows import DeviceRows, own_shares, step_extents
 
 if TYPE_CHECKING:
     from cclbench.formats import DeviceStep
@@ -65,7 +65,7 @@ class Marks:
     source: str = "annotation"
     """What marks them, one of `schema.WINDOW_SOURCES`."""
 
-    def holding(self, at: Int64) -> Int64:
+    def step_at(self, at: Int64) -> Int64:
         """Index of the step that holds each instant, −1 for none, shape of `at`."""
         return intervals.innermost(self.starts, self.ends, at)
 
@@ -95,17 +95,17 @@ def of_device(told: Sequence[DeviceStep]) -> Marks:
     own = np.array([s.end_ns for s in chosen], np.int64)
     closed = np.array([s.closed for s in chosen], np.bool_)
     ends = np.where(closed, own, np.append(starts[1:], own.max()))
-    numbers = _distinct([s.number for s in chosen])
+    numbers = _distinct_numbers([s.number for s in chosen])
     return Marks(numbers, starts, ends, closed=bool(closed[-1]), source=chosen[-1].source)
 
 
-def _distinct(numbers: list[int | None]) -> Int64:
+def _distinct_numbers(numbers: list[int | None]) -> Int64:
     """The steps' numbers; counted from 0 where one has none or two have the same."""
     counted = None in numbers or len(set(numbers)) < len(numbers)
     return np.array(range(len(numbers)) if counted else numbers, np.int64)
 
 
-def families(pattern: str | None) -> tuple[re.Pattern[str], ...]:
+def step_patterns(pattern: str | None) -> tuple[re.Pattern[str], ...]:
     """The step patterns to try, in order; only the user's own where there is one."""
     try:
         return tuple(re.compile(p) for p in ([pattern] if pattern else FAMILIES))
@@ -113,7 +113,7 @@ def families(pattern: str | None) -> tuple[re.Pattern[str], ...]:
         raise UsageError(f"--step-annotation {pattern!r} is no regular expression: {error}") from None
 
 
-def marks(
+def annotated_steps(
     annotations: Sequence[Annotation], patterns: Sequence[re.Pattern[str]]
 ) -> tuple[Marks, Counter[str]]:
     """The steps annotated, by the first family of names that occurs, and what was left out and why.
@@ -128,7 +128,7 @@ def marks(
         if found:
             break
     else:
-        return _of_optimizers(annotations) if patterns == families(None) else (NO_MARKS, Counter())
+        return _of_optimizers(annotations) if patterns == step_patterns(None) else (NO_MARKS, Counter())
     found.sort(key=lambda pair: (pair[0].start_ns, -pair[0].end_ns))
     left_out: Counter[str] = Counter()
     numbers: list[int | None] = []
@@ -149,7 +149,7 @@ def marks(
             numbers.append(number)
             starts.append(ends[-1] if overlaps else annotation.start_ns)
             ends.append(annotation.end_ns)
-    return Marks(_distinct(numbers), np.array(starts, np.int64), np.array(ends, np.int64)), left_out
+    return Marks(_distinct_numbers(numbers), np.array(starts, np.int64), np.array(ends, np.int64)), left_out
 
 
 def _of_optimizers(annotations: Sequence[Annotation]) -> tuple[Marks, Counter[str]]:
@@ -241,7 +241,7 @@ def device_windows(
     out.  No periods where no window is closed.
     """
     left_out: Counter[str] = Counter()
-    opening, ending = extents(rows, len(marks.numbers))
+    opening, ending = step_extents(rows, len(marks.numbers))
     present = sorted(opening)
     left_out["no kernel was launched in it"] = len(marks.numbers) - len(present)
     windows: dict[int, Window] = {}
@@ -297,7 +297,7 @@ def annotation_windows(
     return _with_purity(windows, rows, len(marks.numbers)), left_out
 
 
-def table(rank: int, windows: Sequence[Window]) -> pa.Table:
+def steps_table(rank: int, windows: Sequence[Window]) -> pa.Table:
     """Rows of `schema.STEPS`."""
     columns: dict[str, list[object]] = {
         name: [getattr(window, name) for window in windows] for name in Window._fields

@@ -9,7 +9,7 @@ import numpy as np
 
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Mask
-from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
+from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide_by_cause
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.host import (
@@ -96,7 +96,7 @@ def _thread_time_in_gaps(rank: GraphInput, threads: Int64, workers: Int64, nodes
         quiet = intervals.subtract(
             intervals.union(since.min(keepdims=True), until.max(keepdims=True)), computing
         )
-        for cause, part in divide(quiet, causes):
+        for cause, part in divide_by_cause(quiet, causes):
             column = n.HOST_CAUSES.index(rest if cause == "unrecorded" else cause)
             found[here, column] += intervals.within(part, since, until)
     return found

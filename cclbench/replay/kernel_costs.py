@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.ground.intervals import Int64
-from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
+from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.chains import KINDS, find_chains, fused_cost
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
@@ -205,8 +205,8 @@ def _launching_calls(
     models = [model_of(word) for word in text["name"].dictionary.to_pylist()]
     has_model = np.array([*(one is not None for one in models), False], np.bool_)
     is_product = np.array([*(one is not None and one.family in PRODUCTS for one in models), False], np.bool_)
-    inside = ancestors(parents, is_product[code["name"]])
-    owner = nearest(parents, has_model[code["name"]] & ~inside).astype(np.int64)
+    inside = holds_chosen(parents, is_product[code["name"]])
+    owner = nearest_flagged(parents, has_model[code["name"]] & ~inside).astype(np.int64)
     owner = np.where(owner >= 0, owner, np.arange(len(owner)))
     launched = ids.index_of(operator)
     call = np.where(launched >= 0, np.append(owner, -1)[launched], -1)
@@ -214,7 +214,7 @@ def _launching_calls(
     call[call >= 0] = called
     if not len(heads):
         return [], call, heads
-    sequence = inherited(parents, table["sequence"])[heads]
+    sequence = inherited_numbers(parents, table["sequence"])[heads]
     order = np.flatnonzero(call >= 0)
     order = order[np.argsort(call[order], kind="stable")]
     first = np.searchsorted(call[order], np.arange(len(heads) + 1))

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from cclbench.normalize.inferred_groups import infer
+from cclbench.normalize.inferred_groups import infer_group
 
 WITHOUT_WAITING = "wait for the last one"
 """In the reason where only the last condition does not hold."""
@@ -29,7 +29,7 @@ def main() -> None:
     found: Counter[tuple[bool, str]] = Counter()
     for number in range(asked.layouts):
         drawn = layout(asked.seed, number)
-        told = infer(drawn.calls, range(drawn.ranks), drawn.ranks)
+        told = infer_group(drawn.calls, range(drawn.ranks), drawn.ranks)
         found[drawn.whole, "drawn"] += 1
         found[drawn.whole, "in step"] += told.rule is not None or WITHOUT_WAITING in told.reason
         found[drawn.whole, "inferred"] += told.rule is not None

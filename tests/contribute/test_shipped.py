@@ -10,7 +10,7 @@ import pytest
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, known_ids
 from cclbench.contribute.verify import verify_data_point
-from cclbench.ingestion.source import find
+from cclbench.ingestion.source import find_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ def test_a_shipped_data_point_is_verified(identity: str) -> None:
 @pytest.mark.parametrize("identity", known_ids(REPOSITORY))
 def test_a_manifest_is_no_evidence(identity: str) -> None:
     """A run of the folder is the same run whatever its manifest says."""
-    found = find(REPOSITORY / "traces" / identity)
+    found = find_source(REPOSITORY / "traces" / identity)
     assert "manifest.json" in found.ignored
     read = {file.name for file in (*found.files, *found.beside, *found.evidence)}
     assert "manifest.json" not in read

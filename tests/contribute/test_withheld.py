@@ -18,7 +18,7 @@ from cclbench.contribute.redaction import collect_identities, find_leftovers, re
 from cclbench.formats import READERS
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.serving import Serving
-from cclbench.normalize.communicators import join
+from cclbench.normalize.communicators import join_communicators
 
 PRINTED = "epoch 1: validation of project Moonshot at 71 %"
 """No rule finds anything in it."""
@@ -198,7 +198,7 @@ def test_calls_in_a_job_s_log_are_published(tmp_path: Path) -> None:
     assert counts == {"captured output": 1, "host name": len(lines)}
     own, copied = NcclLog().read(source), NcclLog().read(target)
     assert copied.timings == own.timings
-    assert join([copied.communicators]) == join([own.communicators])
+    assert join_communicators([copied.communicators]) == join_communicators([own.communicators])
     assert len({one.process for one in copied.communicators}) == 8
 
 

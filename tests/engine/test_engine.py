@@ -21,7 +21,7 @@ import pytest
 from cclbench.engine import SERIAL, Engine, engine_for, engine_of, pool, processes
 from cclbench.engine.processes import Processes
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
-from cclbench.ingestion.source import find
+from cclbench.ingestion.source import find_source
 
 
 @pytest.fixture(scope="module", params=["serial", "processes", "dask"])
@@ -88,7 +88,7 @@ def test_many_tasks_which_an_engine_may_bundle(engine: Engine) -> None:
 
 def test_an_error_of_a_task_is_raised_as_it_was(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder") as raised:
-        engine.map(find, [f"{tmp_path}/absent", f"{tmp_path}/absent"])
+        engine.map(find_source, [f"{tmp_path}/absent", f"{tmp_path}/absent"])
     assert raised.value.where == f"{tmp_path}/absent"
     assert raised.value.exit_code == 3
     # It can be asked again.

@@ -16,7 +16,7 @@ from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_preced
 from cclbench.formats.recognition import head_of, recognise_head
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.ground.errors import InputError
-from cclbench.ingestion.source import find
+from cclbench.ingestion.source import find_source
 
 FILE = Path("trace.json")
 TOLD_IN_ORDER = [
@@ -94,7 +94,7 @@ def test_a_chrome_trace_that_nobody_reads_is_refused_as_what_it_is(tmp_path, hea
     path = tmp_path / "trace.json"
     path.write_bytes(head)
     with pytest.raises(UnreadFormatError) as caught:
-        find(path)
+        find_source(path)
     assert what in str(caught.value)
     assert caught.value.where == str(path)
     assert "truncated" not in str(caught.value)
@@ -107,7 +107,7 @@ def test_what_is_no_chrome_trace_is_not_named_as_one(head):
 
 def test_a_real_operator_timeline_is_refused_in_those_words(test_data):
     with pytest.raises(UnreadFormatError, match=r"is an operator timeline .*: stages of the job, no kernels"):
-        find(test_data / "stragglers" / "timeline-ST.json.gz")
+        find_source(test_data / "stragglers" / "timeline-ST.json.gz")
 
 
 def test_beside_ranks_own_traces_it_is_passed_over_and_said(tmp_path):
@@ -115,7 +115,7 @@ def test_beside_ranks_own_traces_it_is_passed_over_and_said(tmp_path):
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_bytes(chrome(cat="FEE"))
     (tmp_path / "io.pfw.gz").write_bytes(gzip.compress(b'[\n{"cat":"POSIX","ph":"X"}\n{"cat":"POSIX"}\n]'))
-    found = find(tmp_path)
+    found = find_source(tmp_path)
     assert [file.name for file in found.files] == ["rank0.json"]
     assert found.ignored == ("a.json", "b.json", "io.pfw.gz")
     assert list(found.unread) == ["a.json", "b.json", "io.pfw.gz"]
@@ -135,35 +135,35 @@ class TestFurtherIn:
         text = (lines * (before // len(lines) + 1) + self.TABLE).encode()
         path = tmp_path / ("job.log.gz" if packed else "job.log")
         path.write_bytes(gzip.compress(text, 1) if packed else text)
-        assert [file.reader for file in find(path).evidence] == ["nccl_tests"]
+        assert [file.reader for file in find_source(path).evidence] == ["nccl_tests"]
 
     def test_a_table_behind_the_librarys_own_lines(self, tmp_path):
         path = tmp_path / "job.log"
         path.write_text(self.LOG * (HEAD_BYTES // len(self.LOG) + 1))
-        assert [file.reader for file in find(path).evidence] == ["nccl_log"]
+        assert [file.reader for file in find_source(path).evidence] == ["nccl_log"]
         path.write_text(self.LOG * (HEAD_BYTES // len(self.LOG) + 1) + self.TABLE)
-        assert [file.reader for file in find(path).evidence] == ["nccl_tests"]
+        assert [file.reader for file in find_source(path).evidence] == ["nccl_tests"]
 
     def test_what_others_know_their_files_by_is_not_looked_for(self, tmp_path):
         path = tmp_path / "job.log"
         counters = "GPU 0: NVIDIA H100\n\t Link 0: Data Tx: 10 KiB\n"
         path.write_text(self.LOG * (HEAD_BYTES // len(self.LOG) + 1) + counters)
-        assert [file.reader for file in find(path).evidence] == ["nccl_log"]
+        assert [file.reader for file in find_source(path).evidence] == ["nccl_log"]
         path.write_text("text\n" * HEAD_BYTES + counters)
         with pytest.raises(InputError, match="no trace of a known format"):
-            find(path)
+            find_source(path)
 
     def test_kineto_rows_behind_other_rows(self, tmp_path):
         label = {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "x" * 1000}}
         path = tmp_path / "trace.json"
         path.write_text(json.dumps([label] * 100 + [{**ROW, "cat": "Kernel", "name": "k"}]))
-        assert [file.reader for file in find(path).files] == ["kineto"]
+        assert [file.reader for file in find_source(path).files] == ["kineto"]
 
     def test_no_further_than_a_bound(self, tmp_path):
         path = tmp_path / "job.log"
         path.write_text("text\n" * (FURTHER_BYTES[-1] // 5 + 1) + self.TABLE)
         with pytest.raises(InputError, match="no trace of a known format"):
-            find(path)
+            find_source(path)
 
 
 @pytest.mark.parametrize("size", [1, 100, 1 << 10, 1 << 16, 1 << 24])

@@ -16,7 +16,7 @@ import pytest
 import cclbench
 from cclbench.cli import main
 from cclbench.ground.errors import InputError
-from cclbench.ingestion.shards import merge
+from cclbench.ingestion.shards import merge_shards
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 
@@ -188,7 +188,7 @@ def test_shards_of_an_older_mapping_are_not_merged(tmp_path: Path) -> None:
     assert main(["merge", str(shard), *store]) == 0
     written(folder, table(), mapping=MAPPING.replace("compute}", "copy}"))
     with pytest.raises(InputError, match=r"timeline\.yaml: changed since the shards were made"):
-        merge([shard], Store(tmp_path / "store"))
+        merge_shards([shard], Store(tmp_path / "store"))
 
 
 def test_a_table_without_a_mapping_is_no_trace(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def innermost(run: cclbench.Run, track: Any, at: Any) -> Any:
         "SELECT track, start_ns, start_ns + dur_ns, operator FROM events WHERE kind = 'op' AND operator > 0"
     )
     columns = [column.to_numpy() for column in table.columns]
-    order = Ranges.order(*columns)
+    order = Ranges.order_of(*columns)
     *edges, number = (column[order] for column in columns)
-    return np.append(number, -1)[Ranges(*edges).innermost(track, at)]
+    return np.append(number, -1)[Ranges(*edges).innermost_at(track, at)]
 
 
 @pytest.mark.parametrize(

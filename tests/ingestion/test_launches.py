@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cclbench.formats import Names, Rows
 from cclbench.ingestion.launches import read_launches
-from cclbench.normalize.rows import Categories, table
+from cclbench.normalize.rows import Categories, events_table
 from cclbench.record.files import EventFile
 
 
@@ -28,7 +28,7 @@ def write_part(folder: Path, part: int, *launches: tuple[str, int, int | None]) 
         correlation=pa.array([correlation for *_, correlation in launches], pa.int64()),
     )
     file = EventFile(folder, "launch", part)
-    file.write(table([rows], Categories("launch")))
+    file.write(events_table([rows], Categories("launch")))
     file.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import cclbench
 from cclbench.ingestion import operator_rows, rank_operators
-from cclbench.normalize.operators import nearest
+from cclbench.normalize.operators import nearest_flagged
 
 MAIN, ENGINE = 1, 2
 Event = dict[str, Any]
@@ -190,4 +190,4 @@ def test_the_nearest_of_a_chain() -> None:
     """0 holds 1 holds 2 holds 3; 4 stands alone."""
     parents = np.array([-1, 0, 1, 2, -1])
     flag = np.array([False, True, False, False, False])
-    assert nearest(parents, flag).tolist() == [-1, 1, 1, 1, -1]
+    assert nearest_flagged(parents, flag).tolist() == [-1, 1, 1, 1, -1]

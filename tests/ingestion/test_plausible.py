@@ -20,7 +20,7 @@ from cclbench.ingestion.plausible import (
     Rows,
     broken_rules,
     capture_days,
-    outside,
+    is_outside_days,
     without_oversized,
 )
 
@@ -245,7 +245,7 @@ def test_days_of_a_capture() -> None:
     assert capture_days(days) == range(9, 13)
     assert not capture_days([])
     at = np.array([9 * DAY - 1, 9 * DAY, 13 * DAY - 1, 13 * DAY])
-    assert outside(at, range(9, 13)).tolist() == [True, False, False, True]
+    assert is_outside_days(at, range(9, 13)).tolist() == [True, False, False, True]
 
 
 def test_a_size_that_nothing_moves_is_none(figures: Any) -> None:

@@ -266,7 +266,7 @@ def test_evidence_alone_is_a_run(tmp_path, run):
     assert value(found, "time.step") == "the run has no trace"
     assert found.groups().num_rows == 0
     assert "0 ranks" in repr(found)
-    with pytest.raises(InputError, match="no trace to learn a card from"):
+    with pytest.raises(InputError, match="no trace to create a card from"):
         cclbench.card_facts.card_facts(tmp_path / "job", store=tmp_path / "store")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.ingestion.source import find
+from cclbench.ingestion.source import find_source
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": []}'
 CARD = """\
@@ -41,14 +41,14 @@ def folder(tmp_path: Path) -> Path:
 def refused(source: Path | str) -> InputError:
     """The error a source is refused with; it is short and names a place."""
     with pytest.raises(InputError) as raised:
-        find(source)
+        find_source(source)
     assert len(str(raised.value).splitlines()) <= 3
     assert len(str(raised.value)) < 500
     return raised.value
 
 
 def test_a_file_is_its_own_source(folder: Path) -> None:
-    found = find(folder / "rank0.json")
+    found = find_source(folder / "rank0.json")
     (file,) = found.files
     assert (file.name, file.reader, file.bytes) == ("rank0.json", "kineto", len(TRACE))
     assert file.sha256 == sha256(TRACE).hexdigest()
@@ -58,7 +58,7 @@ def test_a_file_is_its_own_source(folder: Path) -> None:
 def test_a_folder_holds_the_traces_below_it(folder: Path) -> None:
     (folder / "README.txt").write_text("notes")
     (folder / "nodes.json").write_text('{"schema": "1.1.0", "nodes": []}')
-    found = find(folder)
+    found = find_source(folder)
     assert [file.name for file in found.files] == ["node1/rank1.json.gz", "rank0.json"]
     assert found.ignored == ("README.txt", "nodes.json")
     assert found.name == "my-job"
@@ -67,7 +67,7 @@ def test_a_folder_holds_the_traces_below_it(folder: Path) -> None:
 def test_a_folder_may_hold_its_card_and_other_yaml(folder: Path) -> None:
     (folder / "job.yaml").write_text(CARD)
     (folder / "trainer.yaml").write_text("optimizer:\n  workload: 3\nlr: 0.1\n")
-    found = find(folder)
+    found = find_source(folder)
     assert found.card == folder / "job.yaml"
     assert found.ignored == ("trainer.yaml",)
 
@@ -83,7 +83,7 @@ def test_two_cards_in_a_folder_are_refused_by_name(folder: Path) -> None:
 def test_a_store_within_the_folder_is_no_part_of_it(folder: Path) -> None:
     """`cclbench run .` keeps its runs in ./runs, with the card's copy: the second call finds the same."""
     (folder / "job.yaml").write_text(CARD)
-    before = find(folder)
+    before = find_source(folder)
     run = folder / "runs" / "job-01234567"
     for part in ("events", "steps", "collectives"):
         (run / part).mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_a_store_within_the_folder_is_no_part_of_it(folder: Path) -> None:
     (run / "card.yaml").write_text(CARD)
     (folder / "runs" / ".unfinished-1-host-ab").mkdir()
     (folder / "runs" / ".unfinished-1-host-ab" / "card.yaml").write_text(CARD)
-    assert find(folder) == before
+    assert find_source(folder) == before
 
 
 def test_a_card_leads_to_its_traces(folder: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_card_leads_to_its_traces(folder: Path) -> None:
             "{path: node1/rank1.json.gz, format: kineto, ranks: [6]}",
         )
     )
-    found = find(path)
+    found = find_source(path)
     assert found.card == path
     assert found.name == "job"
     assert [(file.name, file.ranks_by_card) for file in found.files] == [
@@ -137,26 +137,26 @@ def test_a_card_without_traces_says_what_to_do(folder: Path) -> None:
 
 
 def test_the_fingerprint_tells_contents_names_card_and_options(folder: Path) -> None:
-    first = find(folder).fingerprint("a")
-    assert find(folder).fingerprint("a") == first
-    assert find(folder).fingerprint("b") != first
+    first = find_source(folder).fingerprint("a")
+    assert find_source(folder).fingerprint("a") == first
+    assert find_source(folder).fingerprint("b") != first
     (folder / "notes.txt").write_text("no trace")
-    assert find(folder).fingerprint("a") == first
+    assert find_source(folder).fingerprint("a") == first
     (folder / "job.yaml").write_text(CARD)
-    with_card = find(folder).fingerprint("a")
+    with_card = find_source(folder).fingerprint("a")
     (folder / "job.yaml").write_text(CARD + "# a word\n")
-    with_other_card = find(folder).fingerprint("a")
+    with_other_card = find_source(folder).fingerprint("a")
     (folder / "rank0.json").write_bytes(TRACE + b"\n")
-    with_other_trace = find(folder).fingerprint("a")
+    with_other_trace = find_source(folder).fingerprint("a")
     (folder / "rank0.json").rename(folder / "rank00.json")
-    renamed = find(folder).fingerprint("a")
+    renamed = find_source(folder).fingerprint("a")
     assert len({first, with_card, with_other_card, with_other_trace, renamed}) == 5
 
 
 def test_the_fingerprint_does_not_depend_on_where_the_folder_is(folder: Path, tmp_path: Path) -> None:
-    before = find(folder).fingerprint()
+    before = find_source(folder).fingerprint()
     folder.rename(tmp_path / "elsewhere")
-    assert find(tmp_path / "elsewhere").fingerprint() == before
+    assert find_source(tmp_path / "elsewhere").fingerprint() == before
 
 
 def test_what_is_not_there_gets_the_nearest_name(folder: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, name: str, content: 
 def test_a_cut_gzip_file_is_recognised_by_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(gzip.compress(TRACE + b" " * 50 + os.urandom(4000).hex().encode())[:-600])
-    assert find(path).files[0].reader == "kineto"
+    assert find_source(path).files[0].reader == "kineto"
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8b" + b"\xff" * 40])
@@ -199,7 +199,7 @@ def test_a_damaged_trace_in_a_folder_is_not_passed_over(folder: Path, content: b
     (folder / "rank2.json.gz").write_bytes(content)
     assert str(refused(folder).where).startswith(str(folder / "rank2.json.gz"))
     (folder / "rank2.json.gz").rename(folder / "worker.log")
-    assert find(folder).ignored == ("worker.log",)
+    assert find_source(folder).ignored == ("worker.log",)
 
 
 def test_folders_without_traces_are_refused(tmp_path: Path) -> None:
@@ -237,12 +237,12 @@ def test_a_pipe_is_no_source(tmp_path: Path) -> None:
 
 def test_an_empty_name_does_not_mean_this_folder() -> None:
     with pytest.raises(UsageError, match="empty"):
-        find("")
+        find_source("")
 
 
 def test_the_home_folder_may_be_a_tilde(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
-    assert find("~/rank0.json").files[0].path == folder / "rank0.json"
+    assert find_source("~/rank0.json").files[0].path == folder / "rank0.json"
 
 
 def test_a_report_is_answered_with_the_command_that_exports_it(tmp_path: Path) -> None:
@@ -250,17 +250,17 @@ def test_a_report_is_answered_with_the_command_that_exports_it(tmp_path: Path) -
     report.write_bytes(b"anything")
     for source in (report, tmp_path):
         with pytest.raises(InputError) as caught:
-            find(source)
+            find_source(source)
         assert caught.value.where == str(report)
         assert "nsys export --type sqlite --include-blobs=true" in str(caught.value)
     (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
-    assert find(tmp_path).ignored == ("rank 0.nsys-rep",)
+    assert find_source(tmp_path).ignored == ("rank 0.nsys-rep",)
 
 
 def test_another_programs_database_in_a_folder_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     (tmp_path / "mlruns.db").write_bytes(b"SQLite format 3\0" + bytes(100))
-    found = find(tmp_path)
+    found = find_source(tmp_path)
     assert [file.name for file in found.files] == ["rank0.json"]
     assert found.ignored == ("mlruns.db",)
 
@@ -272,7 +272,7 @@ def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, mo
     monkeypatch.setattr(source, "reader_of", lambda path, **_: readers[path.suffix])
     for name in ("host.xplane.pb", "host.trace.json.gz", "other.trace.json.gz", "rank0.json"):
         (tmp_path / name).write_bytes(name.encode())
-    found = find(tmp_path)
+    found = find_source(tmp_path)
     assert [file.name for file in found.files] == ["host.xplane.pb", "other.trace.json.gz", "rank0.json"]
     assert found.notes == ("host.trace.json.gz was derived from the .xplane.pb beside it and was not read",)
 
@@ -280,11 +280,11 @@ def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, mo
 def test_one_content_under_two_names_is_refused(folder: Path) -> None:
     (folder / "again.json").write_bytes((folder / "rank0.json").read_bytes())
     with pytest.raises(InputError, match=r"rank0\.json: has the same content as again\.json.*count twice"):
-        find(folder)
+        find_source(folder)
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(folder: Path) -> None:
-    found = find(folder / "rank0.json")
+    found = find_source(folder / "rank0.json")
     found.require_unchanged()
     os.utime(folder / "rank0.json", ns=(1, 1))
     found.require_unchanged()
@@ -300,7 +300,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(folder: Path) -> None:
 def test_a_cards_file_may_lie_elsewhere(folder: Path) -> None:
     card = folder / "job.yaml"
     card.write_text(card_with("path: traces/big.json"))
-    found = find(card, elsewhere={"traces/big.json": folder / "rank0.json"})
+    found = find_source(card, elsewhere={"traces/big.json": folder / "rank0.json"})
     assert [(file.name, file.path) for file in found.files] == [("traces/big.json", folder / "rank0.json")]
     address = (
         "{path: traces/big.json, sha256: " + "ab" * 32 + ", bytes: 1, url: https://example.org/big.json}"

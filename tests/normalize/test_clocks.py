@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cclbench.normalize.clocks import estimate, for_all
+from cclbench.normalize.clocks import estimate_clocks, for_all
 
 RANKS, INSTANCES = 8, 60
 
@@ -28,7 +28,7 @@ def unknown_hosts():
 
 
 def test_true_clocks_are_left_alone():
-    found = estimate(*shared_ends(noise=2_000), unknown_hosts())
+    found = estimate_clocks(*shared_ends(noise=2_000), unknown_hosts())
     assert not found.applied.any()
     assert found.offset_ns.tolist() == [0.0] * RANKS
     assert 2_000 < found.worst_residual_ns < 8_000
@@ -41,21 +41,21 @@ def test_rows_of_one_clock_may_stand_in_any_order():
     rank, instance = np.array(sorted(rows)).T
     clock = (rank % 2).astype(np.int32)
     ends = 10**18 + instance * 1_000_000 + 70_000 * clock
-    found = estimate(clock, instance, ends, np.full(2, -1, np.int32))
+    found = estimate_clocks(clock, instance, ends, np.full(2, -1, np.int32))
     assert np.diff(found.offset_ns) == pytest.approx([70_000], abs=1e-3)
     assert found.worst_residual_ns < 1e-3
 
 
 def test_offsets_are_recovered_exactly_without_noise():
     offset = [0, 0, 0, 250_000, 0, 0, -9_000, 0]
-    found = estimate(*shared_ends(offset=offset), unknown_hosts())
+    found = estimate_clocks(*shared_ends(offset=offset), unknown_hosts())
     assert found.offset_ns == pytest.approx(offset, abs=1e-3)
     assert found.applied.tolist() == [o != 0 for o in offset]
 
 
 def test_offsets_within_the_residual_with_noise():
     offset = np.array([0, 0, 0, 250_000, 0, 0, -90_000, 0])
-    found = estimate(*shared_ends(offset=offset, noise=1_000), unknown_hosts())
+    found = estimate_clocks(*shared_ends(offset=offset, noise=1_000), unknown_hosts())
     assert (abs(found.offset_ns - offset) <= found.residual_ns).all()
 
 
@@ -63,10 +63,10 @@ def test_a_drift_in_a_long_window_is_found():
     drift = np.zeros(RANKS)
     drift[5] = 20e-6
     rank, instance, ends = shared_ends(drift=drift, noise=500)
-    found = estimate(rank, instance, ends, unknown_hosts())
+    found = estimate_clocks(rank, instance, ends, unknown_hosts())
     assert found.drift[5] == pytest.approx(20e-6, rel=0.01)
     assert found.applied.tolist() == [False] * 5 + [True] + [False] * 2
-    corrected = found.corrected(rank, ends)
+    corrected = found.correct_times(rank, ends)
     spread = [np.ptp(corrected[instance == i]) for i in range(INSTANCES)]
     assert max(spread) < 6 * 500 + 2 * found.worst_residual_ns
 
@@ -74,14 +74,14 @@ def test_a_drift_in_a_long_window_is_found():
 def test_a_drift_in_a_short_window_is_not_told_from_noise():
     drift = np.zeros(RANKS)
     drift[5] = 20e-6
-    found = estimate(*shared_ends(drift=drift, noise=500, span=10_000_000), unknown_hosts())
+    found = estimate_clocks(*shared_ends(drift=drift, noise=500, span=10_000_000), unknown_hosts())
     assert not found.applied.any()
 
 
 def test_outliers_do_not_pull_a_clock():
     rank, instance, ends = shared_ends(noise=300)
     ends[(rank == 2) & (instance % 10 == 0)] += 5_000_000
-    found = estimate(rank, instance, ends, unknown_hosts())
+    found = estimate_clocks(rank, instance, ends, unknown_hosts())
     assert abs(found.offset_ns[2]) < 1_000
 
 
@@ -95,7 +95,7 @@ def test_an_outlier_counts_as_far_as_hubers_bound(far):
     ahead = np.array([100_000] * 9 + [110_000] * 10 + [far])
     rank, instance = np.tile(np.array([0, 1], np.int32), 20), np.repeat(np.arange(20), 2)
     ends = 10**18 + np.stack([ahead, np.zeros(20, np.int64)], axis=1).ravel()
-    found = estimate(rank, instance, ends, np.full(2, -1, np.int32))
+    found = estimate_clocks(rank, instance, ends, np.full(2, -1, np.int32))
     expected = (9 * 100_000 + 10 * 110_000 + 1.5 * 1.4826 * 5_000) / 19
     assert found.offset_ns[0] - found.offset_ns[1] == pytest.approx(expected, abs=20)
 
@@ -106,7 +106,7 @@ def apart(*ahead, step=1 << 20):
     rank, instance = np.tile(np.array([0, 1], np.int32), instances), np.repeat(np.arange(instances), 2)
     ends = np.repeat(np.arange(instances) * step, 2)
     ends[::2] += np.array(ahead)
-    return estimate(rank, instance, 10**18 + ends, np.full(2, -1, np.int32))
+    return estimate_clocks(rank, instance, 10**18 + ends, np.full(2, -1, np.int32))
 
 
 @pytest.mark.parametrize(("instances", "told"), [(7, False), (8, True)])
@@ -137,7 +137,7 @@ def test_a_drift_has_to_move_a_clock_by_more_than_a_nanosecond(ahead, told):
     rank, instance = np.tile(np.array([0, 1], np.int32), 8), np.repeat(np.arange(8), 2)
     ends = np.repeat([0] * 4 + [1 << 20] * 4, 2)
     ends[8::2] += ahead
-    found = estimate(rank, instance, ends, np.full(2, -1, np.int32))
+    found = estimate_clocks(rank, instance, ends, np.full(2, -1, np.int32))
     assert (found.drift != 0).tolist() == [told] * 2
 
 
@@ -145,9 +145,9 @@ def test_a_drift_without_noise_is_taken_off_to_the_nanosecond():
     drift, offset = np.zeros(RANKS), np.zeros(RANKS)
     drift[2], drift[5], offset[4] = -30e-6, 20e-6, 70_000
     rank, instance, ends = shared_ends(drift=drift, offset=offset)
-    found = estimate(rank, instance, ends, unknown_hosts())
+    found = estimate_clocks(rank, instance, ends, unknown_hosts())
     assert found.drift == pytest.approx(drift, abs=1e-9)
-    corrected = found.corrected(rank, ends)
+    corrected = found.correct_times(rank, ends)
     assert max(np.ptp(corrected[instance == i]) for i in range(INSTANCES)) <= 2
     assert found.uncertainty_ns.max() <= 2
     assert found.worst_residual_ns <= 2
@@ -160,7 +160,7 @@ def test_a_set_of_ranks_seen_once_and_a_rank_seen_twice_tell_no_drift():
     rank, instance, ends = shared_ends(drift=drift)
     more = np.array([6, 7, 0, 8, 0, 8])
     at = np.array([5, 5, 5, 9_005, 999, 9_999]) + 10**18
-    found = estimate(
+    found = estimate_clocks(
         np.append(rank, more).astype(np.int32),
         np.append(instance, np.array([70, 70, 71, 71, 72, 72])),
         np.append(ends, at),
@@ -176,7 +176,7 @@ def test_an_offset_has_to_exceed_a_nanosecond(ahead, applied):
     """Two of four ranks are ahead: half of it to either side of the middle of all."""
     rank, instance = np.tile(np.arange(4, dtype=np.int32), 4), np.repeat(np.arange(4), 4)
     ends = np.repeat(np.arange(4) * 1000, 4) + np.tile([0, 0, ahead, ahead], 4)
-    found = estimate(rank, instance, ends, np.full(4, -1, np.int32))
+    found = estimate_clocks(rank, instance, ends, np.full(4, -1, np.int32))
     half = ahead / 2 if applied else 0.0
     assert found.offset_ns.tolist() == [-half, -half, half, half]
     assert found.applied.tolist() == [applied] * 4
@@ -194,7 +194,7 @@ def test_what_is_left_is_the_95th_percentile(aside):
     ends = np.repeat(np.arange(instances) << 20, 4)
     ends[::4] += ahead[order]
     ends[2::4] += 10 * ahead[order]  # of ranks 2 and 3 ten times as much
-    found = estimate(rank, instance, ends, np.full(4, -1, np.int32))
+    found = estimate_clocks(rank, instance, ends, np.full(4, -1, np.int32))
     assert found.offset_ns.tolist() == [0.0] * 4
     assert found.uncertainty_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
     assert found.residual_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
@@ -214,7 +214,7 @@ def test_a_rank_that_differs_from_its_host_by_what_ends_spread_agrees():
     for last, own in ((1001, 1000.0), (1002, 1002.0)):
         offset = [0, 0, 0, 0, 0, 1000, 1000, last]
         host = np.array([-1] * 5 + [0] * 3, np.int32)
-        found = estimate(*shared_ends(offset=offset), host)
+        found = estimate_clocks(*shared_ends(offset=offset), host)
         assert found.offset_ns == pytest.approx([0, 0, 0, 0, 0, 1000, 1000, own], abs=1e-6)
 
 
@@ -225,7 +225,7 @@ def test_ranks_that_only_others_link_share_a_clock():
     pairs = np.repeat(np.arange(ranks - 1), times)
     rank = np.stack([pairs, pairs + 1], axis=1).ravel()
     ends = np.repeat(np.arange(len(pairs)) * 10_000, 2) + offset[rank]
-    found = estimate(
+    found = estimate_clocks(
         rank.astype(np.int32), np.repeat(np.arange(len(pairs)), 2), ends, np.full(ranks, -1, np.int32)
     )
     assert set(found.part.tolist()) == {0}
@@ -242,7 +242,9 @@ def test_offsets_are_relative_to_the_median_rank_of_each_part():
                 rank.append(10 * (part + 1) + place)
                 instance.append(10 * part + call)
                 ends.append(5_000 * call + offset)
-    found = estimate(np.array(rank, np.int32), np.array(instance), np.array(ends), np.full(10, -1, np.int32))
+    found = estimate_clocks(
+        np.array(rank, np.int32), np.array(instance), np.array(ends), np.full(10, -1, np.int32)
+    )
     assert found.ranks.tolist() == [10, 11, 12, 20, 21, 30, 31, 32, 33, 34]
     assert found.part.tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2, 2]
     expected = [-100, 0, 600, -25, 25, -20, -10, 0, 480, 880]
@@ -255,8 +257,8 @@ def test_a_rank_far_off_its_host_has_a_clock_of_its_own():
     noise = np.array([-400, 0, 500, 250_000, 90_000, 300, -300, 100])
     host = np.array([0, 0, 0, 0, 1, -1, -1, -1], np.int32)
     rank, instance, ends = shared_ends(offset=noise + 1_000_000 * (host == 0), noise=2_000)
-    found = estimate(rank, instance, ends, host)
-    alone = estimate(rank, instance, ends, unknown_hosts())
+    found = estimate_clocks(rank, instance, ends, host)
+    alone = estimate_clocks(rank, instance, ends, unknown_hosts())
     assert len(set(found.offset_ns[:3].tolist())) == 1
     assert found.offset_ns[0] == np.median(alone.offset_ns[:4])
     assert found.offset_ns[3:].tolist() == alone.offset_ns[3:].tolist()
@@ -267,7 +269,7 @@ def test_ranks_of_one_host_share_its_offset():
     """Host 1 (ranks 4 to 7) is 300 µs ahead; its ranks differ by less than the ends spread."""
     offset = np.array([0, 0, 0, 0, 300_400, 299_700, 300_200, 299_900])
     host = np.repeat([0, 1], 4).astype(np.int32)
-    found = estimate(*shared_ends(offset=offset, noise=2_000), host)
+    found = estimate_clocks(*shared_ends(offset=offset, noise=2_000), host)
     assert len(set(found.offset_ns[4:].tolist())) == 1
     assert found.offset_ns[4] - found.offset_ns[0] == pytest.approx(300_000, abs=2_000)
 
@@ -275,7 +277,7 @@ def test_ranks_of_one_host_share_its_offset():
 def test_sets_of_ranks_that_share_nothing_are_apart():
     rank, instance, ends = shared_ends(offset=[0, 0, 0, 0, 70_000, 0, 0, 0])
     instance = instance * 2 + (rank >= 4)
-    found = estimate(rank, instance, ends, unknown_hosts())
+    found = estimate_clocks(rank, instance, ends, unknown_hosts())
     assert found.part.tolist() == [0] * 4 + [1] * 4
     assert found.offset_ns == pytest.approx([0, 0, 0, 0, 70_000, 0, 0, 0], abs=1e-3)
 
@@ -292,7 +294,7 @@ def test_groups_that_few_collectives_link_share_one_clock(every):
             rank.append(r)
             instance.append(1000 * call + (100 + r % 2 if linking else r // 2))
             ends.append(call * 5_000_000 * (1 + drift[r]) + offset[r] + random.normal(0, 300))
-    found = estimate(
+    found = estimate_clocks(
         np.array(rank, np.int32), np.array(instance), np.array(ends).astype(int), unknown_hosts()
     )
     assert abs(np.diff(found.offset_ns, append=0) - np.diff(offset, append=0)).max() < 500
@@ -303,15 +305,15 @@ def test_groups_that_few_collectives_link_share_one_clock(every):
 def test_ranks_without_shared_collectives_run_true():
     rank, instance, ends = shared_ends(offset=[0, 0, 0, 40_000, 0, 0, 0, 0])
     every = np.arange(RANKS + 2)
-    found = for_all(estimate(rank, instance, ends, unknown_hosts()), every, every)
+    found = for_all(estimate_clocks(rank, instance, ends, unknown_hosts()), every, every)
     assert found.known.tolist() == [True] * RANKS + [False] * 2
     assert found.offset_ns[-2:].tolist() == [0.0, 0.0]
-    assert found.corrected(np.array([9], np.int32), np.array([5])).tolist() == [5]
+    assert found.correct_times(np.array([9], np.int32), np.array([5])).tolist() == [5]
 
 
 def test_nothing_shared_at_all():
     nothing = np.empty(0, np.int64)
-    found = estimate(nothing.astype(np.int32), nothing, nothing, nothing.astype(np.int32))
+    found = estimate_clocks(nothing.astype(np.int32), nothing, nothing, nothing.astype(np.int32))
     assert (len(found.ranks), found.worst_residual_ns, found.t0_ns) == (0, 0.0, 0)
     for name in ("ranks", "offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "known", "part"):
         assert len(getattr(found, name)) == 0
@@ -319,7 +321,7 @@ def test_nothing_shared_at_all():
     ranks = np.array([3, 5])
     every = for_all(found, ranks, ranks)
     assert every.known.tolist() == [False, False]
-    assert every.corrected(np.array([5], np.int32), np.array([7])).tolist() == [7]
+    assert every.correct_times(np.array([5], np.int32), np.array([7])).tolist() == [7]
 
 
 def test_ranks_of_one_clock_have_its_correction():
@@ -328,7 +330,7 @@ def test_ranks_of_one_clock_have_its_correction():
     clock = np.tile(np.array([0, 2], np.int32), 4)
     ends = np.array([1_000, 1_600, 2_000, 2_600, 3_000, 3_600, 4_000, 4_600])
     found = for_all(
-        estimate(clock, instance, ends, np.full(2, -1, np.int32)), np.arange(4), np.array([0, 0, 2, 3])
+        estimate_clocks(clock, instance, ends, np.full(2, -1, np.int32)), np.arange(4), np.array([0, 0, 2, 3])
     )
     assert found.known.tolist() == [True, True, True, False]
     assert found.offset_ns.tolist() == [-300.0, -300.0, 300.0, 0.0]
@@ -341,5 +343,5 @@ def test_a_shift_of_all_ranks_is_no_direction_to_go_on_in():
     instance = np.array([0, 1, 2, 3, 1, 2, 0, 1, 2, 3])
     first, second = [7841350043, 0, 6339797968, 6795851259], [624877, 6340423563]
     ends = np.array([*first, *second, 7842029893, 680371, 6340478637, 6796532074])
-    found = estimate(rank, instance, ends, np.full(3, -1, np.int32))
+    found = estimate_clocks(rank, instance, ends, np.full(3, -1, np.int32))
     assert found.offset_ns - found.offset_ns[0] == pytest.approx([0, 625_200, 680_000], abs=600)

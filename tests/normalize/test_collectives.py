@@ -10,7 +10,7 @@ from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.ground.schema import COLLECTIVES
 from cclbench.normalize import collectives
-from cclbench.normalize.collectives import Calls, dimension_of, table
+from cclbench.normalize.collectives import Calls, collectives_table, dimension_of
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 ALL_REDUCE = CollectiveName("all_reduce", "nccl")
@@ -437,7 +437,7 @@ class TestOnHost:
         facts = TraceFacts(groups=(alone, shared, again))
         owner, refused = collectives.on_host(one, told, facts)
         assert (owner.tolist(), refused) == ([0, -1], {})
-        first, second = table(3, one, told, owner, facts)[0].to_pylist()
+        first, second = collectives_table(3, one, told, owner, facts)[0].to_pylist()
         assert (first["group"], first["group_size"], first["in_bytes"], first["out_bytes"]) == (
             "0-3",
             4,
@@ -447,12 +447,12 @@ class TestOnHost:
         assert (second["group"], second["in_bytes"], second["payload_source"]) == ("0-3", None, None)
         described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))
         for groups, dimension in (((described, shared), "tp"), ((shared, described), None)):
-            made, _ = table(3, one, told, owner, TraceFacts(groups=groups))
+            made, _ = collectives_table(3, one, told, owner, TraceFacts(groups=groups))
             assert made["dimension"].to_pylist() == [dimension] * 2
         unsure = TraceFacts(groups=(alone, shared, other))
         owner, refused = collectives.on_host(one, told, unsure)
         assert refused == {"no annotation tells its process group": 2}
-        assert table(3, one, told, owner, unsure)[0]["group"].null_count == 2
+        assert collectives_table(3, one, told, owner, unsure)[0]["group"].null_count == 2
 
 
 class TestTable:
@@ -462,7 +462,7 @@ class TestTable:
         told = StatedPayloads()
         told.add_payload(payload, row=0, seq=seq)
         call = calls({"row": 0, "start_ns": 10, "end_ns": 30, "step": step}, names=[name])
-        made, _ = table(5, call, told, np.array([0]), facts or TraceFacts())
+        made, _ = collectives_table(5, call, told, np.array([0]), facts or TraceFacts())
         assert made.schema.equals(COLLECTIVES)
         return made.to_pylist()[0]
 
@@ -549,7 +549,7 @@ class TestTable:
 
     def test_nothing_told(self):
         call = calls({"row": 0}, {"row": 1}, names=[CollectiveName(None, "custom")])
-        made = table(1, call, StatedPayloads(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
+        made = collectives_table(1, call, StatedPayloads(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
         assert [row["collective"] for row in made] == [1 << 32, (1 << 32) + 1]
         assert all(row[key] is None for row in made for key in ("kind", "group", "in_bytes", "seq", "step"))
 
@@ -560,7 +560,7 @@ class TestTable:
         told.add_payload(Payload(source="kernel", in_bytes=16, group_size=2, ranks=(5, 1)), seq=0)
         names = [ALL_REDUCE, CollectiveName("all_gather", "nccl"), CollectiveName("broadcast", "rccl")]
         rows = calls({"name": 1}, {"name": 2}, {"name": 1}, {"name": 2}, names=names)
-        made, members = table(2, rows, told, np.array([0, -1, 0, 1]), TraceFacts())
+        made, members = collectives_table(2, rows, told, np.array([0, -1, 0, 1]), TraceFacts())
         found = [(r["kind"], r["library"], r["in_bytes"], r["out_bytes"], r["seq"]) for r in made.to_pylist()]
         assert found == [
             ("all_gather", "nccl", 8, None, 3),
@@ -571,5 +571,5 @@ class TestTable:
         assert members == {"1,5": (1, 5)}
 
     def test_no_calls(self):
-        made, _ = table(1, calls(names=()), StatedPayloads(), np.empty(0, np.int64), TraceFacts())
+        made, _ = collectives_table(1, calls(names=()), StatedPayloads(), np.empty(0, np.int64), TraceFacts())
         assert (made.num_rows, made.schema.equals(COLLECTIVES)) == (0, True)

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.normalize.device_rows import DeviceRows, extents, own_shares
+from cclbench.normalize.device_rows import DeviceRows, own_shares, step_extents
 
 STEPS = 3
 WINDOWS = ((0, 10), (10, 25), (25, 40))
@@ -28,7 +28,7 @@ def instants(rows):
 
 @given(rows=st.lists(ROW))
 def test_where_steps_begin_and_end(rows):
-    opening, ending = extents(device_rows(rows), STEPS)
+    opening, ending = step_extents(device_rows(rows), STEPS)
     launched = [row for row in rows if row[0] >= 0]
     for step in range(STEPS):
         own = [row for row in launched if row[0] == step]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cclbench.formats import BackendCall, ExecutionTrace, Payload, StatedPayloads
-from cclbench.normalize.execution_traces import owners, place
+from cclbench.normalize.execution_traces import place_calls, traces_by_process
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
@@ -34,7 +34,7 @@ A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
 def test_owners(
     processes: dict[Path, int | None], ranks: dict[int, int | None], found: dict[int, Path]
 ) -> None:
-    assert owners(processes, ranks) == found
+    assert traces_by_process(processes, ranks) == found
 
 
 def annotated(
@@ -66,7 +66,7 @@ def test_calls_go_to_annotations_in_order_of_start() -> None:
     annotated(told, "all_to_all", 20, track=4)
     told.add_payload(Payload(source="host_op", collective="broadcast"), track=3, start_ns=30, end_ns=40)
     first, second = call("all_to_all", seq=1, in_bytes=8), call("all_reduce", seq=2, in_bytes=40)
-    _, notes = place(told, trace(first, second), TraceFacts(world_size=2))
+    _, notes = place_calls(told, trace(first, second), TraceFacts(world_size=2))
     assert notes == []
     assert added(told, 4) == [(first.payload, -1, 4, 20, 25, 1), (second.payload, -1, 3, 50, 55, 2)]
 
@@ -85,7 +85,7 @@ def test_nothing_is_placed_where_the_calls_differ(calls: list[BackendCall], diff
     annotated(told, "all_reduce", 0, elements=10)
     facts = TraceFacts(world_size=2)
     groups = (ProcessGroup("9", None, (0, 1)),)
-    assert place(told, trace(*calls, groups=groups), facts) == (
+    assert place_calls(told, trace(*calls, groups=groups), facts) == (
         facts,
         [f"the execution trace beside it is not used: {difference}"],
     )
@@ -94,8 +94,8 @@ def test_nothing_is_placed_where_the_calls_differ(calls: list[BackendCall], diff
 
 def test_nothing_told_and_no_calls_fit() -> None:
     told = StatedPayloads()
-    assert place(told, trace(), TraceFacts()) == (TraceFacts(), [])
-    _, notes = place(told, trace(call("all_reduce")), TraceFacts())
+    assert place_calls(told, trace(), TraceFacts()) == (TraceFacts(), [])
+    _, notes = place_calls(told, trace(call("all_reduce")), TraceFacts())
     assert notes == ["the execution trace beside it is not used: it has 1 calls, the trace 0"]
 
 
@@ -104,7 +104,7 @@ def test_what_a_kernel_states_is_no_annotation_of_a_call() -> None:
     told.add_payload(Payload(source="annotation", collective="all_reduce"), row=0, track=3)
     annotated(told, "all_reduce", 50)
     one = call("all_reduce")
-    assert place(told, trace(one), TraceFacts())[1] == []
+    assert place_calls(told, trace(one), TraceFacts())[1] == []
     assert added(told, 2) == [(one.payload, -1, 3, 50, 55, 0)]
 
 
@@ -113,7 +113,7 @@ def test_a_call_of_which_nothing_is_told_takes_its_place_and_adds_nothing() -> N
     annotated(told, "barrier", 10)
     annotated(told, "all_reduce", 20)
     silent, spoken = BackendCall("nccl:barrier", None, None, 0), call("all_reduce", seq=4, group_size=2)
-    _, notes = place(told, trace(silent, spoken), TraceFacts(world_size=2))
+    _, notes = place_calls(told, trace(silent, spoken), TraceFacts(world_size=2))
     ((payload, row, track, start, end, seq),) = added(told, 2)
     assert (payload.ranks, payload.group_size, row, track, start, end, seq) == ((0, 1), 2, -1, 3, 20, 25, 4)
     assert notes == [
@@ -125,7 +125,7 @@ def ranks_of(calls: list[BackendCall], facts: TraceFacts, groups: tuple[ProcessG
     told = StatedPayloads()
     for start, one in enumerate(calls):
         annotated(told, one.name.removeprefix("nccl:"), start)
-    _, notes = place(told, trace(*calls, groups=groups), facts)
+    _, notes = place_calls(told, trace(*calls, groups=groups), facts)
     placed = [(payload.ranks, payload.group_size) for payload, *_ in added(told, len(calls))]
     return placed, bool(notes)
 
@@ -154,8 +154,8 @@ def test_listed_groups_stand_in_the_facts() -> None:
     annotated(told, "all_to_all", 0)
     listed = (ProcessGroup("9", "mesh_tp", (0, 1)),)
     exchange = call("all_to_all", group_size=2)
-    facts, notes = place(told, trace(exchange, groups=listed), TraceFacts(world_size=2))
+    facts, notes = place_calls(told, trace(exchange, groups=listed), TraceFacts(world_size=2))
     assert (facts.groups, notes) == (listed, [])
     own = (ProcessGroup("9", "default_pg", (0, 1)),)
-    facts, _ = place(told, trace(exchange, groups=listed), TraceFacts(world_size=2, groups=own))
+    facts, _ = place_calls(told, trace(exchange, groups=listed), TraceFacts(world_size=2, groups=own))
     assert facts.groups == own

@@ -70,8 +70,8 @@ def threads_of_a_device(n: int) -> None:
 def threads_of_ranges(n: int) -> None:
     start = 10 * np.arange(n)
     ranges = Ranges(np.arange(n), start, start + 5)
-    assert ranges.innermost(np.arange(n), start).tolist() == list(range(n))
-    assert ranges.holding(np.arange(n), start + 5).tolist() == [False] * n
+    assert ranges.innermost_at(np.arange(n), start).tolist() == list(range(n))
+    assert ranges.is_inside(np.arange(n), start + 5).tolist() == [False] * n
 
 
 def nested_ranges(n: int) -> None:
@@ -106,7 +106,7 @@ def test_ranks_that_have_nothing_in_common_are_not_compared_without_end() -> Non
     """Each of so many differences would be looked at, and kept, for each of them."""
     one, other = np.arange(0, 40_000, 2), np.arange(1, 40_000, 2)
     rank = np.repeat([0, 1], 20_000).astype(np.int32)
-    place, ambiguous = alignment.aligned(rank, np.concatenate([one, other]))
+    place, ambiguous = alignment.align_sequences(rank, np.concatenate([one, other]))
     assert place.tolist() == [*range(20_000), *[-1] * 20_000]
     assert ambiguous.tolist() == [False] * 20_000 + [True] * 20_000
 
@@ -115,7 +115,7 @@ def test_ranks_that_have_nothing_in_common_are_not_compared_without_end() -> Non
 def test_as_many_differences_as_are_looked_for(length: int, aligned: bool) -> None:
     """A row that both have between `length` that one has, and as many that the other has."""
     a, b = [*range(length), -1], [*range(length, 2 * length), -1]
-    assert alignment.common(a, b) == ([(length, length)] if aligned else None)
+    assert alignment.longest_common_subsequence(a, b) == ([(length, length)] if aligned else None)
 
 
 def test_an_instant_within_ranges_of_any_depth() -> None:

@@ -12,7 +12,7 @@ from helpers.lockstep import layout
 from helpers.typed import record
 
 from cclbench.ground.schema import COLLECTIVE_KINDS
-from cclbench.normalize.inferred_groups import Calls, Inference, infer
+from cclbench.normalize.inferred_groups import Calls, Inference, infer_group
 
 US = 1000
 RANKS = 4
@@ -56,7 +56,7 @@ def calls(starts: Any = None, ends: Any = None, kinds: Any = "all_reduce", **mor
 
 
 def of_four(*arguments: Any, **more: Any) -> Inference:
-    return infer(calls(*arguments, **more), range(RANKS), RANKS)
+    return infer_group(calls(*arguments, **more), range(RANKS), RANKS)
 
 
 def refused(found: Inference) -> str:
@@ -90,7 +90,7 @@ def test_a_manifest_says_what_rests_on_inferred_groups() -> None:
     ],
 )
 def test_every_rank_of_the_world_has_to_be_here(ranks: Any, world: int | None, reason: str) -> None:
-    assert refused(infer(calls(), ranks, world)) == reason
+    assert refused(infer_group(calls(), ranks, world)) == reason
 
 
 @pytest.mark.parametrize("library", ["gloo", "mpi", "xla"])
@@ -99,7 +99,7 @@ def test_libraries_of_the_host_are_refused(library: str) -> None:
         refused(of_four(libraries=("nccl", library))) == f"library {library}, whose calls do not end together"
     )
     two = calls(arrivals()[:, :2], leavings()[:, :2], libraries=(library,))
-    assert refused(infer(two, range(2), 2)).startswith(f"library {library}")
+    assert refused(infer_group(two, range(2), 2)).startswith(f"library {library}")
 
 
 @pytest.mark.parametrize("stated", [0, 2])
@@ -134,7 +134,7 @@ def test_ranks_have_to_run_the_same_kinds_in_the_same_order() -> None:
     short = replace(
         whole, **{name: getattr(whole, name)[kept] for name in ("rank", "kind", "size", "starts", "ends")}
     )
-    assert refused(infer(short, range(RANKS), RANKS)) == (
+    assert refused(infer_group(short, range(RANKS), RANKS)) == (
         "kind sequences differ at instance 8: all_reduce on rank 0, none on rank 3"
     )
 
@@ -150,7 +150,7 @@ def of_three(instances: int = 8, gap: int = 70, spread: int = 0, world: int = 3)
     ends = (
         begin + 200 * US + np.where(np.arange(instances) % 2, 1, -1)[:, None] * np.array([0, 0, spread]) * US
     )
-    return infer(calls(starts, ends), range(world), world)
+    return infer_group(calls(starts, ends), range(world), world)
 
 
 def test_three_ranks_have_subgroups_as_well() -> None:
@@ -178,10 +178,10 @@ def test_of_many_ranks_the_two_that_come_last_are_compared() -> None:
     begin = np.arange(8)[:, None] * 1000 * US
     starts = begin + np.stack([random.permutation(30) for _ in range(8)]) * US
     ends = begin + 200 * US + random.permutation(np.arange(30) % 2) * np.array([[1], [-1]] * 4) * US
-    found = infer(calls(starts, ends), range(30), 30)
+    found = infer_group(calls(starts, ends), range(30), 30)
     assert refused(found).startswith("in 0 of 8 instances")
     starts[np.arange(8), starts.argmax(axis=1)] += 50 * US
-    assert infer(calls(starts, ends), range(30), 30).rule == "R1"
+    assert infer_group(calls(starts, ends), range(30), 30).rule == "R1"
 
 
 @pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
@@ -199,7 +199,7 @@ def test_a_nanosecond_later_is_later_at_the_time_of_day(later: int, waited: bool
     begin = 1_712_195_495_519_689_047 + np.arange(8)[:, None] * 1000 * US
     starts = begin + np.array([0, 30 * US, 50 * US + later])
     ends = begin + 200 * US + np.array([[1], [-1]] * 4) * np.array([0, 0, 10]) * US
-    assert (infer(calls(starts, ends), range(3), 3).rule == "R1") == waited
+    assert (infer_group(calls(starts, ends), range(3), 3).rule == "R1") == waited
 
 
 @pytest.mark.parametrize(("early", "fits"), [(0, True), (1, False)])
@@ -332,7 +332,7 @@ def test_what_shows_nothing_must_end_together_as_well() -> None:
 def of_two(kinds: Any, starts: Any = None, ends: Any = None) -> Inference:
     starts = arrivals()[: len(kinds), :2] if starts is None else starts
     ends = leavings()[: len(kinds), :2] if ends is None else ends
-    return infer(calls(starts, ends, kinds), range(2), 2)
+    return infer_group(calls(starts, ends, kinds), range(2), 2)
 
 
 def test_a_world_of_two_has_one_group() -> None:
@@ -374,7 +374,7 @@ def test_no_random_layout_gets_a_false_group(part: int) -> None:
     subgroups, in_step, inferred = 0, 0, 0
     for number in range(part * LAYOUTS, (part + 1) * LAYOUTS):
         drawn = layout(0, number)
-        found = infer(drawn.calls, range(drawn.ranks), drawn.ranks)
+        found = infer_group(drawn.calls, range(drawn.ranks), drawn.ranks)
         if drawn.whole:
             inferred += found.rule is not None
         else:

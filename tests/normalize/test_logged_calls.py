@@ -13,7 +13,7 @@ from cclbench.classify import CollectiveName
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.ground.schema import TIMINGS
 from cclbench.normalize.collectives import Calls
-from cclbench.normalize.logged_calls import ListedCalls, lacks, place
+from cclbench.normalize.logged_calls import ListedCalls, lacks_group_or_payload, place_calls
 
 NAMES = [
     CollectiveName(kind, "nccl") for kind in ("all_reduce", "all_gather", "reduce_scatter", "send_recv", None)
@@ -56,7 +56,9 @@ def placed(kernels: Calls, log: Log, told: dict[int, Payload] | None = None) -> 
     for row, payload in (told or {}).items():
         owner[row] = len(stated)
         stated.add_payload(payload, row=row)
-    owner, note = place(kernels, stated, owner, lacks(kernels, stated, owner, {}), listed(log), {})
+    owner, note = place_calls(
+        kernels, stated, owner, lacks_group_or_payload(kernels, stated, owner, {}), listed(log), {}
+    )
     payloads = list(stated.payloads)
     found: list[Any] = []
     for entry in owner.tolist():
@@ -140,5 +142,5 @@ def test_a_trace_that_says_all_takes_nothing() -> None:
     stated.add_payload(
         Payload(source="host_op", collective="all_reduce", ranks=(0, 1), in_bytes=4, out_bytes=4), row=0
     )
-    assert lacks(kernels, stated, np.array([0]), {}).tolist() == [False]
-    assert lacks(kernels, stated, np.array([-1]), {}).tolist() == [True]
+    assert lacks_group_or_payload(kernels, stated, np.array([0]), {}).tolist() == [False]
+    assert lacks_group_or_payload(kernels, stated, np.array([-1]), {}).tolist() == [True]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.normalize import matching
-from cclbench.normalize.alignment import common
-from cclbench.normalize.matching import CALLS, contradictions, match
+from cclbench.normalize.alignment import longest_common_subsequence
+from cclbench.normalize.matching import CALLS, contradicting_instances, match
 from cclbench.record.database import database
 
 SEND, RECV, REDUCE, GATHER = "send", "recv", "all_reduce", "all_gather"
@@ -301,7 +301,7 @@ def test_common_is_a_longest_common_subsequence(a, b):
     for i, x in enumerate(a):
         for j, y in enumerate(b):
             lengths[i + 1, j + 1] = lengths[i, j] + 1 if x == y else max(lengths[i, j + 1], lengths[i + 1, j])
-    pairs = common(a, b)
+    pairs = longest_common_subsequence(a, b)
     assert len(pairs) == lengths[-1, -1]
     assert all(a[i] == b[j] for i, j in pairs)
     assert all(i < k and j < m for (i, j), (k, m) in pairwise(pairs))
@@ -313,7 +313,7 @@ def test_common_is_longest_of_all_short_sequences():
     parts = [{tuple(p) for k in range(len(s) + 1) for p in combinations(s, k)} for s in short]
     for a, of_a in zip(short, parts, strict=True):
         for b, of_b in zip(short, parts, strict=True):
-            pairs = common(a, b)
+            pairs = longest_common_subsequence(a, b)
             assert len(pairs) == max(map(len, of_a & of_b))
             assert all(a[i] == b[j] for i, j in pairs)
 
@@ -333,16 +333,16 @@ def test_common_is_longest_of_all_short_sequences():
     ],
 )
 def test_the_only_longest_common_subsequence_is_found(a, b, pairs):
-    assert common(a, b) == pairs
+    assert longest_common_subsequence(a, b) == pairs
 
 
 def test_of_no_collectives_none_contradict():
     nothing = np.empty(0, np.int64)
-    assert contradictions(nothing, nothing, nothing, 5).tolist() == []
+    assert contradicting_instances(nothing, nothing, nothing, 5).tolist() == []
 
 
 @pytest.mark.parametrize(("tolerance", "wrong"), [(0, [1]), (4, [1]), (5, [])])
 def test_a_rank_that_left_before_another_came_contradicts(tolerance, wrong):
     instance = np.array([0, 0, 1, 1])
     starts, ends = np.array([0, 10, 0, 15]), np.array([12, 12, 10, 30])
-    assert contradictions(instance, starts, ends, tolerance).tolist() == wrong
+    assert contradicting_instances(instance, starts, ends, tolerance).tolist() == wrong

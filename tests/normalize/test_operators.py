@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.ground.intervals import Int64
-from cclbench.normalize.operators import NO_RANGES, Ids, Ranges, is_wrapper, joined, nearest
+from cclbench.normalize.operators import NO_RANGES, Ids, Ranges, is_wrapper, join_ranges, nearest_flagged
 
 Call = tuple[int, int, int, int]
 
@@ -17,7 +17,7 @@ Call = tuple[int, int, int, int]
 def ordered(calls: list[Call]) -> tuple[Ranges, Int64]:
     """The calls (id, thread, begin, end) in order, and the id of each."""
     number, track, start, end = np.array(calls, np.int64).reshape(-1, 4).T
-    order = Ranges.order(track, start, end, number)
+    order = Ranges.order_of(track, start, end, number)
     return Ranges(track[order], start[order], end[order]), number[order]
 
 
@@ -25,14 +25,14 @@ def innermost(calls: list[Call], launches: list[tuple[int, int]]) -> list[int]:
     """Ids for launches (thread, instant) among calls."""
     ranges, number = ordered(calls)
     thread, at = np.array(launches, np.int64).reshape(-1, 2).T
-    found: list[int] = np.append(number, -1)[ranges.innermost(thread, at)].tolist()
+    found: list[int] = np.append(number, -1)[ranges.innermost_at(thread, at)].tolist()
     return found
 
 
 def holding(calls: list[Call], launches: list[tuple[int, int]]) -> list[bool]:
     """Whether any call of its thread holds each launch."""
     thread, at = np.array(launches, np.int64).reshape(-1, 2).T
-    found: list[bool] = ordered(calls)[0].holding(thread, at).tolist()
+    found: list[bool] = ordered(calls)[0].is_inside(thread, at).tolist()
     return found
 
 
@@ -100,7 +100,7 @@ def test_what_holds_an_instant_is_on_its_thread() -> None:
 def parents(calls: list[Call]) -> dict[int, int]:
     """The id of the call that each begins in, −1 for none."""
     ranges, number = ordered(calls)
-    found = np.append(number, -1)[ranges.parents()]
+    found = np.append(number, -1)[ranges.parent_indices()]
     return dict(zip(number.tolist(), found.tolist(), strict=True))
 
 
@@ -138,16 +138,16 @@ def test_what_a_call_begins_in_is_what_ran_when_it_began(calls: list[Call]) -> N
 def test_ranges_of_both_are_in_order_and_known_by_their_place() -> None:
     one, _ = ordered([(1, 1, 0, 10), (2, 2, -5, 9)])
     other, _ = ordered([(3, 1, 0, 20), (4, 1, 0, 10), (5, 2, 1, 2)])
-    both, place = joined(one, other)
+    both, place = join_ranges(one, other)
     rows = zip(both.track.tolist(), both.start_ns.tolist(), both.end_ns.tolist(), strict=True)
     assert list(rows) == [(1, 0, 20), (1, 0, 10), (1, 0, 10), (2, -5, 9), (2, 1, 2)]
     assert place.tolist() == [2, 0, 3, 1, 4]
-    none, nowhere = joined(NO_RANGES, NO_RANGES)
+    none, nowhere = join_ranges(NO_RANGES, NO_RANGES)
     assert (len(none.track), len(none.start_ns), len(none.end_ns), len(nowhere)) == (0, 0, 0, 0)
 
 
 def test_some_of_the_ranges_stay_in_order() -> None:
-    some = ordered(CALLS)[0].of(np.array([True, False, True, False, True]))
+    some = ordered(CALLS)[0].select_ranges(np.array([True, False, True, False, True]))
     assert (some.track.tolist(), some.start_ns.tolist(), some.end_ns.tolist()) == (
         [1, 1, 2],
         [0, 20, 30],
@@ -168,7 +168,7 @@ def test_some_of_the_ranges_stay_in_order() -> None:
 def test_the_nearest_flagged_one_is_itself_or_around_it(flagged: list[int], found: list[int]) -> None:
     """0 holds 1, that 2, that 3; 4 holds 5."""
     parent = np.array([-1, 0, 1, 2, -1, 4], np.int32)
-    assert nearest(parent, np.isin(np.arange(6), flagged)).tolist() == found
+    assert nearest_flagged(parent, np.isin(np.arange(6), flagged)).tolist() == found
 
 
 def test_ids_are_found_where_they_stand() -> None:

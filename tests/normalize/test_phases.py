@@ -53,7 +53,7 @@ def phases(calls: list[Call], marks: list[Call], instants: list[int], track: int
     calls, marks = (sorted(some, key=lambda c: (c.track, c.begin, -c.end)) for some in (calls, marks))
     found = Phases(activity(calls, marks))
     at = np.array(instants, np.int64)
-    return [PHASES[i] for i in found.at(np.full(len(at), track), at).tolist()]
+    return [PHASES[i] for i in found.phase_at(np.full(len(at), track), at).tolist()]
 
 
 def backward(name: str, begin: int, end: int, sequence: int = -1, track: int = ENGINE) -> Call:
@@ -204,9 +204,9 @@ def test_without_any_rows_nothing_is_known() -> None:
 
 
 def test_some_of_named_ranges_keep_their_names() -> None:
-    some = named(STEP).of(np.array([False, True, True, False]))
-    assert (some.ranges.start_ns.tolist(), some.called("aten::").tolist()) == ([30, 60], [True, False])
-    assert some.where(lambda name: name.endswith("0")).tolist() == [False, True]
+    some = named(STEP).select_ranges(np.array([False, True, True, False]))
+    assert (some.ranges.start_ns.tolist(), some.name_matches("aten::").tolist()) == ([30, 60], [True, False])
+    assert some.name_is(lambda name: name.endswith("0")).tolist() == [False, True]
 
 
 def test_loading_data_goes_before_all_and_the_optimizer_before_backward() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.ground.errors import InputError
-from cclbench.normalize.ranks import Member, distinct, groups_of, rank_of
+from cclbench.normalize.ranks import Member, distinct_ranks, groups_of, rank_of
 from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 
 SILENT = TraceFacts()
@@ -53,10 +53,10 @@ def test_a_rank_counts_with_its_source_alone(facts):
 
 def test_rank_0_is_a_rank():
     members = [Member(f"rank{n}.json", "", SILENT) for n in (1, 0)]
-    assert distinct(members) == [(1, "file name"), (0, "file name")]
+    assert distinct_ranks(members) == [(1, "file name"), (0, "file name")]
     assert rank_of(Member("t.json", "", SILENT, 0)) == (0, "card")
     with pytest.raises(InputError, match=r"claims rank 0, and so does rank0\.json"):
-        distinct([Member("rank0.json", "", SILENT), Member("b.json", "", SILENT, 0)])
+        distinct_ranks([Member("rank0.json", "", SILENT), Member("b.json", "", SILENT, 0)])
 
 
 def test_a_name_says_nothing_of_one_among_several():
@@ -67,13 +67,13 @@ def test_a_name_says_nothing_of_one_among_several():
 def test_the_first_of_several_files_without_a_rank_is_named():
     members = [Member(f"{name}.json", "", SILENT) for name in ("rank1", "b", "c")]
     with pytest.raises(InputError, match="2 of 3 files do not say their rank") as caught:
-        distinct(members)
+        distinct_ranks(members)
     assert caught.value.where == "b.json"
     of_one = [
         Member("t.pb", name, TraceFacts(rank=rank, rank_source="x")) for name, rank in (("1", 4), ("2", None))
     ]
     with pytest.raises(InputError, match="1 of 2 ranks do not say their rank"):
-        distinct(of_one)
+        distinct_ranks(of_one)
 
 
 def test_the_card_speaks_where_nobody_does():
@@ -105,19 +105,19 @@ def test_weak_parts_of_a_name_contradict_nobody():
 
 
 def test_lone_file_without_a_rank_is_rank_0_and_says_so():
-    assert distinct([Member("t.json", "", SILENT)]) == [(0, "nothing: taken as rank 0")]
-    assert distinct([Member("t.json", "", SILENT, 5)]) == [(5, "card")]
+    assert distinct_ranks([Member("t.json", "", SILENT)]) == [(0, "nothing: taken as rank 0")]
+    assert distinct_ranks([Member("t.json", "", SILENT, 5)]) == [(5, "card")]
 
 
 def test_several_files_need_their_ranks():
     with pytest.raises(InputError, match="1 of 2 files do not say their rank") as caught:
-        distinct([Member("rank0.json", "", SILENT), Member("b.json", "", SILENT)])
+        distinct_ranks([Member("rank0.json", "", SILENT), Member("b.json", "", SILENT)])
     assert caught.value.where == "b.json"
 
 
 def test_two_files_of_one_rank():
     with pytest.raises(InputError, match=r"claims rank 1, and so does rank1\.json"):
-        distinct([Member("rank1.json", "", SILENT), Member("b.json", "", SILENT, 1)])
+        distinct_ranks([Member("rank1.json", "", SILENT), Member("b.json", "", SILENT, 1)])
 
 
 def test_devices_of_one_file_are_ranks_in_their_order():
@@ -126,7 +126,11 @@ def test_devices_of_one_file_are_ranks_in_their_order():
         Member("rank7.pb", name, TraceFacts(local_rank=local), alone=False)
         for name, local in (("TPU:2", 2), ("TPU:0", 0), ("TPU:1", 1))
     ]
-    assert distinct(members) == [(2, "order of devices"), (0, "order of devices"), (1, "order of devices")]
+    assert distinct_ranks(members) == [
+        (2, "order of devices"),
+        (0, "order of devices"),
+        (1, "order of devices"),
+    ]
 
 
 def test_devices_of_several_hosts_follow_the_order_of_files():
@@ -135,7 +139,7 @@ def test_devices_of_several_hosts_follow_the_order_of_files():
         for file, name, local in (("b.pb", "TPU:0", 0), ("a.pb", "TPU:1", 1), ("a.pb", "TPU:0", 0))
     ]
     source = "order of files and of their devices"
-    assert distinct(members) == [(2, source), (1, source), (0, source)]
+    assert distinct_ranks(members) == [(2, source), (1, source), (0, source)]
 
 
 def test_a_stated_rank_goes_before_any_order():
@@ -143,7 +147,7 @@ def test_a_stated_rank_goes_before_any_order():
         Member("t.sqlite", "11", TraceFacts(rank=5, rank_source="NCCL", local_rank=0), alone=False),
         Member("t.sqlite", "12", TraceFacts(rank=4, rank_source="NCCL", local_rank=1), alone=False),
     ]
-    assert distinct(members) == [(5, "NCCL"), (4, "NCCL")]
+    assert distinct_ranks(members) == [(5, "NCCL"), (4, "NCCL")]
 
 
 def test_two_members_of_one_file_cannot_be_one_rank():
@@ -151,7 +155,7 @@ def test_two_members_of_one_file_cannot_be_one_rank():
         Member("t.sqlite", name, TraceFacts(rank=5, rank_source="NCCL"), alone=False) for name in ("11", "12")
     ]
     with pytest.raises(InputError, match="claims rank 5, and so does '11' of the same file"):
-        distinct(members)
+        distinct_ranks(members)
 
 
 def test_groups_follow_from_communicators_that_are_whole():

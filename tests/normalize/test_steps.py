@@ -17,7 +17,7 @@ from cclbench.normalize.steps import Annotation, Marks, Window
 
 def found(*annotations, pattern=None):
     made = [Annotation(*a) for a in annotations]
-    marks, left_out = steps.marks(made, steps.families(pattern))
+    marks, left_out = steps.annotated_steps(made, steps.step_patterns(pattern))
     listed = zip(marks.numbers.tolist(), marks.starts.tolist(), marks.ends.tolist(), strict=True)
     return list(listed), dict(left_out)
 
@@ -252,12 +252,12 @@ def test_own_pattern_with_and_without_a_number():
 
 def test_own_pattern_that_is_none():
     with pytest.raises(UsageError, match="no regular expression"):
-        steps.families("(")
+        steps.step_patterns("(")
 
 
 def test_step_that_holds_an_instant():
-    assert MARKS.holding(times(99, 100, 199, 200, 299, 300)).tolist() == [-1, 0, 0, 1, 1, -1]
-    assert steps.NO_MARKS.holding(times(1, 2)).tolist() == [-1, -1]
+    assert MARKS.step_at(times(99, 100, 199, 200, 299, 300)).tolist() == [-1, 0, 0, 1, 1, -1]
+    assert steps.NO_MARKS.step_at(times(1, 2)).tolist() == [-1, -1]
 
 
 class TestDeviceWindows:
@@ -421,7 +421,7 @@ def test_what_marks_steps_is_kept():
 
 
 def test_table():
-    rows = steps.table(
+    rows = steps.steps_table(
         2, [Window(7, 1, 5, "device", True, 0.25), Window(None, 0, 9, "whole_trace")]
     ).to_pylist()
     assert rows == [
@@ -436,14 +436,14 @@ def test_table():
             "purity": None,
         },
     ]
-    assert steps.table(0, []).num_rows == 0
+    assert steps.steps_table(0, []).num_rows == 0
 
 
 class TestChosenWindows:
     """Closed windows of the policy asked for, or of the next one; open ones where no other is there."""
 
     def of(self, *windows, policy="steps"):
-        found = steps.choose_windows(steps.table(0, list(windows)), policy)
+        found = steps.choose_windows(steps.steps_table(0, list(windows)), policy)
         if found is None:
             return None
         one, counted, left = found

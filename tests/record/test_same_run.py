@@ -26,7 +26,7 @@ from helpers.trees import files
 import cclbench
 from cclbench.engine import dask as dask_engine
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
-from cclbench.ingestion.shards import SHARD, Shard, ingest_shard, merge
+from cclbench.ingestion.shards import SHARD, Shard, ingest_shard, merge_shards
 from cclbench.record.manifest import Options
 from cclbench.record.store import Store
 
@@ -79,7 +79,7 @@ def test_by_shards_in_any_order(
     before = [files(shard) for shard in shards]
     mixed = Random(order).sample(shards, len(shards))  # noqa: S311 - wants repeating, not guessing
     # A store of that name holds folders of its own, not those of a second kind of traces.
-    run = merge(mixed, Store(tmp_path / "sources"))
+    run = merge_shards(mixed, Store(tmp_path / "sources"))
     assert files(cclbench.metrics(run).path) == alone
     assert [files(shard) for shard in shards] == before
 
@@ -113,7 +113,7 @@ def test_shards_that_are_not_those_of_one_run_are_refused(
 
     def refused(*folders: Path) -> str:
         with pytest.raises((UsageError, InputError)) as raised:
-            merge(folders, store)
+            merge_shards(folders, store)
         assert left(store.folder) == []
         assert len(str(raised.value).splitlines()) <= 3
         return str(raised.value)
@@ -157,11 +157,11 @@ def test_a_source_that_changed_after_its_shards_is_refused(job: Path, tmp_path: 
     trace = next(path for path in source.iterdir() if path.suffix == ".json")
     trace.write_bytes(trace.read_bytes() + b" ")
     with pytest.raises(InputError, match="changed while it was read"):
-        merge(made, Store(tmp_path / "b"))
+        merge_shards(made, Store(tmp_path / "b"))
     assert left(tmp_path / "b") == []
     again, _ = ingest_shard(source, Store(tmp_path / "a"), Options(), 1, 2)
     with pytest.raises(UsageError, match="its source has changed since"):
-        merge([again, made[1]], Store(tmp_path / "b"))
+        merge_shards([again, made[1]], Store(tmp_path / "b"))
 
 
 @pytest.mark.parametrize("share", [(3, 2), (1, 0), (1, 1 << 20)])

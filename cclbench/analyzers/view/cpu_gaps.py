@@ -14,7 +14,7 @@ from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.host_gaps import causes_of
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Intervals, Mask
-from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
+from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide_by_cause
 from cclbench.normalize.operators import is_wrapper
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
         by,
         int(np.sort(w.starts)[1]) if len(w) > 1 else None,
     )
-    return dict(divide(idle, causes))
+    return dict(divide_by_cause(idle, causes))
 
 
 def step_thread(rank: RankView) -> int:

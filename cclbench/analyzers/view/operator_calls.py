@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.view.columns import short_codes
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
+from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
 
@@ -51,7 +51,7 @@ class OperatorCalls:
     def __init__(self, rank: RankView) -> None:
         self.ids = Ids(rank.operators("operator")["operator"].to_numpy())
         parents = self.ids.index_of(ids_of(rank.operators("parent")["parent"]))
-        self.sequence: Int64 = inherited(parents, rank.operators("sequence")["sequence"])
+        self.sequence: Int64 = inherited_numbers(parents, rank.operators("sequence")["sequence"])
         """Autograd's number of each call, else of the nearest one that holds it; −1 of none."""
         self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
         self._texts = {column: short_codes(rank.operators(column), column) for column in _TEXTS}
@@ -60,9 +60,9 @@ class OperatorCalls:
         families = [model.family if model else None for model in models]
         of_product = np.array([family in PRODUCTS for family in families], np.bool_)[self.name]
         self._attends = np.array([family == "attention" for family in families], np.bool_)
-        self._counted_inside = ancestors(parents, of_product)
+        self._counted_inside = holds_chosen(parents, of_product)
         modelled = np.array([model is not None for model in models], np.bool_)[self.name]
-        owner = nearest(parents, modelled & ~self._counted_inside)
+        owner = nearest_flagged(parents, modelled & ~self._counted_inside)
         self.owner: Index = np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32))
 
     def __len__(self) -> int:
