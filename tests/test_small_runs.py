@@ -38,7 +38,7 @@ def test_a_stored_run_is_shown_without_them(repository: Path, tmp_path: Path) ->
     "words", [("list", "metrics"), ("explain", "time.step"), ("explain", "comm.*", "--json")]
 )
 def test_metrics_are_told_without_them(words: tuple[str, ...]) -> None:
-    assert imported(*words, slow=f"{SLOW},pyarrow.compute,pyarrow.parquet") == []
+    assert imported(*words, slow=f"{SLOW},pyarrow.parquet") == []
 
 
 def test_no_run_loads_pandas_before_a_frame_is_asked_for(repository: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.ground.errors import UsageError, near
-from cclbench.ground.schema import EVENTS, KINDS, OPERATORS, TABLES
+from cclbench.ground.schema import EVENTS, KINDS, OPERATORS, TABLES, events_schema
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import checked_rows, damaged, opened_table, read_table
 from cclbench.record.manifest import RankEntry, StoredFile
@@ -139,12 +139,6 @@ class Rank:
         if listed is None:
             raise damaged(self.path / path, "the manifest does not list it")
         return read_table(self.path / path, TABLES[name], columns=columns, listed=listed)
-
-
-@cache
-def events_schema(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema of those columns of events."""
-    return pa.schema([EVENTS.field(name) for name in columns])
 
 
 def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:

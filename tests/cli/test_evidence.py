@@ -282,7 +282,7 @@ def test_everything_in_one_folder_beside_traces(call: Callable[..., Any], told: 
 
 
 BROKEN = {
-    "serving": ("r.json", json.dumps(VLLM | LISTS)[:-40].encode(), "r.json: line 1: is no JSON"),
+    "serving": ("r.json", json.dumps(VLLM | LISTS)[:-40].encode(), "r.json: line 1: is not JSON"),
     "recorder": ("f_rank_0", pickle.dumps(RECORDER)[:-9], "f_rank_0: pickle is cut: it has no end"),
     "nvlink": ("n.txt", nvlink(9).replace("KiB", "apples").encode(), "n.txt: line 2: an NVLink count"),
 }

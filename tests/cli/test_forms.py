@@ -322,7 +322,7 @@ def test_a_run_of_another_version_is_listed_as_that(
     answer = call("sql", run_id, "SELECT 1")
     assert (answer.code, "another version" in answer.err) == (3, True)
     claims = call("claims")
-    assert (claims.code, f"run {run_id} is not readable" in claims.err) == (2, True)
+    assert (claims.code, f"run {run_id} cannot be read" in claims.err) == (2, True)
 
 
 def test_list_cards(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

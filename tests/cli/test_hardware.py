@@ -31,7 +31,7 @@ def test_an_entry_with_the_source_of_every_figure(call: Callable[..., Any]) -> N
 
 def test_disagreements_are_shown(call: Callable[..., Any]) -> None:
     assert (
-        "ml-engineering says of hbm_bytes_per_s: 2 TB/s"
+        "ml-engineering states for hbm_bytes_per_s: 2 TB/s"
         in call("hardware", "show", "nvidia-a100-sxm-80gb").out
     )
 

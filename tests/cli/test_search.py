@@ -75,7 +75,7 @@ def test_files_are_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
     ("arguments", "code", "says"),
     [
         (("--constraint", "price<=3"), 2, "is not KEY<=VALUE"),
-        (("--objective", "tokens_per_second_per_device"), 3, "tokens a second are not known"),
+        (("--objective", "tokens_per_second_per_device"), 3, "tokens per second unknown"),
         (("--constraint", "step<=1us", "--best", "best.yaml"), 3, "no point of the space is feasible"),
         (("--plot", "front.docx"), 2, "unsupported picture format"),
     ],

@@ -127,7 +127,7 @@ def test_anything_else_is_refused(web: dict[str, Any], tmp_path: Path, answer: A
     ],
 )
 def test_only_https_is_spoken(web: dict[str, Any], tmp_path: Path, url: str) -> None:
-    with pytest.raises(InputError, match=r"no https address|cannot be fetched"):
+    with pytest.raises(InputError, match=r"is not an https URL|cannot be fetched"):
         fetched(tmp_path / "x", url)
     assert web["asked"] == []
 

@@ -105,7 +105,7 @@ def test_metrics_that_changed_are_computed(
 
 def test_a_wrong_selection_is_refused_as_before(stored: Run) -> None:
     cold(stored)
-    with pytest.raises(UsageError, match="no window"):
+    with pytest.raises(UsageError, match="unknown window"):
         cclbench.metrics(stored, window="stepz")
     with pytest.raises(UsageError, match="has no rank"):
         cclbench.metrics(stored, ranks=[9])

@@ -148,7 +148,7 @@ def test_values_as_people_write_them() -> None:
         0.5,
         1e6,
     )
-    assert [share_of("k", value) for value in ("x0", "×0", "none", "x0.25")] == [0, 0, 0, 0.25]
+    assert [share_of("k", value) for value in ("0", "x0", "×0", "none", "x0.25")] == [0, 0, 0, 0, 0.25]
     assert (time_of("k=25ms", "25ms"), time_of("k=1.5us", "1.5us"), time_of("k=1s", "1 s")) == (
         25_000_000,
         1_500,
@@ -169,7 +169,6 @@ def test_values_as_people_write_them() -> None:
             "k=x0: 'x0' is no factor above 0 and up to 1,000,000, of 6 decimals at most; such as x2 or x0.5",
         ),
         (factor_of, "x1000000.000001", "no factor above 0"),
-        (share_of, "0", "no factor above 0"),
         (count_of, "0", "k=0: '0' is no whole number from 1 on; such as 64"),
         (count_of, "1000000000", "no whole number"),
         (count_of, "2.5", "no whole number"),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.record.rank import events_schema
+from cclbench.ground.schema import events_schema
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank
