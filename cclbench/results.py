@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -29,7 +28,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.ground.code_hash import code_hash
+from cclbench.ground.code_hash import code_hash, module_files, plugin_files
 from cclbench.ground.errors import ChangedRunError, InputError
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
@@ -116,11 +115,10 @@ def _computation_key(selection: Selection) -> str:
 
 @cache
 def _metrics_code_hash() -> str:
-    """The hash of the modules that compute metrics."""
-    origins = {METRICS.origin(name) for name in METRICS}
-    plugin_files = (getattr(sys.modules.get(name), "__file__", None) for name in origins)
+    """The hash of the modules that compute metrics, and of plug-ins' cost models."""
+    of_plugins = module_files({METRICS.origin(name) for name in METRICS})
     modules = (path for folder in analyzers.__path__ for path in Path(folder).rglob("*.py"))
-    return code_hash([*modules, *(Path(name) for name in plugin_files if name is not None)])
+    return code_hash([*modules, *of_plugins, *plugin_files("cclbench.operators")])
 
 
 def _stored_with_replays(run: Run, selection: Selection) -> bool | None:

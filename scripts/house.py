@@ -10,7 +10,7 @@ All are counted in the source, nothing is imported from it.
 - circles: groups of modules that import one another, also for types only.
 - rooms of `source`: folders in which a function takes a parameter of that name.
 - shapes of a run, of a rank: classes whose name ends so.
-- column stores: Arrow, Parquet, and modules of the package that hold or order columns outside of memory.
+- column stores: Arrow, Parquet, and modules of the package's own that hold or order columns on disk.
 - spill calls: calls that put columns on disk or let go of memory.
 - sorts and joins: calls of NumPy's and Arrow's functions that order, look up and group.
 - silent names: metrics' names as texts outside of `analyzers/` that nothing checks: all but the arguments of

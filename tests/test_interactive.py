@@ -63,9 +63,9 @@ def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp
     assert of_both[0] == "A: mean of 4 ranks"
     assert of_both[-1] == "B: rank 3"
     assert pictures[0].save(tmp_path / "bars.svg").read_text().startswith("<?xml")
-    with pytest.raises(UsageError, match="no picture format"):
+    with pytest.raises(UsageError, match="unsupported picture format"):
         pictures[0].save(tmp_path / "bars.gif")
-    with pytest.raises(UsageError, match="no whole step 99"):
+    with pytest.raises(UsageError, match="no complete step 99"):
         cclbench.timeline(run, step=99)
 
 
@@ -79,7 +79,7 @@ def test_pages(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
     page = cclbench.report(run, tmp_path / "run.html").read_text()
     assert cclbench.diagnose(run).findings[0].claim in page
     assert run.id in cclbench.report(cclbench.compare(run, other), tmp_path / "both.html").read_text()
-    with pytest.raises(UsageError, match="a report is a page"):
+    with pytest.raises(UsageError, match="a report is an HTML page"):
         cclbench.report(run, tmp_path / "run.txt")
 
 
@@ -99,7 +99,7 @@ def test_the_cell_of_a_comparison_says_who_and_where(run: cclbench.Run, other: c
     cell = compared._repr_html_()
     assert compared.versus[0].words in cell
     assert "<tr><td>exposed transfer</td><td>135 ms</td><td>48.6 ms</td><td>-86.3 ms</td></tr>" in cell
-    assert "<th>the whole</th><th>676 ms</th><th>537 ms</th><th>-139 ms</th>" in cell
+    assert "<th>total</th><th>676 ms</th><th>537 ms</th><th>-139 ms</th>" in cell
 
 
 def test_the_cell_of_an_answer_is_humanised_and_escaped(run: cclbench.Run) -> None:

@@ -259,7 +259,6 @@ def test_the_world_is_as_traces_state_it() -> None:
 
 def test_a_card_names_the_accelerator() -> None:
     found = machine(FOUR_FILES, card(accelerator="nvidia-a100-sxm-40gb"), device_name=H100).accelerator
-    assert found.value is not None
     assert (found.value.id, found.learned_from) == ("nvidia-a100-sxm-40gb", "card")
     assert found.contradicts == (
         "the card says nvidia-a100-sxm-40gb, the traces name nvidia-h100-sxm: nvidia-a100-sxm-40gb is used",
@@ -280,7 +279,6 @@ def test_only_the_card_s_own_word_is_contradicted() -> None:
 
 def test_a_system_is_asked_for_before_the_card_s() -> None:
     of = machine_of_ranks(card(system="dgx-a100"), {0: TraceFacts()}, {0: "a"}, system="dgx-h100")
-    assert of.named_system.value is not None
     assert (of.named_system.value.id, of.named_system.learned_from) == ("dgx-h100", "option")
     with pytest.raises(UsageError, match="the catalog has no system 'dgx-h1000'"):
         machine_of_ranks(None, {}, {}, system="dgx-h1000")
@@ -303,7 +301,6 @@ def assumed(per_node: int, device: str = H100, **hardware: Any) -> Machine:
 def test_links_are_those_of_systems_with_such_nodes() -> None:
     """Of the four systems of eight H100, whose links are alike; their networks differ."""
     found = assumed(8).system
-    assert found.value is not None
     assert (found.value.id, found.learned_from) == ("a node of 8 × nvidia-h100-sxm", "assumption")
     assert found.reason == (
         "links as of aws-p5, dgx-h100, gcp-a3-high, gcp-a3-mega, since no card names the system"
@@ -313,7 +310,6 @@ def test_links_are_those_of_systems_with_such_nodes() -> None:
     # two of them have hosts of AMD's, two of Intel's; all of B200 have Intel's
     assert found.value.host_cpu is None
     alike = assumed(8, "NVIDIA B200").system.value
-    assert alike is not None
     assert alike.host_cpu == "intel"
 
 
@@ -346,15 +342,11 @@ def test_a_card_states_the_rate_of_links_and_the_interfaces() -> None:
     """The rate of the links in place of the catalog's; interfaces with their fabric's rate unless stated."""
     stated = {"fabric": "infiniband-ndr", "nics": 4}
     found = assumed(8, scale_up={"bandwidth": "300 GB/s"}, scale_out=stated).system.value
-    assert found is not None
-    assert found.scale_up is not None
     assert found.scale_out is not None
     assert found.scale_up.bytes_per_s == 300e9
     out = found.scale_out
     assert (out.fabric.id, out.nics, out.bytes_per_s) == ("infiniband-ndr", 4, 50e9)
     slower = assumed(8, scale_out=stated | {"bandwidth": "200 Gb/s"}).system.value
-    assert slower is not None
-    assert slower.scale_out is not None
     assert slower.scale_out.bytes_per_s == 25e9
 
 
@@ -363,7 +355,6 @@ def test_a_card_states_the_rate_of_links_and_the_interfaces() -> None:
 )
 def test_interfaces_need_their_number_and_a_network_of_the_catalog(stated: dict[str, Any]) -> None:
     found = assumed(8, scale_out=stated).system.value
-    assert found is not None
     assert found.scale_out is None
 
 

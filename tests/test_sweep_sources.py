@@ -49,7 +49,7 @@ def test_each_sweep_names_its_file_and_rows_in_none_are_counted(sweeps: list[Pat
     assert [each.library_version for each in found.sweeps] == ["2.19.3"] * 2
     assert found.sweeps[0].group_words == "all_reduce, 16 ranks on 2 nodes"
     assert found.sweeps[1].seconds == (120e-6, 600e-6)
-    assert found.left_out == {"in place, where out of place is compared": 2}
+    assert found.left_out == {"in place (only out-of-place is compared)": 2}
     assert found.caveats == []
 
 
@@ -67,7 +67,7 @@ def test_a_calibration_merges_them_and_does_not_keep_their_files(sweeps: list[Pa
 
 def test_releases_do_not_merge(sweeps: list[Path], tmp_path: Path) -> None:
     newer = csv(tmp_path / "newer.csv", (2**20, 90), release="2.27.3")
-    with pytest.raises(UsageError, match=r"first\.csv and newer\.csv hold all_reduce, 16 ranks on 2 nodes"):
+    with pytest.raises(UsageError, match=r"first\.csv and newer\.csv both measure all_reduce, 16 ranks"):
         calibrate(read_sweeps([sweeps[0], newer], P5).sweeps, P5)
 
 
@@ -91,7 +91,7 @@ def test_what_calibrates_is_not_validated_by_it(sweeps: list[Path], tmp_path: Pa
     must_be_others([second], given=[first])
     copy = tmp_path / "copy.csv"
     copy.write_text(sweeps[0].read_text())
-    with pytest.raises(UsageError, match=r"copy\.csv is among what the model is calibrated by"):
+    with pytest.raises(UsageError, match=r"copy\.csv is one of the calibration's own sweeps"):
         must_be_others(read_sweeps([copy], P5).sweeps, given=[first])
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from cclbench.analyzers.aliases import ALIASES, SYNONYMS, Alias
+from cclbench.analyzers.explained import INFERRED, require_explained
 from cclbench.analyzers.pickling import pickled_by_position
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.intervals import Int64, Mask
@@ -32,11 +33,6 @@ GraphHandling = Literal["lacking", "as compute", "counted"]
 takes the graphs for compute, so that it is partial; or it holds with them."""
 _OF_KERNELS: Final = frozenset(("events", "operators", "collectives", MATCHED, GROUPS))
 """Inputs that such graphs may lack a part of."""
-INFERRED: Final = (
-    "where no trace states a process group, that of all ranks is inferred if they are seen to wait for one"
-    " another, and the reason says so; a few collectives of balanced subgroups in lockstep among many of all"
-    " ranks look like those"
-)
 
 Key = tuple[int | None, str | None, str | None, str | None, str | None]
 
@@ -220,7 +216,7 @@ class Metric:
         """How ranks are combined, in words."""
         if self.per_rank is None:
             return "It is the run's own: ranks are not combined."
-        return (self.combine.__doc__ or "").strip().splitlines()[0]
+        return str(self.combine.__doc__).strip().splitlines()[0]
 
     @property
     def topic(self) -> str:
@@ -248,7 +244,9 @@ class Metric:
         return INFERRED if self.rests_on_groups else None
 
 
-METRICS: Registry[Metric] = Registry("metric", home="cclbench.analyzers", group="cclbench.analyzers")
+METRICS: Registry[Metric] = Registry(
+    "metric", home="cclbench.analyzers", group="cclbench.analyzers", validate=require_explained
+)
 OTHER_NAMES: Final = (*ALIASES, *SYNONYMS)
 """What else a metric may be asked for by: aliases, and words of the field."""
 
@@ -309,12 +307,16 @@ def metric(
 ) -> Callable[[PerRank], PerRank]:
     """Register the decorated per-rank function as metric `name`.
 
-    The function takes a `RankView` and returns one `Value` or several; it raises `NotApplicable` or
-    `Failed` with a reason instead of inventing a number.  Values with `step` set are rows of that
-    step and do not enter the combination, unless `combine` looks at them itself.
+        @metric("mine.compute", definition="Compute time.", formula="|C|", unit="s", better="lower")
+        def compute(rank: RankView) -> Value:
+            return Value(value=float(rank.inside(rank.compute).mean()) / 1e9)
+
+    The function takes a `RankView` and returns one `Value` or several, or raises `NotApplicable` or `Failed`
+    with a reason.  `step` is a number of `rank.windows.steps`; values with one are not combined.  `combine`
+    makes the run's values of all ranks' by rank; the first line of its docstring explains it.
     """
-    described = partial(
-        Metric,
+    return _register_metric(
+        "per_rank",
         name=metric_name(name),
         definition=definition,
         formula=formula,
@@ -327,7 +329,6 @@ def metric(
         rank_rows=rank_rows,
         graphs=graphs,
     )
-    return _register_metric(described, "per_rank")
 
 
 def run_metric(
@@ -343,11 +344,13 @@ def run_metric(
 ) -> Callable[[PerRun], PerRun]:
     """Register the decorated function as metric `name` of the run, from evidence other than traces.
 
-    The function takes a `RunView` and returns one `Value` or several, whatever their status; it raises
-    `NotApplicable` or `Failed` with a reason instead of inventing a number.
+        @run_metric("mine.requests", ..., inputs=("requests",), not_applicable="no file of requests")
+        def requests(run: RunView) -> Value: ...
+
+    The function takes a `RunView` and returns or raises what one of `metric` does.
     """
-    described = partial(
-        Metric,
+    return _register_metric(
+        "per_run",
         name=metric_name(name),
         definition=definition,
         formula=formula,
@@ -359,14 +362,13 @@ def run_metric(
         combine=mean_over_ranks,
         rank_rows=False,
     )
-    return _register_metric(described, "per_run")
 
 
-def _register_metric(described: Callable[..., Metric], computed: str) -> Callable[[Computes], Computes]:
-    """Register a metric of that description, with the decorated function as what is `computed`."""
+def _register_metric(computed: str, **about: Any) -> Callable[[Computes], Computes]:
+    """Register a metric of those fields, with the decorated function as what is `computed`."""
 
     def register(function: Computes) -> Computes:
-        made = described(**{computed: function})
+        made = Metric(**{**about, computed: function})
         METRICS.add(made.name, made, origin=function.__module__)
         return function
 

@@ -28,10 +28,9 @@ from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs
-from cclbench.ground.errors import CclbenchError
-from cclbench.ground.registry import stdout_to_stderr
+from cclbench.ground.errors import PluginError
+from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import group_id
-from cclbench.ground.text import printable
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.facts import ran_no_kernel
 from cclbench.record.manifest import RankEntry
@@ -128,9 +127,14 @@ def window_policy(view: RankView, asked: str) -> str:
         return asked
 
 
+def _origin(metric: Metric) -> str:
+    """The module of its function."""
+    return (metric.per_rank or metric.per_run or metric.combine).__module__
+
+
 def _metric_values(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> list[Value]:
     try:
-        with stdout_to_stderr():
+        with plugin_code(_origin(metric), NotApplicable, Failed):
             values = _as_list(compute())
     except Unknown as why:
         return [no_value(str(why), coverage=why.coverage or Coverage(0, 1))]
@@ -138,14 +142,8 @@ def _metric_values(compute: Callable[[], Value | Iterable[Value]], metric: Metri
         return [no_value(str(why))]
     except Failed as why:
         return [Value(value=None, status="failed", reason=str(why))]
-    except CclbenchError:
-        raise
-    except Exception as error:  # a stranger's metric may raise anything
-        origin = METRICS.origin(metric.name)
-        if origin.partition(".")[0] == "cclbench":
-            raise
-        reason = printable(f"a defect of the plug-in {origin}: {type(error).__name__}: {error}")
-        return [Value(value=None, status="failed", reason=reason[:_LONGEST])]
+    except PluginError as error:
+        return [Value(value=None, status="failed", reason=error.what[:_LONGEST])]
     return _require_finite(values) or [no_value(metric.not_applicable)]
 
 
@@ -232,9 +230,13 @@ def _combine_ranks(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[V
     if not answered:
         return [no_value(_rank_reasons(own, len(own)))]
     try:
-        values = _require_finite(list(metric.combine(answered)))
+        with plugin_code(_origin(metric), NotApplicable):
+            values = list(metric.combine(answered))
     except NotApplicable as why:
         return [no_value(str(why))]
+    except PluginError as error:
+        return [Value(value=None, status="failed", reason=error.what[:_LONGEST])]
+    values = _require_finite(values) or [no_value(metric.not_applicable)]
     if len(answered) == len(own):
         return values
     silent = {rank: values for rank, values in own.items() if rank not in answered}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 import warnings
@@ -155,11 +156,17 @@ def _interrupts_later() -> Iterator[None]:
 def belong_to_parent() -> None:
     """Leave Ctrl-C to the parent, and end this worker when the parent ends.
 
-    NumPy's arithmetic warnings are dropped, as in the parent.
+    NumPy's arithmetic warnings are dropped, as in the parent; those of plug-ins that do not load are printed
+    as the command line prints them.
     """
     warnings.simplefilter("ignore", RuntimeWarning)
+    warnings.showwarning = _print_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    sys.stderr.write(f"warning: {message}\n")
 
 
 def _end_with_parent() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cclbench.findings.finding import Confidence, EvidenceRow, Finding
+from cclbench.findings.finding import FRAMEWORKS, Confidence, EvidenceRow, Finding
 from cclbench.machine import Machine, machine_of_entries
 from cclbench.record.metric_name import MetricName, metric_name
 
@@ -80,7 +80,7 @@ class Case:
     def framework(self) -> str | None:
         """The framework whose advice applies, by the traces' producer: XLA's profiler serves several."""
         names = " ".join((rank.facts.producer or "").lower() for rank in self.record.ranks)
-        return next((word for word in ("pytorch", "jax") if word in names), None)
+        return next((word for word in FRAMEWORKS if word in names), None)
 
     def row(self, metric: MetricName, **keys: str) -> Row | None:
         """The run's row, where it has a number."""

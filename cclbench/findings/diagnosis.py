@@ -14,7 +14,7 @@ import msgspec
 from cclbench.analyzers.metric import METRICS
 from cclbench.findings.advice import fitting_actions
 from cclbench.findings.case import Case
-from cclbench.findings.finding import DOCS, FINDINGS, Detector, Finding
+from cclbench.findings.finding import ANY, DOCS, FINDINGS, Detector, Finding
 from cclbench.findings.gains import ReplayGains, join_settings
 from cclbench.findings.kept_gains import StepGain
 from cclbench.findings.step_means import profiler_s
@@ -69,7 +69,7 @@ def ranked_findings(
         one = FINDINGS.get(name)
         try:
             with stdout_to_stderr():
-                own = list(one.detect(case))
+                own = [_require_own_name(item, name) for item in one.detect(case)]
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
@@ -81,6 +81,13 @@ def ranked_findings(
     return (
         [reword_for_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
     )
+
+
+def _require_own_name(found: Finding, name: str) -> Finding:
+    """What a finding found, which `explain` and `--fail-on` know by the name that it is registered by."""
+    if found.name != name:
+        raise UsageError(f"it yields what it calls {found.name!r}", hint="Case.found takes its own name")
+    return found
 
 
 def reword_for_capture(found: Finding) -> Finding:
@@ -178,8 +185,7 @@ def _gain_weight(found: Finding) -> float:
 def _naming_precedence(found: Finding) -> int:
     """What names a cause, or ranks, has a higher one than what says of both less."""
     of_ranks = bool(found.ranks) or found.of_one_rank
-    registered = FINDINGS.get(found.name).precedence if found.name in FINDINGS else 0
-    return registered + _OF_RANKS * of_ranks
+    return FINDINGS.get(found.name).precedence + _OF_RANKS * of_ranks
 
 
 def _is_worth_it(found: Finding) -> bool:
@@ -228,9 +234,6 @@ def unknown_step(results: Results) -> str | None:
     if step is not None and step.has_value:
         return None
     return step.reason or step.status if step is not None else "time.step was not computed"
-
-
-ANY: Final = "any"
 
 
 @dataclass(frozen=True, slots=True)

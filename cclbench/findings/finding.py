@@ -4,18 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from cclbench.analyzers.declared_names import check_declared_names
 from cclbench.findings.culprits import Culprit
+from cclbench.ground.errors import UsageError, near
 from cclbench.ground.registry import Registry
 
 if TYPE_CHECKING:
     from cclbench.findings.case import Case
 
 Confidence = Literal["high", "medium", "low"]
+FRAMEWORKS: Final = ("pytorch", "jax")
+"""Frameworks with advice of their own."""
+ANY: Final = "any"
+ON_HOST: Final = "cpu"
+"""What else actions are for: all runs; instead of all others, those whose device is the CPU."""
 
 
 class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +83,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 Detect = Callable[["Case"], "Iterator[Finding]"]
 
 
-class Detector(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detector:
     """A registered finding; every text is shown by `cclbench explain`."""
 
     name: str
@@ -87,20 +95,32 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True):
     gain: str
     """What the replay changes for its gain, or why there is none."""
     actions: Mapping[str, Sequence[str]]
-    """What to try, by framework; `any` is for all, and `cpu` stands for these where the CPU is the device."""
+    """What to try, by one of `FRAMEWORKS`, `ANY` or `ON_HOST`."""
     detect: Detect
     precedence: int = 0
     """Of findings that gain about the same the higher is first; one that names ranks has 4 more."""
 
     def advice(self, framework: str | None, *, on_host: bool = False) -> list[str]:
         """What to try with that framework first, then with any; `on_host`: the CPU is the device."""
-        if on_host and "cpu" in self.actions:
-            return [*self.actions["cpu"]]
-        return [*self.actions.get(framework or "", ()), *self.actions.get("any", ())]
+        if on_host and ON_HOST in self.actions:
+            return [*self.actions[ON_HOST]]
+        return [*self.actions.get(framework or "", ()), *self.actions.get(ANY, ())]
+
+
+def require_shown_actions(one: Detector) -> None:
+    """`UsageError` for actions that no run would show."""
+    known = (*FRAMEWORKS, ANY, ON_HOST)
+    for word in one.actions:
+        if word not in known:
+            raise UsageError(f"finding {one.name!r}: actions for {word!r}", hint=near(word, known))
 
 
 FINDINGS: Registry[Detector] = Registry(
-    "finding", home="cclbench.findings.causes", group="cclbench.findings", check=check_declared_names
+    "finding",
+    home="cclbench.findings.causes",
+    group="cclbench.findings",
+    validate=require_shown_actions,
+    check=check_declared_names,
 )
 DOCS: Final = "reference/findings.md"
 """Page of the documentation's site that explains each."""
@@ -117,7 +137,12 @@ def finding(
 ) -> Callable[[Detect], Detect]:
     """Register the decorated function as finding `name`; see `Detector`.
 
-    The function takes a `Case` and yields what it found, `Case.found(...)`, or nothing.
+        @finding("slow_copies", title="copies are slow", rule="...", gain="...", actions={"any": ("...",)})
+        def slow_copies(case: Case) -> Iterator[Finding]:
+            if case.ranks(COPY_TIME):
+                yield case.found("slow_copies", "...", because="...", whatif=["copies.time=0"])
+
+    The function takes a `Case` and yields what it found, `Case.found(...)` of its own name, or nothing.
     """
 
     def register(function: Detect) -> Detect:

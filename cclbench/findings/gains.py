@@ -109,11 +109,10 @@ class ReplayGains:
         replays = self._run_replays
         if isinstance(replays, str):
             return replays
-        asked = parse_scenario(settings)
         saved: list[float] = []
         for replay in replays:
             try:
-                shares = replay.savings(asked)
+                shares = replay.savings(parse_scenario(settings))
             except ChangedRunError:
                 raise
             except CclbenchError as error:

@@ -14,7 +14,7 @@ import msgspec
 
 import cclbench
 from cclbench.findings.culprits import Culprit
-from cclbench.ground.code_hash import code_hash
+from cclbench.ground.code_hash import code_hash, plugin_files
 from cclbench.ground.scratch import scratch
 from cclbench.hardware.catalog import users_own
 from cclbench.record.files import UNFINISHED
@@ -44,7 +44,7 @@ class KeptGains:
 
     def __init__(self, run: Run, scope: Scope) -> None:
         self._path = run.path / GAINS_FILE
-        by = sha256(repr((_package_hash(), users_own(), run.record.stored, scope)).encode()).hexdigest()
+        by = sha256(repr((_replaying_hash(), users_own(), run.record.stored, scope)).encode()).hexdigest()
         self._kept, self._added = _KeptFile(by), False
         with suppress(OSError, msgspec.MsgspecError):
             found = msgspec.json.decode(self._path.read_bytes(), type=_KeptFile)
@@ -79,6 +79,8 @@ class KeptGains:
 
 
 @cache
-def _package_hash() -> str:
-    """The hash of the package's modules: any of them may change what a replay gains."""
-    return code_hash(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
+def _replaying_hash() -> str:
+    """The hash of all that may change what a replay gains: the package's modules, and plug-ins."""
+    own = (path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
+    outside = plugin_files("cclbench.scenarios", "cclbench.collectives", "cclbench.operators")
+    return code_hash([*own, *outside])

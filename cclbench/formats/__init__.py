@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats: one folder each, which recognises its files, reads them, and rewrites their texts.
+"""Formats, one folder each: recognise a file, read it, and rewrite its texts.
 
-Reading turns a profiler's file into batches of rows, nothing more.  What a row does (category), which step
-holds it and which process group a collective belongs to are decided later, in `cclbench.normalize`, the
-same way for every format.
+A reader turns a profiler's file into batches of rows, nothing more.  A row's category, its step and a
+collective's process group are determined later, in `cclbench.normalize`, in the same way for every format.
 
-`Reader`s read traces, whose rows are ranks' events; `ExecutionTraceReader`s what tells more of their
-collectives; `EvidenceReader`s what else lies beside traces or stands alone: a client's benchmark of a
-server, sweeps of collectives, hardware counters, logs.
-Captures carry environments, user and host names and command lines: no reader hands those on.
+A `Reader` reads traces, whose rows are a rank's events; an `ExecutionTraceReader` reads files that describe
+the collectives of a trace; an `EvidenceReader` reads everything else: a serving benchmark of a client,
+sweeps of collectives, hardware counters, logs.
+Captures contain environments, user and host names and command lines: no reader passes those on.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from cclbench.formats.trace import (
     Trace,
     several_processes,
 )
-from cclbench.ground.errors import InputError
-from cclbench.ground.registry import Registry
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.registry import Registry, plugin_code
 from cclbench.record.facts import ProcessGroup
 
 __all__ = [
@@ -70,85 +69,85 @@ __all__ = [
 ]
 
 HEAD_BYTES = 1 << 16
-"""How much of a file's (decompressed) beginning readers look at to recognise it."""
+"""Bytes of a file's (decompressed) beginning by which readers recognise it."""
 FURTHER_BYTES = (1 << 20, 1 << 24)
-"""How much of a text is looked at, step by step, where no reader is sure of its beginning."""
+"""Bytes of a text that are searched, in two steps, if no reader is sure of its beginning."""
 SURE = 0.6
-"""Confidence from which no more of a file is looked at."""
+"""Confidence from which no more of a file is searched."""
 
 
 class Format(Protocol):
-    """What `cclbench list readers` shows, how a file is recognised, and how its texts are rewritten.
+    """A file format: what `cclbench list readers` shows, how to recognise a file and rewrite its texts.
 
     A format is an instance of a subclass of `Reader`, `EvidenceReader` or `ExecutionTraceReader`.
     """
 
     name: str
     description: str
-    """The formats it reads."""
+    """What it reads, in a few words."""
     extensions: tuple[str, ...]
     versions: str
-    """Of the producer or its schema: those that were seen."""
+    """Supported versions of the producer or its schema."""
     tested: str
-    """On which evidence: `real: ...` or `documentation: ...`, or both."""
+    """The evidence it was tested on: `real: ...`, `documentation: ...`, or both."""
     capture: str = ""
-    """How to capture it: Markdown, commands in backticks."""
+    """How to capture such a file: Markdown, commands in backticks."""
     counts: Mapping[str, str] = {}
-    """How to capture counters of bytes with it, by the ports they are of: nic, nvlink."""
+    """How to capture byte counters in this format, by kind of port: nic, nvlink."""
     benchmark: bool = False
-    """Whether its timings are of collectives by themselves, not of a job's."""
+    """Whether its timings are a benchmark's, of collectives run alone, not a job's."""
     lists_calls: bool = False
-    """Whether its timings are a job's calls one by one, none left out between the first and the last."""
+    """Whether its timings list a job's calls one by one, without a gap from the first to the last."""
     precedence: int = 0
-    """Where several formats tell the same of a run, the one with the highest counts."""
+    """If several formats state the same fact of a run, the one with the highest precedence is used."""
     after_other_text: bool = False
-    """Whether its files may begin with any amount of other text."""
+    """Whether its files may begin with any amount of unrelated text."""
     derived_from: str | None = None
-    """The format that its files are converted from: one beside its original is not read."""
+    """The format that its files are converted from; a file next to its original is not read."""
     frameworks: Mapping[str, str] = {}
-    """Frameworks, as cards call them, by the `producer` in its facts that is their own profiler."""
+    """Framework, as workload cards name it, by the `producer` in the format's facts."""
     host_in_name: re.Pattern[str] | None = None
-    """Names of files into which the producer puts a host's, as the group `host`."""
+    """Pattern of the file names into which the producer writes a host's name, as the group `host`."""
 
     withheld: Mapping[str, str] = {}
-    """Parts of its files that no metric needs and that are not published: what they hold (captured output,
-    command lines, environments, facts about the system), by the place where they stand: a table, a column,
-    a key, a field, a line.  Names may hold wildcards; a place that begins with `!` is none."""
+    """Parts of its files that no metric needs and that are not published.  Key: the part, a table, a column,
+    a key, a field or a line; value: what it contains (captured output, command lines, environments, facts
+    about the system).  Keys may contain wildcards; one that begins with `!` is an exception."""
 
     published_keys: Collection[str] | None = None
-    """Keys of the outermost object of its JSON whose values are published; None where all are."""
+    """Keys of the outermost JSON object whose values are published; None if all are."""
 
     named_by_people: Collection[str] = ()
-    """Categories of its JSON's events whose names people chose."""
+    """Categories of its JSON events whose names are chosen by users."""
 
     described_by: str | None = None
-    """Name of the file in the same folder that says which files are of the format, where they do not."""
+    """Name of a file that lists which files of its folder are of this format, if needed to recognise them."""
 
     def described(self, path: Path) -> bool:
-        """Whether the file `described_by` names this one; `InputError` where that file is wrong."""
+        """Whether the file `described_by` lists this one; `InputError` if that file is invalid."""
         del path
         return False
 
     def sniff(self, head: bytes) -> float:
-        """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format."""
+        """Confidence, 0 to 1, that a file that begins with these (decompressed) bytes is of this format."""
         ...
 
     def refuse(self, path: Path) -> None:
-        """`UnreadFormatError` where the file is the producer's own, which has to be exported to be read."""
+        """`UnreadFormatError` if the file is in the producer's own format and must be exported first."""
         del path
 
     def withheld_line(self, line: str) -> str | None:
-        """What a line of a text holds that is not published; None where it is published."""
+        """The kind of private content in a line of text; None if the line is published."""
         del line
         return None
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """Write the file to `target` with its texts as the redactor has them; without one, only count.
+        """Write the file to `target` with redacted texts; without a target, only count the replacements.
 
-        `annotations` has ranges renamed that people named.  False where the file is a text in which no
-        part means more than another: then it is rewritten line by line, and refused where it is none.
+        With `annotations`, ranges named by users are renamed.  False if the file is plain text without
+        structure: the caller then rewrites it line by line.
 
-        This one does for JSON, for pickles, which it takes as the data they are, and for such texts.
+        The default handles JSON and pickles, which are read as plain data.
         """
         from cclbench.formats.json_text import rewrite_json
         from cclbench.formats.pickled import BEGIN, rewrite_pickle
@@ -168,41 +167,54 @@ class Format(Protocol):
 
 
 class Reader(Format, Protocol):
-    """A format of traces."""
+    """A format of traces.
+
+    class Lines(Reader):
+        name, description, extensions = "lines", "kernels as lines of text", (".lines",)
+        versions, tested, capture = "the only one", "real: a job's", "`my-profiler`"
+
+        def sniff(self, head: bytes) -> float:
+            return float(head.startswith(b"name,stream,start_ns,dur_ns"))
+
+        def read(self, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
+            return Trace(batches=batches_of(path), facts=TraceFacts(rank=0, rank_source="the file"))
+
+    READERS.add(Lines.name, Lines(), origin=__name__)
+    """
 
     reads: Literal["trace"] = "trace"
 
     def parts(self, path: Path) -> list[Part]:
-        """What can be read side by side: at least one part for each member, a member's parts in order.
+        """The parts of a file that can be read in parallel: at least one a member, a member's parts in order.
 
-        All of a file is one part unless a format says otherwise.
+        By default the file is one part.
         """
         del path
         return [Part()]
 
     def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
-        """The parts of a compressed file that is a `stream`, each once its bytes lie in `folder`.
+        """Inflate a compressed file once; yield each part as soon as its bytes are in `folder`.
 
-        The file is inflated once.  `InputError` where its stream is damaged.
+        Called for parts with `stream`.  `InputError` if the stream is damaged.
         """
         del folder
         raise InputError(f"{self.name} reads no parts of compressed files", where=str(path))
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
-        """Open; `InputError` with file and place where the file is damaged.
+        """Open a part of the file; `InputError` with file and position if it is damaged.
 
-        Batches are those of the part's events.  A member's facts are complete in its parts together, and
-        what a part's `Trace.base_ns` tells is to be added to the times in all of them.
+        The batches hold the part's events.  The facts of a member are the union over its parts; the
+        `Trace.base_ns` of one part is added to the times of all.
         """
         ...
 
 
 class LoggedCommunicator(msgspec.Struct, frozen=True, kw_only=True):
-    """A communicator as the log of one of its processes tells it; null where that says nothing.
+    """A communicator as one process's log describes it; None for what the log does not state.
 
-    `host` and `process` stand for a host and a process on it; `rank` is the one within the communicator.
-    `id` is the same on all its ranks; one that was split from another has the index of its `parent` among
-    the file's, which `split` of it that was, and the `color` that its ranks gave.
+    `host` and `process` identify a process; `rank` is its rank in the communicator.  `id` is the same on all
+    ranks.  If it was split from another: `parent` is that communicator's index in the file, `split` the
+    number of that split, `color` the color that its ranks passed.
     """
 
     host: str
@@ -218,10 +230,11 @@ class LoggedCommunicator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, kw_only=True):
-    """What a file that is no trace tells: rows of `schema`'s tables, and facts about the system.
+    """The content of a file that is not a trace: tables of `schema`, and facts about the system.
 
-    Where it names `communicators`, `communicator` of its timings are indices into them, and the ranks of
-    transfers are those within them: which ranks of the job that are, all processes' files tell together.
+    If it has `communicators`, the column `communicator` of its timings holds indices into them, and ranks of
+    transfers are ranks in that communicator.  Mapping them to the job's ranks takes the files of all
+    processes.
     """
 
     requests: pa.Table | None = None
@@ -232,11 +245,11 @@ class Evidence(msgspec.Struct, kw_only=True):
     memory_blocks: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
-    """Process groups that it lists."""
+    """Process groups listed in the file."""
     facts: dict[str, str | int | float | list[str]] = {}
-    """Provenance by name: library_version, transport, channels, ...; never host, user or command line."""
+    """Provenance by name: library_version, transport, channels, ...; never a host, user or command line."""
     left_out: dict[str, int] = {}
-    """Entries of the file that became no row, by reason."""
+    """Number of entries that became no row, by reason."""
     notes: list[str] = []
 
 
@@ -246,14 +259,14 @@ class EvidenceReader(Format, Protocol):
     reads: Literal["evidence"] = "evidence"
 
     def read(self, path: Path) -> Evidence:
-        """All of the file; `InputError` with file and line where it is damaged."""
+        """Read the file; `InputError` with file and line if it is damaged."""
         ...
 
 
 class BackendCall(msgspec.Struct, frozen=True):
-    """A call of a communication backend, such as `nccl:all_reduce`, in order.
+    """A call of a communication backend, such as `nccl:all_reduce`.
 
-    `in_bytes` is the size of the call's own tensors, `payload` what the call around it tells; None where
+    `in_bytes` is the size of the call's own tensors, `payload` what the enclosing call states; None if
     unknown.
     """
 
@@ -265,7 +278,7 @@ class BackendCall(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ExecutionTrace:
-    """One process's communication."""
+    """The communication calls of one process, in order, and its process groups."""
 
     process_id: int
     calls: tuple[BackendCall, ...]
@@ -273,47 +286,67 @@ class ExecutionTrace:
 
 
 class ExecutionTraceReader(Format, Protocol):
-    """A format without times, which tells more of the collectives in the traces beside it."""
+    """A format without times that describes the collectives of the trace next to it."""
 
     reads: Literal["execution_trace"] = "execution_trace"
 
     def process_of(self, path: Path) -> int | None:
-        """The process that the file says it is of, by its beginning."""
+        """The process id stated at the file's beginning."""
         ...
 
     def read(self, path: Path) -> ExecutionTrace:
-        """All of the file; `InputError` where it is damaged."""
+        """Read the file; `InputError` if it is damaged."""
         ...
 
 
 AnyReader: TypeAlias = Reader | EvidenceReader | ExecutionTraceReader
-READERS: Registry[AnyReader] = Registry("reader", home="cclbench.formats", group="cclbench.readers")
+
+
+def require_described(reader: AnyReader) -> None:
+    """`UsageError` where `cclbench list readers` could not show the reader."""
+    lacking = [
+        word
+        for word in ("name", "description", "extensions", "versions", "tested")
+        if not hasattr(reader, word)
+    ]
+    if lacking:
+        raise UsageError(f"the reader {type(reader).__name__} does not state its {', '.join(lacking)}")
+
+
+READERS: Registry[AnyReader] = Registry(
+    "reader", home="cclbench.formats", group="cclbench.readers", validate=require_described
+)
 
 
 def trace_reader(name: str) -> Reader:
-    """The reader of traces of that name."""
+    """The reader of traces with this name."""
     reader = READERS.get(name)
     assert reader.reads == "trace"  # noqa: S101 - sources sort their files by it
     return reader
 
 
 def execution_trace_reader(name: str) -> ExecutionTraceReader:
-    """The reader of execution traces of that name."""
+    """The reader of execution traces with this name."""
     reader = READERS.get(name)
     assert reader.reads == "execution_trace"  # noqa: S101 - sources sort their files by it
     return reader
 
 
 def by_precedence(names: Iterable[str]) -> list[str]:
-    """Names of formats, the one that tells most first; those that are no longer known here come last."""
+    """Names of formats, highest precedence first; names that are not registered come last."""
     known = {name: READERS.get(name).precedence for name in READERS}
     return sorted(names, key=lambda name: (-known.get(name, -1), name))
 
 
+def _vote(reader: AnyReader, head: bytes) -> float:
+    with plugin_code(type(reader).__module__):
+        return reader.sniff(head)
+
+
 def recognise_format(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:
-    """The reader most confident about the file, None where none is; a tie names both."""
+    """The most confident reader for a file, None if none recognises it; `InputError` on a tie."""
     names = READERS if among is None else among
-    votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in names}
+    votes: Mapping[str, float] = {name: _vote(READERS.get(name), head) for name in names}
     best = max(votes.values(), default=0.0)
     if best <= 0:
         return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What readers of hardware counters share: exact numbers, rows, differences of counts.
+"""Shared by readers of hardware counters: exact numbers, rows, differences of cumulative counters.
 
-A cumulative count becomes its differences between samples, each over [earlier sample, later sample).  A
-count that went back was reset or wrapped: it gives no row and is counted.  A count sampled once in its
-file gives its `_total`, which `cclbench.analyzers.counters` pairs with that of another file.
+A cumulative counter becomes its differences between samples, each over [earlier sample, later sample).  A
+counter that decreases was reset or wrapped: the difference is left out and counted.  A counter sampled once
+in a file becomes a row `_total`, which `cclbench.analyzers.counters` pairs with that of another file.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _NO_ZONE: Final = "its times state no zone, so they have no place on the traces'
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
 _MARK = re.compile(r"#\s*time_ns (\d{1,20})\s*")
 _UNITS: Final = (b" KiB", b" %", b" W")
-"""What a last line may end with instead: a unit behind the number, which is then whole."""
+"""Ends of a complete last line without a line feed: a unit behind the number."""
 _INT64: Final = 1 << 63
 _MOST_DEVICES: Final = 1 << 15
 
 
 class CounterRows:
-    """Rows of `schema.COUNTERS` in the making, and what of the file became none."""
+    """Builds rows of `schema.COUNTERS`, and counts what is left out."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,19 +56,19 @@ class CounterRows:
         self._last: dict[tuple[str, int | None, str | None], tuple[Decimal | int, int | None]] = {}
         self._twice: set[tuple[str, int | None, str | None]] = set()
         self._passed: set[tuple[str, int | None, str | None, Decimal | int, Decimal | int]] = set()
-        """Differences of samples without times: counter, device, port, and the counts from and to."""
+        """Differences of samples without times: counter, device, port, earlier and later value."""
         self._until: dict[tuple[str, int | None, str | None], tuple[int, int]] = {}
-        """The latest period that a counter has a row of: begin and end."""
+        """The latest period of which a counter has a row: begin and end."""
         self._devices: dict[int, str] = {}
 
     def text_lines(self) -> Iterator[str]:
-        """The file's lines without their ends; `InputError` where it is no text, or beyond all bounds."""
+        """The file's lines without their ends; `InputError` if it is not text, or too large."""
         for at, raw in raw_lines(self.path, MOST_BYTES):
             self.line = at
             if len(raw) >= LONGEST_LINE:
                 raise self.error_at_line(f"more than {LONGEST_LINE} bytes a line")
             if not raw.endswith((b"\n", *_UNITS)):
-                # Its last number may have lost digits, and nobody could tell.
+                # Its last number may have lost digits.
                 self.left_out[CUT] += 1
                 self.notes.append(UNENDED)
                 return
@@ -79,17 +79,17 @@ class CounterRows:
             yield line
 
     def first_and_all(self) -> tuple[str, Iterator[str]]:
-        """The first line that is not blank, and all that are not, the first among them."""
+        """The first line that is not blank, and an iterator over all such lines, the first included."""
         lines = (line for line in self.text_lines() if line.strip())
         first = next(lines, "")
         return first, chain([first] if first else [], lines)
 
     def error_at_line(self, what: str, hint: str | None = None) -> InputError:
-        """The error to raise about the line being read."""
+        """The error for the line being read."""
         return InputError(what, where=f"{self.path}: line {self.line}", hint=hint)
 
     def parse_number(self, text: str) -> Decimal | None:
-        """The exact number; None, and counted, where the tool says that it has none."""
+        """The exact number; None, and counted, if the tool states that it is not available."""
         if text in _MISSING or text.startswith("N/A"):
             self.left_out[NO_VALUE] += 1
             return None
@@ -105,7 +105,7 @@ class CounterRows:
         return value
 
     def device_index(self, text: str, uuid: str = "") -> int:
-        """The index of an accelerator; `InputError` where its UUID is not that of the index before."""
+        """The index of an accelerator; `InputError` if its UUID differs from an earlier one of that index."""
         if not re.fullmatch("[0-9]{1,9}", text) or int(text) >= _MOST_DEVICES:
             raise self.error_at_line("no index of a GPU where one belongs")
         if uuid and self._devices.setdefault(int(text), uuid) != uuid:
@@ -120,7 +120,7 @@ class CounterRows:
             self.notes.append(_NO_ZONE)
 
     def time_mark(self, line: str) -> int | None:
-        """Nanoseconds since the epoch of a line `# time_ns N`, which capture scripts write; else None."""
+        """Nanoseconds since the epoch in a line `# time_ns N` of a capture script; None for other lines."""
         match = _MARK.fullmatch(line)
         if match is None:
             return None
@@ -138,10 +138,10 @@ class CounterRows:
         start_ns: int | None = None,
         end_ns: int | None = None,
     ) -> None:
-        """Append a row; its unit is that of `COUNTER_UNITS`, and of other names `unit_of`.
+        """Append a row; its unit is `unit_of` the counter.
 
-        One of a time that the counter has a row of is left out and counted: a file joined to itself would
-        count everything twice.
+        A row for a period that the counter already has is left out and counted: in a file concatenated with
+        itself everything would count twice.
         """
         if start_ns is not None and end_ns is not None:
             key, period = (counter, device, port), (start_ns, end_ns)
@@ -163,10 +163,10 @@ class CounterRows:
         port: str | None = None,
         at_ns: int | None = None,
     ) -> None:
-        """A sample of a cumulative count: a row of its difference to the sample before.
+        """Add a sample of a cumulative counter: appends the difference to the previous sample.
 
-        What only ever grows passes from one count to another once: where no line tells the time, the same
-        difference again is of a file joined to itself.
+        A counter that only grows goes from one value to another once.  In a file without times, the same
+        difference again means that the file was concatenated with itself.
         """
         key = (counter, device, port)
         earlier, since = self._last.get(key, (None, None))
@@ -189,7 +189,7 @@ class CounterRows:
         self.add_row(counter, value - earlier, device=device, port=port, start_ns=start, end_ns=end)
 
     def evidence(self) -> Evidence:
-        """All of it, with a `_total` for each count of bytes that was sampled once."""
+        """All rows, with a `_total` for each byte counter that was sampled once."""
         once = {key: sample for key, sample in self._last.items() if key not in self._twice}
         for (counter, device, port), (value, at) in once.items():
             if counter.endswith("_bytes"):
@@ -211,7 +211,7 @@ class CounterRows:
 
 
 def unit_of(counter: str) -> str | None:
-    """The unit of a counter's values; of a producer's own name by its ending, None where that tells none."""
+    """The unit of a counter, by its suffix if it is not in `COUNTER_UNITS`; None if unknown."""
     if counter in COUNTER_UNITS:
         return COUNTER_UNITS[counter]
     if counter.endswith(("_bytes", "_total")):

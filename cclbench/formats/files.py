@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are rewritten: read in bounded blocks, written whole or not at all.
+"""Rewriting files: read in bounded blocks, written atomically.
 
-A gzip file stays one, without the name and comment its header may hold.
+A gzip file stays gzip, without the name and comment that its header may contain.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from cclbench.ground.units import KIB, MIB
 BLOCK: Final = 4 * MIB
 _LEAST_LIMIT: Final = 64 * MIB
 _HEADER, _FIXED, _FLAGS, _NAMED, _NAME = 4096, 10, 3, 0x1C, 0x08
-"""Of a gzip header (RFC 1952): where flags and name are, the flags of extra fields, name and comment."""
+"""A gzip header (RFC 1952): offsets of flags and name; flags of extra fields, name and comment."""
 WHOLE: Final = "only a whole file can be redacted: copy or capture it again"
 
 
 def require_plain_file(path: Path) -> None:
-    """`InputError` where a path is no plain file; links are not followed."""
+    """`InputError` if a path is not a regular file; links are not followed."""
     if path.is_symlink():
         raise InputError("is a link", where=display_path(path), hint="name the file itself")
     if not path.is_file():
@@ -37,27 +37,27 @@ def require_plain_file(path: Path) -> None:
 
 
 def display_path(path: Path) -> str:
-    """A path as messages name it."""
+    """A path as messages print it."""
     return printable(str(path))
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """The file's (decompressed) bytes; `InputError` where it cannot be read whole or expands absurdly."""
+    """The file's (decompressed) bytes; `InputError` if it is damaged or expands more than `LARGEST_RATIO`."""
     limit = max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT)
     pieces: list[bytes] = []
-    held = 0
+    size = 0
     try:
         with open_bytes(path) as file:
-            while piece := file.read1(BLOCK):  # of a gzip file these are small
+            while piece := file.read1(BLOCK):  # small pieces if the file is gzip
                 pieces.append(piece)
-                held += len(piece)
+                size += len(piece)
                 limit -= len(piece)
                 if limit < 0:
-                    what = f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
-                    raise InputError(what, where=display_path(path))
-                if held >= BLOCK:
+                    message = f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
+                    raise InputError(message, where=display_path(path))
+                if size >= BLOCK:
                     yield b"".join(pieces)
-                    pieces, held = [], 0
+                    pieces, size = [], 0
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"gzip stream is damaged ({error})", where=display_path(path), hint=WHOLE) from None
     except OSError as error:
@@ -67,7 +67,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def strip_padding(data: Iterable[bytes]) -> Iterator[bytes]:
-    """The blocks without the NULs that fill up the end of the last one."""
+    """The blocks without NUL padding at the end."""
     padding = 0
     for block in data:
         text = block.rstrip(b"\0")
@@ -79,16 +79,16 @@ def strip_padding(data: Iterable[bytes]) -> Iterator[bytes]:
 
 def read_head(path: Path, size: int = 64 * KIB) -> bytes:
     """The beginning of the file's (decompressed) bytes."""
-    found = b""
+    beginning = b""
     for block in read_blocks(path):
-        found += block
-        if len(found) >= size:
+        beginning += block
+        if len(beginning) >= size:
             break
-    return found[:size]
+    return beginning[:size]
 
 
 def name_inside(path: Path) -> str | None:
-    """The file's name as a gzip header holds it, `*` where it holds more than a name; None without."""
+    """The name in a gzip header, `*` if the header has other optional fields; None without a name."""
     if not is_compressed(path):
         return None
     with path.open("rb") as file:
@@ -101,7 +101,7 @@ def name_inside(path: Path) -> str | None:
 
 @contextmanager
 def replace_atomically(original: Path, target: Path) -> Iterator[Path]:
-    """A new file beside the target that takes its place when all of it is written; a script stays one."""
+    """A temporary file that replaces the target once it is written; an executable stays executable."""
     try:
         with NamedTemporaryFile(dir=target.parent, prefix=".redacting-", delete=False) as file:
             scratch = Path(file.name)
@@ -119,7 +119,7 @@ def replace_atomically(original: Path, target: Path) -> Iterator[Path]:
 
 @contextmanager
 def open_target(original: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
-    """The target open to be written; the same bytes always make the same file."""
+    """The target opened for writing; equal content always gives equal files."""
     with replace_atomically(original, target) as scratch, scratch.open("wb") as raw:
         if as_gzip:
             with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
@@ -132,7 +132,7 @@ def open_target(original: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[b
 
 @contextmanager
 def output(original: Path, target: Path | None) -> Iterator[Callable[[bytes], object]]:
-    """What writes to the target, compressed where the original is; to nowhere without a target."""
+    """A function that writes to the target, compressed if the original is; without a target it discards."""
     if target is None:
         yield lambda _: None
     else:
@@ -141,14 +141,14 @@ def output(original: Path, target: Path | None) -> Iterator[Callable[[bytes], ob
 
 
 def require_uncompressed(path: Path) -> Path:
-    """The path; `InputError` where the file is compressed."""
+    """The path; `InputError` if the file is compressed."""
     if is_compressed(path):
         raise InputError("is compressed", where=display_path(path), hint="gunzip it first")
     return path
 
 
 def copy_file(original: Path, target: Path) -> None:
-    """The file as it is."""
+    """Copy the file unchanged."""
     with open_target(original, target, as_gzip=False) as file:
         try:
             with original.open("rb") as content:
@@ -158,10 +158,10 @@ def copy_file(original: Path, target: Path) -> None:
 
 
 def unreadable_error(path: Path, error: OSError) -> InputError:
-    """The one line about a file that cannot be read."""
+    """The error for a file that cannot be read."""
     return InputError(f"cannot be read: {error.strerror or error}", where=display_path(path))
 
 
 def unwritable_error(path: Path, error: OSError) -> InputError:
-    """The one line about a file that cannot be written."""
+    """The error for a file that cannot be written."""
     return InputError(f"cannot be written: {error.strerror or error}", where=display_path(path))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chrome-trace JSON in bounded memory: the array of events, a chunk at a time, cut between events.
+"""Chrome-trace JSON in bounded memory: the array of events in chunks, cut between events.
 
-A chunk is cut where an event seems to end and the next to begin.  A cut inside an event leaves brackets or
-strings open, so that the chunk does not decode; then it is cut again where counting brackets says.
+A chunk is cut where a pattern matches the end of one event and the beginning of the next.  If the match was
+inside an event, the chunk does not decode; it is then cut again at an end found by counting brackets.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WHOLE: Final = Part()
 CHUNK: Final = 4 << 20
 LONGEST_EVENT: Final = 64 << 20
 END: Final = 64 << 10
-"""Bytes at a file's end that are looked at by themselves."""
+"""Bytes at a file's end that are read separately."""
 _NEAR: Final = 32 << 10
-"""Bytes at a chunk's end that usually hold where its last event begins."""
+"""Bytes at a chunk's end that usually contain the beginning of its last event."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
 _COMMA = re.compile(rb"\s*,\s*")
@@ -41,7 +41,7 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 _INDEX = re.compile(r"\$\[\d+\]")
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _INSTEAD = b'{"traceEvents":0'
-"""Stands for all of a file up to the end of its events, so that what follows completes an object."""
+"""Replaces a file up to the end of its events, so that the rest completes a JSON object."""
 
 
 class _JsonEvent(msgspec.Struct):
@@ -52,7 +52,7 @@ _FIRST = msgspec.json.Decoder(_JsonEvent)
 
 
 def first_event(path: Path, at: int) -> int | None:
-    """The byte, at or after `at` and within a chunk's reach, where an event begins; None where none does."""
+    """Offset of the first event that begins within `CHUNK` bytes from `at`; None if none does."""
     with open_bytes(path) as file:
         file.seek(at)
         begin = _event_begin(file.read(CHUNK))
@@ -60,7 +60,7 @@ def first_event(path: Path, at: int) -> int | None:
 
 
 def _event_begin(buffer: bytes) -> int | None:
-    """Where in it the first event begins of which one sees that it is one."""
+    """Offset of the first complete event in a buffer that begins anywhere in a file; None without one."""
     for boundary in _BETWEEN.finditer(buffer):
         begin = boundary.end()
         try:
@@ -74,8 +74,8 @@ def _event_begin(buffer: bytes) -> int | None:
 class JsonEvents(Generic[E]):
     """Iterates (chunk, events): the chunk's bytes as a JSON array, and that array decoded.
 
-    With a range of bytes of an uncompressed file as `part`, only the events in it; both ends of the range
-    are `first_event`s or the file's own.  So it is with a part of a compressed file that lies inflated.
+    `part` selects a range of bytes, in an uncompressed file or in a file of inflated bytes; both its ends
+    are `first_event`s or the ends of the file.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class JsonEvents(Generic[E]):
         """The other top-level keys: those before the events once iteration begins, all at its end."""
         self.cut: Cut | None = None
         self.forward = part.inflated is not None or is_compressed(path)
-        """Whether what stands at the file's end is not known before all else is read."""
+        """Whether the file's end can only be read after everything before it."""
         self.end = b""
-        """The last bytes read; of a compressed file, once iteration has ended, its last that can be read."""
+        """The last bytes read; after iteration over a compressed file, its last readable bytes."""
         self._file: io.BufferedIOBase
         self._source = path if part.inflated is None else Path(part.inflated)
         try:
@@ -119,9 +119,9 @@ class JsonEvents(Generic[E]):
                 self._skip_to_end()
 
     def inflated_parts(self, folder: Path, size: int) -> Iterator[Part]:
-        """Parts of about `size` bytes, each once it lies in `folder`, cut where an event begins.
+        """Write parts of about `size` bytes to `folder`, cut where an event begins; yield each when written.
 
-        What stands before the events stands in each of their files.  Nothing is decoded.
+        Each file begins with the text before the events.  Nothing is decoded.
         """
         with open_bytes(self._source) as self._file:
             block = self._read_head()
@@ -146,7 +146,7 @@ class JsonEvents(Generic[E]):
                 begin, block = position, block[at:]
 
     def _skip_to_end(self) -> None:
-        """Read on to the end behind what is damaged."""
+        """Read the rest of the file after the damage."""
         with suppress(OSError, EOFError, zlib.error):
             while block := self._file.read1(PIECE):
                 self.end = (self.end + block)[-END:]
@@ -165,7 +165,7 @@ class JsonEvents(Generic[E]):
                 yield from self._last_chunks(events_left.rstrip().removesuffix(b",") + b"]")
                 return
             try:
-                found = self._whole_events(buffer) if block else None
+                complete = self._whole_events(buffer) if block else None
             except _UNDECODABLE as error:
                 yield from (
                     self._salvage_events(buffer, error)
@@ -173,8 +173,8 @@ class JsonEvents(Generic[E]):
                     else self._last_chunks(buffer)
                 )
                 return
-            if found is not None:
-                end, chunk, events = found
+            if complete is not None:
+                end, chunk, events = complete
                 yield chunk, events
                 self._count += len(events)
                 self._offset += end
@@ -191,7 +191,7 @@ class JsonEvents(Generic[E]):
         return self._offset
 
     def _next_block(self) -> bytes:
-        """The next block, empty at the end of the file or of what gzip can still give."""
+        """The next block, empty at the end of the file or of the readable gzip stream."""
         pieces: list[bytes] = []
         damage = None
         try:
@@ -217,7 +217,7 @@ class JsonEvents(Generic[E]):
         return block
 
     def _read_head(self) -> bytes:
-        """Read up to the first event; keep what stands before as `outer`."""
+        """Read up to the first event; decode the text before it into `outer`."""
         buffer = self._next_block()
         text = buffer.lstrip()
         if not text:
@@ -252,7 +252,7 @@ class JsonEvents(Generic[E]):
         return buffer[len(head) :]
 
     def _whole_events(self, buffer: bytes) -> tuple[int, bytes, list[E]] | None:
-        """Where the last event begins, and those before it, as chunk and decoded; None before one ends."""
+        """Offset of the last event; the events before it as chunk and decoded.  None if none is complete."""
         boundary = _last_boundary(buffer)
         if boundary is None:
             return None
@@ -269,7 +269,7 @@ class JsonEvents(Generic[E]):
         return _after_comma(buffer, ends[-1]), chunk, self.decoder.decode(chunk)
 
     def _last_chunks(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
-        """The last events, and what follows them."""
+        """The last events; then read what follows them."""
         chunk, tail = b"[" + buffer, b""
         try:
             events = self.decoder.decode(chunk)
@@ -287,16 +287,16 @@ class JsonEvents(Generic[E]):
         yield chunk, events
 
     def _read_tail(self, tail: bytes, at: int) -> None:
-        """The other top-level keys; `at` is where in the buffer the array has ended."""
+        """Decode the top-level keys behind the array, which ends at offset `at` of the buffer."""
         while len(tail) <= LONGEST_EVENT and not self.cut and (block := self._next_block()):
             tail += block
         if self._bare:
             fault = None if not tail.strip() else (at, "text follows the array of events")
         else:
             try:
-                after = msgspec.json.decode(_INSTEAD + tail, type=dict[str, Any])
-                fault = None if after.pop("traceEvents") == 0 else (at, "a second traceEvents")
-                self.outer = {**self.outer, **after}
+                keys = msgspec.json.decode(_INSTEAD + tail, type=dict[str, Any])
+                fault = None if keys.pop("traceEvents") == 0 else (at, "a second traceEvents")
+                self.outer = {**self.outer, **keys}
             except _UNDECODABLE as error:
                 byte, reason = _error_location(error, len(_INSTEAD + tail))
                 fault = at + max(byte - len(_INSTEAD), 0), f"{reason} after the events"
@@ -312,19 +312,19 @@ class JsonEvents(Generic[E]):
         )
 
     def _salvage_events(self, buffer: bytes, error: Exception) -> Iterator[tuple[bytes, list[E]]]:
-        """The events before the first that does not decode, or the error that tells where it is."""
+        """The events before the first that does not decode, or the error with its offset."""
         ends = list(_event_ends(buffer))
         good = bisect_left(ends, True, key=lambda end: not self._is_decodable(b"[" + buffer[:end] + b"]"))
-        whole = ends[good - 1] if good else 0
+        last_end = ends[good - 1] if good else 0
         self._count += good
         at, reason = _error_location(error, len(buffer) + 1)
         reason = reason if "event" in reason else f"{reason} in an event"
         if _BYTE.search(str(error)) is None and not (_is_truncation(error) and good == len(ends)):
-            at = _after_comma(buffer, whole) + 1
+            at = _after_comma(buffer, last_end) + 1
         if not self.allow_truncated:
             raise self._damage_error(at - 1, reason) from None
         if good:
-            chunk = b"[" + buffer[:whole] + b"]"
+            chunk = b"[" + buffer[:last_end] + b"]"
             yield chunk, self.decoder.decode(chunk)
         self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, reason)
 
@@ -348,13 +348,13 @@ def _is_truncation(error: Exception) -> bool:
 
 
 def _value_end(error: Exception) -> int | None:
-    """Where a JSON value ended that has other text behind it; None where that is not what is wrong."""
+    """Offset of the end of a JSON value followed by other text; None for any other error."""
     byte = _BYTE.search(str(error)) if "trailing characters" in str(error) else None
     return None if byte is None else int(byte[1]) - 1
 
 
 def _error_location(error: Exception, length: int) -> tuple[int, str]:
-    """Byte within a text of that length, and reason, of what made it undecodable."""
+    """Offset and reason of a decoding error in a text of this length."""
     if isinstance(error, UnicodeDecodeError):
         return length, "bytes that are not UTF-8"
     if isinstance(error, RecursionError):
@@ -373,7 +373,7 @@ def _after_comma(buffer: bytes, end: int) -> int:
 
 
 def _event_ends(buffer: bytes, begin: int = 0) -> Iterator[int]:
-    """Where each whole event ends, by counting brackets outside strings, up to the array's end."""
+    """Offset of each complete event's end, by counting brackets outside strings, up to the array's end."""
     depth = 0
     for token in _BRACKET.finditer(buffer, begin):
         mark = token[0]
@@ -386,11 +386,11 @@ def _event_ends(buffer: bytes, begin: int = 0) -> Iterator[int]:
             elif depth < 0:
                 return
         elif mark == b'"':
-            return  # a string without an end
+            return  # an unterminated string
 
 
 def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
-    """The last place where one event seems to end and another to begin."""
+    """The last match of an event's end followed by an event's beginning."""
     for begin in (len(buffer) - _NEAR, 0):
         last = None
         for match in _BETWEEN.finditer(buffer, begin):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON in bounded memory: its texts are scrubbed where they stand, all other bytes stay as they are.
+"""Redact JSON in bounded memory: texts are replaced in place, all other bytes are unchanged.
 
-A block is split into texts and what lies between them, once; each different text is looked at once, since a
-trace repeats few texts often.  What a key says decides over its value: a host name, an environment.
+A block is split into texts and the bytes between them.  Each distinct text is redacted once, since a trace
+repeats few texts often.  The name of a key decides how its value is treated: a host name, an environment.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _DEEPEST: Final = 64
 
 
 class NotJsonError(ValueError):
-    """The file is no JSON after all."""
+    """The file is not JSON."""
 
 
 class _Text(NamedTuple):
-    """What becomes of a text wherever it stands; `kind` where it is a key that tells what its value is."""
+    """The replacement of a text; `kind` is the kind of its value if it is the name of a known field."""
 
     raw: bytes
     counts: Mapping[str, int]
@@ -54,11 +54,11 @@ _PLAIN: Final = _Text(b"", {}, None)
 
 
 class JsonRewriter:
-    """One file's way: `feed_block` it blocks and write what comes back, then `finish`.
+    """Rewrites one file: pass blocks to `feed_block` and write what it returns, then call `finish`.
 
-    Events of the `categories` are called by people what they are called; `named` are other texts that
-    events may be called and what they become.  Values of the keys in `withheld` become empty, wherever they
-    are; with `outer`, values of all other keys of the outermost object do so too.
+    Names of events of the `categories` are chosen by users and numbered; `named` maps other names of events
+    to their replacements.  Values of the keys in `withheld` are emptied everywhere; with `outer`, so are the
+    values of all other keys of the outermost object.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class JsonRewriter:
     ) -> None:
         self._withheld, self._outer = withheld or {}, None if outer is None else frozenset(outer)
         self._level, self._emptied = 0, 0
-        """How many lists and objects are open; at how many one that is to be empty began, 0 in none."""
+        """Number of open lists and objects; that number where the one being emptied began, 0 if none is."""
         self._redactor, self._where = redactor, where
         self._categories = frozenset(_encode_text(category, b"") for category in categories)
         self._named = {_encode_text(old, b""): _encode_text(new, b"") for old, new in (named or {}).items()}
@@ -85,7 +85,7 @@ class JsonRewriter:
         self._key = b'""'
 
     def feed_block(self, block: bytes) -> bytes:
-        """What is certain so far; a text or an object's beginning that is cut waits for the next block."""
+        """The rewritten bytes so far; a text or an object that is cut waits for the next block."""
         data = self._left + block
         pieces = _TEXT.split(data)
         at, cut = _cut_position(pieces)
@@ -94,12 +94,12 @@ class JsonRewriter:
             if len(data) > _LONGEST:
                 raise NotJsonError
             return b""
-        rest = pieces[at]
-        self._left = b"".join([rest[cut:], *pieces[at + 1 :]])
-        return self._rewrite_pieces(data[: len(data) - len(self._left)], [*pieces[:at], rest[:cut]])
+        last = pieces[at]
+        self._left = b"".join([last[cut:], *pieces[at + 1 :]])
+        return self._rewrite_pieces(data[: len(data) - len(self._left)], [*pieces[:at], last[:cut]])
 
     def finish(self) -> bytes:
-        """The rest; `NotJsonError` where the last text has no end."""
+        """The remaining bytes; `NotJsonError` if the last text is not terminated."""
         data, self._left = self._left, b""
         return self._rewrite_pieces(data, _TEXT.split(data))
 
@@ -124,24 +124,24 @@ class JsonRewriter:
         return b"".join(pieces)
 
     def _empty_withheld(self, pieces: list[bytes]) -> None:
-        """Empty what is not published, before anything else is looked at."""
+        """Empty values that are not published, before any text is redacted."""
         texts = pieces[1::2]
         keys = {_encode_text(key, b"") for key in self._withheld}
         keys |= {raw for raw in set(texts) if b"\\" in raw and _decode_name(raw) in self._withheld}
         levels = _nesting_levels(pieces, self._level)
-        wanted = np.array([raw in keys for raw in texts], np.bool_)
+        is_withheld = np.array([raw in keys for raw in texts], np.bool_)
         if self._outer is not None:
-            wanted |= levels[:-1] == 1
-        behind = self._drop_contents(pieces, 0)
-        for text in np.flatnonzero(wanted).tolist():
-            if (at := 2 * text + 1) >= behind:
+            is_withheld |= levels[:-1] == 1
+        next_piece = self._drop_contents(pieces, 0)
+        for text in np.flatnonzero(is_withheld).tolist():
+            if (at := 2 * text + 1) >= next_piece:
                 self._level = int(levels[text])
                 self._withhold_value(pieces, at)
-                behind = self._drop_contents(pieces, at + 1)
+                next_piece = self._drop_contents(pieces, at + 1)
         self._level = int(levels[-1])
 
     def _withhold_value(self, pieces: list[bytes], i: int) -> None:
-        """Empty the value of a key that is not published."""
+        """Empty the value of a key if it is not published."""
         if _AFTER_COLON.match(pieces[i + 1]) is None:
             return
         name = _decode_name(pieces[i])
@@ -152,7 +152,7 @@ class JsonRewriter:
             self._empty_value(pieces, i + 1, name, holds)
 
     def _drop_contents(self, pieces: list[bytes], i: int) -> int:
-        """Drop what is in a list or object that is to be empty, from a piece on; where the rest begins."""
+        """Drop the content of the list or object being emptied, from piece `i`; the index after it."""
         while self._emptied and i < len(pieces):
             pieces[i] = self._kept_between(pieces[i])
             if self._emptied and i + 1 < len(pieces):
@@ -161,7 +161,7 @@ class JsonRewriter:
         return i
 
     def _empty_value(self, pieces: list[bytes], i: int, name: str, holds: str) -> None:
-        """Make the value behind a key's colon empty; what began there is emptied as it comes."""
+        """Empty the value behind a key's colon; the content of a list or object is dropped as it comes."""
         scalar = _SCALAR.match(pieces[i])
         if scalar is not None:
             if scalar[2] != b"null":
@@ -176,8 +176,8 @@ class JsonRewriter:
             self._redactor.count(name, {holds: 1})
 
     def _kept_between(self, piece: bytes) -> bytes:
-        """What lies between texts, without what is in a list or object that is to be empty."""
-        kept = bytearray()
+        """The bytes between texts, without the content of a list or object being emptied."""
+        outside = bytearray()
         for part in re.split(rb"([\[\]{}])", piece):
             inside = self._emptied and self._level >= self._emptied
             if part in (b"[", b"{"):
@@ -187,17 +187,17 @@ class JsonRewriter:
                 self._emptied = 0 if self._level == self._emptied else self._emptied
                 self._level -= 1
             if not inside:
-                kept += part
-        return bytes(kept)
+                outside += part
+        return bytes(outside)
 
     def _rewrite_text(self, raw: bytes) -> _Text:
-        known = self._known.get(raw)
-        if known is None:
-            known = self._looked_at(raw)
+        text = self._known.get(raw)
+        if text is None:
+            text = self._looked_at(raw)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[raw] = known
-        return known
+            self._known[raw] = text
+        return text
 
     def _looked_at(self, raw: bytes) -> _Text:
         if _NUMBER.fullmatch(raw):
@@ -214,13 +214,13 @@ class JsonRewriter:
             return str(json.loads(raw, strict=False)) if b"\\" in raw else raw[1:-1].decode()
         except ValueError:
             raise InputError(
-                "a text in it is no JSON or no UTF-8",
+                "contains a text that is not valid JSON or UTF-8",
                 where=f"{self._where}: at or after byte {self._read:,}",
                 hint="what cannot be read cannot be redacted: write the file again",
             ) from None
 
     def _replace_text(self, pieces: list[bytes], i: int, text: _Text) -> None:
-        """Put a text's replacement, and look at its value where it is a telling key."""
+        """Replace a text; if it is the key of a known field, rewrite its value."""
         colon = _AFTER_COLON.match(pieces[i + 1])
         if text.counts:
             field = self._field_name(pieces, i) if colon is None else "a key"
@@ -241,14 +241,14 @@ class JsonRewriter:
             self._rewrite_value(pieces, i + 2, text.kind, name, name)
 
     def _rewrite_container(self, pieces: list[bytes], begin: int = 0) -> None:
-        """Go through the list or object that a telling key has for a value, to its end or the block's."""
+        """Rewrite the list or object that is a known field's value, to its end or the block's."""
         if self._inside is None:
             return
         kind, key = self._inside, self._key
         for i in range(begin, len(pieces), 2):
             if i > begin:
-                own = pieces[i].lstrip()[:1] == b":"
-                if own:
+                is_key = pieces[i].lstrip()[:1] == b":"
+                if is_key:
                     key = pieces[i - 1]
                 else:
                     self._rewrite_value(pieces, i - 1, kind, _decode_name(key), _decode_name(self._key))
@@ -262,23 +262,23 @@ class JsonRewriter:
                     raise NotJsonError
 
     def _rewrite_value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
-        """A value of a telling key; `name` is its own key within an environment."""
+        """Rewrite a value of a known field; `name` is the variable's name in an environment."""
         text = self._decode_text(pieces[i])
-        own = name if kind == ENVIRONMENT and name != place else ""
-        new, counts = self._redactor.field(kind, text, name=own)
+        variable = name if kind == ENVIRONMENT and name != place else ""
+        new, counts = self._redactor.field(kind, text, name=variable)
         if new != text:
             pieces[i] = _encode_text(new, pieces[i])
             self._redactor.count(place, counts)
 
     def _field_name(self, pieces: list[bytes], i: int) -> str:
-        """The key whose value a text is, or is in."""
-        for before in range(i - 1, 0, -2):
-            if pieces[before].strip()[:1] == b":":
-                return _decode_name(pieces[before - 1])
+        """The key whose value is, or contains, a text."""
+        for at in range(i - 1, 0, -2):
+            if pieces[at].strip()[:1] == b":":
+                return _decode_name(pieces[at - 1])
         return "a list"
 
     def _number_annotation(self, pieces: list[bytes]) -> None:
-        """Number what people called their ranges: the name of an event whose category is one of theirs."""
+        """Replace names of ranges chosen by users, i.e. of events of the `categories`, by numbers."""
         for i in [i for i in range(1, len(pieces) - 2, 2) if pieces[i] == b'"name"']:
             if pieces[i + 1].strip() != b":":
                 continue
@@ -303,7 +303,7 @@ def rewrite_json(
     withheld: Mapping[str, str] | None = None,
     outer: Collection[str] | None = None,
 ) -> bool:
-    """Rewrite a file of JSON, one text or one a line, as `Format.rewrite` does; False where it is none."""
+    """Rewrite a JSON or JSON-lines file as `Format.rewrite` does; False if it is neither."""
     if not _BEGINS.match(read_head(path)):
         return False
     rewriter = JsonRewriter(
@@ -320,19 +320,19 @@ def rewrite_json(
 
 
 def _nesting_levels(pieces: list[bytes], level: int) -> Int64:
-    """How many lists and objects are open at each text and behind all pieces, shape (texts + 1,)."""
+    """Number of open lists and objects at each text and behind the last piece, shape (texts + 1,)."""
     between = np.frombuffer(b"\0".join(pieces[0::2]) + b"\0", np.uint8)
     steps = np.isin(between, _OPENS).astype(np.int64) - np.isin(between, _CLOSES)
     return np.asarray(level + np.cumsum(steps)[between == 0], np.int64)
 
 
 def _cut_position(pieces: list[bytes]) -> tuple[int, int]:
-    """Where a block may end: before the last object of a list, else behind the last comma."""
+    """Piece and offset where a block may end: before the last object of a list, else after the last comma."""
     last = pieces[-1].partition(b'"')[0]
     for i in range(len(pieces) - 1, -1, -2):
-        found = [match.end() for match in _OBJECT.finditer(last if i == len(pieces) - 1 else pieces[i])]
-        if found:
-            return i, found[-1]
+        begins = [match.end() for match in _OBJECT.finditer(last if i == len(pieces) - 1 else pieces[i])]
+        if begins:
+            return i, begins[-1]
     for i in range(len(pieces) - 1, -1, -2):
         at = (last if i == len(pieces) - 1 else pieces[i]).rfind(b",")
         if at >= 0:
@@ -341,7 +341,7 @@ def _cut_position(pieces: list[bytes]) -> tuple[int, int]:
 
 
 def _event_category(pieces: list[bytes], i: int) -> bytes:
-    """The category of the event whose key `name` is at `i`, before or behind it in the same object."""
+    """The category of the event whose key `name` is piece `i`."""
     for step in (-2, 2):
         at = i
         while 0 <= at + step < len(pieces) - 2 and not re.search(rb"[{}]", pieces[max(at, at + step) - 1]):
@@ -352,7 +352,7 @@ def _event_category(pieces: list[bytes], i: int) -> bytes:
 
 
 def _encode_text(text: str, like: bytes) -> bytes:
-    """A text as JSON, in ASCII where the one it replaces was."""
+    """A text as JSON, in ASCII if the original was."""
     try:
         return json.dumps(text, ensure_ascii=like.isascii()).encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What single lines of NCCL's and RCCL's debug output tell of library, network and channels.
+"""Facts about library, network and channels from single lines of NCCL's and RCCL's debug output.
 
-Host names, addresses, process ids, device and library paths stand in the same lines: only what a rule
-here names leaves them.  Lines are those of NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18.
+The same lines contain host names, addresses, process ids, device and library paths: only what a rule matches
+is read.  Lines are those of NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _MOST_VALUES: Final = 64
-"""Different values kept of one fact; a log with more contradicts itself beyond use."""
+"""Most different values of one fact that are kept."""
 
 _RULES: Final = tuple(
     (mark, fact, re.compile(pattern, re.ASCII))
@@ -47,7 +47,7 @@ _TRANSPORT = re.compile(r" via ((?:P2P|SHM|NET|NVLS|COLLNET)(?:/[\w ().-]{1,40})
 _ORDINAL = re.compile(r"\d+(?:\(\d+\))?", re.ASCII)
 _PORTS = re.compile(r"\[\d+\][\w.-]+:\d+/(\w+)", re.ASCII)
 _OVERRIDE = re.compile(r"\b(NCCL_\w+) set by environment to ([\w,:;^+-]{1,40}?)\.?\s*$", re.ASCII)
-# Settings that steer performance; those that name interfaces, hosts or files stay out.
+# Performance settings; those that name interfaces, hosts or files are not read.
 _OVERRIDES: Final = frozenset(
     f"NCCL_{name}"
     for name in (
@@ -69,13 +69,13 @@ _SETTING = re.compile(
 
 
 def is_private_setting(line: str) -> bool:
-    """Whether a line states a variable other than those that steer performance."""
-    found = _SETTING.search(line)
-    return found is not None and found[1] not in _OVERRIDES
+    """Whether a line states a variable other than a performance setting."""
+    match = _SETTING.search(line)
+    return match is not None and match[1] not in _OVERRIDES
 
 
 class LineFacts:
-    """Facts of lines seen so far."""
+    """Facts from the lines read so far."""
 
     def __init__(self) -> None:
         self.warnings = 0
@@ -83,24 +83,24 @@ class LineFacts:
         self._remote: set[bool] = set()
 
     def read_line(self, line: str) -> None:
-        """Take what a line tells."""
+        """Collect the facts in a line."""
         if "CCL WARN" in line:
             self.warnings += 1
         for mark, fact, pattern in _RULES:
-            if mark in line and (told := pattern.search(line)):
-                self._add_values(fact, [told[1].strip()])
-        if " via " in line and (told := _TRANSPORT.search(line)):
-            self._add_transport(told[1])
+            if mark in line and (match := pattern.search(line)):
+                self._add_values(fact, [match[1].strip()])
+        if " via " in line and (match := _TRANSPORT.search(line)):
+            self._add_transport(match[1])
         if "NET/IB" in line and (ports := _PORTS.findall(line)):
             self._add_values("network_interfaces", [str(len(ports))])
             self._add_values("network_link", sorted(set(ports)))
-        if "set by environment" in line and (told := _OVERRIDE.search(line)) and told[1] in _OVERRIDES:
-            self._add_values(told[1], [told[2]])
-        if "CCL version" in line and (told := _LIBRARY.search(line)):
-            self._add_values("library", ["rccl" if told[1] == "R" or "+hip" in line else "nccl"])
+        if "set by environment" in line and (match := _OVERRIDE.search(line)) and match[1] in _OVERRIDES:
+            self._add_values(match[1], [match[2]])
+        if "CCL version" in line and (match := _LIBRARY.search(line)):
+            self._add_values("library", ["rccl" if match[1] == "R" or "+hip" in line else "nccl"])
 
     def collected_facts(self) -> dict[str, str | int | float | list[str]]:
-        """By name; a list where lines differ: communicators of several sizes, ranks that disagree."""
+        """Facts by name; a list if lines differ: communicators of several sizes, ranks that disagree."""
         facts: dict[str, str | int | float | list[str]] = {}
         for name, values in self._found.items():
             if len(values) > 1 or name == "transports":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickles of plain data, read without pickle (nothing that runs) and written again with other texts.
+"""Pickles of plain data: read without running anything, and rewritten with redacted texts.
 
-A pickle is a program for a stack machine; `pickle.load` runs whatever it names.  This machine knows the
-instructions that build plain data and refuses the file at the first other one.
+A pickle is a program for a stack machine; `pickle.load` runs whatever it names.  This machine has only the
+instructions that build plain data, and rejects the file at any other.
 
-`pickle.Unpickler` with a `find_class` that refuses everything would not do: in CPython 3.11 to 3.13 ten bytes
-that store a value far away in the memo take gigabytes, and a key of 200,000 nested tuples (200 KB) ends the
-process while it is hashed.  To see either beforehand takes a machine like this one.
+`pickle.Unpickler` with a `find_class` that rejects everything is not enough: in CPython 3.11 to 3.13 ten
+bytes that store a value far away in the memo take gigabytes, and hashing a key of 200,000 nested tuples
+(200 KB) crashes the process.  Detecting either beforehand takes a machine like this one.
 """
 
 from __future__ import annotations
@@ -30,57 +30,57 @@ _BYTE: Final = Struct("<B")
 _NUMBERS: Final = {"BININT": "<i", "BININT1": "<B", "BININT2": "<H", "BINFLOAT": ">d"}
 _PLACES: Final = {"BINPUT": _BYTE, "LONG_BINPUT": Struct("<I")}
 _LEFT_OUT: Final = {"PROTO": 1, "FRAME": 8}
-"""Bytes of their arguments, which tell nothing of the data."""
+"""Instructions without data, and the bytes of their arguments."""
 _GET: Final = b"h"
 _LONG_GET: Final = b"j"
 _GETS: Final = frozenset(_GET + _LONG_GET)
 _AGAIN: Final = re.compile(rb"h.|j.{4}", re.DOTALL)
-"""An instruction that refers to an object made before, by its place in the memo: `BINGET`, `LONG_BINGET`."""
+"""An instruction that pushes an object of the memo by its index: `BINGET`, `LONG_BINGET`."""
 _RUN: Final = re.compile(rb"(?:h.|j.{4}){1,128}+", re.DOTALL)
-"""Several of them."""
+"""A run of such instructions."""
 _RUNS: Final = 1 << 16
-"""Of these, how many are remembered: stacks repeat."""
+"""Number of runs that are cached: stacks repeat."""
 _STOP: Final = ord(".")
 _KEYS: Final = {str, int, bool}
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 _FEW: Final = 1000
-"""Containers and references that a pickle of any size may have."""
+"""Containers and memo entries that a pickle of any size may have."""
 _CONTAINER_BYTES: Final = 16
-"""Of a pickle, at least, for each further container in it; snapshots and dumps take 45 to 170.  In memory one
-takes up to 250, and as much while it is counted."""
+"""Fewest bytes of a pickle for each further container; snapshots and dumps take 45 to 170.  In memory a
+container takes up to 250 bytes, and as much while it is counted."""
 _PLACE_BYTES: Final = 6
-"""Of a pickle, at least, for each further object that is kept; snapshots and dumps take 12 to 100."""
+"""Fewest bytes of a pickle for each further memo entry; snapshots and dumps take 12 to 100."""
 _UNFOLDED_SHARE: Final = 8
-"""Entries that each byte may unfold to; one of a stack of shared frames, of two bytes, does to five."""
+"""Most entries that a byte may unfold to; a stack of shared frames, two bytes, unfolds to five."""
 _LEAST_UNFOLDED: Final = 100_000
 _KEY_BITS: Final = 63
-"""Of longer integers as many as one likes have the same hash."""
+"""Longest integer key: any number of longer integers can have the same hash."""
 _MOST_INSTRUCTIONS: Final = 10_000_000
-"""Those that refer to an object made before are not among them: stacks of frames are mostly made of them."""
+"""Memo reads are not counted: stacks of frames consist mostly of them."""
 BEGIN: Final = b"\x80"
 """The first byte of a pickle of protocol 2 and later."""
 MOST_FILE_BYTES: Final = 1 << 28
-"""Of a dump; a ring buffer of 2,000 collectives with their stack frames takes about 20 MB, a snapshot of
-100,000 allocations as much."""
+"""A ring buffer of 2,000 collectives with stack frames takes about 20 MB, a snapshot of 100,000 allocations
+as much."""
 _CUT: Final = "pickle is cut: it has no end"
 _PROTOCOL: Final = 2  # the recorder's own; every reader of pickles knows it
 
 
 class NotPlainError(ValueError):
-    """The pickle is damaged, or holds more than plain data."""
+    """The pickle is damaged, or contains more than plain data."""
 
 
 def most_containers(size: int) -> int:
-    """How many lists, tuples and dictionaries a pickle of so many bytes may have."""
+    """Most lists, tuples and dictionaries that a pickle of this many bytes may contain."""
     return _FEW + size // _CONTAINER_BYTES
 
 
 def load_plain(data: bytes, *, unfolded: int | None = None) -> Any:
-    """What a pickle of plain data holds; `NotPlainError` otherwise, before anything of it has run.
+    """The value of a pickle of plain data; `NotPlainError` for any other, before anything of it has run.
 
-    Time and memory are bounded by the bytes: there are `most_containers` of them.  Keys of dictionaries are
-    texts or integers of 64 bits.  What a pickle refers to twice counts twice: one that refers to itself, or
-    unfolds to more than `unfolded` entries (default: some for each byte), is refused.
+    Time and memory are bounded by its size: it has at most `most_containers`.  Keys of dictionaries are
+    strings or integers of 64 bits.  An object that is referred to twice counts twice: a pickle that contains
+    itself, or unfolds to more than `unfolded` entries (default: a number for each byte), is rejected.
     """
     if unfolded is None:
         unfolded = _LEAST_UNFOLDED + _UNFOLDED_SHARE * len(data)
@@ -103,25 +103,25 @@ def _decode_integer(written: bytes) -> int:
 
 
 _Act = Callable[[int], int]
-"""What an instruction does: from where its argument begins to where the next instruction does."""
+"""An instruction: from the offset of its argument to the offset of the next instruction."""
 
 
 class _Machine:
-    """The instructions of a pickle, on a stack and a memo of what they made."""
+    """Runs the instructions of a pickle on a stack and a memo."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[bytes, Any] = {}
-        """Objects by the instructions that refer to them."""
+        """Objects by the instructions that push them."""
         self._places = 0
         self._most_places = _FEW + len(data) // _PLACE_BYTES
         self._containers_left = most_containers(len(data))
         self._runs: dict[bytes, list[Any]] = {}
 
     def _instruction_table(self) -> dict[int, _Act]:
-        """By the code of the instruction."""
+        """Instructions by their code."""
         acts: dict[str, _Act] = {
             **{name: self._number_operand(Struct(layout)) for name, layout in _NUMBERS.items()},
             "LONG1": self._sized_operand(_BYTE, _decode_integer),
@@ -149,8 +149,8 @@ class _Machine:
         return {code: acts[name] for code, name in _NAMES.items() if name in acts}
 
     def run_pickle(self) -> Any:
-        """The only value left; `NotPlainError` at the first instruction that plain data has no use for."""
-        acts, at, left = self._instruction_table(), 0, _MOST_INSTRUCTIONS
+        """The value left on the stack; `NotPlainError` at an instruction that plain data does not use."""
+        acts, at, budget = self._instruction_table(), 0, _MOST_INSTRUCTIONS
         while at < len(self._data):
             code = self._data[at]
             if code == _STOP:
@@ -160,8 +160,8 @@ class _Machine:
             if act is None:
                 raise NotPlainError(f"pickle holds more than data: instruction {_NAMES[code]} at byte {at:,}")
             at = act(at + 1)
-            left -= code not in _GETS
-            if not left:
+            budget -= code not in _GETS
+            if not budget:
                 raise NotPlainError(f"pickle has more than {_MOST_INSTRUCTIONS:,} instructions")
         raise NotPlainError(_CUT)
 
@@ -180,11 +180,11 @@ class _Machine:
 
         return run_act
 
-    def _sized_operand(self, layout: Struct, made: Callable[[bytes], Any]) -> _Act:
+    def _sized_operand(self, layout: Struct, decode: Callable[[bytes], Any]) -> _Act:
         def run_act(at: int) -> int:
             (size,) = layout.unpack_from(self._data, at)
             begin = at + layout.size
-            self._stack.append(made(self._data[begin : begin + size]))
+            self._stack.append(decode(self._data[begin : begin + size]))
             return int(begin + size)
 
         return run_act
@@ -197,16 +197,16 @@ class _Machine:
         return run_act
 
     def _push_memo(self, at: int) -> int:
-        """Push what was made before, for this instruction and all such ones that follow it."""
+        """Push objects of the memo, for this instruction and all such instructions that follow it."""
         run = _RUN.match(self._data, at - 1)
         if run is None:
             raise NotPlainError(_CUT)
-        found = self._runs.get(run[0])
-        if found is None:
+        objects = self._runs.get(run[0])
+        if objects is None:
             if len(self._runs) == _RUNS:
                 self._runs.clear()
-            found = self._runs[run[0]] = [self._memo[one] for one in _AGAIN.findall(run[0])]
-        self._stack += found
+            objects = self._runs[run[0]] = [self._memo[get] for get in _AGAIN.findall(run[0])]
+        self._stack += objects
         return run.end()
 
     def _push_container(self, container: Any) -> None:
@@ -220,7 +220,7 @@ class _Machine:
         self._push_container(tuple(self._pop_values(length)))
 
     def _store_memo(self, place: int) -> None:
-        """Keep what was made last, for instructions of either length."""
+        """Store the top of the stack in the memo, for instructions of either length."""
         key = _LONG_GET + place.to_bytes(4, "little")
         if key in self._memo:
             self._runs.clear()
@@ -233,7 +233,7 @@ class _Machine:
             self._memo[_GET + place.to_bytes(1, "little")] = self._stack[-1]
 
     def _pop_values(self, count: int) -> list[Any]:
-        """The last so many values, taken."""
+        """Remove and return the last `count` values."""
         if len(self._stack) < count:
             raise IndexError(count)
         values = self._stack[-count:]
@@ -264,34 +264,34 @@ class _Machine:
 
 
 def _require_unfolded(value: Any, most: int) -> None:
-    """`NotPlainError` where a container, or one within it, has more than so many entries, or holds itself.
+    """`NotPlainError` if a container, or one in it, has more than `most` entries or contains itself.
 
-    Entries of containers within count as often as they are referred to.
+    Entries of inner containers count as often as they are referred to.
     """
     sizes: dict[int, int] = {}  # of containers whose parts are counted, by their ids
     begun: set[int] = set()  # those whose parts are being counted
-    rest = [value]
-    while rest:
-        within = rest[-1]
-        if type(within) not in _CONTAINERS or id(within) in sizes:
-            rest.pop()
+    pending = [value]
+    while pending:
+        container = pending[-1]
+        if type(container) not in _CONTAINERS or id(container) in sizes:
+            pending.pop()
             continue
-        held = within.values() if type(within) is dict else within
-        parts = [part for part in held if type(part) in _CONTAINERS]
+        entries = container.values() if type(container) is dict else container
+        parts = [part for part in entries if type(part) in _CONTAINERS]
         try:
-            size = len(within) + sum(map(sizes.__getitem__, map(id, parts)))
+            size = len(container) + sum(map(sizes.__getitem__, map(id, parts)))
         except KeyError:
-            begun.add(id(within))
+            begun.add(id(container))
             unknown = [part for part in parts if id(part) not in sizes]
             if not begun.isdisjoint(map(id, unknown)):
                 raise NotPlainError("pickle holds an object that refers to itself") from None
-            rest += unknown
+            pending += unknown
         else:
-            if size > most:  # at once: sizes of what unfolds without end have any number of digits
+            if size > most:  # at once: sizes would grow without bound
                 raise NotPlainError("pickle unfolds to more than any dump holds")
-            sizes[id(within)] = size
-            begun.discard(id(within))
-            rest.pop()
+            sizes[id(container)] = size
+            begun.discard(id(container))
+            pending.pop()
 
 
 def rewrite_pickle(
@@ -303,10 +303,10 @@ def rewrite_pickle(
     withheld: Mapping[str, str] | None = None,
     shortened: Mapping[str, Callable[[str], str]] | None = None,
 ) -> None:
-    """Rewrite a pickle as `Format.rewrite` does; `InputError` where it is damaged or holds more than data.
+    """Rewrite a pickle as `Format.rewrite` does; `InputError` if it is damaged or more than plain data.
 
-    Values of the keys in `withheld` become empty, texts of those in `shortened` shorter.  What it refers to
-    several times is rewritten and counted once for each key that it is the value of.
+    Values of the keys in `withheld` become empty, texts of those in `shortened` are shortened.  An object
+    that is referred to several times is rewritten and counted once for each key that it is the value of.
     """
     try:
         data = load_plain(read_whole(path, MOST_FILE_BYTES), unfolded=unfolded)
@@ -320,7 +320,7 @@ def rewrite_pickle(
 
 
 class _Rewriting:
-    """The same data with other texts, what was shared still shared."""
+    """Rewrites the texts of plain data; shared objects stay shared."""
 
     def __init__(
         self,
@@ -332,9 +332,9 @@ class _Rewriting:
         self._done: dict[tuple[int, str, str | None, str], Any] = {}
 
     def rewrite_value(self, value: Any, place: str, kind: str | None = None, name: str = "") -> Any:
-        """The value rewritten; `place` is the key whose value it is in, `kind` what that key says.
+        """The value rewritten; `place` is the key whose value contains it, `kind` that key's kind.
 
-        `name` is a variable's, within an environment.
+        `name` is the variable's name in an environment.
         """
         if not isinstance(value, (str, list, tuple, dict)):
             return self._rewrite_new(value, place, kind, name)
@@ -353,30 +353,30 @@ class _Rewriting:
             case int() if kind == JOB:
                 new, counts = None, Counter({JOB: 1})
             case list() | tuple():
-                return type(value)(self.rewrite_value(each, place, kind, name) for each in value)
+                return type(value)(self.rewrite_value(item, place, kind, name) for item in value)
             case dict():
                 return {
-                    self.rewrite_value(key, ""): self._of_key(str(key), held, kind)
-                    for key, held in value.items()
+                    self.rewrite_value(key, ""): self._of_key(str(key), item_of_key, kind)
+                    for key, item_of_key in value.items()
                 }
             case _:
                 return value
         self._redactor.count(place or "a key", counts)
         return new
 
-    def _of_key(self, key: str, value: Any, within: str | None) -> Any:
-        """The value of a key; `within` is what a key around all of it says."""
+    def _of_key(self, key: str, value: Any, outer_kind: str | None) -> Any:
+        """The value of a key rewritten; `within` is the kind of an enclosing key."""
         if key in self._withheld and not self._redactor.learns:
             if value:
                 self._redactor.count(key, {self._withheld[key]: 1})
             return type(value)() if isinstance(value, str | list | tuple | dict) else None
-        if within is None:
+        if outer_kind is None:
             new = self.rewrite_value(value, key, self._redactor.kind_of_field(key))
         else:
-            new = self.rewrite_value(value, key, within, key if within == ENVIRONMENT else "")
+            new = self.rewrite_value(value, key, outer_kind, key if outer_kind == ENVIRONMENT else "")
         if key not in self._shortened or not isinstance(new, str):
             return new
-        # What the folders tell of people is learnt before they are cut.
+        # Names of people in the folders are collected before the path is cut.
         short = self._shortened[key](new)
         self._redactor.count(key, {SOURCE_PATH: int(short != new)})
         return short

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which format a file is of: by its beginning, and of a text by as much of it as it takes to be sure.
-
-And whether it is a card.
-"""
+"""Recognise a file's format by its beginning, and a text by as much of it as needed; recognise cards."""
 
 from __future__ import annotations
 
@@ -18,42 +15,42 @@ from cclbench.ground.errors import InputError
 
 CARD_SUFFIXES: Final = (".yaml", ".yml")
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
-"""What every card has, of either version, and a launcher's or trainer's configuration has not."""
+"""A key that every card has, of either version, and configurations of launchers and trainers have not."""
 _PIECE = 1024
-"""Bytes at a time where the stream is damaged."""
+"""Bytes read at a time from a damaged stream."""
 
 
 def recognise_head(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
-    """The format of a file that begins with `head`, and as much of its beginning as it took to be sure.
+    """The format of a file that begins with `head`, and the bytes of its beginning that were searched.
 
-    What a file beside it says of it goes before what its bytes look like.
+    A file next to it that describes it (`Format.described_by`) takes precedence over its content.
     """
-    for named in map(READERS.get, READERS):
-        if named.described_by is not None and named.described(path):
-            return named, head
+    for candidate in map(READERS.get, READERS):
+        if candidate.described_by is not None and candidate.described(path):
+            return candidate, head
     reader = recognise_format(path, head)
     size = HEAD_BYTES
-    # Others are asked about no more: a job's log may hold what they know their files by.
-    others = [name for name in READERS if READERS.get(name).after_other_text]
-    for more in FURTHER_BYTES:
+    # Only these: a job's log may contain the marks by which other readers recognise their files.
+    searching = [name for name in READERS if READERS.get(name).after_other_text]
+    for limit in FURTHER_BYTES:
         if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
             break
         try:
-            head, size = head_of(path, more), more
-        except zlib.error:  # more of a damaged stream gives nothing; what there is has to do
+            head, size = head_of(path, limit), limit
+        except zlib.error:  # a damaged stream has no more bytes
             return reader, head
-        reader = recognise_format(path, head, others) or reader
+        reader = recognise_format(path, head, searching) or reader
     return reader, head
 
 
 def is_card(path: Path) -> bool:
-    """Whether a path is a card's, by the file's name and beginning."""
-    named = path.suffix.lower() in CARD_SUFFIXES and path.is_file()
-    return named and _CARD_KEY.search(head_of(path)) is not None
+    """Whether a file is a card, by its name and beginning."""
+    has_card_suffix = path.suffix.lower() in CARD_SUFFIXES and path.is_file()
+    return has_card_suffix and _CARD_KEY.search(head_of(path)) is not None
 
 
 def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """The (decompressed) beginning of a file; of a damaged gzip stream what it still gives."""
+    """The (decompressed) beginning of a file; of a damaged gzip stream the bytes before the damage."""
     try:
         with open_bytes(path) as file:
             return file.read(size)
@@ -64,15 +61,15 @@ def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
 
 
 def _before_damage(path: Path, size: int) -> bytes:
-    """The first bytes of a gzip stream with damage, of its first member; `zlib.error` where it gives none."""
+    """The first bytes of a damaged gzip stream's first member; `zlib.error` if there are none."""
     decoder, head = zlib.decompressobj(31), bytearray()
     with path.open("rb") as file:
-        # Behind the end of its first member a decoder gives nothing more, and may keep a tail for ever.
+        # After its first member the decoder returns nothing more, and may keep a tail for ever.
         while (
             len(head) < size and not decoder.eof and (piece := decoder.unconsumed_tail or file.read(_PIECE))
         ):
             try:
-                # Few bytes a call: one that meets the damage gives none.
+                # Few bytes a call: the call that reaches the damage returns none.
                 head += decoder.decompress(piece, _PIECE)
             except zlib.error:
                 if not head:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a format's rewriting and the policy that redacts have in common: kinds of names, and one protocol.
+"""The interface between a format's rewriting and redaction: kinds of content, and the protocol `Redactor`.
 
-A format knows where its texts lie and what their fields are called; what of them is secret, and what
-stands in its place, the `Redactor` knows.
+A format knows where its texts are and what their fields are called; the `Redactor` decides what is secret
+and what replaces it.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ COMMAND_LINE: Final = "command line"
 SYSTEM: Final = "system information"
 SOURCE_PATH: Final = "source path"
 METADATA: Final = "metadata of the program"
-"""What the parts of a format hold that are not published."""
+"""Kinds of content that are not published."""
 REVEALED: Final = "revealed"
-"""What a field holds whose value its owner reveals."""
+"""Kind of a field whose value its owner publishes deliberately."""
 
 Replaced = tuple[str, Counter[str]]
-"""A text as it may be published, and how many things were replaced in it, by the rule that found them."""
+"""A redacted text, and the number of replacements in it by rule."""
 
 
 class Redactor(Protocol):
-    """Says of each text of a file what may be published of it."""
+    """Redacts the texts of a file."""
 
     @property
     def learns(self) -> bool:
-        """Whether it gathers names, so that it looks at what is not published, too."""
+        """Whether it only collects names, also from parts that are not published."""
         ...
 
     def text(self, text: str, field: str = "") -> Replaced:
-        """Any text; `field` is what it is called, where something does."""
+        """Redact any text; `field` is the name of its field, if it has one."""
         ...
 
     def kind_of_field(self, name: str) -> str | None:
-        """What a field of this name holds, None where the name tells nothing."""
+        """The kind of content of a field with this name, None if unknown."""
         ...
 
     def field(self, kind: str, text: str, *, name: str = "") -> Replaced:
-        """The value of a field that holds that kind, called `name` in an environment."""
+        """Redact the value of a field of this kind; `name` is the variable's name in an environment."""
         ...
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
-        """Whether the text of a field of this name stays though something was found in it."""
+        """Whether the text of a field with this name is kept although a rule matched."""
         ...
 
     def annotation(self, text: str) -> Replaced:
-        """What somebody called a range of the program: numbered, unless it is a framework's own."""
+        """The name of a range: replaced by a number, unless it is a framework's own."""
         ...
 
     def is_marker(self, annotation: str) -> bool:
-        """Whether an annotation is a framework's own: a step, a phase, a collective."""
+        """Whether an annotation is a framework's own: a step, a phase or a collective."""
         ...
 
     def suspicious(self, data: bytes) -> bool:
-        """Whether bytes may hold something; what they hold for sure, only the texts in them tell."""
+        """Whether bytes may contain something to redact; a quick check with false positives."""
         ...
 
     def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        """Bytes in no known format: the texts in them replaced without a change of their length."""
+        """Bytes of unknown format with the texts in them replaced by texts of the same length."""
         ...
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:
-        """Note what was replaced at a place of the file: a key, a table's column, a plane."""
+        """Count replacements by place in the file: a key, a table's column, a plane."""
         ...
 
 
@@ -86,10 +86,10 @@ def alternation_pattern(names: Iterable[str]) -> str:
         else:
             ends = "?"
     branches = []
-    for together in tree.values():
-        begin = commonprefix(together)  # noqa: RUF071 - texts, not paths
-        rest = [name[len(begin) :] for name in together]
-        branches.append(re.escape(begin) + (alternation_pattern(rest) if any(rest) else ""))
+    for group in tree.values():
+        begin = commonprefix(group)  # noqa: RUF071 - texts, not paths
+        endings = [name[len(begin) :] for name in group]
+        branches.append(re.escape(begin) + (alternation_pattern(endings) if any(endings) else ""))
     if not branches:
         return ""
     return f"(?:{'|'.join(branches)}){ends}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files of a source are read, and by which reader."""
+"""Which files of a source are read, and with which reader."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.ground.errors import InputError
 
 CAPTURES: Final = "execution_details.json"
-"""What marks a folder of captures of graphs, as serving engines' profiling scripts write it."""
+"""A file that marks a folder of graph captures, written by the profiling scripts of serving engines."""
 _JOURNALS: Final = ("-wal", "-journal")
-"""Ends of names of what SQLite keeps beside a database."""
+"""Suffixes of the files that SQLite keeps next to a database."""
 _LIKELY: Final = 0.3
-"""Confidence from which a reader's word counts whatever the file is called."""
+"""Confidence from which a reader is accepted whatever the file's name."""
 
 
 def read_by_name(name: str) -> bool:
-    """Whether a file of a folder is read whatever it holds: it belongs to others, which it describes."""
+    """Whether a file of a folder is read whatever its content: it describes other files."""
     described = {READERS.get(reader).described_by for reader in READERS}
     return Path(name).name in {CAPTURES, *described} or name.endswith(_JOURNALS)
 
 
 def read_by_beginning(path: Path) -> bool | None:
-    """Whether a file of a folder is read, by what there is of it; None where more of it may tell."""
+    """Whether a file of a folder is read, by the bytes there are; None if more of them may decide."""
     if path.suffix.lower() in CARD_SUFFIXES:
         return is_card(path)
     try:
@@ -36,7 +36,7 @@ def read_by_beginning(path: Path) -> bool | None:
     except UnreadFormatError:
         pass
     except InputError:
-        return True  # refused as it is; whole it may be refused for something else
+        return True  # invalid so far; the complete file may have another error
     try:
         return False if b"\0" in head_of(path) else None
     except zlib.error:
@@ -44,13 +44,13 @@ def read_by_beginning(path: Path) -> bool | None:
 
 
 def looks_like_a_trace(path: Path) -> bool:
-    """Whether a file calls itself a trace, so that it must not be passed over where it is damaged."""
+    """Whether a file has the name of a trace, so that damage is reported rather than ignored."""
     readers = [r for r in map(READERS.get, READERS) if r.reads == "trace" and r.described_by is None]
     return any(path.name.endswith(ending) for reader in readers for ending in reader.extensions)
 
 
 def required_reader(path: Path) -> str:
-    """The name of the reader for a file; `InputError` where no reader knows it."""
+    """The name of the reader for a file; `InputError` if no reader recognises it."""
     reader = reader_of(path)
     if reader is None:
         raise InputError(
@@ -60,10 +60,11 @@ def required_reader(path: Path) -> str:
 
 
 def reader_of(path: Path, *, lenient: bool = False) -> str | None:
-    """The name of the reader for a file, None where no reader knows it.
+    """The name of the reader for a file, None if no reader recognises it.
 
-    An empty file and a gzip stream without a beginning are errors, or unknown where `lenient`; then so is
-    a file that is recognised weakly.  `UnreadFormatError` where the file is known and no reader reads it.
+    An empty file and a gzip stream damaged at its beginning are errors; with `lenient` the answer is None for
+    them and for a file recognised with low confidence.  `UnreadFormatError` if the format is known but not
+    supported.
     """
     for name in READERS:
         READERS.get(name).refuse(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of a file, inflated where it is gzip."""
+"""The bytes of a file, inflated if it is gzip."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from zlib_ng import gzip_ng, zlib_ng
 from cclbench.ground.errors import InputError
 
 LARGEST_RATIO: Final = 400
-"""Kineto JSON compresses 15 to 50 times; deflate's own limit is 1,032."""
+"""Largest accepted compression ratio: Kineto JSON has 15 to 50; deflate's limit is 1,032."""
 PIECE: Final = 128 << 10
-"""Bytes of a gzip stream at a time: where it is damaged, the last piece is lost."""
+"""Bytes of a gzip stream read at a time: if it is damaged, the last piece is lost."""
 _GZIP: Final = b"\x1f\x8b"
 _DAMAGE: Final[Any] = (zlib_ng.error, EOFError, gzip.BadGzipFile)
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether the file is gzip, by its first bytes, not by its name."""
+    """Whether the file is gzip, by its first bytes, whatever its name."""
     try:
         with path.open("rb") as file:
             return file.read(2) == _GZIP
@@ -30,10 +30,10 @@ def is_compressed(path: Path) -> bool:
 
 
 class _Inflated(io.RawIOBase):
-    """The bytes of a gzip file.
+    """The inflated bytes of a gzip file.
 
     zlib-ng inflates the JSON of traces at 2 GB/s, zlib at 0.4: one process inflates for several that decode.
-    Where the stream is damaged the standard library reads on, which gives more of what stands before.
+    In a damaged stream the standard library takes over, which returns more of the bytes before the damage.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts as tools and jobs leave them: gzip or not, any line ends, a byte order mark, colours; all bounded."""
+"""Text files of tools and jobs: gzip or not, any line ends, byte order mark, colours; sizes are bounded."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 
 
 def damaged_error(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:
-    """The one clear line about a damaged file."""
+    """The error for a damaged file."""
     where = str(path) if line is None else f"{path}: line {line:,}"
     return InputError(what, where=where, hint=hint or "write it again, or remove it to do without")
 
 
 def reason_of(error: msgspec.DecodeError | UnicodeDecodeError | RecursionError) -> str:
-    """What a decoder found wrong, in one line."""
+    """A decoder's error in one line."""
     return str(error).replace("`", "'")
 
 
 def strip_decoration(text: bytes) -> bytes:
-    """A file's beginning or a line of it without what terminals and editors add: colours, byte order mark."""
+    """A line, or a file's beginning, without terminal colours and byte order mark."""
     text = text.removeprefix(_ORDER_MARK)
     return _COLOUR.sub(b"", text) if b"\x1b" in text else text
 
@@ -42,7 +42,7 @@ def strip_decoration(text: bytes) -> bytes:
 def read_whole(path: Path, most: int, *, hint: str | None = None) -> bytes:
     """All (decompressed) bytes of a file of at most `most` bytes, without a byte order mark.
 
-    `hint` is what helps where it is damaged.
+    `hint` is shown if it is damaged.
     """
     limit = _decompressed_limit(path, most)
     text = _read_bytes(path, limit + 1, hint)
@@ -57,7 +57,7 @@ def read_beginning(path: Path, size: int) -> bytes:
 
 
 def raw_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines with their ends, undecorated; of one longer than `LONGEST_LINE` its beginning."""
+    """Numbered lines with their ends, undecorated; lines are cut after `LONGEST_LINE` bytes."""
     limit = left = _decompressed_limit(path, most)
     number, inside = 0, False
     try:
@@ -75,17 +75,17 @@ def raw_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
 
 
 def numbered_lines(path: Path, most: int) -> Iterator[tuple[int, str]]:
-    """The same as texts without their ends, whatever bytes are in them."""
+    """`raw_lines` decoded, without line ends; invalid bytes are replaced."""
     return ((number, raw.decode(errors="replace").rstrip()) for number, raw in raw_lines(path, most))
 
 
 def parse_decimal(text: str) -> Decimal | None:
-    """The number that a text is, exactly as printed; None where it is none."""
+    """The number in a text, exactly as printed; None if it is not a number."""
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def _decompressed_limit(path: Path, most: int) -> int:
-    """Decompressed bytes read of a file: `most`, or less of one that compresses beyond belief."""
+    """Most decompressed bytes read of a file: `most`, or `LARGEST_RATIO` times its size."""
     try:
         return min(max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT), most)
     except OSError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the readers of collectives' timings share: exact times, rows of `schema.TIMINGS`.
+"""Shared by readers of collective timings: exact times, rows of `schema.TIMINGS`, checked bandwidths.
 
 A producer's bandwidths are kept as it states them, in 1 GB = 1e9 bytes, and compared with its times:
 algbw = S / t and busbw = f · algbw with nccl-tests' factor f (doc/PERFORMANCE.md), within the precision
@@ -19,22 +19,22 @@ from cclbench.formats.texts import damaged_error
 from cclbench.ground.schema import TIMINGS
 
 MOST_BYTES: Final = 1 << 60
-"""The largest payload believed: an exabyte."""
+"""The largest plausible payload: an exabyte."""
 _MOST_NS: Final = 10**17
-"""The longest time believed: three years."""
+"""The longest plausible time: three years."""
 _BLOCK: Final = 1 << 15
 _MOST_WORDS: Final = 100
 _COMPARED: Final = (
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"),
     *("broadcast", "reduce", "send", "recv", "send_recv"),
 )
-"""Kinds whose factor the benchmarks' documentation states."""
+"""Kinds whose bus bandwidth factor the benchmarks' documentation states."""
 _EXACT: Final = Decimal("1e-6")
 """Relative rounding of the producers' own floating point, and of ours."""
 
 
 class Timings:
-    """Rows of `schema.TIMINGS`, gathered one by one; what a row does not name is null."""
+    """Rows of `schema.TIMINGS`, added one by one; columns that a row does not name are null."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class Timings:
         return sum(map(len, self._blocks)) + len(self._rows)
 
     def add_row(self, **row: Any) -> None:
-        """Append a row by the names of its columns; `source` and `file` are ingestion's."""
+        """Append a row by column names; ingestion adds `source` and `file`."""
         self._rows.append(row)
         if len(self._rows) == _BLOCK:
             self._flush_rows()
@@ -60,15 +60,15 @@ class Timings:
 
     def _flush_rows(self) -> None:
         rows, arrays = self._rows, []
-        named = set[str]().union(*rows)
+        present = set[str]().union(*rows)
         for column in TIMINGS:
-            if column.name not in named:
+            if column.name not in present:
                 arrays.append(pa.nulls(len(rows), column.type))
                 continue
             values = [row.get(column.name) for row in rows]
-            if (seen := self._words.get(column.name)) is not None:
-                seen.update(values)
-                if len(seen) > _MOST_WORDS:
+            if (words := self._words.get(column.name)) is not None:
+                words.update(values)
+                if len(words) > _MOST_WORDS:
                     raise damaged_error(self._path, f"has more than {_MOST_WORDS} kinds of {column.name}")
             arrays.append(pa.array(values, column.type))
         self._blocks.append(pa.record_batch(arrays, schema=TIMINGS))
@@ -76,9 +76,9 @@ class Timings:
 
 
 def exact_nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
-    """A time in whole ns, half to even; None where it is negative, not finite or absurd.
+    """A time in whole ns, half to even; None if it is negative, not finite or implausibly long.
 
-    `per_unit` is the ns in one of its units: 1,000 where it is in µs.
+    `per_unit` is the number of ns in its unit: 1,000 for µs.
     """
     if not value.is_finite() or not 0 <= value <= _MOST_NS or value.adjusted() < -12:
         return None
@@ -87,12 +87,12 @@ def exact_nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
 
 
 def is_believable(gigabytes: Decimal) -> bool:
-    """Whether a bandwidth in GB/s is one: not negative, and less than a zettabyte per second."""
+    """Whether a bandwidth in GB/s is plausible: not negative, and less than a zettabyte per second."""
     return gigabytes.is_finite() and gigabytes >= 0 and gigabytes.adjusted() < 12
 
 
 def bytes_per_s(gigabytes: Decimal | None) -> float | None:
-    """A bandwidth of the producers' 1 GB = 1e9 bytes per second in bytes per second."""
+    """GB/s, with 1 GB = 1e9 bytes as the producers have it, as bytes/s."""
     return None if gigabytes is None else float(gigabytes * 10**9)
 
 
@@ -106,9 +106,9 @@ def bandwidth_contradiction(
     *,
     per_unit: int,
 ) -> str | None:
-    """Which of a row's bandwidths does not follow from its size and time, if one does not.
+    """The name of the bandwidth that does not follow from a row's size and time; None if both do.
 
-    Bandwidths in GB/s.  A printed figure is right within half of its last digit.
+    Bandwidths in GB/s.  A printed figure is accurate to half of its last digit.
     """
     seconds = time * per_unit / 10**9
     if not seconds:
@@ -123,5 +123,5 @@ def bandwidth_contradiction(
 
 
 def _half_last_digit(value: Decimal) -> Decimal:
-    """Half of a finite number's last digit; digits beyond any producer's, the thirtieth, do not matter."""
+    """Half a unit of a finite number's last digit; digits after the thirtieth are ignored."""
     return Decimal(5).scaleb(max(int(value.as_tuple().exponent), -30) - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a format of traces hands on: parts of a file, batches of rows, payloads, marked steps, facts."""
+"""What a reader of traces returns: parts of a file, batches of rows, payloads, marked steps, facts."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from cclbench.ground.intervals import Int64
 from cclbench.record.facts import TraceFacts
 
 Column: TypeAlias = list[int | None] | pa.Array
-"""A column of integers with gaps, one entry a row."""
+"""A nullable column of integers, one entry a row."""
 LATEST_NS: Final = 1 << 61
-"""Of a time that is believed: the year 2043, and as long before 1970."""
+"""The largest plausible time, in the year 2043; the same distance before 1970 is the smallest."""
 NO_GRID: Final = (0, 0, 0)
-"""Of a kernel whose grid is not stated."""
+"""The grid of a kernel for which none is stated."""
 _MOST_BLOCKS: Final = float(1 << 62)
 
 
 class Names(dict[str, int]):
-    """Codes of names, in order of first appearance: `names[name]` numbers a new name."""
+    """Codes of names, in order of first appearance: `names[name]` assigns the next code to a new name."""
 
     def __missing__(self, name: str) -> int:
         code = self[name] = len(self)
@@ -38,12 +38,12 @@ class Names(dict[str, int]):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Rows:
-    """Rows of one kind, column-wise, in the file's order; absent columns are null throughout."""
+    """Rows of one kind, column-wise, in the file's order; an absent column is all null."""
 
     kind: str
     side: str
     names: Names
-    """All names of this kind so far; the same object for each batch of a trace."""
+    """All names of this kind so far; the same object in every batch of a trace."""
     codes: npt.NDArray[np.int32]
     start_ns: Int64
     dur_ns: Int64
@@ -73,13 +73,13 @@ class Rows:
     event_record: Column | None = None
     reserved: Column | None = None
     name_categories: Mapping[int, str] | None = None
-    """`schema.CATEGORIES` by code of a name, where the producer knows better than the taxonomy of names."""
+    """Category (`schema.CATEGORIES`) by code of a name, if the producer states it; overrides the taxonomy."""
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def take_rows(self, places: Int64) -> Rows:
-        """The rows at those places, in that order."""
+        """The rows at these positions, in this order."""
         changes: dict[str, Any] = {}
         for column in fields(self):
             value = getattr(self, column.name)
@@ -95,7 +95,7 @@ class Rows:
 def grid_columns(
     grids: npt.ArrayLike, where: str, *, hint: str = "is the file damaged?"
 ) -> dict[str, pa.Array]:
-    """The columns of `Rows` for grids of shape (kernels, 3); null where a dimension is 0.
+    """The grid columns of `Rows` for grids of shape (kernels, 3); null if a dimension is 0.
 
     `InputError` for a negative dimension, and for more than 2^62 blocks.
     """
@@ -114,12 +114,11 @@ def grid_columns(
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What a trace says of a collective call, wherever it says it; equal ones are kept once.
+    """What a trace states about a collective call; equal payloads are stored once.
 
-    `source` is kernel, hlo, host_op, execution_trace, annotation, or the reader of a file that lists calls;
-    `library` is who does it, where names
-    do not tell.  On a CPU the call owns the next `rows`
-    rows of the communication threads `threads`.
+    `source` is where it is stated: kernel, hlo, host_op, execution_trace, annotation, or the reader of a file
+    that lists calls.  `library` is the library that runs it, if names do not show it.  On a CPU the call
+    owns the next `rows` rows of the communication threads `threads`.
     """
 
     source: str
@@ -141,10 +140,10 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class StatedPayloads:
-    """All that a trace tells of its collectives, column-wise; entry i is about payload `code[i]`.
+    """All payloads that a trace states, column-wise; entry i has payload `code[i]`.
 
-    It belongs to the kernel of ordinal `row[i]` where that is not −1, else to the kernels launched on
-    thread `track[i]` within [start_ns[i], end_ns[i]).  `seq[i]` is −1 where no number is told.
+    It belongs to kernel number `row[i]`, or if that is −1, to the kernels launched on thread `track[i]`
+    within [start_ns[i], end_ns[i]).  `seq[i]` is the sequence number, −1 if none is stated.
     """
 
     __slots__ = ("code", "end_ns", "payloads", "row", "seq", "start_ns", "track")
@@ -176,8 +175,10 @@ class StatedPayloads:
         self.seq.append(-1 if seq is None else seq)
 
     def add_rows(self, payloads: Sequence[Payload], code: Int64, row: Int64, seq: Int64) -> None:
-        """Append entries of kernels: their payloads among these, ordinals and numbers, shape (rows,)."""
-        codes = np.array([self.payloads.setdefault(one, len(self.payloads)) for one in payloads], np.int64)
+        """Append entries of kernels: indices into `payloads`, kernel and sequence numbers, shape (rows,)."""
+        codes = np.array(
+            [self.payloads.setdefault(payload, len(self.payloads)) for payload in payloads], np.int64
+        )
         self.code.frombytes(codes[code].tobytes())
         self.row.frombytes(row.astype(np.int64).tobytes())
         self.seq.frombytes(seq.astype(np.int64).tobytes())
@@ -186,93 +187,93 @@ class StatedPayloads:
             column.extend([0] * len(row))
 
     def extend_with(self, other: StatedPayloads, kernels_before: int) -> None:
-        """Append another part's entries, whose kernels are counted from `kernels_before`."""
-        own = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
+        """Append another part's entries; its kernels are numbered from `kernels_before`."""
+        codes = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
         code, row = (np.asarray(column, np.int64) for column in (other.code, other.row))
-        self.code.frombytes(np.array(own, np.int64)[code].tobytes())
+        self.code.frombytes(np.array(codes, np.int64)[code].tobytes())
         self.row.frombytes(np.where(row >= 0, row + kernels_before, row).tobytes())
         for name in ("track", "start_ns", "end_ns", "seq"):
             getattr(self, name).extend(getattr(other, name))
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A share of a file that is read on its own: one member's rows, all of them or a range.
+    """A part of a file that is read on its own: all rows of one member, or a range of them.
 
-    A file may hold several ranks (the processes of a capture, the devices of a profile): `member` names
-    one of them within the file and is empty where there is but one.  The range, [begin, end), is in the
-    reader's own unit; both are None where the part is all of the member's.
+    A file may contain several ranks (the processes of a capture, the devices of a profile): `member` names
+    one of them and is empty if there is only one.  The range [begin, end) is in the reader's own unit; both
+    are None if the part is the whole member.
     """
 
     member: str = ""
     begin: int | None = None
     end: int | None = None
     stream: bool = False
-    """Whether it is all of a compressed file, whose parts `Reader.inflated` gives."""
+    """Whether it is a whole compressed file, whose parts `Reader.inflated` yields."""
     inflated: str | None = None
-    """The file that holds the part's bytes, for as long as it is not read."""
+    """The file with the part's inflated bytes; deleted once it is read."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all that the file has of the member."""
+        """Whether it is the whole member."""
         return self.begin is None and not self.stream
 
     def remove_inflated(self) -> None:
-        """Delete its bytes where they lie inflated."""
+        """Delete the file of inflated bytes, if there is one."""
         if self.inflated is not None:
             Path(self.inflated).unlink()
 
 
 class DeviceStep(msgspec.Struct, frozen=True):
-    """A step as the device's own rows mark it: an XLA `Steps` row, or a run of the module or graph `name`."""
+    """A step marked by the device's own rows: an XLA `Steps` row, or a run of the module or graph `name`."""
 
     name: str
     start_ns: int
     end_ns: int
     number: int | None = None
-    """Of a `Steps` row; None on runs of modules, of which normalization chooses the dominant one."""
+    """Number of a `Steps` row; None for runs of modules, of which normalization chooses the dominant one."""
     closed: bool = False
-    """Whether it ends where it says, not where the next one begins."""
+    """Whether `end_ns` is its end; otherwise it ends where the next step begins."""
     source: str = "module"
-    """What marks it, one of `schema.WINDOW_SOURCES`."""
+    """What marks the step, one of `schema.WINDOW_SOURCES`."""
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Where a damaged file ends for us: everything before `byte` was used, nothing after."""
+    """Where a damaged file was cut off: everything before `byte` was used, nothing after it."""
 
     file: str
     byte: int
     reason: str
     rows_whole: bool = False
-    """Whether only what follows the rows is damaged."""
+    """Whether all rows were read and only the part behind them is damaged."""
 
 
 def plausible_amount(value: object) -> int | None:
-    """A number of things or bytes that a device can have; an absurd one says nothing."""
+    """The value if it is a plausible count or number of bytes of a device, None otherwise."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 < value < 1 << 48 else None
 
 
 def impossible_value(what: str, where: object, hint: str = "is the file damaged?") -> InputError:
-    """The error of a value that no file of a program's own can hold."""
+    """The error for a value that no undamaged file contains."""
     return InputError(f"impossible {what}", where=str(where), hint=hint)
 
 
 def several_processes(path: Path, processes: Iterable[object]) -> InputError:
-    """The error of a file that holds the rows of these processes as if they were one rank's."""
+    """The error for a file in which the rows of several processes are mixed."""
     pids = " and ".join(f"{pid!s:.40}" for pid in sorted(processes, key=str)[:2])
     return InputError(
-        f"holds the rows of several processes, {pids}: traces of several ranks merged into one",
+        f"contains rows of several processes, {pids}: it was merged from traces of several ranks",
         where=str(path),
-        hint="give each rank's own file",
+        hint="pass the original file of each rank",
     )
 
 
 @dataclass(slots=True)
 class Trace:
-    """A part of a file being read: iterate `batches` to the end, then the rest is complete.
+    """A part of a file being read: the other fields are complete once `batches` is exhausted.
 
-    A batch is rows, or a table of `schema.COUNTERS` with what the file samples of the hardware.
+    A batch is `Rows`, or a table of `schema.COUNTERS` with hardware counters sampled in the trace.
     """
 
     batches: Iterator[Rows | pa.Table]
@@ -281,9 +282,9 @@ class Trace:
     dropped: Counter[str] = field(default_factory=Counter)
     cut: Cut | None = None
     base_ns: int | None = 0
-    """What is still to be added to all its times: the file's end tells; None where another part holds it."""
+    """Offset still to be added to all times, stated at the file's end; None if another part contains it."""
     device_rows_in_order: bool = True
-    """Whether the device's rows came in order of their start: then nothing is missing before the last."""
+    """Whether the device's rows are sorted by start: then none is missing before the last one."""
     device_steps: list[DeviceStep] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What people should know of the capture: events the profiler dropped, bytes an export left out."""
+    """Notes on the capture for the user: events the profiler dropped, bytes an export omitted."""

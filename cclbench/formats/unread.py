@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces that are recognised and not read: what they are, and what to give instead.
+"""Traces of known formats that are not supported: what they are, and what to use instead.
 
-Chrome's JSON is the format of dozens of tools: a file in it that no reader knows is named by what its rows
-say, and never taken for a rank of PyTorch's.
+Dozens of tools write Chrome JSON: a file that no reader recognises is identified by its rows, and never
+mistaken for a rank of PyTorch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cclbench.ground.text import first_few
 
 
 class UnreadFormatError(InputError):
-    """A file of a format that is known and that no reader reads."""
+    """A file of a known format that no reader supports."""
 
 
 _OWN_TRACES: Final = "give each rank's own trace of PyTorch's profiler, Nsight Systems or XLA"
@@ -49,23 +49,23 @@ _TOOLS: Final = (
         _OWN_TRACES,
     ),
 )
-"""Marks of tools that write Chrome's JSON, what a file of theirs is, and what to do instead."""
+"""Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
 
 
 def refuse_unread(path: Path, head: bytes) -> None:
-    """`UnreadFormatError` where a file that begins with these bytes is a trace that no reader reads."""
+    """`UnreadFormatError` if a file that begins with these bytes is a trace of an unsupported format."""
     if not (_ROWS.match(head) or _EVENTS.match(head)):
         return
     if _ROW_A_LINE.match(head):
-        own = b'"POSIX"' in head or b'"dftracer"' in head
-        tool = "a DFTracer trace" if own else "a trace with a row a line, as DFTracer's"
-        what = f"is {tool}: calls of a process, its I/O above all, and no kernels"
-        raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)
+        is_dftracer = b'"POSIX"' in head or b'"dftracer"' in head
+        tool = "a DFTracer trace" if is_dftracer else "a trace with a row a line, as DFTracer's"
+        message = f"is {tool}: calls of a process, its I/O above all, and no kernels"
+        raise UnreadFormatError(message, where=str(path), hint=_OWN_TRACES)
     for mark, tool, hint in _TOOLS:
         if re.search(mark, head):
             raise UnreadFormatError(f"is {tool}", where=str(path), hint=hint)
     categories = list(dict.fromkeys(c.decode(errors="replace") for c in _CATEGORY.findall(head)))
-    what = "is a Chrome trace without rows of PyTorch's profiler"
+    message = "is a Chrome trace without rows of PyTorch's profiler"
     if categories:
-        what += f": they are of {first_few(categories)}"
-    raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)
+        message += f": they are of {first_few(categories)}"
+    raise UnreadFormatError(message, where=str(path), hint=_OWN_TRACES)

@@ -68,6 +68,10 @@ class ChangedRunError(InputError):
     """A file of a stored run differs from what was written; no results of the run are returned."""
 
 
+class PluginError(CclbenchError):
+    """The code of a plug-in raised what it should not have; the message names its module."""
+
+
 def install_hint(extra: str, *others: str) -> str:
     """How to install an extra and other packages, from the repository: no index has cclbench."""
     return " ".join(("in cclbench's repository: pip install", f"'.[{extra}]'", *others))

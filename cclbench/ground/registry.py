@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
 from typing import Generic, TypeVar
 
-from cclbench.ground.errors import UsageError, near
+from cclbench.ground.errors import CclbenchError, PluginError, UsageError, near
 
 T = TypeVar("T")
 
@@ -26,6 +26,26 @@ def stdout_to_stderr() -> Iterator[None]:
     """Redirect a plug-in's output to stderr: stdout carries only the answer, which a program may read."""
     with redirect_stdout(sys.stderr):
         yield
+
+
+@contextmanager
+def plugin_code(origin: str, *answers: type[Exception]) -> Iterator[None]:
+    """Around a call of a plug-in that the module `origin` registered.
+
+    What it prints goes to stderr.  What it raises becomes a `PluginError` that names the module, but for
+    `answers`, errors of ours, and those of files and memory; a module of cclbench raises what it raises.
+    """
+    expected: tuple[type[Exception], ...] = (CclbenchError, OSError, MemoryError, *answers)
+    try:
+        with stdout_to_stderr():
+            yield
+    except expected:
+        raise
+    except Exception as error:
+        if origin.partition(".")[0] == "cclbench":
+            raise
+        what = f"a defect of the plug-in {origin}: {type(error).__name__}: {error}"
+        raise PluginError(what, hint="re-run with --debug for the traceback") from error
 
 
 def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | None]:
@@ -47,10 +67,19 @@ class Registry(Generic[T]):
     """Named plug-ins of one kind, from the package `home` and the entry-point group `group`."""
 
     def __init__(
-        self, noun: str, *, home: str, group: str, check: Callable[[str], None] = lambda _: None
+        self,
+        noun: str,
+        *,
+        home: str,
+        group: str,
+        validate: Callable[[T], None] = lambda _: None,
+        check: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`check` raises for a module whose plug-ins may not be registered, once all modules are loaded."""
-        self.noun, self.home, self.group, self._check = noun, home, group, check
+        """`validate` raises `UsageError` where a plug-in lacks what it must say of itself, `check` where
+        those of a module may not be registered: all modules are loaded by then.
+        """
+        self.noun, self.home, self.group = noun, home, group
+        self._validate, self._check = validate, check
         self.broken: dict[str, str] = {}
         self._known: dict[str, T] = {}
         self._origin: dict[str, str] = {}
@@ -62,6 +91,7 @@ class Registry(Generic[T]):
             raise UsageError(
                 f"{self.noun} {name!r} is defined twice, in {self._origin[name]} and in {origin}"
             )
+        self._validate(plugin)
         if self._checked:
             self._check(origin)
         self._known[name], self._origin[name] = plugin, origin

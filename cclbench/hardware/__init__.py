@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What machines can do: a catalog with one YAML a machine (`data/`)."""
+"""Hardware: a catalog with one YAML file per machine (`data/`), and a cost model of collectives on it."""

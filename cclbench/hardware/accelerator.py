@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerators of the catalog: dense peaks, memory and links."""
+"""Accelerators in the catalog: dense peaks, memory and links."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import msgspec
 
 from cclbench.hardware.figure import UNVERIFIED, Disagreement, FigureSource
 
-# Drivers report binary gigabytes less a reserve where vendors print decimal ones, up to 7.4 % apart.
+# Drivers report binary gigabytes less a reserve, vendors print decimal ones: up to 7.4 % apart.
 _MEMORY_TOLERANCE: Final = 0.1
 PRACTICAL: Final = 0.8
-"""Share of the data sheet's peaks that large kernels reach in practice, where nobody measured it."""
+"""Share of the data sheet's peak that large kernels reach in practice, used where no measurement is known."""
 
 
 class Accelerator(msgspec.Struct, frozen=True):
-    """One accelerator as software sees it (of a module of two dies: one die).
+    """One accelerator as software sees it (one die of a two-die module).
 
     `peak_flops_per_s` is dense (no sparsity), by dtype, FLOP/s (integer types: op/s), None where the device
-    lacks the type or nobody states a dense figure; `attainable_flops_per_s` is the fastest matrix product
-    anybody measured over many shapes.  `names` are regular expressions for the whole device name, case
-    ignored.  `sm_count` are streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is the line
-    rate of all its scale-up links together, per direction, B/s.  `cited` names the source of each figure by
-    its dotted field (a key of `sources`, or `unverified_fields`).
+    lacks the type or no dense figure is published; `attainable_flops_per_s` is the fastest matrix product
+    measured over many shapes.  `names` are regular expressions that match the full device name, ignoring
+    case.  `sm_count` counts streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is the line
+    rate of all scale-up links together, per direction, B/s.  `cited` maps each figure's dotted field to
+    its source (a key of `sources`, or `unverified`).
     """
 
     id: str
@@ -44,25 +44,25 @@ class Accelerator(msgspec.Struct, frozen=True):
     notes: str | None = None
 
     def fastest_flops_per_s(self, precision: str) -> float | None:
-        """FLOP/s that no product exceeds: the fastest that anybody measured, else the data sheet's peak."""
+        """Upper bound of a matrix product, FLOP/s: the fastest one measured, else the data sheet's peak."""
         return self.attainable_flops_per_s.get(precision) or self.peak_flops_per_s.get(precision)
 
     def usable_flops_per_s(self, precision: str) -> float | None:
-        """What products of that precision reach in practice, FLOP/s: as measured, or a share of the peak."""
+        """What products of that precision reach in practice, FLOP/s: measured, or a share of the peak."""
         peak = self.peak_flops_per_s.get(precision)
         return self.attainable_flops_per_s.get(precision) or (None if peak is None else PRACTICAL * peak)
 
     @property
     def unverified_fields(self) -> tuple[str, ...]:
-        """The dotted fields that no source was found for."""
+        """Dotted fields without a source."""
         return tuple(field for field, source in self.cited.items() if source == UNVERIFIED)
 
     def has_name(self, name: str) -> bool:
-        """Whether profilers print this name for it."""
+        """Whether profilers print this name for the accelerator."""
         return any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern in self.names)
 
     def has_memory(self, reported_bytes: int) -> bool:
-        """Whether a driver that reports so many bytes can be talking of it."""
+        """Whether the memory size a driver reports is consistent with the catalog's."""
         if self.hbm_bytes is None:
             return True
         return abs(reported_bytes / self.hbm_bytes - 1) <= _MEMORY_TOLERANCE

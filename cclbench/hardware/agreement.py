@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether entries of the catalog agree: a system with its parts, a user's fabric with the one it replaces."""
+"""Consistency of catalog entries: a system with its parts, a user's fabric with the one it replaces."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import parse_figures
 
 _APART: Final = 2.0
-"""A total and its parts that differ by more are not the same rate: a unit or a count is mistaken."""
+"""Rates that differ by a larger factor cannot both be right: a unit or a count is wrong."""
 
 Finding = tuple[tuple[str, ...], str]
-"""Path of a field, and what is wrong with it."""
+"""A field's path and the problem with it."""
 
 
 def refuse_all(read: Document, found: Iterable[Finding]) -> None:
-    """Raise one `InputError` with the lines of what was found in a file, if anything was."""
+    """Raise one `InputError` that lists a file's problems with their lines, if there are any."""
     raise_problems([field_problem(read, path, why) for path, why in found])
 
 
 def tier_contradictions(
     tier: str, part: Mapping[str, Any], used: Fabric, machine: Accelerator | None
 ) -> Iterator[Finding]:
-    """What a tier of a system says that its fabric and its accelerator contradict."""
+    """Statements of a system's tier that its fabric or its accelerator contradicts."""
     if used.tier != tier:
         yield (tier, "fabric"), f"is {used.id}, a {used.tier} fabric"
     transport = part.get("transport")
     if transport is not None and transport not in used.transports:
-        yield (tier, "transport"), f"is no transport of {used.id}; {near(transport, used.transports)}"
+        yield (tier, "transport"), f"is not a transport of {used.id}; {near(transport, used.transports)}"
     rate, line = part.get("bytes_per_s"), used.link_bytes_per_s
     others = {}
     if tier == "scale_out" and line:
@@ -51,7 +51,7 @@ def tier_contradictions(
 
 
 def check_replacement(read: Document, replaced: Fabric | None) -> None:
-    """Refuse a fabric under a known one's id that is of the other tier, or whose rate has the wrong unit."""
+    """Refuse a replacement fabric of the other tier, or with a rate in the wrong unit."""
     if replaced is None or read.value["kind"] != "fabric":
         return
     given, _ = parse_figures(read.value)
@@ -60,7 +60,7 @@ def check_replacement(read: Document, replaced: Fabric | None) -> None:
     if given["tier"] != replaced.tier:
         found.append((("tier",), f"is {given['tier']}, but {replaced.id} is a {replaced.tier} fabric"))
     if rate and known and math.isclose(max(rate / known, known / rate), 8, rel_tol=0.02):
-        reason = _rate_contradiction(rate, known, f"{replaced.id} as known")
+        reason = _rate_contradiction(rate, known, f"{replaced.id} in the catalog")
         found.append((("link_bytes_per_s",), reason or ""))
     refuse_all(read, found)
 
@@ -69,5 +69,5 @@ def _rate_contradiction(rate: float, other: float, words: str) -> str | None:
     ratio = max(rate / other, other / rate)
     if ratio <= _APART:
         return None
-    hint = ": bits where bytes are meant, or the other way?" if 4 <= ratio <= 16 else ""
+    hint = ": are bits and bytes confused?" if 4 <= ratio <= 16 else ""
     return f"is {humanise(rate, 'B/s')}, against {humanise(other, 'B/s')} ({words}){hint}"

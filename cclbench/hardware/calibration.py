@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calibration of the collective model by measured sweeps, and how good it is without what it was given.
+"""Calibration of the collective model with measured sweeps, and its error on data left out of it.
 
-What sweeps tell is the machine's deviation, log(measured / expected) by size: between two sizes it is
-interpolated over log size, and another rank count takes the deviation interpolated over log ranks.  Away from
-what was measured, in ranks or in sizes, and for another collective, the deviation shrinks toward 0 by what
-`current_residuals` say is kept, so that times return to the model's, and the band grows to that of a
-machine that nobody measured.
+A sweep gives the machine's deviation, log(measured / expected) by size.  It is interpolated over log size
+between two sizes, and over log ranks between two rank counts.  Away from the measured ranks and sizes, and
+for another collective, it shrinks toward 0 by the shares that `current_residuals` keeps, so that times
+return to the model's, and the band grows to that of an unmeasured machine.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from cclbench.hardware.sweep import Sweep, merge_sweeps
 from cclbench.hardware.system import System
 
 OF_RUN: Final = "calibration.yaml"
-"""What a run calls its copy, beside its card."""
-# Half-width of the band in log time where it was measured: at least that by which runs of one machine differ
-# (Alps with another release of its plug-in: 1 to 2 %, machines of one kind more); a factor of two where
-# leaving out tells nothing.
+"""File name of a run's own copy, beside its card."""
+# Half-width of the band in log time at measured points: at least what runs of one machine differ by (Alps
+# with another release of its plug-in: 1 to 2 %, machines of one kind more); a factor of two where there are
+# no leave-one-out errors.
 _LEAST_SPREAD: Final = 0.05
 _NO_ERRORS_SPREAD: Final = float(np.log(2.0))
 _MOST_ERROR: Final = 1e6
@@ -56,7 +55,7 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sweeps of a system; `by_size` and `by_nodes` are its errors without what it was given."""
+    """Sweeps of a system, and the leave-one-out errors of the calibration by size and by node count."""
 
     system: str
     sweeps: tuple[Sweep, ...]
@@ -65,19 +64,19 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_nodes: Mapping[str, LeftOut] = {}
 
     def __post_init__(self) -> None:
-        """`InputError` where a figure cannot be one."""
+        """`InputError` for an impossible figure."""
         errors = [
             figure
             for own in (*self.by_size.values(), *self.by_nodes.values())
             for figure in (own.median, own.p90)
         ]
         if not all(0 <= error <= _MOST_ERROR for error in errors):
-            raise InputError("errors by size or nodes are not shares from 0 on")
+            raise InputError(f"errors by size or by nodes must be between 0 and {_MOST_ERROR:,.0f}")
 
     def must_be_of(self, system: System) -> None:
-        """`UsageError` where it is of another system."""
+        """`UsageError` if it belongs to another system."""
         if system.id != self.system:
-            raise UsageError(f"the calibration is of {self.system}, not of {system.id}")
+            raise UsageError(f"the calibration is for {self.system}, not for {system.id}")
 
     def price_collective(
         self,
@@ -89,7 +88,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         library_version: str | None = None,
         transport: str | None = None,
     ) -> Prediction | NoPrice:
-        """Time of a collective on the calibrated system (`price_collective`); `UsageError` of another."""
+        """Time of a collective on the calibrated system (as `price_collective`); `UsageError` for another."""
         self.must_be_of(system)
         group = group_of(system, ranks, transport=transport)
         if isinstance(group, NoPrice):
@@ -100,7 +99,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return spec if isinstance(spec, NoPrice) else self._apply_deviation(group, system, spec)
 
     def _apply_deviation(self, group: Group, system: System, spec: Prediction) -> Prediction:
-        """`spec` with what the sweeps of its tier tell of the machine's deviation."""
+        """`spec` corrected by the machine's deviation, from the sweeps of the same tier."""
         tier = [
             (own, sweep)
             for sweep in self.sweeps
@@ -110,16 +109,16 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         known = [pair for pair in tier if pair[1].kind == spec.setting.kind] or tier
         if not known:
             tiers = "on several nodes" if group.nodes > 1 else "on one node"
-            reason = f"no sweep that calibrates is of such a group {tiers}: from the catalog alone"
+            reason = f"the calibration has no sweep of such a group {tiers}: from the catalog alone"
             return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
         known = [pair for pair in known if _is_same_group(*pair, group, spec)] or known
         away = np.min([_octaves_away(sweep, spec.sizes) for _, sweep in known], axis=0)
         deviation, shared, reason = _of_ranks(known, spec)
         times = spec.time_s * np.exp(deviation)
         if (away > 1).any():
-            reason += "; away from the sizes measured it returns to the model, less surely with each doubling"
+            reason += "; beyond the measured sizes it returns to the model, with a band that widens"
         learned = current_residuals()
-        # Leaving sizes out has shown what is missed at twice a measured size.
+        # Leave-one-out errors by size already cover twice a measured size.
         forgotten = np.sqrt(1 - (shared * learned.kept.at_size(np.maximum(away - 1, 0))) ** 2)
         missed = _band_half_width(self.by_size, spec.sizes)
         low, high = (np.hypot(missed, forgotten * width) for width in learned.band_half_widths(spec.sizes))
@@ -137,13 +136,13 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def calibrate(sweeps: Sequence[Sweep], system: System) -> Calibration | NoPrice:
-    """The calibration of a system by its sweeps, with its leave-one-out errors; why not, where none fits.
+    """Calibrate a system by its sweeps, with leave-one-out errors; `NoPrice` if a sweep cannot be priced.
 
-    Sweeps of one group are merged; `UsageError` where they are of several releases of the library.
+    Sweeps of the same group are merged; `UsageError` if they come from different library releases.
     """
     sweeps = merge_sweeps(sweeps)
     if not sweeps:
-        return NoPrice("there is no sweep to calibrate by")
+        return NoPrice("no sweeps to calibrate with")
     for sweep in sweeps:
         found = sweep_deviations(sweep, system)
         if isinstance(found, NoPrice):
@@ -156,20 +155,20 @@ def calibrate(sweeps: Sequence[Sweep], system: System) -> Calibration | NoPrice:
 
 
 def must_be_others(sweeps: Iterable[Sweep], given: Iterable[Sweep]) -> None:
-    """`UsageError` where one of the sweeps is among those `given` to the calibration that predicts it."""
+    """`UsageError` if one of the sweeps is among those the calibration was made from (`given`)."""
     known = {each.without_origin for each in given}
     for sweep in sweeps:
         if sweep.without_origin in known:
-            hint = "compare other sweeps; `cclbench hardware calibrate` prints what it misses when left out"
-            raise UsageError(f"{sweep.display_name} is among what the model is calibrated by", hint=hint)
+            hint = "validate with other sweeps; `cclbench hardware calibrate` prints leave-one-out errors"
+            raise UsageError(f"{sweep.display_name} is one of the calibration's own sweeps", hint=hint)
 
 
 def sweep_deviations(
     sweep: Sweep, system: System, calibration: Calibration | None = None, *, transport: str | None = None
 ) -> list[Deviation] | NoPrice:
-    """How far the model is from a sweep, by its specification alone or calibrated by others.
+    """Deviations of the model from a sweep, from the specification alone or with a calibration.
 
-    `UsageError` of a calibration of another system.
+    `UsageError` if the calibration is for another system.
     """
     if calibration is not None:
         calibration.must_be_of(system)
@@ -183,7 +182,7 @@ def sweep_deviations(
 
 
 def left_out_by_nodes(sweeps: Sequence[Sweep], system: System) -> dict[int, list[Deviation]]:
-    """Deviations by node count of sweeps that the others predict; empty of fewer than two node counts."""
+    """Deviations by node count, each predicted from the others; empty for fewer than two node counts."""
     counts = sorted({sweep.nodes for sweep in sweeps})
     found: dict[int, list[Deviation]] = {}
     for nodes in counts if len(counts) > 1 else []:
@@ -194,7 +193,7 @@ def left_out_by_nodes(sweeps: Sequence[Sweep], system: System) -> dict[int, list
 
 
 def left_out_by_size(sweep: Sweep, system: System) -> list[Deviation] | NoPrice:
-    """Deviations of a sweep's sizes, each predicted by the sweep's others; none of a sweep of one size."""
+    """Deviations by size, each predicted from the sweep's other sizes; empty for a sweep of one size."""
     found: list[Deviation] = []
     several = len(sweep.bytes) > 1
     for at in range(len(sweep.bytes)) if several else ():
@@ -210,8 +209,8 @@ def left_out_by_size(sweep: Sweep, system: System) -> list[Deviation] | NoPrice:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """The calibration in a YAML file; `InputError` where it is none."""
-    import yaml  # lazily: most runs have none
+    """Read a calibration from a YAML file; `InputError` if it is not one."""
+    import yaml  # lazily: most runs have no calibration
 
     try:
         with path.open("rb") as file:
@@ -225,12 +224,12 @@ def read_calibration(path: Path) -> Calibration:
         raise InputError(error.lines, where=str(path), hint=error.hint) from None
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         line = str(error).splitlines()[0] if str(error) else "nested too deeply"
-        hint = "`cclbench hardware calibrate` writes one; of an earlier version it is to be made again"
-        raise InputError(f"is no calibration: {line[:200]}", where=str(path), hint=hint) from None
+        hint = "write one with `cclbench hardware calibrate`; files of earlier versions must be rewritten"
+        raise InputError(f"is not a calibration: {line[:200]}", where=str(path), hint=hint) from None
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
-    """Write it as YAML, to keep beside the card."""
+    """Write a calibration as YAML, to keep beside the card."""
     import yaml
 
     text = yaml.safe_dump(
@@ -244,7 +243,8 @@ def _sweep_group(sweep: Sweep, system: System, transport: str | None = None) -> 
         members = system.group_members(sweep.ranks, sweep.nodes)
     except UsageError:
         return NoPrice(
-            f"{sweep.ranks} ranks on {sweep.nodes} nodes do not fit {system.id} of {system.per_node} a node"
+            f"{sweep.ranks} ranks on {sweep.nodes} nodes do not fit {system.id}, which has"
+            f" {system.per_node} per node"
         )
     return group_of(system, members, transport=transport)
 
@@ -254,10 +254,10 @@ def _is_same_group(own: Group, sweep: Sweep, group: Group, spec: Prediction) -> 
 
 
 def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[Floats, float, str]:
-    """The deviation that sweeps make expected, its correlation with the nearest of theirs, and why.
+    """Expected deviation by size, its correlation with the nearest measured one, and the reason to print.
 
-    Between two rank counts it is interpolated over the log of the ranks; beyond the last it is that one's
-    times what is kept so many doublings away, and another collective's times kept.kind.
+    Between two rank counts it is interpolated over log ranks; beyond the last one it is that one's times the
+    share kept so many doublings away; from another collective it is also multiplied by kept.kind.
     """
     kept, setting = current_residuals().kept, spec.setting
     by_ranks: dict[int, list[Floats]] = {}
@@ -274,7 +274,7 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
         "measured among " + ", ".join(f"{ranks} ranks on {nodes}" for ranks, nodes in counts) + " node(s)"
     )
     if setting.ranks not in by_ranks:
-        reason += ", carried by the model"
+        reason += ", carried over by the model"
     kinds = {sweep.kind for _, sweep in known}
     if setting.kind not in kinds:
         outside, shared = outside * kept.kind, shared * kept.kind
@@ -283,7 +283,7 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
 
 
 def _log_deviation(sweep: Sweep, group: Group, sizes: Floats) -> Floats:
-    """log(measured / expected) by size, of which a share is kept so many doublings from a measured size."""
+    """log(measured / expected) by size, times the share kept so many doublings from a measured size."""
     spec = price_group(sweep.kind, sweep.sizes_bytes, group, library_version=sweep.library_version)
     if isinstance(spec, NoPrice):
         raise UsageError(f"{sweep.display_name} cannot be priced: {spec.reason}")
@@ -294,13 +294,13 @@ def _log_deviation(sweep: Sweep, group: Group, sizes: Floats) -> Floats:
 
 
 def _octaves_away(sweep: Sweep, sizes: Floats) -> Floats:
-    """Doublings between each size and the nearest that the sweep has."""
+    """Doublings between each size and the nearest size of the sweep."""
     apart = np.log2(np.maximum(sizes, 1.0))[:, None] - np.log2(sweep.sizes_bytes)
     return np.asarray(np.abs(apart).min(axis=1), np.float64)
 
 
 def _band_half_width(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
-    """Half-width of the band by size, in log time: what leaving out missed in nine of ten cases."""
+    """Half-width of the band by size, in log time: the 90th percentile of leave-one-out errors."""
     widths = np.empty(sizes.shape)
     begin = 0.0
     for name, end in BANDS.items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalog of accelerators, fabrics and systems: one YAML an entry, each figure with its source.
+"""The catalog of accelerators, fabrics and systems: one YAML file per entry, a source for each figure.
 
-The files and folders of files named in `CCLBENCH_HARDWARE` (a list, separated as in PATH) are added; an entry
-with the id of another replaces it.  A figure nobody could source is null, and what needs it does not apply.
+Files and folders listed in `CCLBENCH_HARDWARE` (separated as in PATH) are added; an entry replaces another
+with the same id.  A figure without a source is null, and metrics that need it do not apply.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def systems() -> Mapping[str, System]:
 
 
 def accelerator(id: str) -> Accelerator:  # noqa: A002 - the catalog's word for it
-    """The accelerator of that id; `UsageError` with near matches where there is none."""
+    """The accelerator with that id; `UsageError` with near matches if there is none."""
     return _entry_of_kind("accelerator", id, accelerators())
 
 
 def fabric(id: str) -> Fabric:  # noqa: A002
-    """The fabric of that id; `UsageError` with near matches where there is none."""
+    """The fabric with that id; `UsageError` with near matches if there is none."""
     return _entry_of_kind("fabric", id, fabrics())
 
 
 def system(id: str) -> System:  # noqa: A002
-    """The system of that id; `UsageError` with near matches where there is none."""
+    """The system with that id; `UsageError` with near matches if there is none."""
     return _entry_of_kind("system", id, systems())
 
 
@@ -74,7 +74,7 @@ def catalog_entries() -> Mapping[str, Accelerator | Fabric | System]:
 
 
 def entry_of(id: str) -> Accelerator | Fabric | System:  # noqa: A002
-    """The entry of that id, whatever its kind; `UsageError` with near matches where there is none."""
+    """The entry with that id, of any kind; `UsageError` with near matches if there is none."""
     found = catalog_entries()
     if id not in found:
         raise UsageError(f"the catalog has no {id!r}", hint=near(id, found))
@@ -83,7 +83,7 @@ def entry_of(id: str) -> Accelerator | Fabric | System:  # noqa: A002
 
 @contextmanager
 def extended_catalog(paths: Iterable[Path]) -> Iterator[None]:
-    """The catalog with these files and folders too, here and in worker processes started meanwhile."""
+    """Add files and folders to the catalog, in this process and in worker processes started meanwhile."""
     before = os.environ.get(VARIABLE)
     parts = [*filter(None, [before]), *map(str, paths)]
     if not parts:
@@ -100,15 +100,15 @@ def extended_catalog(paths: Iterable[Path]) -> Iterator[None]:
 
 
 def users_own() -> str:
-    """SHA-256 over the entries that the user adds; the same words for the same figures."""
+    """SHA-256 of the entries that the user added, equal for equal figures."""
     own = [read.value for read in _user_documents(os.environ.get(VARIABLE, ""))]
     return sha256(repr(own).encode()).hexdigest()
 
 
 def by_device_name(name: str, memory_bytes: int | None = None) -> Accelerator | None:
-    """The one accelerator for which profilers print `name`, with that much memory where it is told.
+    """The accelerator for which profilers print `name`, with that much memory if it is known.
 
-    None where the name is unknown, the memory contradicts it, or more than one accelerator is left.
+    None if the name is unknown, the memory contradicts it, or several accelerators match.
     """
     named = [entry for entry in accelerators().values() if entry.has_name(name)]
     if memory_bytes is not None:
@@ -151,7 +151,7 @@ def _load_entries(kind: str, more: str, build: Callable[[Document], T]) -> Mappi
 
 @cache
 def _package_documents(kind: str) -> tuple[Document, ...]:
-    """The package's own files of one kind, which tests have checked."""
+    """The package's own files of one kind; tests check them."""
     return tuple(
         yaml_file.parse(text, name, _NOUN)
         for name, text in _package_texts()
@@ -161,7 +161,7 @@ def _package_documents(kind: str) -> tuple[Document, ...]:
 
 @cache
 def _package_texts() -> tuple[tuple[str, str], ...]:
-    """Names and texts of the package's own files, whatever their kind, by name."""
+    """Names and texts of all the package's own files, sorted by name."""
     folder = files("cclbench.hardware") / "data"
     own = (file for file in folder.iterdir() if file.name.endswith(".yaml"))
     return tuple(sorted((file.name, file.read_text("utf-8")) for file in own))
@@ -181,7 +181,7 @@ def _user_documents(more: str) -> tuple[Document, ...]:
 def _yaml_files(folder: Path) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"})
     if not found or len(found) > _MOST_FILES:
-        what = f"holds over {_MOST_FILES:,} YAML files" if found else "holds no YAML file"
+        what = f"contains more than {_MOST_FILES:,} YAML files" if found else "contains no YAML file"
         raise InputError(what, where=str(folder), hint=f"{VARIABLE} names folders of hardware files")
     return found
 
@@ -191,26 +191,26 @@ def _convert_entry(read: Document, as_type: type[T], **resolved: Any) -> T:
     try:
         return msgspec.convert({**given, **resolved, "cited": cited}, as_type)
     except msgspec.ValidationError as error:
-        raise InputError(f"is no catalog entry: {error}", where=read.file) from None
+        raise InputError(f"is not a catalog entry: {error}", where=read.file) from None
 
 
 def _build_system(read: Document, more: str) -> System:
-    """A system with its fabrics in place; refused where a reference leads nowhere or rates contradict."""
+    """A system with its fabrics resolved; refused if a reference is unknown or rates contradict."""
     given, _ = parse_figures(read.value)
     machines, known = _load_accelerators(more), _load_fabrics(more)
     machine = machines.get(given["accelerator"])
     found: list[Finding] = []
     if machine is None:
-        message = f"is no accelerator of the catalog; {near(given['accelerator'], machines)}"
+        message = f"is not an accelerator in the catalog; {near(given['accelerator'], machines)}"
         found.append((("accelerator",), message))
     resolved: dict[str, Any] = {}
     for tier in ("scale_up", "scale_out"):
         if (part := given[tier]) is None:
             continue
         if (used := known.get(part["fabric"])) is None:
-            found.append(((tier, "fabric"), f"is no fabric of the catalog; {near(part['fabric'], known)}"))
+            found.append(((tier, "fabric"), f"is not a fabric in the catalog; {near(part['fabric'], known)}"))
             continue
-        if read in _user_documents(more):  # the package's agree; a fabric that a user replaced need not
+        if read in _user_documents(more):  # the package's own agree; a fabric that a user replaced need not
             found += tier_contradictions(tier, part, used, machine)
         resolved[tier] = {**part, "fabric": used}
     refuse_all(read, found)

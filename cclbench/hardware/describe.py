@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the catalog in words: one line each, or one row a figure with its source."""
+"""Catalog entries in words: one line each, or one row per figure with its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _APART: Final = ("id", "kind", "names", "sources", "cited", "disagreements", "no
 
 
 def entry_summary(entry: Entry) -> str:
-    """What an entry is, in one line."""
+    """An entry in one line."""
     match entry:
         case Accelerator():
             dtype = "bf16" if entry.peak_flops_per_s.get("bf16") else "fp16"
@@ -61,7 +61,7 @@ def _scale_out_words(tier: ScaleOut | None) -> str:
 
 
 def figures_of(entry: Entry) -> list[dict[str, Any]]:
-    """One row a field: `field` (dotted), `value` in base SI, `shown` to people, `source` (its key)."""
+    """One row per field: `field` (dotted), `value` in base SI, `shown` (formatted), `source` (its key)."""
     return [
         {
             "field": field,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far predicted times are from measured ones, by size."""
+"""Deviations of predicted times from measured ones, by size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cclbench.hardware.collectives import Prediction
 from cclbench.hardware.sweep import Sweep
 
 BANDS: Final = {"below 64 KiB": 64.0 * KIB, "64 KiB to 16 MiB": 16.0 * MIB + 1, "above 16 MiB": float("inf")}
-"""Size bands by name, with the size that each ends before, B."""
+"""Size bands by name, with the upper end of each (exclusive), B."""
 
-# A run whose network plug-in was not loaded is tens of times slower; no software generation is more than 4.
+# Without its network plug-in a run is tens of times slower; software generations differ by less than 4.
 _SUSPECT: Final = 4.0
 
 
@@ -37,12 +37,12 @@ class Deviation:
 
     @property
     def is_within_band(self) -> bool:
-        """Whether the band holds the measured time."""
+        """Whether the measured time is within the band."""
         return self.low_s <= self.measured_s <= self.high_s
 
     @property
     def size_band(self) -> str:
-        """The size band, of `BANDS`."""
+        """Name of the size's band in `BANDS`."""
         return next(name for name, end in BANDS.items() if self.size < end)
 
 
@@ -63,7 +63,7 @@ def prediction_deviations(sweep: Sweep, prediction: Prediction) -> list[Deviatio
 
 @dataclass(frozen=True, slots=True)
 class DeviationSummary:
-    """|error|: median and 90th percentile; share within the band; median of measured / predicted."""
+    """|error|: median and 90th percentile; share of times within the band; median measured / predicted."""
 
     count: int
     median: float
@@ -73,12 +73,12 @@ class DeviationSummary:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the machine did not run as its specification says: far slower, and outside the band."""
+        """Whether the machine cannot have run as specified: far slower, and outside the band."""
         return self.slower > _SUSPECT and self.within < 0.5
 
 
 def summarise_deviations(deviations: Sequence[Deviation]) -> DeviationSummary | None:
-    """The summary of deviations; None of none."""
+    """Summarise deviations; None if there are none."""
     if not deviations:
         return None
     errors = np.abs([each.relative_error for each in deviations])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file of the catalog: read strictly, checked against the schema and against itself."""
+"""One catalog file: read strictly, checked against the schema and for contradictions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LARGEST: Final[Mapping[str, tuple[float, str]]] = {
     "bytes": (1e14, "100 TB"),
     "latency_s": (1.0, "1 s"),
 }
-"""Beyond these no device, link or transport is; a unit is mistaken."""
+"""No device, link or transport exceeds these; a larger figure has the wrong unit."""
 _FASTEST_INTERFACE: Final = 2e11
-"""Line rate of one network interface that would be 1.6 Tb/s, B/s: twice the fastest in use."""
+"""1.6 Tb/s in B/s: twice the line rate of the fastest network interface in use."""
 
 
 def entry_problems(document: Document) -> list[Problem]:
-    """Everything wrong with one file, in the order of its lines; references to other entries aside."""
+    """All problems of one file, in the order of its lines, except references to other entries."""
     if document.problems:
         return list(document.problems)
     kind = document.value.get("kind")
@@ -47,7 +47,7 @@ def entry_problems(document: Document) -> list[Problem]:
 
 
 def check_entry(document: Document) -> None:
-    """Raise one `InputError` with file and line of the first problems, if there are any."""
+    """Raise one `InputError` with the file and line of the first problems, if there are any."""
     raise_problems(entry_problems(document))
 
 
@@ -58,7 +58,7 @@ def raise_problems(found: list[Problem]) -> None:
 
 
 def field_problem(document: Document, path: Path, message: str) -> Problem:
-    """What is wrong with a field of a file, with its line."""
+    """A problem with a field of a file, with its line."""
     return Problem("error", document.file, document.line(path), dotted_path(path), message)
 
 
@@ -75,18 +75,18 @@ def _entry_contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]
         if disagreement["field"] not in _dotted_fields(entry):
             yield (
                 (*here, "field"),
-                f"is no field of the entry; {near(disagreement['field'], _dotted_fields(entry))}",
+                f"is not a field of the entry; {near(disagreement['field'], _dotted_fields(entry))}",
             )
     for index, pattern in enumerate(entry.get("names", ())):
         try:
             re.compile(pattern)
         except re.error as error:
-            yield ("names", index), f"is no regular expression: {error}"
+            yield ("names", index), f"is not a regular expression: {error}"
     given, _ = parse_figures(entry)
     yield from _absurd_figures(entry, given)
     up = given.get("scale_up")
     if up and up.get("dims") and math.prod(up["dims"]) != up["domain"]:
-        yield ("scale_up", "dims"), f"has {math.prod(up['dims'])} places, but domain is {up['domain']}"
+        yield ("scale_up", "dims"), f"has {math.prod(up['dims'])} positions, but domain is {up['domain']}"
 
 
 def _dotted_fields(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -103,9 +103,9 @@ def _absurd_figures(entry: Mapping[str, Any], given: Mapping[str, Any]) -> Itera
             value = value[key]
         for end, (most, words) in _LARGEST.items():
             if isinstance(value, int | float) and any(key.endswith(end) for key in path) and value > most:
-                yield path, f"is {text}, and nothing has more than {words}; is the unit right?"
+                yield path, f"is {text}, above the plausible maximum of {words}; is the unit right?"
                 break
     rate = given.get("link_bytes_per_s")
     if entry.get("tier") == "scale_out" and rate is not None and rate >= _FASTEST_INTERFACE:
-        message = f"is {entry['link_bytes_per_s']}, more than any interface: bytes where bits are meant?"
+        message = f"is {entry['link_bytes_per_s']}, faster than any interface: are bits meant, not bytes?"
         yield ("link_bytes_per_s",), message

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics of the catalog: what one link or one network interface carries, and how late."""
+"""Fabrics in the catalog: rate and latency of one link or one network interface."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import msgspec
 from cclbench.hardware.figure import Disagreement, FigureSource
 
 Topology = Literal["switch", "mesh", "torus", "fat-tree", "dragonfly", "pcie-tree"]
-"""How peers are joined."""
+"""How peers are connected."""
 _ANY_NETWORK: Final = "socket"
-"""The transport over TCP, which works on any network and is nobody's first choice."""
+"""The transport over TCP: works on any network, but is never the default."""
 
 
 class Transport(msgspec.Struct, frozen=True):
-    """Software that drives a fabric: the latency of a hop it adds to the library's own constants, s."""
+    """Software of a fabric: the latency per hop it adds to the library's own constants, s."""
 
     latency_s: float | None
 
 
 class Fabric(msgspec.Struct, frozen=True):
-    """One generation of links.  Rates are of one link (scale-up) or one interface (scale-out), one direction.
+    """One generation of links; rates are per link (scale-up) or interface (scale-out), in one direction.
 
-    `link_bytes_per_s` is the line rate, B/s; `links` how many an accelerator has in machines built with them;
-    `usable_fraction` the share of it that large messages attain,
-    0..1; `hop_latency_s` the hardware's, software apart, s.  `wraps` says of a torus whether whole rings
-    close; `in_network_reduction` whether its switches can reduce (NVLS, SHARP).  What is not known is None.
-    `cited` names the source of each figure by its dotted field (a key of `sources`, or `unverified`).
+    `link_bytes_per_s` is the line rate, B/s; `links` the number per accelerator in machines built with it;
+    `usable_fraction` the share of the line rate that large messages reach, 0..1; `hop_latency_s` the
+    hardware's latency without software, s.  `wraps`: whether a torus' full axes close into rings;
+    `in_network_reduction`: whether its switches can reduce (NVLS, SHARP).  Unknown fields are None.  `cited`
+    maps each figure's dotted field to its source (a key of `sources`, or `unverified`).
     """
 
     id: str
@@ -50,11 +50,11 @@ class Fabric(msgspec.Struct, frozen=True):
 
     @property
     def default_transport(self) -> str | None:
-        """The software that comes with it: the first that is not for any network; None of none."""
+        """The fabric's own software: the first transport other than TCP; None if there is none."""
         return next((name for name in self.transports if name != _ANY_NETWORK), None)
 
     def usable_bytes_per_s(self, bytes_per_s: float | None) -> float | None:
-        """What large messages attain of a line rate, B/s; None where that or the share is not known."""
+        """Rate that large messages reach at a line rate, B/s; None if the rate or the share is not known."""
         if bytes_per_s is None or self.usable_fraction is None:
             return None
         return bytes_per_s * self.usable_fraction

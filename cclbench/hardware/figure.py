@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the catalog: a number, its unit and the key of its source, like `200 Gb/s (sheet)`."""
+"""Figures in the catalog: a number, its unit and the key of its source, like `200 Gb/s (sheet)`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cclbench.ground.units import Dimension, parse_quantity
 from cclbench.ground.yaml_file import scalar
 
 UNVERIFIED: Final = "unverified"
-"""The key of figures that no source was found for."""
+"""The key of figures without a source."""
 
 _CITED: Final = re.compile(r"(.+) \(([a-z0-9][a-z0-9-]*)\)")
 _WORDS: Final = ("id", "kind", "names", "sources", "disagreements", "notes")
@@ -23,11 +23,11 @@ _DIMENSIONS: Final[tuple[tuple[str, Dimension], ...]] = (
     ("bytes", "size"),
     ("_s", "time"),
 )
-"""What the end of a field's name says of its unit."""
+"""Dimension of a field by the end of its name."""
 
 
 class FigureSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where figures are from; `date` is when it was published or read (`2026-06` or `2026-06-30`)."""
+    """A source of figures; `date` is when it was published or read (`2026-06` or `2026-06-30`)."""
 
     title: str
     date: str
@@ -35,7 +35,7 @@ class FigureSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Disagreement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What another source, by its key, says of a figure (`field`, dotted), as it prints it."""
+    """Another source's statement (`says`, verbatim) about a figure (`field`, dotted)."""
 
     field: str
     says: str
@@ -73,7 +73,7 @@ def _parse_number(text: str, path: tuple[str, ...]) -> object:
 def written_leaves(
     entry: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every field of an entry as written that may hold a figure, with its text."""
+    """Path and text of every field as written that may be a figure."""
     for key, value in entry.items():
         if path or key not in _WORDS:
             if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which machine of the catalog a sweep was measured on, by what it states of its devices, nodes and network.
+"""Find the catalog's machine that a sweep was measured on, from the devices, nodes and network it states.
 
-What nobody states fits every machine; a device or a network that the catalog does not know contradicts none.
+Missing statements fit every machine; a network that the catalog does not know contradicts none.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _WORD: Final = re.compile(r"[a-z0-9]+")
 _ASIDE: Final = re.compile(r" *\(.*")
 _MAKERS: Final = ("", "NVIDIA ", "AMD Instinct ")
 _OTHER_WORDS: Final = {"fastrak": "tcpxo", "ib": "infiniband"}
-"""What networks of the catalog are called besides."""
+"""Other names of the catalog's networks."""
 _BY_TRANSPORT: Final = {"IB": ("ib-verbs",), "AWS Libfabric": ("aws-ofi-nccl", "cxi")}
-"""What NCCL prints as the network that it uses, and the transports that it is; sockets run on any."""
+"""The network that NCCL prints, and the transports it stands for; sockets run on any."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatedMachine:
-    """What a sweep says of its machine: names of devices, most ranks on a node, words for its network.
+    """What a sweep states about its machine: device names, most ranks on a node, the network as written.
 
-    `driver` is what the library says that it uses (`IB`, `AWS Libfabric`).
+    `driver` is the network that the library prints (`IB`, `AWS Libfabric`).
     """
 
     source: str
@@ -42,50 +42,50 @@ class StatedMachine:
 
 
 def system_contradiction(stated: StatedMachine, system: System) -> str | None:
-    """Why the sweep cannot be of the system, in words; None where it can, if its ranks have room there."""
+    """Why the sweep cannot come from the system; None if it can (node size is not checked)."""
     has = catalog.accelerator(system.accelerator)
     for name in stated.devices:
         known = _accelerators_named(name)
         if known and has.id not in known:
-            return f"it is of {printable(name)}, and {system.id} has {has.id}"
+            return f"its device is {printable(name)}, but {system.id} has {has.id}"
     out = system.scale_out
     named = _networks_named(stated.network)
     if named and (out is None or out.fabric.id not in named):
         network = "no network" if out is None else out.fabric.id
-        return f"its network is {' or '.join(named)}, and {system.id} has {network}"
+        return f"its network is {' or '.join(named)}, but {system.id} has {network}"
     drivers = _BY_TRANSPORT.get(stated.driver)
     if drivers and (out is None or out.transport not in drivers):
         driver = None if out is None else out.transport
-        return f"its network is driven by {stated.driver}, and {system.id}'s by {driver or 'nothing known'}"
+        return f"its transport is {stated.driver}, but that of {system.id} is {driver or 'unknown'}"
     return None
 
 
 def must_fit(stated: Iterable[StatedMachine], system: System) -> None:
-    """`UsageError` where one of them cannot be of the system; its hint lists those that it can be of."""
+    """`UsageError` if one of them cannot come from the system, with a hint that lists the ones it fits."""
     for one in stated:
         if why := system_contradiction(one, system):
             fits = _fitting_systems([one])
-            hint = f"it fits {_listed_ids(fits)}" if fits else "no machine of the catalog fits"
-            raise UsageError(f"{one.source} is not of {system.id}: {why}", hint=hint)
+            hint = f"it fits {_listed_ids(fits)}" if fits else "no machine in the catalog fits"
+            raise UsageError(f"{one.source} is not from {system.id}: {why}", hint=hint)
 
 
 def system_of(stated: Sequence[StatedMachine]) -> System:
-    """The one system that all of them can be of; `UsageError` where none or several can."""
+    """The one system that fits all statements; `UsageError` if none or several do."""
     fits = _fitting_systems(stated)
     names = ", ".join(dict.fromkeys(one.source for one in stated))
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        raise UsageError(f"{names}: no machine of the catalog fits what is stated", hint="give --system ID")
+        raise UsageError(f"{names}: no machine in the catalog fits what is stated", hint="give --system ID")
     if not any(one.devices or _networks_named(one.network) or one.driver in _BY_TRANSPORT for one in stated):
         raise UsageError(f"{names}: states neither its devices nor its network", hint="give --system ID")
     raise UsageError(
-        f"{names}: {len(fits)} machines of the catalog fit", hint=f"give --system: {_listed_ids(fits)}"
+        f"{names}: {len(fits)} machines in the catalog fit", hint=f"give --system: {_listed_ids(fits)}"
     )
 
 
 def _fitting_systems(stated: Sequence[StatedMachine]) -> list[System]:
-    """All systems with room for their ranks that none contradicts; none of a device not in the catalog."""
+    """Systems large enough that no statement contradicts; none if a device is not in the catalog."""
     if any(not _accelerators_named(name) for one in stated for name in one.devices):
         return []
     most = max((one.ranks_a_node or 0 for one in stated), default=0)
@@ -101,14 +101,14 @@ def _listed_ids(fits: Iterable[System]) -> str:
 
 
 def _accelerators_named(name: str) -> set[str]:
-    """Those of the catalog that a device's name can be of, as drivers print it or people write it."""
+    """Ids of the accelerators that a device name, as drivers print or people write it, can stand for."""
     bare = _ASIDE.sub("", name)
     written = {maker + text for maker in _MAKERS for text in (name, bare, bare.replace("-", " "))}
     return {one.id for one in catalog.accelerators().values() if any(map(one.has_name, written))}
 
 
 def _networks_named(text: str) -> list[str]:
-    """Networks of the catalog that a text names: one generation, else all of the family."""
+    """Networks in the catalog that a text names: one generation, else the whole family."""
     words = [_OTHER_WORDS.get(word, word) for word in _WORD.findall(text.lower())]
     spoken = {*words, *(first + second for first, second in pairwise(words))}
     outside = [fabric for fabric in catalog.fabrics().values() if fabric.tier == "scale_out"]
@@ -117,6 +117,6 @@ def _networks_named(text: str) -> list[str]:
 
 
 def _generation_words(fabric: Fabric) -> set[str]:
-    """Words that name this network and none of its family: `efav2`, `slingshot11`, `ndr`."""
+    """Words that name this network but no other of its family: `efav2`, `slingshot11`, `ndr`."""
     last = fabric.id.rpartition("-")[2]
     return {fabric.id.replace("-", ""), *([last] if last.isalpha() else [])}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicted collectives as rows: who takes part, what by, how long by size."""
+"""Predicted collectives as rows: the group, the algorithm, and the time by size."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def predict_rows(
     calibration: Path | None = None,
     schedule: SendSchedule | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of `COLUMNS` by size, bytes; None for a barrier, which has none.
+    """Rows of `COLUMNS` by size, B; `sizes` is None for a barrier.
 
-    The ranks are the first of each of `nodes` nodes, or fill as few as hold them.  `UsageError` for what does
-    not go together, `InputError` with the reason, and the field that is missing, where there is no price.
+    The ranks are the first of each of `nodes` nodes, or fill as few nodes as possible.  `UsageError` for
+    options that exclude each other, `InputError` with the reason and the missing field if there is no price.
     """
     members = system.group_members(ranks, nodes)
     check_transport(system, transport)
@@ -46,7 +46,7 @@ def predict_rows(
         found = price_collective(kind, asked, members, system, **common, **narrowed, plan=schedule)
     elif algorithm or protocol or kind == "barrier":
         what = "barriers" if kind == "barrier" else "one algorithm or protocol"
-        raise UsageError(f"a calibration does not tell of {what}", hint="leave out --calibration")
+        raise UsageError(f"a calibration does not cover {what}", hint="leave out --calibration")
     else:
         found = read_calibration(calibration).price_collective(kind, asked, members, system, **common)
     if isinstance(found, NoPrice):
@@ -77,7 +77,7 @@ def predict_rows(
 
 
 def check_transport(system: System, transport: str | None) -> None:
-    """`UsageError` where the machine's network has no such software."""
+    """`UsageError` if the machine's network has no such transport."""
     if transport is None:
         return
     out = system.scale_out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a group of ranks has of its machine's links: the rate that its bus bandwidth cannot exceed by ring."""
+"""A group's share of its machine's links: the upper bound of its bus bandwidth with rings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cclbench.hardware.system import ScaleOut, ScaleUp, System
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Of one direction, B/s, on the tier that the group spans.
+    """A rate in one direction, B/s, on the tier that the group spans.
 
-    Within a domain: of one accelerator to the others of the group.  Across: of all interfaces of a domain
-    that the group's accelerators are nearest to, fewest over the domains.  `usable` is False where it is
-    the line rate, since nobody states how much of `fabric` large messages attain.
+    Within a domain: from one accelerator to the rest of the group.  Across domains: over the interfaces
+    nearest to the group's accelerators, in the domain with the fewest.  `usable` is False if it is the line
+    rate, because the share that large messages reach on `fabric` is not known.
     """
 
     bytes_per_s: float
@@ -30,9 +30,9 @@ def rate_of(system: System, ranks: Sequence[int]) -> Rate | str:
     """The rate of a group of global ranks (numbered node by node), or why there is none."""
     tier = system.tier_of(ranks)
     if tier is None:
-        return "a group of one moves nothing"
+        return "a group of one rank moves no data"
     if system.scale_up is None and max(system.ranks_by_node(ranks)) > 1:
-        tier = "scale_up"  # some meet in a node, and what joins them there nobody describes
+        tier = "scale_up"  # several share a node, whose links are not known
     part: ScaleUp | ScaleOut | None = system.scale_up if tier == "scale_up" else system.scale_out
     if part is None or part.bytes_per_s is None:
         words = "in its scale-up domain" if tier == "scale_up" else "of its network interfaces"
@@ -49,10 +49,10 @@ def rate_of(system: System, ranks: Sequence[int]) -> Rate | str:
 
 
 def _link_share(up: ScaleUp, size: int) -> float | str:
-    """How much of an accelerator's links leads to the others of a group of `size`."""
+    """The share of an accelerator's links that leads to the others of a group of `size`."""
     if up.peers == "mesh" and size < up.domain:
         if up.links_per_pair is None:
-            return "how many links join two of its accelerators is not known"
+            return "the number of links between two of its accelerators is not known"
         return (size - 1) / (up.domain - 1)
     if up.peers == "torus" and size < up.domain:
         return "which axes of the torus the group fills is not known"
@@ -62,7 +62,7 @@ def _link_share(up: ScaleUp, size: int) -> float | str:
 
 
 def _fewest_interfaces(system: System, ranks: Sequence[int]) -> int:
-    """Interfaces near the group in the domain that has fewest; a domain may be of several nodes."""
+    """Interfaces near the group in the domain with the fewest; a domain may span several nodes."""
     domain = max(system.domain_size, system.per_node)
     inside = [list(own) for _, own in groupby(sorted(set(ranks)), lambda rank: rank // domain)]
     return min(system.nearest_interfaces(own) * len(system.ranks_by_node(own)) for own in inside)

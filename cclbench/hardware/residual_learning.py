@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How residuals are learned from sweeps: medians, shrunk by how many machines agree; everything by rank.
+"""Learning residuals from sweeps: robust (rank-based) statistics, medians shrunk by how far machines agree.
 
-A *unit* is one collective of one machine on one node, or on several: the mean of its sweeps' median
-log(measured / formula) in a size band.  Units count alike, however many sizes were swept.
+A *unit* is one collective of one machine, on one node or on several: the mean over its sweeps of the median
+log(measured / formula) in a size band.  All units weigh the same, however many sizes were swept.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from cclbench.hardware.residuals import Floats, KeptShares, Residuals, ResidualS
 from cclbench.hardware.sweep import Sweep
 
 TAIL: Final = 0.1
-"""Share of machines expected beyond either end of a band: four in five within."""
+"""Share of machines expected beyond each end of a band: four in five are within."""
 LEAST_SYSTEMS: Final = 5
-"""A regime of fewer systems is those systems, and has no figure."""
+"""Systems that a regime needs for a figure: fewer would only describe those systems."""
 _LEVELS: Final = 4
 _MOST_OCTAVES: Final = 3
-"""Doublings of the ranks over which a share is learned: farther ones no two machines of the sweeps have."""
+"""Doublings of the ranks up to which a share is learned: no two machines were swept farther apart."""
 _MOST_SIZE_OCTAVES: Final = 4
-"""Doublings of the size over which a share is learned: farther away another algorithm or protocol runs."""
+"""Doublings of the size up to which a share is learned: beyond, another algorithm or protocol runs."""
 _LEAST_MACHINES: Final = 2
-"""Machines that must have been swept so many doublings apart: what one shows is its own."""
-# A median of n normal values varies by π/2 times what their mean does.
+"""Machines that must have been swept so many doublings apart: one alone shows only its own behaviour."""
+# The variance of a median of n normal values is π/2 times that of their mean.
 _OF_MEDIANS: Final = np.pi / 2
-# Median absolute deviation to standard deviation, of a normal distribution.
+# Standard deviation / median absolute deviation of a normal distribution.
 _OF_DEVIATIONS: Final = 1.4826
 
 
 @dataclass(frozen=True)
 class ObservedSweep:
-    """A sweep beside the formulas: log(measured / formula) by size, B; arrays of shape (sizes,)."""
+    """A sweep compared with the formulas: log(measured / formula) by size, B; arrays of shape (sizes,)."""
 
     name: str
     machine: str
@@ -51,29 +51,29 @@ class ObservedSweep:
 
     @cached_property
     def size_bands(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-        """The number of each size's band, of `BANDS`."""
+        """Index into `BANDS` of each size's band."""
         return np.searchsorted([*BANDS.values()], self.sizes, side="right")
 
     @cached_property
     def band_medians(self) -> tuple[float | None, ...]:
-        """The median residual in each size band, of `BANDS`; None of bands without sizes."""
+        """Median residual in each of `BANDS`; None for bands without sizes."""
         chosen = [self.residual[self.size_bands == band] for band in range(len(BANDS))]
         return tuple(float(np.median(own)) if len(own) else None for own in chosen)
 
     @property
     def counted_unit(self) -> tuple[str, bool, str]:
-        """What counts once: the machine, whether over several nodes, the collective."""
+        """The unit: the machine, whether over several nodes, the collective."""
         return self.machine, self.setting.several_nodes, self.setting.kind
 
 
 def observe_sweep(name: str, machine: str, system: str, sweep: Sweep, found: Prediction) -> ObservedSweep:
-    """A sweep beside its prediction's formulas."""
+    """A sweep compared with its prediction's formulas."""
     residual = np.log(sweep.times_s / found.formula_s)
     return ObservedSweep(name, machine, system, found.setting, sweep.sizes_bytes, residual)
 
 
 def learn_residuals(sweeps: Sequence[ObservedSweep]) -> Residuals:
-    """The table; the spread is that of systems left out one at a time, so that bands are of unseen ones."""
+    """Learn the table; spreads come from systems left out one at a time, so bands hold for unseen ones."""
     centre = _regime_medians(sweeps)
     low, high = _left_out_tails(sweeps)
     without = Residuals(centre, low, high, KeptShares((), 0.0, ()))
@@ -83,8 +83,8 @@ def learn_residuals(sweeps: Sequence[ObservedSweep]) -> Residuals:
 def shrunk_medians(medians: Floats, counts: NDArray[Any], variances: Floats) -> Floats:
     """Medians of regimes, each shrunk toward 0 by τ² / (τ² + its own variance).
 
-    A median of n units with variance s² has the variance v = π/2 · s² / n; what medians scatter beyond
-    that is τ² = max(0, mean(median² − v)).
+    A median of n units with variance s² has the variance v = π/2 · s² / n; the medians' scatter beyond that
+    is τ² = max(0, mean(median² − v)).
     """
     if not len(medians):
         return medians
@@ -94,7 +94,7 @@ def shrunk_medians(medians: Floats, counts: NDArray[Any], variances: Floats) -> 
 
 
 def _regime_medians(sweeps: Sequence[ObservedSweep]) -> dict[str, tuple[float, ...]]:
-    """Shrunk medians by regime, level after level: each level explains what the wider ones left."""
+    """Shrunk medians by regime, level by level: each level explains what the wider ones left over."""
     units: dict[tuple[str, bool, str], list[ObservedSweep]] = {}
     for sweep in sweeps:
         units.setdefault(sweep.counted_unit, []).append(sweep)
@@ -118,7 +118,7 @@ def _regime_medians(sweeps: Sequence[ObservedSweep]) -> dict[str, tuple[float, .
 def _explained_medians(
     values: Sequence[float], names: Sequence[str], systems: Sequence[str]
 ) -> dict[str, float]:
-    """The shrunk median of each regime; its variance is its own units' or that of all, the larger."""
+    """The shrunk median of each regime; its variance is the larger of its own units' and of all units'."""
     regimes: dict[str, list[float]] = {name: [] for name in names}
     for value, name in zip(values, names, strict=True):
         regimes[name].append(value)
@@ -139,9 +139,9 @@ def _explained_medians(
 
 
 def _left_out_tails(sweeps: Sequence[ObservedSweep]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Tails of residuals of systems that were left out, by size band, each unit counted alike.
+    """Tails of the residuals of left-out systems, by size band; all units weigh the same.
 
-    Of n units, one more is expected beyond the (n + 1)(1 − `TAIL`)-th of them in one case of ten.
+    With n units, a new one is expected beyond the (n + 1)(1 − `TAIL`)-th of them in one of ten cases.
     """
     systems = dict.fromkeys(sweep.system for sweep in sweeps)
     missed: list[tuple[ObservedSweep, Floats]] = []
@@ -170,9 +170,9 @@ def _left_out_tails(sweeps: Sequence[ObservedSweep]) -> tuple[tuple[float, ...],
 
 
 def _kept_shares(sweeps: Sequence[ObservedSweep], by: Residuals) -> KeptShares:
-    """Slopes k with the least Σ |y − k x| over pairs of deviations of one machine, from 0 to 1.
+    """Slopes k, 0 to 1, that minimise Σ |y − k x| over pairs of deviations of one machine.
 
-    More doublings of the ranks or the size keep no larger share than fewer.
+    The share kept never grows with further doublings of the ranks or the size.
     """
     left = []
     for own in sweeps:
@@ -211,7 +211,7 @@ def _kept_shares(sweeps: Sequence[ObservedSweep], by: Residuals) -> KeptShares:
 
 
 def median_slope(pairs: Sequence[tuple[float, float]]) -> float:
-    """k between 0 and 1 with the least Σ |y − k x|: the median of y / x with weights |x|; 0 of no pairs."""
+    """k in [0, 1] that minimises Σ |y − k x|: the median of y / x with weights |x|; 0 without pairs."""
     x, y = np.array(pairs, np.float64).reshape(-1, 2).T
     x, y = x[x != 0], y[x != 0]
     if not len(x):
@@ -222,7 +222,7 @@ def median_slope(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
-    """Where the weights passed reach that share of all, each value's at its middle."""
+    """Weighted quantile, interpolated; each value stands at the middle of its weight."""
     order = np.argsort(values)
     passed = np.cumsum(weights[order]) - weights[order] / 2
     return float(np.interp(share, passed / weights.sum(), values[order]))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the formulas of collectives miss, learned from published sweeps: log(measured / formula).
+"""Residuals of the collective formulas, log(measured / formula), learned from published sweeps.
 
-A prediction's residual is a centre, shrunk means by regime, and a deviation that is the machine's own.
-The centre corrects the time; the spread of deviations between machines is its band.  Two predictions of
-one machine share a part of their deviation (`remembered`), those of two machines share none.
-`scripts/hardware_residuals.py` writes the table, `residual_learning` says how it is learned.
+A prediction's residual is a centre (shrunk medians by regime) plus the machine's own deviation.  The centre
+corrects the time; the spread of deviations between machines is the band.  Two predictions on one machine
+share a part of their deviation (`deviation_correlation`), those on two machines share none.
+`scripts/hardware_residuals.py` writes the table, `residual_learning` computes it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 KNOTS: Final = (2.0**13, 2.0**20, 2.0**27)
-"""Sizes, B, at which figures by size band stand; straight lines over log size between, level beyond."""
+"""Sizes, B, at which figures by size band are placed: linear over log size between them, constant beyond."""
 
 _ALONG_RINGS_AND_TREES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
 class ResidualSetting:
-    """What a residual depends on besides the size.
+    """What a residual depends on, besides the size.
 
-    `machine` names the system, its fabric and its network software; `network` is that software, or how the
-    accelerators of one island are joined; `swept` says whether published sweeps are of its kind at all.
+    `machine` names the system, its fabric and its network software; `network` is that software, or the
+    topology of an island; `swept` is False for kinds of machines without any published sweep.
     """
 
     machine: str
@@ -46,7 +46,7 @@ class ResidualSetting:
 
     @property
     def regime_names(self) -> tuple[str, ...]:
-        """The regimes it is in, from the widest to the narrowest; pairs have formulas of their own."""
+        """Its regimes, from the widest to the narrowest; pairwise collectives have one of their own."""
         if not self.swept:
             return ()
         if self.kind not in _ALONG_RINGS_AND_TREES:
@@ -60,10 +60,10 @@ class ResidualSetting:
 
 
 class KeptShares(msgspec.Struct, frozen=True):
-    """The share of a deviation that is found again: among other ranks, another collective, at other sizes.
+    """The share of a deviation that persists with other ranks, another collective, or other sizes.
 
-    `ranks` and `sizes` are the shares at 2, 4, 8, ... times the ranks or the size, or at as many times fewer;
-    beyond the last none is.
+    `ranks` and `sizes` are the shares at 2, 4, 8, ... times the ranks or the size, or at that fraction of
+    them; beyond the last it is 0.
     """
 
     ranks: tuple[float, ...]
@@ -71,11 +71,11 @@ class KeptShares(msgspec.Struct, frozen=True):
     sizes: tuple[float, ...]
 
     def share_among_ranks(self, octaves: ArrayLike) -> Floats:
-        """The share that is found again so many doublings of the ranks away, straight between whole ones."""
+        """The share kept so many doublings of the ranks away, interpolated linearly."""
         return _interpolated_share(self.ranks, octaves)
 
     def at_size(self, octaves: ArrayLike) -> Floats:
-        """The share that is found again so many doublings of the size away, straight between whole ones."""
+        """The share kept so many doublings of the size away, interpolated linearly."""
         return _interpolated_share(self.sizes, octaves)
 
 
@@ -85,7 +85,7 @@ def _interpolated_share(shares: tuple[float, ...], octaves: ArrayLike) -> Floats
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """A sweep that was learned from: its file, the machine, the system of the catalog, the file's SHA-256."""
+    """A sweep that the table was learned from: its file, machine, system in the catalog, SHA-256."""
 
     name: str
     machine: str
@@ -117,10 +117,11 @@ class Residuals(msgspec.Struct, frozen=True):
     def deviation_correlation(
         self, one: ResidualSetting, other: ResidualSetting, octaves: Floats | float
     ) -> Floats:
-        """Correlation of two deviations whose sizes are so many doublings apart.
+        """Correlation of two deviations whose sizes are `octaves` doublings apart.
 
-        0 between machines, and between one node and several of one machine; else
-        kept.among(|log2 ranks / ranks|) · kept.kind where collectives differ · kept.at_size(octaves).
+        0 between machines, and between one node and several of one machine; else the product of
+        kept.share_among_ranks(|log2 ranks / ranks|), kept.at_size(octaves) and, if collectives differ,
+        kept.kind.
         """
         if (one.machine, one.several_nodes) != (other.machine, other.several_nodes):
             return np.zeros(np.shape(octaves))
@@ -131,7 +132,7 @@ class Residuals(msgspec.Struct, frozen=True):
 
 
 class ResidualTable(msgspec.Struct, frozen=True):
-    """The file: what was learned, when, by which version, and from which sweeps."""
+    """The table file: what was learned, when, by which version, and from which sweeps."""
 
     date: str
     version: str
@@ -143,23 +144,23 @@ _USED: ContextVar[Residuals | None] = ContextVar("residuals", default=None)
 
 
 def at_sizes(figures: Any, sizes: Floats) -> Floats:
-    """Figures at `KNOTS`, shape (knots,), carried to sizes, B."""
+    """Interpolate figures given at `KNOTS`, shape (knots,), to sizes, B."""
     return np.interp(np.log2(np.maximum(sizes, 1.0)), np.log2(KNOTS), np.asarray(figures, np.float64))
 
 
 def residual_table() -> ResidualTable:
-    """The table that comes with this version."""
+    """The table shipped with this version."""
     return _read_table()
 
 
 def current_residuals() -> Residuals:
-    """What was learned: the table's, or what `replaced_residuals` states."""
+    """The residuals in use: the table's, or those set by `replaced_residuals`."""
     return _USED.get() or _read_table().residuals
 
 
 @contextmanager
 def replaced_residuals(other: Residuals) -> Iterator[None]:
-    """Within it these are `current_residuals`: how those learned without a machine do on it."""
+    """Use other residuals within the context, such as those learned without the machine under test."""
     token = _USED.set(other)
     try:
         yield
@@ -169,7 +170,7 @@ def replaced_residuals(other: Residuals) -> Iterator[None]:
 
 @cache
 def _read_table() -> ResidualTable:
-    import yaml  # lazily: most commands price nothing
+    import yaml  # lazily: most commands predict nothing
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = files("cclbench.hardware").joinpath("residuals.yaml").read_text("utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep: measured times of one collective by size, from the file it was read from to the calibration."""
+"""A sweep: measured times of one collective by size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_RANKS: Final = 1 << 20
 
 
 class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Times of one collective among so many ranks and nodes: `seconds` for each of the rising `bytes` (S)."""
+    """Times of one collective among `ranks` on `nodes`: `seconds` for each of the ascending `bytes` (S)."""
 
     kind: str
     ranks: int
@@ -30,37 +30,37 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: tuple[float, ...]
     library_version: str | None = None
     source: str | msgspec.UnsetType = msgspec.UNSET
-    """The file or run that it was read from; a calibration does not keep it."""
+    """The file or run it was read from; a calibration does not store it."""
 
     def __post_init__(self) -> None:
-        """`InputError` where it cannot be one: unequal lists, sizes that do not rise, absurd figures."""
+        """`InputError` if it is invalid: unequal lists, sizes that do not ascend, impossible figures."""
         what = f"sweep of {self.kind[:40]} among {self.ranks:,} ranks"
         if self.kind not in COLLECTIVE_KINDS:
-            raise InputError(f"{what}: no known collective", hint="known: " + ", ".join(COLLECTIVE_KINDS))
+            raise InputError(f"{what}: unknown collective", hint="known: " + ", ".join(COLLECTIVE_KINDS))
         if not (2 <= self.ranks <= _MOST_RANKS and 1 <= self.nodes <= self.ranks):
-            raise InputError(f"{what} on {self.nodes:,} nodes: no group of ranks")
+            raise InputError(f"{what} on {self.nodes:,} nodes: impossible group")
         if not self.bytes or len(self.bytes) != len(self.seconds):
             raise InputError(f"{what}: {len(self.bytes):,} sizes and {len(self.seconds):,} times")
         if any(b <= a for a, b in zip(self.bytes, self.bytes[1:], strict=False)):
-            raise InputError(f"{what}: sizes do not rise")
+            raise InputError(f"{what}: sizes do not ascend")
         if self.bytes[0] <= 0 or self.bytes[-1] > PIB:
-            raise InputError(f"{what}: sizes are not within 1 B and 1 PiB")
+            raise InputError(f"{what}: sizes are not between 1 B and 1 PiB")
         if not all(0 < time <= _MOST_S for time in self.seconds):
             raise InputError(f"{what}: times are not above 0 s and at most 1,000,000 s")
 
     @property
     def display_name(self) -> str:
-        """Where it is from, to people."""
+        """Its source, for messages."""
         return "a sweep" if isinstance(self.source, msgspec.UnsetType) else self.source
 
     @property
     def group_words(self) -> str:
-        """The collective and its group, to people."""
+        """The collective and its group, for messages."""
         return group_words(self.kind, self.ranks, self.nodes)
 
     @property
     def without_origin(self) -> Sweep:
-        """The same times, from wherever."""
+        """The same times without the source."""
         return msgspec.structs.replace(self, source=msgspec.UNSET)
 
     @property
@@ -74,7 +74,7 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return np.array(self.seconds, np.float64)
 
     def without_size(self, at: int) -> Sweep:
-        """The sweep without its size number `at`."""
+        """The sweep without the size at index `at`."""
         return msgspec.structs.replace(
             self,
             bytes=self.bytes[:at] + self.bytes[at + 1 :],
@@ -83,21 +83,21 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def group_words(kind: str, ranks: int, nodes: int) -> str:
-    """A collective among so many ranks and nodes, to people."""
+    """A collective and its group, for messages."""
     return f"{kind}, {ranks:,} ranks on {nodes:,} node{'s' * (nodes > 1)}"
 
 
 def sweeps_of(
     timings: pa.Table, library_version: str | None = None, *, source: str | msgspec.UnsetType = msgspec.UNSET
 ) -> tuple[list[Sweep], dict[str, int]]:
-    """Sweeps in a `timings` table, median time by size, and the rows that are in none, counted by reason."""
+    """Sweeps in a `timings` table (median time by size), and the number of unused rows by reason."""
     needed = ["kind", "group_size", "nodes", "bytes", "dur_ns"]
     frame = timings.select([*needed, "in_place"]).to_pandas()
     frame = frame.assign(kind=frame["kind"].astype(object))
     unusable: dict[str, Callable[[Any], Any]] = {
-        "in place, where out of place is compared": lambda rows: rows["in_place"].eq(True).fillna(False),
+        "in place (only out-of-place is compared)": lambda rows: rows["in_place"].eq(True).fillna(False),
         "without collective, ranks, nodes, size or time": lambda rows: rows[needed].isna().any(axis=1),
-        "of no bytes, no time or a single rank": lambda rows: (
+        "with zero bytes, zero time or a single rank": lambda rows: (
             (rows["bytes"] < 1) | (rows["dur_ns"] < 1) | (rows["group_size"] < 2)
         ),
     }
@@ -125,7 +125,7 @@ def sweeps_of(
 
 
 def merge_sweeps(sweeps: Iterable[Sweep]) -> list[Sweep]:
-    """One sweep a group: medians by size where a group was swept again; `UsageError` across releases."""
+    """One sweep per group, with medians by size over repeated sweeps; `UsageError` across releases."""
     groups: dict[tuple[str, int, int], list[Sweep]] = {}
     for sweep in sweeps:
         groups.setdefault((sweep.kind, sweep.ranks, sweep.nodes), []).append(sweep)
@@ -140,8 +140,8 @@ def _merge_group(sweeps: list[Sweep]) -> Sweep:
             releases = [each.library_version or "unknown" for each in (first, sweep)]
             both = f"{first.display_name} and {sweep.display_name}"
             raise UsageError(
-                f"{both} hold {first.group_words}, of releases {' and '.join(releases)}",
-                hint="a calibration is of one: give one of them",
+                f"{both} both measure {first.group_words}, with releases {' and '.join(releases)}",
+                hint="a calibration covers one release: give one of them",
             )
         for size, seconds in zip(sweep.bytes, sweep.seconds, strict=True):
             times.setdefault(size, []).append(seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Systems of the catalog: accelerators in a node, the fabric among them, the network between nodes."""
+"""Systems in the catalog: accelerators in a node, the fabric between them, the network between nodes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import Disagreement, FigureSource
 
 Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "trainium"]
-"""Generation by which communication libraries choose their tuning tables."""
+"""Generation that communication libraries choose their tuning tables by."""
 
 
 Peers = Literal["switch", "mesh", "torus", "pcie-tree"]
-"""How accelerators of a domain are joined."""
+"""How accelerators of a domain are connected."""
 
 
 class ScaleUp(msgspec.Struct, frozen=True):
-    """The links of one accelerator, one direction; a domain is all accelerators that they join.
+    """The links of one accelerator, in one direction; a domain is all accelerators that they connect.
 
-    `bytes_per_s` is the line rate of all its links together, B/s; `links` how many; `peers` how the domain is
-    joined, with `links_per_pair` of a mesh and `dims` of a torus (their product is `domain`); `wraps` says
-    whether that torus closes into rings, None: as its fabric can.  `latency_factor` is what a scenario
-    multiplies the latency of every step over these links by.
+    `bytes_per_s` is the line rate of all its links together, B/s; `links` their number; `peers` the topology,
+    with `links_per_pair` of a mesh and `dims` of a torus (their product is `domain`); `wraps`: whether the
+    torus closes into rings, None: as its fabric can.  `latency_factor`, set by scenarios, multiplies the
+    latency of every step over these links.
     """
 
     fabric: Fabric
@@ -42,7 +42,7 @@ class ScaleUp(msgspec.Struct, frozen=True):
     latency_factor: float | None = None
 
     def on_fabric(self, fabric: Fabric) -> ScaleUp:
-        """The same accelerators joined by another generation of links: as many as those come with."""
+        """The same accelerators on another generation of links, with its number of links."""
         links, peers = fabric.links, cast(Peers, fabric.topology)
         rate = None if links is None or fabric.link_bytes_per_s is None else links * fabric.link_bytes_per_s
         each, rest = divmod(links or 0, max(self.domain - 1, 1))
@@ -60,26 +60,25 @@ class ScaleUp(msgspec.Struct, frozen=True):
 
     @property
     def closes_rings(self) -> bool | None:
-        """Whether the axes of the torus close into rings; None where nobody says."""
+        """Whether the axes of the torus close into rings; None if not known."""
         return self.fabric.wraps if self.wraps is None else self.wraps
 
     @property
     def usable_bytes_per_s(self) -> float | None:
-        """What large messages attain on all links of one accelerator, one direction, B/s."""
+        """Rate that large messages reach on all links of one accelerator, in one direction, B/s."""
         return self.fabric.usable_bytes_per_s(self.bytes_per_s)
 
     @property
     def in_network_reduction(self) -> bool:
-        """Whether switches reduce: the generation can, and there are switches."""
+        """Whether switches reduce: the fabric can, and there are switches."""
         return self.fabric.in_network_reduction and self.peers == "switch"
 
 
 class ScaleOut(msgspec.Struct, frozen=True):
-    """The network interfaces of one node, each `bytes_per_s` line rate per direction, B/s.
+    """The network interfaces of one node, each with a line rate of `bytes_per_s` per direction, B/s.
 
-    `transport` is the software used by default, a key of the fabric's `transports`; its latency on this
-    machine, where one is published, is `transport_latency_s`.  `hop_latency_s` is what a scenario sets the
-    software's latency of a hop to, in place of all that is known of it.
+    `transport` is the default software, a key of the fabric's `transports`; `transport_latency_s` its latency
+    on this machine, if published.  `hop_latency_s`, set by scenarios, replaces the software's hop latency.
     """
 
     fabric: Fabric
@@ -90,7 +89,7 @@ class ScaleOut(msgspec.Struct, frozen=True):
     hop_latency_s: float | None = None
 
     def on_fabric(self, fabric: Fabric, accelerators: int) -> ScaleOut:
-        """A node of so many accelerators on another network, with its interfaces and its software."""
+        """The interfaces of a node of `accelerators` on another network, with its default software."""
         return ScaleOut(
             fabric,
             (fabric.links or 0) * accelerators,
@@ -100,11 +99,11 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
     @property
     def usable_bytes_per_s(self) -> float | None:
-        """What large messages attain on one interface, one direction, B/s."""
+        """Rate that large messages reach on one interface, in one direction, B/s."""
         return self.fabric.usable_bytes_per_s(self.bytes_per_s)
 
     def latency_s(self, transport: str | None = None) -> float | None:
-        """Software latency of `transport` (default: the machine's own), s; None where nobody states it."""
+        """Software latency of `transport` (default: the machine's own), s; None if not known."""
         if transport in (None, self.transport) and self.transport_latency_s is not None:
             return self.transport_latency_s
         known = self.fabric.transports.get(transport or self.transport or "")
@@ -112,7 +111,7 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """One kind of node and what joins it to its likes; ranks are numbered node by node."""
+    """A kind of node and the network between such nodes; ranks are numbered node by node."""
 
     id: str
     kind: Literal["system"]
@@ -129,40 +128,43 @@ class System(msgspec.Struct, frozen=True):
 
     @property
     def domain_size(self) -> int:
-        """How many accelerators a scale-up domain holds: one where nothing joins them."""
+        """Accelerators per scale-up domain: one if nothing connects them."""
         return self.scale_up.domain if self.scale_up else 1
 
     def tier_of(self, ranks: Sequence[int]) -> Literal["scale_up", "scale_out"] | None:
-        """The tier that a group spans: within one scale-up domain or across; None for a group of one."""
+        """The tier that a group spans: within a scale-up domain or across domains; None for one rank."""
         if len(set(ranks)) < 2:
             return None
         return "scale_up" if len({rank // self.domain_size for rank in ranks}) == 1 else "scale_out"
 
     def ranks_by_node(self, ranks: Sequence[int]) -> tuple[int, ...]:
-        """How many of the group's ranks each of its nodes holds, by node."""
+        """The group's number of ranks on each of its nodes, by node."""
         return tuple(Counter(rank // self.per_node for rank in sorted(set(ranks))).values())
 
     def group_members(self, ranks: int, nodes: int | None = None) -> Sequence[int]:
-        """Global ranks of a group: the first of each of `nodes` nodes, or on as few nodes as hold them.
+        """Global ranks of a group: the first of each of `nodes` nodes, or on as few nodes as possible.
 
-        `UsageError` where the nodes cannot hold equal parts of it.
+        `UsageError` if the group cannot be split equally over the nodes.
         """
         if nodes is None:
             return range(ranks)
         each, rest = divmod(ranks, nodes)
         if rest or not each:
             raise UsageError(
-                f"{ranks:,} ranks are not {nodes:,} equal parts", hint="formulas are for equal parts"
+                f"{ranks:,} ranks do not divide equally over {nodes:,} nodes",
+                hint="formulas need the same number on each",
             )
         if each > self.per_node:
-            hint = f"--nodes {-(-ranks // self.per_node)} at least"
-            raise UsageError(f"{each:,} ranks a node: {self.id} has {self.per_node}", hint=hint)
+            hint = f"give --nodes {-(-ranks // self.per_node)} or more"
+            raise UsageError(
+                f"{each:,} ranks per node, but {self.id} has {self.per_node} accelerators per node", hint=hint
+            )
         return [node * self.per_node + local for node in range(nodes) for local in range(each)]
 
     def nearest_interfaces(self, ranks: Sequence[int]) -> int:
-        """Interfaces of a node that the group's accelerators are nearest to, fewest over its nodes.
+        """Interfaces nearest to the group's accelerators, on the node with the fewest.
 
-        Accelerators have nics / per_node interfaces each; where there are fewer, neighbours share one.
+        Each accelerator has nics / per_node interfaces; where that is below one, neighbours share one.
         """
         if self.scale_out is None:
             return 0

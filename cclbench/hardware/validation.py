@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model beside measured sweeps: how far off it is, by sweep and size.
+"""Validation of the model against measured sweeps: its error by sweep and size.
 
 from cclbench.hardware import catalog
 from cclbench.hardware.validation import validate, validation_rows
@@ -30,24 +30,24 @@ ALL_SIZES: Final = "all sizes"
 
 @dataclass(frozen=True, slots=True)
 class SweepValidation:
-    """A sweep beside the model, or why the model has no price."""
+    """A sweep compared with the model, or why the model has no price."""
 
     sweep: Sweep
     found: list[Deviation] | NoPrice
 
     @property
     def size_deviations(self) -> list[Deviation]:
-        """Empty where the model has no price."""
+        """Deviations by size; empty if the model has no price."""
         return self.found if isinstance(self.found, list) else []
 
     @property
     def deviation_summary(self) -> DeviationSummary | None:
-        """Of all its sizes; None where the model has no price."""
+        """Summary over all its sizes; None if the model has no price."""
         return summarise_deviations(self.size_deviations)
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the machine did not run as its specification says."""
+        """Whether the machine cannot have run as specified."""
         return (found := self.deviation_summary) is not None and found.is_suspect
 
 
@@ -58,7 +58,7 @@ def validate_sweeps(
     *,
     transport: str | None = None,
 ) -> list[SweepValidation]:
-    """Each sweep beside the model, which is the specification's alone or calibrated by other sweeps."""
+    """Compare each sweep with the model, from the specification alone or with a calibration."""
     return [
         SweepValidation(each, sweep_deviations(each, system, calibration, transport=transport))
         for each in sweeps
@@ -68,7 +68,7 @@ def validate_sweeps(
 def validation_rows(
     checked: Sequence[SweepValidation], calibration: Calibration | None = None
 ) -> list[dict[str, Any]]:
-    """Rows of `COLUMNS` by sweep and size band, then of all sweeps that are not suspect together."""
+    """Rows of `COLUMNS` by sweep and size band, then over all sweeps that are not suspect."""
     blank = dict.fromkeys(COLUMNS) | {"basis": "calibrated" if calibration else "spec"}
     rows: list[dict[str, Any]] = []
     for each in checked:
@@ -84,11 +84,13 @@ def validation_rows(
             rows.append(shared | {"reason": each.found.reason})
             continue
         if calibration is not None and sweep.kind not in {own.kind for own in calibration.sweeps}:
-            shared["reason"] = f"no sweep of {sweep.kind} calibrates it: only fitted parameters count"
+            shared["reason"] = (
+                f"the calibration has no sweep of {sweep.kind}: deviations of other collectives apply"
+            )
         rows += _by_size(shared | {"suspect": each.is_suspect}, each.found)
     if len(checked) > 1:
         sound = [each for each in checked if each.size_deviations and not each.is_suspect]
-        left_out = None if len(sound) == len(checked) else "without sweeps that are suspect or have no price"
+        left_out = None if len(sound) == len(checked) else "excludes sweeps that are suspect or have no price"
         together = [one for each in sound for one in each.size_deviations]
         rows += _by_size(blank | {"reason": left_out}, together)
     return rows

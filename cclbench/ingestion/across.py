@@ -241,8 +241,10 @@ def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table
     """The table with the dimensions of its groups, where their description names none."""
     group = table["group"].combine_chunks()
     of_groups = [dimensions.get(name) for name in group.dictionary.to_pylist()]
-    told = table["dimension"].cast(pa.string())
-    filled = pc.coalesce(told, pa.array(of_groups, pa.string()).take(group.indices))
+    if not any(of_groups):
+        return table
+    stated = table["dimension"].cast(pa.string())
+    filled = pc.coalesce(stated, pa.array(of_groups, pa.string()).take(group.indices))
     words = filled.dictionary_encode().cast(COLLECTIVES.field("dimension").type)
     return with_columns(table, COLLECTIVES, {"dimension": words})
 

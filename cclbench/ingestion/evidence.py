@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator, by_precedence
+from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
 from cclbench.ingestion.entry import kept
 from cclbench.ingestion.source import SourceFile
@@ -112,7 +113,8 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     index, file = task
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
-    told = reader.read(file.path)
+    with plugin_code(type(reader).__module__):
+        told = reader.read(file.path)
     rows = {}
     for name in EVIDENCE:
         table: pa.Table | None = getattr(told, name)

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
-from cclbench.ground.registry import stdout_to_stderr
-from cclbench.ground.schema import COUNTERS
+from cclbench.ground.errors import CclbenchError, InputError, near
+from cclbench.ground.registry import plugin_code
+from cclbench.ground.schema import COUNTERS, SIDES
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps
@@ -89,6 +90,9 @@ class _PartWriter:
         if not isinstance(rows, Rows):
             self._count(rows)
             return
+        if rows.side not in SIDES:
+            what = f"the reader {self.task.file.reader} gave rows of side {rows.side!r}"
+            raise CclbenchError(what, hint=near(rows.side, SIDES))
         self.read.rows[rows.kind] += len(rows)
         if rows.side == "device" and rows.kind in DEVICE_WORK:
             self._put(rows, pending=True)
@@ -173,6 +177,16 @@ class _PartWriter:
             self.counters.close()
 
 
+def parts_of(file: SourceFile) -> list[Part]:
+    """The parts of a trace file, at least one; `InputError` where it holds none."""
+    reader = trace_reader(file.reader)
+    with plugin_code(type(reader).__module__):
+        parts = reader.parts(file.path)
+    if not parts:
+        raise InputError("holds no rows of any rank", where=str(file.path))
+    return parts
+
+
 def read_parts(task: PartTask) -> list[PartDone]:
     """Stream one part of a file to Parquet; of a stream, all its parts, one after another."""
     if not task.part.stream:
@@ -187,7 +201,7 @@ def read_parts(task: PartTask) -> list[PartDone]:
 def read_part(task: PartTask) -> PartDone:
     """Stream one part of a file to Parquet, and what is known of it to a file beside that."""
     reader = trace_reader(task.file.reader)
-    with stdout_to_stderr():
+    with plugin_code(type(reader).__module__):
         trace = reader.read(task.file.path, part=task.part, allow_truncated=task.options.allow_truncated)
         with closed_at_end(_PartWriter(task)) as writer:
             for rows in trace.batches:

@@ -40,6 +40,7 @@ class Rows(NamedTuple):
 
 
 RULES: Final[Mapping[str, Callable[[Rows], Mask]]] = {
+    "of negative duration": lambda rows: rows.duration < 0,
     "longer than a day": lambda rows: rows.duration > _DAY_NS,
     "more than a day from most of the capture's": lambda rows: outside(rows.start, rows.days),
     # CUPTI gives 0 for times that it could not collect; clocks of host and device differ by far less.

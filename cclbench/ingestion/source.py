@@ -23,6 +23,7 @@ from cclbench.formats.source_files import (
     required_reader,
 )
 from cclbench.formats.unread import UnreadFormatError
+from cclbench.ground.code_hash import code_hash, module_files
 from cclbench.ground.errors import InputError, UsageError, near
 from cclbench.ground.file_names import path_of, stored_name
 from cclbench.ground.scratch import stamp_of
@@ -129,11 +130,16 @@ class Source:
     def fingerprint(self, *options: object) -> str:
         """SHA-256 over the names and contents of card and files, and whatever else shapes the run."""
         digest = hashlib.sha256()
-        for file in (*self.files, *self.beside, *self.captures, *self.evidence):
+        read = (*self.files, *self.beside, *self.captures, *self.evidence)
+        for file in read:
             digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
         for path in (*([self.card] if self.card is not None else []), *self.descriptions):
             digest.update(path.read_bytes())
         digest.update(repr(options).encode())
+        origins = {type(READERS.get(file.reader)).__module__ for file in read}
+        outside = module_files(name for name in origins if name.partition(".")[0] != "cclbench")
+        if outside:  # people change a reader of their own without a new version
+            digest.update(code_hash(outside).encode())
         return digest.hexdigest()
 
 

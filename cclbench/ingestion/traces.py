@@ -16,7 +16,7 @@ import msgspec
 
 from cclbench.card import Card
 from cclbench.engine import Engine, Progress, text_bytes
-from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
+from cclbench.formats import Part, execution_trace_reader, several_processes
 from cclbench.ground.errors import InputError
 from cclbench.ground.text import first_few
 from cclbench.ground.units import humanise
@@ -25,7 +25,7 @@ from cclbench.ingestion.base_time import add_base_times
 from cclbench.ingestion.entry import without_kernels
 from cclbench.ingestion.evidence import EvidenceDone
 from cclbench.ingestion.groups import Job, StatedGroups
-from cclbench.ingestion.part import PartDone, PartTask, read_parts
+from cclbench.ingestion.part import PartDone, PartTask, parts_of, read_parts
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.ingestion.source import Source, SourceFile
 from cclbench.machine import machine_of_entries
@@ -57,7 +57,7 @@ def read_traces(
 
     Where a range does not read, all is read again in order.
     """
-    parts = {index: trace_reader(file.reader).parts(file.path) for index, file in files.items()}
+    parts = {index: parts_of(file) for index, file in files.items()}
     whole = {
         index: [Part(member) for member in dict.fromkeys(part.member for part in listed)]
         for index, listed in parts.items()

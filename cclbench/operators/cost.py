@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import cleandoc
 from typing import Final
 
+from cclbench.ground.errors import UsageError
 from cclbench.ground.registry import Registry
 from cclbench.operators.call import Call, NoModel, Tensor
 
@@ -69,6 +71,11 @@ class CostModel:
     formula: Formula
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is cclbench's, not a plug-in's."""
+        return self.formula.__module__.partition(".")[0] == "cclbench"
+
+    @property
     def docstring_parts(self) -> dict[str, str]:
         """What the formula's docstring says: `definition`, and the lines `FLOPs`, `Bytes` and `Source`."""
         text = cleandoc(self.formula.__doc__ or "")
@@ -79,13 +86,40 @@ class CostModel:
 
 PRODUCTS: Final = ("matrix product", "convolution", "attention")
 """Families whose models count all that a call does: what holds such a call is not counted again."""
+
+
+def require_explained(model: CostModel) -> None:
+    """`UsageError` for a pattern that is no regular expression, or a docstring without one of its parts."""
+    for pattern in model.patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"cost model {model.name!r}: the pattern {pattern!r}: {error}") from None
+    lacking = [
+        part for part in ("definition", "FLOPs", "Bytes", "Source") if not model.docstring_parts.get(part)
+    ]
+    if lacking:
+        raise UsageError(f"cost model {model.name!r}: its docstring lacks {', '.join(lacking)}")
+
+
 MODELS: Registry[CostModel] = Registry(
-    "cost model", home="cclbench.operators.families", group="cclbench.operators"
+    "cost model", home="cclbench.operators.families", group="cclbench.operators", validate=require_explained
 )
 
 
 def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
     """Register the decorated formula for the operators whose whole name matches one of the patterns.
+
+        @cost_model("mine", r"mine::twice")
+        def twice(call: Call) -> Cost:
+            \"""2·x.
+
+            FLOPs: 1 an element
+            Bytes: x, the result
+            Source: mine/ops.cpp
+            \"""
+            x = call.tensor(0)
+            return Cost.of(flops=x.elements, precision=vector_precision(x.dtype), reads=(x,), writes=(x,))
 
     The formula takes a `Call` and returns its `Cost`, or raises `NoModel` with a reason.
     """
@@ -100,15 +134,20 @@ def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
 
 @lru_cache(maxsize=1 << 14)
 def model_of(operator: str) -> CostModel | None:
-    """The model of the operator of that name, None where it has none; of several the first by name."""
-    return next(
-        (
-            model
-            for model in map(MODELS.get, MODELS)
-            if any(re.fullmatch(pattern, operator) for pattern in model.patterns)
-        ),
-        None,
-    )
+    """The model of the operator of that name, None where it has none; of several the first by name.
+
+    A plug-in's goes before ours, with a warning.
+    """
+    models = [
+        model
+        for model in map(MODELS.get, MODELS)
+        if any(re.fullmatch(pattern, operator) for pattern in model.patterns)
+    ]
+    models.sort(key=lambda model: model.is_ours)
+    if len(models) > 1 and not models[0].is_ours:
+        taken, left = (f"{model.name} of {model.formula.__module__}" for model in models[:2])
+        warnings.warn(f"{operator} has two cost models: {taken} is used, {left} is not", stacklevel=2)
+    return models[0] if models else None
 
 
 _MOST: Final = 1 << 80

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cell of a notebook shows of a run and of a comparison: the verdict, bars, the main figures."""
+"""A run or a comparison in a notebook cell: the verdict, bars, the main figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_RANKS: Final = 8
 
 
 def of_run(run: Run) -> str:
-    """A run as HTML; without metrics, how to compute them."""
+    """A run as HTML; if it has no metrics, how to compute them."""
     rows = list(run.figures.summary)
     bars = bars_of(by_rank(rows), finer=lambda one: all(finer.short for finer in one.finer))
     shown = extreme_bars(bars, _MOST_RANKS)
@@ -51,7 +51,7 @@ def _is_drawn(part: StepSlice, bars: Sequence[PartitionBar]) -> bool:
 
 
 def of_comparison(comparison: Comparison) -> str:
-    """A comparison as HTML: the verdicts, each run's first finding, where the difference lies."""
+    """A comparison as HTML: the verdicts, each run's first finding, the parts of the difference."""
     return render_template(
         "cell_comparison.html",
         {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as a file: HTML, Markdown or JSON, as the file's suffix says."""
+"""A comparison as a file: HTML, Markdown or JSON by its suffix."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SUFFIXES: Final = (".html", ".md", ".json")
 
 
 def check_file(path: Path) -> None:
-    """`UsageError` where the file's suffix names no form of a comparison, or its folder is not there."""
+    """`UsageError` if the file's suffix is not supported, or its folder does not exist."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"{path}: no form of a comparison of that name", hint=f"use {', '.join(_SUFFIXES)}")
+        raise UsageError(f"{path}: unsupported suffix for a comparison", hint=f"use {', '.join(_SUFFIXES)}")
     check_folder(path)
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     suffix = path.suffix.lower()
     if suffix == ".html":
         from cclbench.present.html import write_page

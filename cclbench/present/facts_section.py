@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page tells of a run besides its numbers: what was found, its card, the files it rests on."""
+"""Facts about a run on a page: ingestion facts, its card, its files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DEEPEST: Final = 8
 
 
 def facts_section(subject: ComparisonSubject) -> dict[str, Any]:
-    """The facts of a run, as the template takes them; of more files than `MOST_FILES` how many there are.
+    """The facts of a run, for the template; files beyond `MOST_FILES` are counted.
 
-    Files come with the rank they are of, if any, and their names without folders.
+    Files have their rank, if any, and their names without folders.
     """
     record = subject.stored.record
     files = list(_source_files(record))
@@ -41,7 +41,7 @@ def facts_section(subject: ComparisonSubject) -> dict[str, Any]:
 
 
 def _dotted_fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A document's fields by dotted path; those beyond `MOST_FIELDS` are counted."""
+    """A document's fields by dotted path; fields beyond `MOST_FIELDS` are counted."""
     found = list(_flatten_value(document, "", 0))
     more = len(found) - MOST_FIELDS
     return [*found[:MOST_FIELDS], *([("…", f"{more} more fields")] if more > 0 else [])]

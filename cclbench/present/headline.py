@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes first: what a step of a run takes, in a sentence and in a few numbers, and why."""
+"""Headline of a run: its step time in a sentence and a few numbers, and the main findings."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _ROOFLINE_EFFICIENCY: Final = metric_name("compute.roofline_efficiency")
 
 MOST_CAUSES: Final = 3
 _KERNEL: Final = 40
-"""Characters of a kernel's name in a sentence."""
+"""Most characters of a kernel's name in a sentence."""
 _ALL: Final = 0.995
-"""Share of the time from which on all of it is known."""
+"""Share of the time from which on it counts as all of it."""
 _TILES: Final = (
     (_STEP, "step time"),
     (metric_name("throughput.tokens_per_device"), "tokens per device"),
@@ -47,7 +47,7 @@ _CAPTURE: Final = "whole capture"
 
 
 def headline_tiles(run: ComparisonSubject) -> list[tuple[str, Markup, str]]:
-    """Label, number and what qualifies it: the numbers that the run has, in the order of their weight."""
+    """Label, number and qualifier of the figures that the run has, most important first."""
     rows = [(label, run.results.run.get(metric)) for metric, label in _TILES]
     return [
         (
@@ -61,13 +61,13 @@ def headline_tiles(run: ComparisonSubject) -> list[tuple[str, Markup, str]]:
 
 
 def _tile_qualifier(run: ComparisonSubject, metric: MetricName) -> str:
-    """What qualifies a tile: how step times vary, how ranks do."""
+    """The qualifier of a tile: variation over steps, range over ranks."""
     if metric == _STEP:
         steps = len(run.results.steps(metric))
         cv = run.results.value(metric, stat="cv")
         told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
         if run.all_open:
-            return "open: no step follows"
+            return "last step incomplete: its end is not in the trace"
         return ", ".join(told) if steps > 1 else ""
     ranks = run.results.ranks(metric).values()
     unit = run.results.run[metric].unit
@@ -75,7 +75,7 @@ def _tile_qualifier(run: ComparisonSubject, metric: MetricName) -> str:
 
 
 def step_story(run: ComparisonSubject) -> str | None:
-    """Where a step goes, in a sentence, else what logs of its calls list; None where the run has neither."""
+    """The parts of a step in a sentence, else a summary of logged calls; None if the run has neither."""
     step = run.results.run.get(_STEP)
     if step is None or not step.has_value:
         return summary_of_calls(run.results.rows)
@@ -88,29 +88,29 @@ def step_story(run: ComparisonSubject) -> str | None:
 
 
 def run_findings(run: ComparisonSubject) -> list[Finding]:
-    """What is found in the run; nothing in published figures."""
+    """The findings of a run; none for published figures."""
     return [] if run.is_published else findings_of_run(run.stored, run.results)
 
 
 def first_findings(found: Sequence[Finding]) -> list[Finding]:
-    """The findings that a first screen shows: those that would gain most, else the first of the others."""
+    """The findings on the first screen: those with the largest gain, else the first of the others."""
     return [one for one in found if _takes_time(one)][:MOST_CAUSES] or list(found[:1])
 
 
 def _takes_time(found: Finding) -> bool:
-    """Whether it gains something, or takes time that is known to be lost."""
+    """Whether a finding has a gain, or a lost time of more than low confidence."""
     return found.gain_s is not None or (found.lost_s is not None and found.confidence != "low")
 
 
 def busy_with(results: Results) -> str:
-    """How busy the device is, with which kernels, and how much of that FLOPs and bytes explain."""
+    """How busy the device is, with which kernels, and at which efficiency."""
     graphs, step = results.value(_GRAPH_ONLY), results.value(_STEP)
     if graphs and step:
         share = humanise(graphs / step, "1")
-        return f"CUDA graphs that were traced whole run in {share} of it: what ran inside is not recorded."
+        return f"CUDA graphs traced as a whole run in {share} of it: their kernels are not recorded."
     busy = results.value(_BUSY)
     if busy is None:
-        return "How busy the device is, is not known."
+        return "It is unknown how busy the device is."
     rows, _ = results.parts(_CATEGORY_SHARE)
     shares = sorted(
         ((row.number, row.category) for row in rows if row.category and not row.stat), reverse=True
@@ -119,9 +119,7 @@ def busy_with(results: Results) -> str:
     kernels, _ = results.parts(_DOMINANT_KERNEL)
     named = sorted(((row.number, row.category) for row in kernels if row.category), reverse=True)
     if named:
-        listed.append(
-            f"most of one kernel: {shorten_middle(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}"
-        )
+        listed.append(f"longest kernel: {shorten_middle(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
     if not listed:
         return "The device ran no kernel."
     return (
@@ -130,17 +128,17 @@ def busy_with(results: Results) -> str:
 
 
 def _explained_words(results: Results) -> str:
-    """Of which share of their time efficiency is known, and how high it is."""
+    """The roofline efficiency, and the share of time for which it is known."""
     roof = results.row(_ROOFLINE_EFFICIENCY)
     if roof is None or not roof.has_value:
         why = results.missing_reason(_ROOFLINE_EFFICIENCY)
-        return f"How close to the device's limits is not known: {why}."
+        return f"Roofline efficiency is unknown: {why}."
     reached = f"{humanise(roof.number, '1')} of the roofline"
     if roof.coverage_time is None or roof.coverage_time >= _ALL:
         return f"They reach {reached}."
     known = humanise(roof.coverage_time, "1")
     told = f"FLOPs and bytes are known for {known} of their time, which reaches {reached}"
-    return f"{told}; how efficient the rest is, is not measured."
+    return f"{told}; the efficiency of the rest is unknown."
 
 
 def _percent_words(share: float) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page of one file: template, style and script inlined, nothing loaded, nothing else allowed to run."""
+"""A self-contained page: template, style and script inlined; nothing is loaded, no other script may run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SUFFIXES: Final = (".html", ".htm")
 
 
 def check_page(path: Path) -> None:
-    """`UsageError` where the file's suffix is not that of a page, or its folder is not there."""
+    """`UsageError` if the file's suffix is not that of a page, or its folder does not exist."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: a report is a page", hint=f"use {' or '.join(SUFFIXES)}")
+        raise UsageError(f"{path}: a report is an HTML page", hint=f"use {' or '.join(SUFFIXES)}")
     check_folder(path)
 
 
 def render_page(template: str, context: Mapping[str, Any]) -> str:
-    """The page: every text escaped and bounded, whatever the template does."""
+    """The page; every text is escaped and bounded, whatever the template does."""
     style, script = _page_style(), _template_file("page.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src {_csp_hash(style)}; script-src {_csp_hash(script)};"
@@ -43,12 +43,12 @@ def render_page(template: str, context: Mapping[str, Any]) -> str:
 
 
 def render_template(template: str, context: Mapping[str, Any]) -> str:
-    """A template with its values, each text of theirs escaped and bounded."""
+    """Render a template; every text value is escaped and bounded."""
     return _template_environment().get_template(template).render(dict(context))
 
 
 def write_page(text: str, path: Path) -> None:
-    """The file, whole or as it was before; `InputError` where it can't be written."""
+    """Write the page atomically; `InputError` if it cannot be written."""
     check_page(path)
     try:
         write_whole(text, path)
@@ -70,7 +70,7 @@ def _template_environment() -> Environment:
 
 
 def _safe_value(value: object) -> object:
-    """What a template writes: markup of ours as it is, any other text without control characters and cut."""
+    """A template's value: markup unchanged, any other text shortened and without control characters."""
     return bound_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

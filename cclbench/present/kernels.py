@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel table: what ran longest in the windows, by name, of one run or of several beside each other."""
+"""Kernel table: time in the windows by name, for one run or several side by side."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KERNELS: Final = metric_name("compute.kernel_count")
 
 MOST_ROWS: Final = 300
 MOST_NAMES: Final = 20_000
-"""Names read from a run; of those beyond a comparison can't say whether another run lacks them."""
+"""Most names read from a run; beyond it a comparison cannot tell whether a run lacks a name."""
 SHORT_NAME: Final = "if(length(name) > 200, left(name, 119) || '...' || right(name, 78), name)"
-"""SQL of a name as `shortened` to what a page keeps: names may be megabytes."""
+"""SQL of a name shortened as pages do: names may be megabytes."""
 _SQL: Final = """
     WITH windows AS (SELECT rank, start_ns, end_ns FROM steps WHERE {windows}),
     counted AS (
@@ -42,13 +42,13 @@ _SQL: Final = """
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The calls of one name in a run's windows: how many, their summed time, and of what."""
+    """The calls of one name in a run's windows: their number, summed time and category."""
 
     key: str
-    """Tells names apart of which only head and tail are kept."""
+    """Hash of the whole name: identifies names that are shortened."""
     name: str
     length: int
-    """Characters of the whole name."""
+    """Length of the whole name."""
     category: str
     calls: int
     ns: int
@@ -56,7 +56,7 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class RunKernels:
-    """What ran in one run: `kernel`s and graphs or, on a CPU, `op`s, longest first, and what they sum to."""
+    """Kernels and graphs of a run (`kind` kernel) or, on a CPU, its operators (`op`), longest first; sums."""
 
     kind: str
     times: tuple[KernelTime, ...]
@@ -73,20 +73,20 @@ class RunKernels:
 
 @dataclass(frozen=True, slots=True)
 class KernelLine:
-    """A name in each run, in the order of the runs; None where it did not run, or is beyond `MOST_NAMES`."""
+    """One name in each run, in their order; None if it did not run or is beyond `MOST_NAMES`."""
 
     first: KernelTime
-    """Of the first run that has it: its name and category."""
+    """Its entry in the first run that has it, for name and category."""
     times: tuple[KernelTime | None, ...]
     per_step: tuple[float, ...]
-    """Seconds per step and rank; 0 where None."""
+    """Seconds per step and rank; 0 for None."""
     changes: tuple[int | None, ...]
-    """Of each further run, ns per step and rank longer than in the first; None where either is not known."""
+    """For each further run, ns per step and rank more than in the first; None if either is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """The lines of a page, how the rest of them sum up, and which runs have none and why."""
+    """The lines of a page, and notes on lines left out and runs without kernels."""
 
     runs: tuple[tuple[ComparisonSubject, RunKernels], ...]
     lines: tuple[KernelLine, ...]
@@ -94,7 +94,7 @@ class KernelTable:
 
 
 def kernel_table(runs: Sequence[ComparisonSubject]) -> KernelTable:
-    """The names with most time in any of the runs; in a comparison, most time per step and rank."""
+    """The names with the most time per step and rank in any of the runs."""
     found, notes = [], []
     for run in runs:
         step = run.results.run.get(_STEP)
@@ -113,14 +113,14 @@ def kernel_table(runs: Sequence[ComparisonSubject]) -> KernelTable:
             more = f"{kernels.names - len(listed):,} more names with {humanise(rest, 's')}"
             notes.append((run, f"{more} ({humanise(share, '1')} of the summed time) are not listed"))
         if kernels.kind == "op":
-            notes.append((run, "operators of the CPU nest: the time of one holds that of those it calls"))
+            notes.append((run, "CPU operators nest: their time includes that of the operators they call"))
     return KernelTable(tuple(found), tuple(shown), merge_alike(notes))
 
 
 def kernels_of(stored: Run, window: str) -> RunKernels | None:
-    """Kernels and graphs, else operators, that begin in the ranks' windows of that policy; None without any.
+    """Kernels and graphs, else operators, that begin in the ranks' windows; None if there are none.
 
-    Each rank's windows are those its metrics are about: of the policy, or of the next one its trace can give.
+    Each rank's windows are those of its metrics: of the policy `window`, or the next one that its trace has.
     """
     policies = _ranks_by_policy(stored, window)
     if not policies:
@@ -142,7 +142,7 @@ def kernels_of(stored: Run, window: str) -> RunKernels | None:
 
 
 def _ranks_by_policy(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
-    """Ranks by the policy of their windows and by whether those are open."""
+    """Ranks by the policy of their windows and whether these are open."""
     found: dict[tuple[str, bool], list[int]] = {}
     for rank in stored.ranks:
         try:
@@ -172,5 +172,5 @@ def _kernel_lines(found: Sequence[tuple[ComparisonSubject, RunKernels]]) -> list
 
 
 def absence_words(kernels: RunKernels) -> str:
-    """What it means that a run does not list a name."""
-    return "did not run" if kernels.is_complete else f"not among the {MOST_NAMES:,} names with most time"
+    """Why a run does not list a name."""
+    return "did not run" if kernels.is_complete else f"not among the {MOST_NAMES:,} names with the most time"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the calls of a job come to, where logs list them and no trace does: a sentence and two tables."""
+"""Summary of a job's calls from logs, if there is no trace: a sentence and two tables."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 
-_CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
+_CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most common size")
 _EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
 _COUNT: Final = metric_name("comm.count")
 _VOLUME: Final = metric_name("comm.volume")
 _EDGES: Final = metric_name("comm.edges")
-_UNKNOWN_GROUP: Final = "not known"
+_UNKNOWN_GROUP: Final = "unknown"
 _Part = tuple[str | None, str | None, str | None]
-"""Group, kind and size of calls; None of all."""
+"""Group, kind and size of calls; None for all."""
 
 
 def summary_of_calls(rows: Sequence[Row]) -> str | None:
-    """All that was called, in a sentence; None without a log."""
+    """All calls in a sentence; None without a log."""
     calls = _rank_totals(rows, _COUNT).get((None, None, None))
     if calls is None:
         return None
@@ -36,7 +36,7 @@ def summary_of_calls(rows: Sequence[Row]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
-    """Lines by what its rows are `of`, of which there are `more`."""
+    """A table of calls by `of`; `more` is the number of rows left out."""
 
     of: str
     columns: tuple[str, ...]
@@ -45,7 +45,7 @@ class CallTable:
 
 
 def tables_of_calls(rows: Sequence[Row], most: int) -> list[CallTable]:
-    """Calls by process group and kind, and transfers by pair of ranks, at most so many lines of each."""
+    """Calls by process group and kind, and transfers by pair of ranks, at most `most` rows of each."""
     tables = (
         ("groups and kinds", _CALL_COLUMNS, _call_rows(rows)),
         ("pairs of ranks", _EDGE_COLUMNS, _edge_rows(rows)),
@@ -58,7 +58,7 @@ def tables_of_calls(rows: Sequence[Row], most: int) -> list[CallTable]:
 
 
 def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Calls of each process group and kind, all ranks together, those that carry most first."""
+    """Calls of each process group and kind, all ranks together, most bytes first."""
     calls, volume = (_with_rest(_rank_totals(rows, metric)) for metric in (_COUNT, _VOLUME))
     sizes = _rank_totals(rows, _COUNT)
     keys = sorted(
@@ -86,7 +86,7 @@ def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
 
 
 def _edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Sends and receives of each pair of ranks, those with most bytes first."""
+    """Sends and receives of each pair of ranks, most bytes first."""
     found: dict[str, dict[tuple[str | None, str | None], float]] = {}
     for row in rows:
         if row.metric == _EDGES and row.rank is None and row.category and row.has_value:
@@ -124,7 +124,7 @@ def _rank_totals(rows: Sequence[Row], metric: str) -> dict[_Part, float]:
 
 
 def _with_rest(totals: dict[_Part, float]) -> dict[tuple[str | None, str | None], float]:
-    """The sums by group and kind; without a group what of a kind is in no group that is known."""
+    """Sums by group and kind; with group None, the rest of a kind that is in no known group."""
     found = {(group, kind): amount for (group, kind, size), amount in totals.items() if size is None}
     for (group, kind), amount in [*found.items()]:
         if group is not None:
@@ -133,7 +133,7 @@ def _with_rest(totals: dict[_Part, float]) -> dict[tuple[str | None, str | None]
 
 
 def _common_sizes(sizes: dict[str, float]) -> str:
-    """The range of sizes that most calls are of, and their share."""
+    """The most common range of sizes, and its share of the calls."""
     if not sizes:
         return ""
     size = max(sizes, key=lambda one: (sizes[one], one))

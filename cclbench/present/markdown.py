@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as Markdown, fit for a comment on a pull request."""
+"""A comparison as Markdown, for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_WORKS: Final = 12
 def comparison_markdown(comparison: Comparison) -> str:
     """Verdicts, checks, warnings, the parts of each difference, cards and metrics; ends with a line break.
 
-    What strangers wrote is escaped: it neither formats, nor links, nor mentions anybody.
+    Texts from inputs are escaped: they cannot format, link or mention anybody.
     """
     return "\n".join(_markdown_lines(comparison)) + "\n"
 
@@ -122,5 +122,5 @@ def _metric_lines(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str
 
 
 def _as_code(text: str) -> str:
-    """A name as code: nothing in it formats."""
+    """A name as inline code, escaped."""
     return "`" + sections.safe_text(text).replace("`", "'").replace("|", "\\|") + "`"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What allocators held, as people see it: each device's numbers, whose the peak was, curves over time."""
+"""Allocator memory for presentation: each device's figures, call sites at the peak, curves over time."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ OLDER_WORDS: Final = "older than the recording"
 NO_STACK: Final = "no stack recorded"
 COLUMNS: Final = ("source", "file", "rank", "device", "call_site", "bytes", "share", "blocks", "older")
 NOTHING: Final = (
-    "nothing tells what was allocated: record traces with profile_memory=True, or take memory snapshots"
+    "no allocations are recorded: record traces with profile_memory=True, or take memory snapshots"
 )
 MOST_POINTS: Final = 480
-"""Of a curve; each keeps the most and the least of the moments that it stands for."""
+"""Most points of a curve; they include the maximum and minimum of each interval."""
 _LAYERS: Final = 5
 _NS_PER_S: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayer:
-    """A part of the allocated bytes over time: by call site, `None` for what is not told apart."""
+    """Allocated bytes of one call site, or of all others, over time."""
 
     label: str
     bytes: Int64
@@ -36,9 +36,9 @@ class MemoryLayer:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurves:
-    """A device's allocated and reserved bytes, thinned out; arrays of shape (points,).
+    """A device's allocated and reserved bytes, reduced to shape (points,).
 
-    `at` is in seconds since the first moment, or counts events where `timed` is false.
+    `at` is in seconds since the first event, or the number of the event if `timed` is false.
     """
 
     at: np.ndarray[Any, np.dtype[np.float64]]
@@ -46,15 +46,15 @@ class MemoryCurves:
     allocated: Int64
     reserved: Int64 | None
     layers: tuple[MemoryLayer, ...]
-    """They sum up to `allocated`; the first is at the bottom."""
+    """Layers sum to `allocated`; the first is at the bottom."""
     peak_at: float
     peak: int
 
 
 def allocator_histories(run: Run, ranks: Sequence[int] | None = None) -> list[History]:
-    """What is known of the allocators of all ranks or of some; `UsageError` for a rank without anything.
+    """Allocator histories of all or some ranks; `UsageError` for a rank that does not exist.
 
-    A snapshot that does not say its rank is always among them.
+    Snapshots that do not state a rank are always included.
     """
     found = of_run(run, ranks)
     if ranks is None:
@@ -65,14 +65,14 @@ def allocator_histories(run: Run, ranks: Sequence[int] | None = None) -> list[Hi
 
 
 def history_heading(history: History, among: Sequence[History]) -> str:
-    """`rank 0, device 1`: whose allocator it is, with its file where no rank tells files apart."""
+    """`rank 0, device 1`, with the file if ranks do not distinguish files."""
     rank = "" if history.rank is None else f"rank {history.rank}, "
     files = {one.file for one in among if one.rank is None}
     return rank + history.device_label(with_file=history.rank is None and len(files) > 1)
 
 
 def device_numbers(history: History) -> dict[str, Any]:
-    """A device's numbers as a flat document, None where nothing tells."""
+    """A device's figures as a flat document, None if unknown."""
     end, peak = history.end, history.peak_moment
     recorded = history.recorded
     return {
@@ -93,9 +93,9 @@ def device_numbers(history: History) -> dict[str, Any]:
 
 
 def peak_rows(history: History) -> list[dict[str, Any]]:
-    """Whose the bytes at the peak are, most first, then what is older: the shares sum up to 1.
+    """Bytes at the peak by call site, most first, then older allocations; shares sum to 1.
 
-    Nothing where the history tells no owners.
+    Empty if the history has no call sites.
     """
     if history.owners is None or not history.recorded or not history.peak_allocated:
         return []
@@ -119,7 +119,7 @@ def _site_row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
 
 
 def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The answer as JSON: numbers by device, and whose the peaks were."""
+    """The JSON document: figures by device, and call sites at the peaks."""
     return {
         "schema": "memory.v1",
         "run": run.id,
@@ -129,7 +129,7 @@ def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str,
 
 
 def memory_curves(history: History) -> MemoryCurves:
-    """The history as lines to draw."""
+    """The history as curves to draw."""
     moments = len(history.allocated)
     kept = _drawn_moments(history.allocated, history.peak_moment)
     timed = history.time_ns is not None
@@ -146,7 +146,7 @@ def memory_curves(history: History) -> MemoryCurves:
 
 
 def _drawn_moments(allocated: Int64, peak: int) -> Int64:
-    """Indices of the moments that are drawn: of each stretch the first, the least, the most; and the peak."""
+    """Indices of the events to draw: first, minimum and maximum of each interval, the peak and the last."""
     if len(allocated) <= MOST_POINTS:
         return np.arange(len(allocated))
     edges = np.linspace(0, len(allocated), MOST_POINTS // 3 + 1).astype(np.int64)
@@ -158,7 +158,7 @@ def _drawn_moments(allocated: Int64, peak: int) -> Int64:
 
 
 def _memory_layers(history: History) -> list[tuple[str, Int64]]:
-    """What is older, the call sites that hold most at the peak, and all others together, from the bottom."""
+    """Layers from the bottom: older allocations, the largest call sites at the peak, all others."""
     owners = history.owners
     if owners is None:
         return [("allocated", history.allocated)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory over time as a picture file: a panel a device, with its call sites below it."""
+"""Memory over time as a picture file: a panel for each device, with a legend of its call sites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDTH_IN, _PANEL_IN, _LINE_IN = 11.0, 3.0, 0.19
 
 
 def plot_memory(found: Sequence[History], path: Path, *, title: str) -> None:
-    """Write the devices with the highest peaks as PNG, SVG or PDF; `UsageError` where there are none."""
+    """Draw the devices with the highest peaks as PNG, SVG or PDF; `UsageError` if there are none."""
     check_picture(path)
     recorded = sorted((one for one in found if one.has_changes), key=lambda one: -one.peak_allocated)
     if not recorded:

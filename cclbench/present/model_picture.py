@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured times of collectives beside the model's with its band, over sizes; a panel a sweep."""
+"""Measured and modelled times of collectives over sizes, with the model's band; a panel for each sweep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIDTH_IN, _HEIGHT_IN = 4.3, 3.5
 _LEGEND_IN: Final = 0.95
 _MOST_COLUMNS: Final = 3
 _MOST_SIZE_TICKS: Final = 6
-# What lies outside the band differs in colour and in shape.
+# Points outside the band differ in colour and in shape.
 _LINE: Final[dict[str, Any]] = {"color": light_colour("compute"), "linewidth": 1.6, "zorder": 2}
 _BAND: Final[dict[str, Any]] = {"color": light_colour("compute"), "alpha": 0.18, "linewidth": 0, "zorder": 1}
 _MARK: Final[dict[str, Any]] = {"linestyle": "none"}
@@ -38,16 +38,16 @@ _CROSS: Final = _MARK | {
 
 @dataclass(frozen=True, slots=True)
 class SweepPanel:
-    """One sweep: its heading (a line or more) and its deviations, sizes rising."""
+    """One sweep: its heading (one or more lines) and its deviations by ascending size."""
 
     heading: str
     deviations: Sequence[Deviation]
 
 
 def draw_model(panels: Sequence[SweepPanel], *, title: str) -> Figure:
-    """Time over size, both logarithmic: band and line are the model, marks are measured.
+    """Time over size, both logarithmic: line and band are the model, marks are measured.
 
-    `UsageError` for no panel, or more than `MOST_PANELS`.
+    `UsageError` for no panel or more than `MOST_PANELS`.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def draw_model(panels: Sequence[SweepPanel], *, title: str) -> Figure:
         raise UsageError(room, hint="plot fewer")
     columns = min(len(panels), _MOST_COLUMNS)
     lines = -(-len(panels) // columns)
-    # A lone panel is wide enough for the legend.
+    # A single panel is as wide as the legend.
     width = 7.0 if columns == 1 else columns * _WIDTH_IN
     with mpl.rc_context({"font.size": 9}):
         figure = Figure(figsize=(width, lines * _HEIGHT_IN + _LEGEND_IN), layout="constrained")

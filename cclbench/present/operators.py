@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of a run as a page tells them: by operator and shapes, by module, and what has no cost."""
+"""Operators of a run on a page: by operator and shapes, by module, and operators without a cost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cclbench.present.charts.phases import phase_charts
 
 MOST_ROWS: Final = 200
 NO_OPERATORS: Final = (
-    "no operators: the traces record no calls of operators; the CPU's activities of the profiler have them,"
-    " record_shapes their sizes and so their FLOPs and bytes, with_stack their modules"
+    "no operators: the traces record no operator calls; profile CPU activities to record them, with"
+    " record_shapes for FLOPs and bytes and with_stack for modules"
 )
 _MOST_REASONS: Final = 6
 _MOST_NAMES: Final = 4
@@ -29,14 +29,14 @@ _MOST_NAMES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class OperatorSection:
-    """What a page tells of a run's operators: nothing but notes where there are none."""
+    """A run's operators on a page; only notes if there are none."""
 
     rows: tuple[OperatorRow, ...] = ()
     """By operator and shapes, most time first."""
     windows: int = 0
-    """Steps of all ranks, added up."""
+    """Total number of steps over all ranks."""
     told: str = ""
-    """How much of the time is linked and costed, and what is not."""
+    """Share of the time that is linked to operators and has a cost, and what has none."""
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -44,7 +44,7 @@ class OperatorSection:
 def operator_section(
     run: ComparisonSubject, *, engine: Engine = SERIAL, progress: Progress | None = None
 ) -> OperatorSection:
-    """The section of a run that stands alone."""
+    """The section of a single run."""
     if not has_operators(run.stored):
         return OperatorSection(notes=(NO_OPERATORS,))
     try:
@@ -60,7 +60,7 @@ def operator_section(
     lacking = "; ".join(costless_lines(by_shape))
     more = by_shape.rows[MOST_ROWS:]
     rest = sum(row.time_ns for row in more) / 1e9
-    listed = f"{len(more):,} more rows with {humanise(rest, 's')}: cclbench ops --by shape has all"
+    listed = f"{len(more):,} more rows with {humanise(rest, 's')}: cclbench ops --by shape lists all"
     return OperatorSection(
         rows=by_shape.rows[:MOST_ROWS],
         windows=by_shape.windows,
@@ -71,7 +71,7 @@ def operator_section(
 
 
 def linked_shares(found: OperatorTable) -> str:
-    """How much of the time is linked to operators, and how much of the compute time has a cost."""
+    """Share of the time linked to operators, and share of the compute time with a cost."""
     return (
         f"linked to operators {humanise(found.linked_share, '1')}; of compute time"
         f" {humanise(found.modelled_share, '1')} has FLOPs and bytes"
@@ -79,7 +79,7 @@ def linked_shares(found: OperatorTable) -> str:
 
 
 def costless_lines(found: OperatorTable) -> Iterator[str]:
-    """`aten::cat, aten::sort: why they have no cost`, a line a reason, those with most time first."""
+    """`aten::cat, aten::sort: reason`, a line for each reason for a missing cost, most time first."""
     reasons: dict[str, list[str]] = {}
     for row in found.rows:
         if row.why_not and row.modelled_share < 1:

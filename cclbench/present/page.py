@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTML report: of one run, or of a comparison; one file that needs nothing else."""
+"""The HTML report of a run or a comparison, as one self-contained file."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from cclbench.record.metric_name import metric_name
 _STEP: Final = metric_name("time.step")
 
 MOST_WORKS: Final = 40
-"""Operators, and modules, listed for each difference."""
+"""Most operators, and modules, listed for each difference."""
 MOST_CALLS: Final = 200
-"""Lines of calls by group and kind, and of transfers by pair of ranks."""
+"""Most rows of calls by group and kind, and of transfers by pair of ranks."""
 MOST_MOVERS: Final = 5
-"""Listed for each part of the difference."""
+"""Most entries for each part of the difference."""
 
 
 def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: Progress | None = None) -> str:
@@ -120,11 +120,11 @@ _CALLED: Final = (
     signed_time,
     whole_work,
 )
-"""What templates call."""
+"""Functions for templates."""
 
 
 def _short_verdict(versus: Versus, comparison: Comparison) -> str:
-    """`B is 1.35× faster`: the verdict in few words; `step is longer` where the work may differ."""
+    """`B is 1.35× faster`: the verdict in few words; `step is longer` if the work may differ."""
     if versus.ratio is None or versus.outcome not in ("faster", "slower"):
         return versus.outcome
     factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step partition as data: a bar a rank, of slices in the order of `SLICES`."""
+"""Step partition as data: a bar for each rank, of slices in the order of `SLICES`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METRICS: Final = tuple(one.metric for whole in SLICES for one in (whole, *whole.
 
 @dataclass(frozen=True, slots=True)
 class PartitionBar:
-    """One bar: what it is called and its slices with their seconds."""
+    """One bar: its name, and its slices with their seconds."""
 
     name: str
     slices: tuple[tuple[StepSlice, float], ...]
@@ -30,7 +30,7 @@ class PartitionBar:
 
 
 def by_rank(rows: Sequence[Row]) -> Seconds:
-    """What the rows hold of each rank's partition; modelled figures are none of it."""
+    """Each rank's partition in the rows, without modelled figures."""
     found: dict[str, dict[int, float]] = {metric: {} for metric in METRICS}
     for row in rows:
         if row.metric in found and row.rank is not None and row.has_value and not row.narrowed:
@@ -41,8 +41,8 @@ def by_rank(rows: Sequence[Row]) -> Seconds:
 def bars_of(found: Seconds, *, finer: Callable[[StepSlice], bool]) -> list[PartitionBar]:
     """A bar for each rank that has all five parts, by rank.
 
-    A part for which `finer` holds is replaced by what it consists of where all these ranks have that; if one
-    of its parts is the rest of it, where any rank has the others.
+    A part for which `finer` returns true is replaced by its finer slices if all these ranks have them; if one
+    of them is the rest of the part, it is enough that any rank has the others.
     """
     ranks = sorted(set.intersection(*(set(found[one.metric]) for one in SLICES)))
     chosen = [
@@ -66,7 +66,7 @@ def _is_divided(whole: StepSlice, found: Seconds, ranks: Sequence[int]) -> bool:
 
 
 def _slice_seconds(one: StepSlice, whole: StepSlice, found: Seconds, rank: int) -> float:
-    """A rank's time of a part of `whole`, which is the rest of it if it has its metric."""
+    """A rank's time in a slice of `whole`; a slice with the metric of `whole` is the rest of it."""
     own = found[one.metric].get(rank, 0.0)
     if one is whole or one.metric != whole.metric:
         return own
@@ -74,7 +74,7 @@ def _slice_seconds(one: StepSlice, whole: StepSlice, found: Seconds, rank: int) 
 
 
 def extreme_bars(bars: Sequence[PartitionBar], most: int) -> list[PartitionBar]:
-    """All bars, or where there are more than `most` the longest and the shortest, in their order."""
+    """At most `most` bars: all, or the longest and the shortest, in their order."""
     if len(bars) <= most:
         return list(bars)
     longest_first = sorted(bars, key=lambda bar: -bar.total_seconds)

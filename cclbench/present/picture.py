@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Picture files: PNG, SVG or PDF by the file's suffix, the same bytes for the same figure."""
+"""Picture files: PNG, SVG or PDF by the file's suffix, with equal bytes for equal figures."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cclbench.ground.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Without a date and with fixed ids, the same rows give the same file.
+# Without a date and with fixed ids, equal figures give equal files.
 _DPI: Final = 160
 _METADATA: Final = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing that notebooks show and that can be kept; `figure` is matplotlib's, to be changed."""
+    """A drawing that notebooks show and that can be saved; `figure` is the matplotlib figure."""
 
     figure: Figure
 
     def save(self, path: str | Path) -> Path:
-        """Write it as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another suffix."""
+        """Write it as PNG, SVG or PDF by the file's suffix; `UsageError` for any other."""
         target = Path(path)
         save_picture(lambda: self.figure, target)
         return target
@@ -39,14 +39,14 @@ class Picture:
 
 
 def check_picture(path: Path) -> None:
-    """`UsageError` where the file's suffix names no format we draw, or its folder is not there."""
+    """`UsageError` if the file's suffix is not supported, or its folder does not exist."""
     if path.suffix not in _METADATA:
-        raise UsageError(f"{path}: no picture format of that name", hint=f"use {', '.join(_METADATA)}")
+        raise UsageError(f"{path}: unsupported picture format", hint=f"use {', '.join(_METADATA)}")
     check_folder(path)
 
 
 def save_picture(draw: Callable[[], Figure], path: Path) -> None:
-    """Write the figure that `draw` makes; `UsageError` where the file's suffix names no format."""
+    """Write the figure that `draw` returns; `UsageError` if the file's suffix is not supported."""
     check_picture(path)
     import matplotlib as mpl
 

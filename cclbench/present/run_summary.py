@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run was found to be: the manifest as data and in words, for the terminal and for a page."""
+"""Summary of a run: its manifest as data and in words, for terminal and pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SOURCES: Final = {
 
 
 class ClockSummary(msgspec.Struct, frozen=True):
-    """The largest residual and correction of any rank's clock, and the ranks that are corrected."""
+    """The largest residual and correction of any rank's clock, and the corrected ranks."""
 
     residual_ns: float
     corrected: list[int]
@@ -39,7 +39,7 @@ class ClockSummary(msgspec.Struct, frozen=True):
 
 
 class EvidenceSummary(msgspec.Struct, frozen=True):
-    """What a file that is no trace holds and tells."""
+    """Rows and facts of a file other than a trace."""
 
     name: str
     reader: str
@@ -48,12 +48,12 @@ class EvidenceSummary(msgspec.Struct, frozen=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The `run` object of result.v1: which run, which window, ranks and steps, what it ran on.
+    """The `run` object of result.v1: run, window, ranks, steps, and system.
 
     `window` is the policy of most ranks, `windows` those of all rows: a trace without steps falls back.
-    `steps` lists the numbers of the steps that entered the figures, empty where there are none, `open_steps`
-    those that are shown and in no mean, since no step follows them;
-    facts of the accelerator, producer and library are the distinct ones over the ranks.
+    `steps` are the numbers of the steps in the figures, `open_steps` those that are shown but not averaged,
+    since their end is not in the trace.  Accelerators, producers and libraries are the distinct ones over the
+    ranks.
     """
 
     id: str
@@ -80,10 +80,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise_run(record: Manifest, scope: Scope, window: str | None) -> RunSummary:
-    """What a run is, and what its result rows are about."""
+    """Summary of a run and of the scope of its result rows."""
     ranks = record.ranks
     facts = [rank.facts for rank in ranks]
-    # A file that holds several ranks is cut for all of them.
+    # A file with several ranks is cut for all of them.
     cuts = {(cut.file, cut.byte, cut.horizon_ns): cut for rank in ranks if (cut := rank.truncated)}
     shares = [rank.unclassified.share for rank in ranks if rank.unclassified.share is not None]
     return RunSummary(
@@ -112,21 +112,21 @@ def summarise_run(record: Manifest, scope: Scope, window: str | None) -> RunSumm
 
 
 def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterator[tuple[str, str]]:
-    """A label and a text a fact, of `found`, the run's `summarise_run`; `verbose` counts each rank's rows."""
+    """Label and text of each fact in `found`, from `summarise_run`; `verbose` adds each rank's row counts."""
     ranks = record.ranks
     yield "run", f"{found.id}  {found.source}"
     card = found.card
     yield (
         "card",
-        f"{card.id}  {card.path}" if card else "none: what needs one says which field it lacks",
+        f"{card.id}  {card.path}" if card else "none: metrics that need one name the missing field",
     )
     if ranks:
         yield "ranks", _rank_words(found)
         yield "steps", _step_words(ranks, found)
         yield "device", "; ".join(found.accelerators) or _kind_of_device(ranks)
-        yield "traces", "; ".join(found.producers) or "the producer is not named"
+        yield "traces", "; ".join(found.producers) or "unknown producer"
     else:
-        yield "traces", "none: the figures are from other evidence"
+        yield "traces", "none: figures are from other evidence"
     if found.libraries:
         yield "library", "; ".join(found.libraries)
     if found.matching.rows:
@@ -145,7 +145,7 @@ def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> It
     for cut in found.truncated:
         yield (
             "cut",
-            f"{PurePath(cut.file).name}: {cut.reason} at byte {cut.byte:,}; figures end before it",
+            f"{PurePath(cut.file).name}: {cut.reason} at byte {cut.byte:,}; later data is lost",
         )
     for note in found.notes:
         yield "note", note
@@ -164,16 +164,16 @@ def _rank_words(found: RunSummary) -> str:
 
 def _step_words(ranks: Sequence[RankEntry], found: RunSummary) -> str:
     if found.windows == ["trace"]:
-        return "none used: the figures are of the whole trace"
+        return "none used: figures are for the whole trace"
     sources = _distinct_words(_SOURCES.get(rank.steps.source or "") for rank in ranks)
     text = " or ".join(str(n) for n in sorted({rank.steps.found for rank in ranks}))
     if found.steps:
         used = str(len(found.steps))
         text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found.steps)})"
     if found.open_steps:
-        text += f" and the open {step_numbers(found.open_steps)}, in no mean: no step follows"
+        text += f" and incomplete {step_numbers(found.open_steps)}, not averaged"
     elif found.window == "steps" and all(rank.steps.closed == 0 for rank in ranks):
-        text += ", open: no step follows"
+        text += ", incomplete: no end in the trace"
     left_out: Counter[str] = Counter()
     for rank in ranks:
         left_out.update(rank.steps.left_out)
@@ -185,7 +185,7 @@ def _step_words(ranks: Sequence[RankEntry], found: RunSummary) -> str:
 
 
 def _clock_summary(record: Manifest) -> ClockSummary | None:
-    """None where no ranks share a collective."""
+    """None if no ranks share a collective."""
     ranks = record.clocks.ranks
     if not ranks:
         return None
@@ -210,7 +210,7 @@ def _clocks_told(clocks: ClockSummary) -> str:
 
 def _inference_words(inference: InferredGroups) -> str:
     if inference.group is None:
-        return f"not stated, and not inferred: {inference.reason}"
+        return f"neither stated nor inferred: {inference.reason}"
     return f"{inference.group} inferred ({inference.rule}): {inference.reason}"
 
 
@@ -219,11 +219,11 @@ def _matching_words(matching: MatchingCounts) -> str:
     text += "".join(f"; {n:,}: {reason}" for reason, n in matching.unmatched.items())
     if matching.partial:
         text += f"; {matching.partial:,} of {matching.instances:,} collectives lack a rank"
-    return text if matching.complete else f"{text}; waiting can't be told from transfer"
+    return text if matching.complete else f"{text}; waiting and transfer cannot be separated"
 
 
 def device_words(record: Manifest) -> str | None:
-    """The distinct accelerators of the ranks, or which kind of device they have; None without traces."""
+    """The distinct accelerators of the ranks, or their kind of device; None without traces."""
     named = _distinct_words(rank.facts.device_name for rank in record.ranks)
     return "; ".join(named) or _kind_of_device(record.ranks) if record.ranks else None
 
@@ -233,12 +233,12 @@ def _kind_of_device(ranks: Sequence[RankEntry]) -> str:
     if works_on == {"host"}:
         return "CPU"
     if None in works_on:
-        return "none: the traces hold no accelerator rows"
-    return "an accelerator the traces do not name"
+        return "none: the traces have no accelerator rows"
+    return "an accelerator that the traces do not name"
 
 
 def _classified_words(ranks: Sequence[RankEntry], share: float) -> str:
-    text = f"{humanise(share, '1')} of their time is of no known category"
+    text = f"{humanise(share, '1')} of their time is unclassified"
     names = _distinct_words(name for rank in ranks for name in rank.unclassified.names)
     return text + (f": {', '.join(name[:60] for name in names[:3])}" if share else "")
 
@@ -251,7 +251,7 @@ def _count_words(rank: RankEntry) -> str:
 
 
 def _evidence_line(file: EvidenceSummary, verbose: bool) -> str:
-    """What a file other than a trace holds, with `verbose` all that it tells of the system."""
+    """Rows and facts of a file other than a trace; all facts with `verbose`."""
     rows = ", ".join(f"{count:,} rows of {table}" for table, count in file.rows.items())
     facts = [
         f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
@@ -268,7 +268,7 @@ def _producer_words(facts: TraceFacts) -> str | None:
 
 
 def _library_words(ranks: Sequence[RankEntry]) -> list[str]:
-    """The libraries seen at work, else the backend named; the version is that of the backend."""
+    """The libraries of collectives in the trace, else the stated backend; the version is the backend's."""
     found: list[str | None] = []
     for rank in ranks:
         facts, seen = rank.facts, list(rank.collectives.libraries)
@@ -280,9 +280,9 @@ def _library_words(ranks: Sequence[RankEntry]) -> list[str]:
 
 
 def _merged_notes(record: Manifest) -> list[str]:
-    """Each note once, with the ranks it is about unless that is all of them.
+    """Each note once, with its ranks unless it applies to all of them.
 
-    What ranks say alike but for its numbers is one note, with the range of each.
+    Notes of ranks that differ only in numbers become one note with ranges.
     """
     about: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
     for rank in record.ranks:
@@ -303,7 +303,7 @@ def _merged_notes(record: Manifest) -> list[str]:
 
 
 def _range_of(numbers: Sequence[str]) -> str:
-    """`3` of equal numbers, `3 to 5` of others."""
+    """`3` for equal numbers, else `3 to 5`."""
     ordered = sorted(set(numbers), key=lambda text: float(text.replace(",", "")))
     return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios by cost and step time, and the front of those that none beats in both."""
+"""Scenarios by cost and step time, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 
 
 def draw_front(found: SearchResult, *, title: str) -> Figure:
-    """Modelled steps over cost, else devices, hollow as all that is modelled, with their bounds; the front as
-    a line.
+    """Modelled step times with bounds over cost, else over devices; the Pareto front as a line.
 
-    `UsageError` where no scenario has either.
+    Marks are hollow, as for all modelled figures.  `UsageError` if no scenario has a cost or devices.
     """
     from matplotlib.figure import Figure
 
     if not found.front:
-        raise UsageError("there is no cost to draw steps against", hint="give the space `cost:`")
+        raise UsageError("the scenarios have no cost to plot over", hint="add `cost:` to the space")
     costs = found.priced_by == "cost"
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of a comparison as cells of text, for terminal and Markdown alike, and what comes first."""
+"""Sections of a comparison as text cells, for terminal and Markdown, and their order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MARKS: Final = "~ modelled   * published   † partial"
 
 
 def subject_headline(subject: ComparisonSubject) -> str:
-    """What a subject is: devices, ranks, steps, reader."""
+    """Description of a subject: devices, ranks, steps, reader."""
     count = subject.device_count
     devices = f"{count} × {', '.join(subject.devices) or 'unknown device'}" if count else "unknown devices"
     captures = len(subject.each_capture)
@@ -59,19 +59,19 @@ def capture_names(subject: ComparisonSubject) -> str:
 
 
 def foremost_finding(subject: ComparisonSubject) -> Iterator[str]:
-    """The finding that would gain most, and that gain; nothing where none would."""
+    """The finding with the largest gain, and that gain; nothing without one."""
     first = next((one for one in run_findings(subject) if one.gain_s), None)
     if first is not None:
         yield f"{printable(first.claim)} {gain_words(first).capitalize()}."
 
 
 def safe_text(text: str) -> str:
-    """A stranger's text on one line, without what steers a terminal, cut after 200 characters."""
+    """A text from an input on one line, without control characters, cut after 200 characters."""
     return printable(text[:_LONGEST]) + ("…" if len(text) > _LONGEST else "")
 
 
 def figure_cell(figure: MetricFigure, unit: str) -> str:
-    """A figure for a table; modelled, published and partial ones are marked, a missing one is a word."""
+    """A figure for a table; modelled, published and partial ones are marked; `n/a` or `failed` if missing."""
     if figure.value is None:
         return "failed" if figure.status == "failed" else "n/a"
     partial = _PARTIAL if figure.status == "partial" else ""
@@ -85,11 +85,11 @@ class TimeRow:
     label: str
     cells: tuple[str, str, str]
     mover: bool = False
-    """Whether it is of something within the part above it."""
+    """Whether it is a component of the part above it."""
 
 
 def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
-    """The parts of the step, under each what moved most within it, or all that moved."""
+    """The parts of the step, each followed by its largest changes, or all of them with `every`."""
     for change in versus.changes:
         told = ((versus.base, change.before_s), (versus.other, change.after_s))
         before, after = ("n/a" if letter in change.untold else humanise(s, "s") for letter, s in told)
@@ -101,7 +101,7 @@ def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
 
 
 def whole_step(versus: Versus) -> tuple[str, str, str]:
-    """The sums of the parts, and of their differences."""
+    """The sums over the parts, and of their differences."""
     before, after = (sum(getattr(c, when) for c in versus.changes) for when in ("before_s", "after_s"))
     return _time_cells(before, after, (versus.change_ns or 0) / 1e9)
 
@@ -118,14 +118,14 @@ class WorkRow:
     cells: tuple[str, str, str]
     change_ns: int
     roofline: tuple[str, str] = ("", "")
-    """The least time on each subject's accelerator."""
+    """Roofline time on each subject's accelerator."""
     reached: tuple[str, str] = ("", "")
     kind: Literal["work", "shapes", "more shapes", "rest"] = "work"
-    """`shapes` and `more shapes` are parts of the operator above them."""
+    """`shapes` and `more shapes` belong to the operator above them."""
 
 
 def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
-    """The changes that are largest, under each those of its shapes; and the sum of the others."""
+    """The largest changes, each followed by those of its shapes; then the sum of the others."""
     for change in changes[:most]:
         yield work_row(change)
         for one in change.shapes[:MOST_SHAPES]:
@@ -137,7 +137,7 @@ def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
 
 
 def work_row(change: WorkChange) -> WorkRow:
-    """A change in words; what a subject has no work of took 0 s."""
+    """A change as text cells; 0 s for a subject without this work."""
     sides = (change.before, change.after)
     before, after = (side.time_s if side else 0.0 for side in sides)
     least = [side.roofline_s if side else None for side in sides]
@@ -156,12 +156,12 @@ def _known_cell(value: float | None, unit: str) -> str:
 
 
 def has_roofline(changes: Sequence[WorkChange]) -> bool:
-    """Whether the least time of any is known."""
+    """Whether the roofline time of any is known."""
     return any(side and side.roofline_s is not None for one in changes for side in (one.before, one.after))
 
 
 def remaining_works(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
-    """The sum of those behind the first `most`; None where there are none."""
+    """The sum of all after the first `most`; None if there are none."""
     rest = changes[most:]
     if not rest:
         return None
@@ -174,12 +174,12 @@ def remaining_works(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
 
 
 def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
-    """The device time of all works."""
+    """The total device time, and its difference."""
     return _time_cells(difference.before_s, difference.after_s, difference.change_ns / 1e9)
 
 
 def match_notes(difference: WorkDifference) -> list[str]:
-    """`aten::mm of A and aten::linear of B are matched by ...`: what is not matched by its name."""
+    """`aten::mm of A and aten::linear of B are matched by ...`, for operators of different names."""
     return [
         f"{shorten_middle(one.name, _LONGEST)} of {difference.base} and {shorten_middle(one.also, _LONGEST)}"
         f" of {difference.other} are matched by cost model and FLOPs"
@@ -189,7 +189,7 @@ def match_notes(difference: WorkDifference) -> list[str]:
 
 
 def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Each line's metric, its figure of each subject, and the ratio of each further one to the first."""
+    """Each line's metric, its figure for each subject, and the ratio of each further one to the first."""
     for line in lines:
         ratios = (figure_ratio(line, one.base, one.other) for one in comparison.versus)
         figures = [figure_cell(line.figures[subject.letter], line.unit) for subject in comparison.subjects]
@@ -197,32 +197,32 @@ def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple
 
 
 def ratio_titles(comparison: Comparison) -> list[str]:
-    """What the ratios of `metric_rows` are called."""
+    """Headings of the ratios of `metric_rows`."""
     return [f"{one.other}/{one.base}" for one in comparison.versus]
 
 
 def card_rows(comparison: Comparison) -> Iterator[tuple[str, list[str | None]]]:
-    """Each field in which cards differ, with what each subject's card says; None where it lacks the field."""
+    """Each field in which cards differ, with each subject's value; None if its card lacks the field."""
     for card in comparison.cards:
         values = (card.values[subject.letter] for subject in comparison.subjects)
         yield card.field, [None if value is None else shown(value) for value in values]
 
 
 def has_marks(lines: Sequence[Line]) -> bool:
-    """Whether any of the lines' figures is marked."""
+    """Whether any figure of the lines is marked."""
     figures = [figure for line in lines for figure in line.figures.values()]
     return any(figure.provenance in _MARKS or figure.status == "partial" for figure in figures)
 
 
 def figure_ratio(line: Line, base: str, other: str) -> float | None:
-    """The other's figure over the base's; None where either is missing, zero or partial."""
+    """The other's figure over the base's; None if either is missing, zero or partial."""
     figures = [line.figures[letter] for letter in (base, other)]
     before, after = (figure.value if figure.status == "ok" else None for figure in figures)
     return after / before if before and after else None
 
 
 def most_different(comparison: Comparison) -> list[Line]:
-    """The lines in order of how far any subject is from the first, by ratio; those without a ratio last."""
+    """The lines by the largest ratio of any subject to the first, descending; those without a ratio last."""
 
     def log_distance(line: Line) -> float:
         ratios = (figure_ratio(line, one.base, one.other) for one in comparison.versus)
@@ -233,7 +233,7 @@ def most_different(comparison: Comparison) -> list[Line]:
 
 
 def leading_movers(change: PartChange, versus: Versus) -> list[PartMover]:
-    """What moved most within a part, told apart by category or by collective: at most three, none small."""
+    """The largest changes in a part by category or collective: at most three, without small ones."""
     largest = max((abs(one.change_ns) for one in versus.changes), default=0) / 1e9
     kinds = [m for m in change.movers if m.dimension in ("category", "collective")]
     return [m for m in kinds if abs(m.change_s) >= _TOLD * largest > 0][:_MOST_MOVERS]

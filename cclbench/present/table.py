@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics as a page lists them: of one run with its ranks and parts, of several beside each other."""
+"""Metrics table of a page: for one run with its ranks and parts, for several runs side by side."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _SPANS: Final = ("collective", "category", "group", "stat")
 
 @dataclass(frozen=True, slots=True)
 class MetricLine:
-    """One metric: its cells, each with where it is from on hover, and its parts behind a triangle."""
+    """One metric: its cells, each with its provenance on hover, and its parts in a disclosure."""
 
     metric: str
     hover: Markup
     cells: tuple[Markup, ...]
     tag: str
-    """The provenance, where it is not measured, and whether the number is partial."""
+    """The provenance unless measured, and whether the number is partial."""
     parts: tuple[tuple[str, Markup], ...] = ()
     more: int = 0
-    """How many parts more there are than listed."""
+    """Number of parts that are not listed."""
 
 
 Topic = tuple[str, tuple[MetricLine, ...]]
 
 
 def of_run(run: ComparisonSubject) -> list[Topic]:
-    """The metrics that have a number: the run's, the least and the most of its ranks, and the parts."""
+    """The metrics with a number: the run's value, the range over its ranks, and the parts."""
     lines = []
     for metric in sorted(run.results.run, key=metric_order):
         row = run.results.run[metric]
@@ -64,7 +64,7 @@ def of_run(run: ComparisonSubject) -> list[Topic]:
 
 
 def of_comparison(comparison: Comparison) -> list[Topic]:
-    """The metrics that any subject has: each subject's number, and each further one's beside the first."""
+    """The metrics of any subject: each subject's number, and each further one's change from the first."""
     letters = [subject.letter for subject in comparison.subjects]
     lines = []
     for line in sorted(comparison.lines, key=lambda line: metric_order(line.metric)):
@@ -83,7 +83,7 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
 
 
 def missing_metrics(runs: Sequence[ComparisonSubject]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
-    """Of each run what failed, then what does not apply: whether it failed, the metrics, their reason."""
+    """For each run, missing metrics by reason, failed ones first: (failed, metrics, reason)."""
     found = []
     for run in runs:
         why: dict[tuple[str, str], list[str]] = {}
@@ -111,14 +111,14 @@ def _span_words(row: Row) -> str:
 
 
 def _rank_range(run: ComparisonSubject, metric: MetricName, unit: str) -> Markup:
-    """`least .. most` of a rank, nothing where fewer than two have a number."""
+    """`min .. max` over ranks, empty if fewer than two have a number."""
     ranks = run.results.ranks(metric)
     if len(ranks) < 2:
         return Markup("")
     least, most = min(ranks, key=lambda r: ranks[r]), max(ranks, key=lambda r: ranks[r])
     told = (
         f"{name} of {len(ranks)} ranks: rank {r}, {ranks[r]!r} {unit}"
-        for name, r in (("least", least), ("most", most))
+        for name, r in (("min", least), ("max", most))
     )
     return Markup("<span{}>{} .. {}</span>").format(
         hover_attribute(*told), humanise(ranks[least], unit), humanise(ranks[most], unit)
@@ -144,7 +144,7 @@ def _figure_cell(line: Compared, letter: str, figure: MetricFigure | None) -> Ma
 
 
 def _change_cell(line: Compared, base: MetricFigure | None, other: MetricFigure | None) -> Markup:
-    """The other's value beside the base's: `+12.3 %`, coloured where the metric has a better direction."""
+    """The other's change from the base: `+12.3 %`, coloured if the metric has a better direction."""
     before, after = (figure.value if figure and figure.status == "ok" else None for figure in (base, other))
     if before is None or after is None or before <= 0:
         return Markup("")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks x time of one step, as data: what each rank computed, waited for and transferred, on one clock.
+"""Timeline of one step as data: compute, wait and transfer of each rank on a common clock.
 
-Of a rank's communication an instant is transfer where any of its matched collectives transfers, wait where
-they only wait for a later rank, and unmatched where no collective that all ranks of a group have says which.
+An instant of a rank's communication is transfer if any of its matched collectives transfers, wait if they
+only wait for a later rank, and unmatched if it is in no matched collective.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Windows = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class TimelineClock:
-    """What to subtract from a rank's times: offset + drift·(t − reference), ns."""
+    """Correction of a rank's times: offset + drift·(t − reference), ns, is subtracted."""
 
     offset_ns: float = 0.0
     drift: float = 0.0
@@ -46,9 +46,9 @@ class TimelineClock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankLanes:
-    """One rank's time on the common clock; wait, transfer and unmatched are disjoint, copies beside all.
+    """One rank's times on the common clock; wait, transfer and unmatched are disjoint.
 
-    Compute is outside of CUDA graphs that were traced whole.
+    Compute excludes CUDA graphs traced as a whole; copies may overlap anything.
     """
 
     rank: int
@@ -62,7 +62,7 @@ class RankLanes:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveInstance:
-    """A collective that all ranks of its group have: who came last, and who waited longest for it."""
+    """A collective matched on all ranks of its group: the rank that arrived last, and the longest wait."""
 
     kind: str
     bytes: int | None
@@ -73,12 +73,12 @@ class CollectiveInstance:
     waiting_rank: int
     longest_wait_ns: int
     busy_ns: int
-    """Wait and transfer of all its ranks."""
+    """Wait and transfer summed over its ranks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimeline:
-    """What a picture shows: lanes and instances from `begin_ns` to `end_ns`; the step is from `origin_ns`."""
+    """Lanes and instances from `begin_ns` to `end_ns`; the step begins at `origin_ns`."""
 
     step: int | None
     origin_ns: int
@@ -86,9 +86,9 @@ class StepTimeline:
     end_ns: int
     lanes: tuple[RankLanes, ...]
     instances: tuple[CollectiveInstance, ...]
-    """By longest wait, the longest first."""
+    """Sorted by longest wait, descending."""
     hidden: int
-    """Ranks left out because a picture holds no more."""
+    """Number of ranks left out beyond `MOST_RANKS`."""
 
 
 def step_timeline(
@@ -99,16 +99,16 @@ def step_timeline(
     from_ms: float | None = None,
     to_ms: float | None = None,
 ) -> StepTimeline:
-    """The timeline of one step, by default the first that all ranks have whole; without steps of all.
+    """The timeline of one step, by default the first that most ranks have; the whole trace without steps.
 
     It begins where the step begins on the first rank and ends where it ends on the last; `from_ms` and
-    `to_ms` narrow that, in ms from the step's start.  Of more than `MOST_RANKS` ranks those whose
+    `to_ms` restrict it, in ms from the step's start.  Of more than `MOST_RANKS` ranks, those whose
     collectives wait least and most are shown.  `UsageError` for a step or a rank that the run lacks.
     """
     wanted = run.ranks if ranks is None else sorted(set(ranks))
     clocks = clocks_of(run.record.clocks)
     views = {rank: RankView(run.rank(rank), rank=rank) for rank in wanted}
-    # An open step is drawn where it is asked for.
+    # An incomplete step is only drawn on request.
     found = {rank: _rank_windows(view, with_open=step is not None) for rank, view in views.items()}
     step, windows = chosen_step(found, clocks, step)
     origin, end = min(begin for begin, _ in windows.values()), max(end for _, end in windows.values())
@@ -129,7 +129,7 @@ def step_timeline(
 
 
 def clocks_of(account: ClockCorrections) -> dict[int, TimelineClock]:
-    """The clocks that the manifest's account corrects, by rank."""
+    """The corrected clocks in the manifest, by rank."""
     return {
         entry.rank: TimelineClock(entry.offset_ns, entry.drift_ppm / 1e6, account.reference_ns)
         for entry in account.ranks
@@ -152,8 +152,8 @@ def chosen_step(
 ) -> tuple[int | None, Windows]:
     """The step to draw and its window on the ranks that have it.
 
-    `found` are each rank's windows as (step, start, end) on its own clock.  Without `step` the first
-    one that most ranks have; None, a whole trace, only where no rank has steps.
+    `found` are each rank's windows as (step, start, end) on its own clock.  Without `step`, the first
+    one that most ranks have; None, the whole trace, only if no rank has steps.
     """
     having: dict[int | None, dict[int, tuple[int, int]]] = {}
     for rank, windows in found.items():
@@ -161,13 +161,13 @@ def chosen_step(
             begin, end = clocks.get(rank, TimelineClock()).on_common_clock(np.array(ends, np.int64)).tolist()
             having.setdefault(number, {}).setdefault(rank, (begin, end))
     if not having:
-        raise UsageError("there is nothing to draw: no rank's trace holds work of a device")
+        raise UsageError("there is nothing to draw: no rank's trace has device work")
     numbers = sorted(number for number in having if number is not None)
     if step is None and numbers:
         step = max(numbers, key=lambda number: (len(having[number]), -number))
     if step not in having:
-        hint = f"it has {', '.join(map(str, numbers[:12]))}" if numbers else "it marks none: leave out --step"
-        raise UsageError(f"the run has no whole step {step}", hint=hint)
+        hint = f"it has {', '.join(map(str, numbers[:12]))}" if numbers else "it has none: omit --step"
+        raise UsageError(f"the run has no complete step {step}", hint=hint)
     return step, having[step]
 
 
@@ -190,7 +190,7 @@ def rank_waits(parts: pa.Table, begin: int, end: int) -> dict[int, int]:
 
 
 def least_and_most_waiting(ranks: Sequence[int], waited: Mapping[int, int], most: int) -> list[int]:
-    """All ranks, or where there are more than `most` those that wait least and most, ascending."""
+    """At most `most` ranks, ascending: all, or those that wait least and most."""
     by_wait = sorted(ranks, key=lambda rank: (waited.get(rank, 0), rank))
     return sorted(by_wait if len(ranks) <= most else by_wait[: most // 2] + by_wait[most // 2 - most :])
 
@@ -230,7 +230,7 @@ def crop_to_window(s: Intervals, begin: int, end: int) -> Intervals:
 def longest_instances(
     parts: pa.Table, begin: int, end: int, ranks: Sequence[int]
 ) -> tuple[CollectiveInstance, ...]:
-    """The whole collectives of any of `ranks` whose last rank arrives in [begin, end), longest wait first.
+    """The matched collectives of any of `ranks` whose last rank arrives in [begin, end), longest wait first.
 
     At most `MOST_INSTANCES`.
     """
@@ -267,10 +267,10 @@ def longest_instances(
 
 
 def set_segments(s: Intervals, begin: int, end: int, cells: int) -> tuple[Int64, Int64, Any]:
-    """The set as at most 3·`cells` pieces: begin and end, ns, and the share of it that is in the set.
+    """The set as at most 3·`cells` segments: begin and end, ns, and the covered share.
 
-    [begin, end) is cut into `cells` of equal length.  Pieces at least as long as a cell stay as they are,
-    share 1; of the shorter ones each cell gives what they cover of it.
+    [begin, end) is divided into `cells` of equal length.  Intervals at least as long as a cell are kept, with
+    share 1; shorter ones become cells with the share that they cover.
     """
     edges = np.linspace(begin, end, cells + 1).round().astype(np.int64)
     long: Mask = s.ends - s.starts >= (end - begin) / cells

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline as a picture: a lane a rank for compute, communication and copies, on one axis of time."""
+"""The timeline as a picture: lanes of each rank for compute, communication and copies, on one time axis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEANINGS: Final = {
     "unmatched": "communication, not matched",
     "copy": "copy",
 }
-"""What is drawn, by its name in `Lanes`, which is that of its colour."""
+"""Meaning of each set, by its name in `RankLanes` and in the palette."""
 _DASHED: Final[dict[str, Any]] = {
     "color": light_colour("on-pale"),
     "linewidth": 0.8,
@@ -34,23 +34,23 @@ _DASHED: Final[dict[str, Any]] = {
     "zorder": 1.5,
 }
 _CELLS: Final = 1600
-"""Cells of the axis: about its pixels."""
+"""Cells of the axis, about one a pixel."""
 _WIDTH_IN: Final = 11.0
 _LANE_IN: Final = 0.17
 _FILLED: Final = 0.84
-"""What a rank's lanes take of its height, which is 1."""
+"""Share of a rank's height that its lanes fill."""
 _LETTER: Final = 1 / 200
-"""Width of a label's letter, of the axis."""
+"""Width of a label's letter as a share of the axis."""
 
 
 def title_of(run: Run, shown: StepTimeline) -> str:
-    """What is drawn of which run, and whether its process groups are inferred."""
+    """The run and step, and whether process groups are inferred."""
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
     return f"{run.id}: {of}{', process groups inferred' if run.inference_note else ''}"
 
 
 def draw_timeline(shown: StepTimeline, *, title: str) -> Figure:
-    """Lanes of all ranks; lines where the last rank of a collective arrives, a mark on the longest wait's."""
+    """Lanes of all ranks; lines where the last rank of a collective arrives; a mark for the longest wait."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -83,24 +83,24 @@ def draw_timeline(shown: StepTimeline, *, title: str) -> Figure:
 
 
 def _lane_contents(shown: StepTimeline) -> list[tuple[str, ...]]:
-    """What stands in each lane of a rank, from above; that of copies only where a rank has any."""
+    """The sets in each lane of a rank, from the top; copies only if any rank has them."""
     copies = [("copy",)] if any(len(lanes.copy) for lanes in shown.lanes) else []
     return [("compute", "graphs"), ("wait", "unmatched", "transfer"), *copies]
 
 
 def _lane_edges(place: int, number: int, lanes: int) -> tuple[float, float]:
-    """Upper and lower edge of that lane of the rank at that place, on an axis that points down."""
+    """Upper and lower edge of a lane of the rank at this place, on an axis that points down."""
     upper = place - _FILLED / 2 + number * _FILLED / lanes
     return upper + 0.01, upper + _FILLED / lanes - 0.01
 
 
 def longest_wait_words(shown: StepTimeline) -> str:
-    """The longest wait in a sentence, or why none is known."""
+    """The longest wait in a sentence, or why it is unknown."""
     if not shown.instances:
         if not any(len(lanes.unmatched) for lanes in shown.lanes):
             graphs = any(len(lanes.graphs) for lanes in shown.lanes)
             return f"no communication runs {'outside of CUDA graphs' if graphs else 'here'}"
-        return "no collective is matched across ranks here: waiting can't be told from transfer"
+        return "no collective is matched across ranks here: waiting and transfer cannot be separated"
     worst = shown.instances[0]
     what = _instance_words(worst, " of")
     return (
@@ -119,7 +119,7 @@ def _milliseconds_at(shown: StepTimeline, at: Any) -> Any:
 
 
 def _draw_strip(axes: Axes, shown: StepTimeline, s: Intervals, edges: tuple[float, float], what: str) -> None:
-    """One set as rectangles, paler where a cell is covered in part."""
+    """Draw one set as rectangles, paler where a cell is partly covered."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
@@ -130,7 +130,7 @@ def _draw_strip(axes: Axes, shown: StepTimeline, s: Intervals, edges: tuple[floa
     low, high = (np.full(len(left), edge) for edge in edges)
     outline = [left, low, left, high, right, high, right, low]
     corners: Any = np.stack(outline, axis=1).reshape(-1, 4, 2)
-    # Blended with the paper, not translucent: what lies beneath would shine through.
+    # Blended with white rather than translucent, so that layers beneath do not show through.
     colours = 1 - share[:, None] * (1 - np.array(to_rgb(light_colour(what))))
     axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0, zorder=2), autolim=False)
     if what == "wait":
@@ -152,7 +152,7 @@ def _label_axes(axes: Axes, shown: StepTimeline) -> None:
     axes.set_ylim(ranks - 0.5, -0.5)
     axes.set_xlim(_milliseconds_at(shown, shown.begin_ns), _milliseconds_at(shown, shown.end_ns))
     start = "the trace's first work" if shown.step is None else f"the start of step {shown.step}"
-    more = f" ({shown.hidden} ranks, neither of the longest nor of the least wait, are not shown)"
+    more = f" ({shown.hidden} ranks with intermediate waits are not shown)"
     axes.set_xlabel(f"ms from {start}" + more * bool(shown.hidden))
     axes.tick_params(axis="y", length=0)
     axes.xaxis.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
@@ -164,7 +164,7 @@ def _label_axes(axes: Axes, shown: StepTimeline) -> None:
 
 
 def labelled_instances(shown: StepTimeline) -> list[tuple[CollectiveInstance, str]]:
-    """The collectives that take longest and whose names fit above the axis without touching, with these."""
+    """The longest collectives whose labels fit above the axis without overlap, with their labels."""
     span = shown.end_ns - shown.begin_ns
     taken: list[tuple[float, float]] = []
     chosen = []
@@ -181,7 +181,7 @@ def labelled_instances(shown: StepTimeline) -> list[tuple[CollectiveInstance, st
 
 
 def _draw_labels(axes: Axes, shown: StepTimeline) -> None:
-    """A line from each label down to its ranks, dashed on those, where the last of them arrives."""
+    """A line from each label down to its ranks, dashed on these, where the last of them arrives."""
     places = {lanes.rank: place for place, lanes in enumerate(shown.lanes)}
     for instance, name in labelled_instances(shown):
         at = _milliseconds_at(shown, instance.last_arrival_ns)
@@ -195,7 +195,7 @@ def _draw_labels(axes: Axes, shown: StepTimeline) -> None:
 
 
 def _mark_latest(axes: Axes, shown: StepTimeline) -> None:
-    """A triangle where the rank arrives for which another waited longest."""
+    """A triangle where the rank of the longest wait arrives."""
     if not shown.instances:
         return
     worst = shown.instances[0]
@@ -207,7 +207,7 @@ def _mark_latest(axes: Axes, shown: StepTimeline) -> None:
 
 
 def _arrow_style() -> dict[str, Any]:
-    """A triangle whose tip, not its middle, is the point."""
+    """A triangle whose tip is the marked point."""
     from matplotlib.path import Path as Outline
 
     tip = Outline([(-1.0, -0.6), (-1.0, 0.6), (0.0, 0.0), (-1.0, -0.6)], closed=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics in the order in which a person reads them."""
+"""Metrics in reading order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPICS: Final = {
     "cost": "Cost",
     "whatif": "Under other hardware",
 }
-"""The part of a metric's name before the dot, and its heading."""
+"""Headings by the part of a metric's name before the dot."""
 
 _FIRST: Final = metric_names(
     "time.step",
@@ -66,26 +66,26 @@ KEY_METRICS: Final = metric_names(
     "comm.volume",
     "launch.queue_length",
 )
-"""What a person wants to know of a run, the first that it has."""
+"""Key figures by importance; the first ones that a run has are shown."""
 _MOST_KEY_ROWS: Final = 10
 PARTS_FIRST: Final = metric_names("memory.copy_bandwidth")
-"""Metrics whose whole hides how unlike its parts are: on screen these stand first."""
+"""Metrics whose parts differ so much that they are shown before the total."""
 
 
 def key_rows(rows: Sequence[Row]) -> list[Row]:
-    """The ten figures of a run that matter most for what it is."""
+    """The ten most important figures of a run."""
     own = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
     return [own[metric] for metric in KEY_METRICS if metric in own][:_MOST_KEY_ROWS]
 
 
 def topic_of(metric: str) -> str:
-    """The heading a metric stands under."""
+    """The heading of a metric."""
     topic = metric.partition(".")[0]
     return TOPICS.get(topic, topic)
 
 
 def metric_order(metric: str) -> tuple[int, int, str]:
-    """Topics as listed; in time first the whole, then its parts; else by name."""
+    """Sort key: by topic; within time, the total before its parts; else by name."""
     topics = list(TOPICS)
     topic = metric.partition(".")[0]
     return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of a page: what strangers wrote made safe and bounded, numbers with where they are from."""
+"""Texts of a page: texts from inputs made safe and bounded, numbers with their provenance."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 LONGEST: Final = 2000
 LONGEST_NAME: Final = 200
 _FITS: Final = 62
-"""Characters of a name that a table has room for; of a longer one the middle gives way."""
+"""Characters of a name that fit a table; a longer one is cut in the middle."""
 _TAIL: Final = 24
 NOTHING: Final = "no cause was found that would gain 1 % of the time"
-"""What is said where no finding would gain anything."""
+"""Text if no finding has a gain."""
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 
 
 def bound_text(text: str, most: int = LONGEST, *, length: int = 0) -> str:
-    """`text` without control characters, cut after `most` characters with a note of how many it has.
+    """`text` without control characters, cut after `most` characters with a note of its length.
 
-    `length` is that number where `text` is only the beginning.
+    `length` is the full length if `text` is only the beginning.
     """
     whole = max(length, len(text))
     cut = f"… (cut, {whole:,} characters)" if whole > most else ""
@@ -38,9 +38,9 @@ def bound_text(text: str, most: int = LONGEST, *, length: int = 0) -> str:
 
 
 def name_markup(text: str, length: int = 0) -> Markup:
-    """A name that may be long or run from right to left: isolated, and as hover text as far as kept.
+    """A name that may be long or right-to-left: isolated, with its text on hover.
 
-    Of one that a table has no room for, its head is cut where it meets its tail.
+    If it does not fit a table, it is cut between head and tail.
     """
     whole = bound_text(text, LONGEST_NAME, length=length)
     shown = shorten_middle(printable(text), LONGEST_NAME)
@@ -51,18 +51,18 @@ def name_markup(text: str, length: int = 0) -> Markup:
 
 
 def breakable_name(metric: str) -> Markup:
-    """A metric's name that may break behind a dot or an underscore."""
+    """A metric's name that may break after a dot or an underscore."""
     return Markup(str(escape(bound_text(metric))).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S704 - escaped
 
 
 def hover_attribute(*lines: str | None) -> Markup:
-    """A `title` attribute of those lines that say something."""
+    """A `title` attribute of the non-empty lines."""
     text = "\n".join(bound_text(line) for line in lines if line)
     return Markup(' title="{}"').format(text)
 
 
 def known_of_row(row: Row) -> tuple[str, ...]:
-    """All that is known of a result row's number: value, provenance, what it is about, definition, reason."""
+    """Description of a result row: value, scope, provenance, definition, reason."""
     about = (
         ", ".join(f"{key} {value}" for key in _ALSO if (value := getattr(row, key)) is not None)
         or "the whole run"
@@ -91,41 +91,41 @@ def partial_words(row: Row) -> str:
 
 @cache
 def metric_definition(metric: str) -> str:
-    """What a metric is, in its own words (`[stat=p50]` behind its name aside); nothing of an unknown one."""
+    """The definition of a metric, without a suffix such as `[stat=p50]`; empty for an unknown one."""
     known = metric.partition("[")[0]
     return METRICS.get(known).definition if known in METRICS else ""
 
 
 def number_markup(row: Row) -> Markup:
-    """A result row's number with all that is known of it on hover; modelled and published ones are marked."""
+    """A result row's number with its description on hover; modelled and published ones are marked."""
     if not row.has_value:
         return missing_markup("failed" if row.status == "failed" else "n/a", *known_of_row(row))
     return quantity_markup(row.number, row.unit, row.provenance, *known_of_row(row))
 
 
 def missing_markup(word: str, *lines: str | None) -> Markup:
-    """What stands for a missing number, with hover text."""
+    """Placeholder for a missing number, with hover text."""
     return Markup('<span class="none"{}>{}</span>').format(hover_attribute(*lines), word)
 
 
 def quantity_markup(value: float, unit: str, provenance: str | None, *lines: str | None) -> Markup:
-    """A number for people, classed by its provenance, with hover text."""
+    """A number for display, with its provenance as class, and hover text."""
     marked = provenance if provenance in ("derived", "modelled", "published") else "measured"
     text = ("~" if marked == "modelled" else "") + humanise(value, unit)
     return Markup('<span class="n {}"{}>{}</span>').format(marked, hover_attribute(*lines), text)
 
 
 def operator_markup(row: OperatorRow) -> Markup:
-    """The operator of a row by operator and shapes, and below it the shapes."""
+    """The operator of a row, and below it the shapes."""
     operator, shapes = row.operator_and_shapes
     below = Markup('<div class="shapes">{}</div>').format(name_markup(shapes)) if shapes else Markup("")
     return name_markup(operator) + below
 
 
 def gain_words(found: Finding) -> str:
-    """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or why it is not known."""
+    """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or why it is unknown."""
     if found.gain_s is None or found.gain_share is None:
-        return f"gain not known: {bound_text(found.no_gain)}" if found.no_gain else "no time to gain"
+        return f"gain unknown: {bound_text(found.no_gain)}" if found.no_gain else "no time to gain"
     least, most = found.gain_s
     of_step = found.gain_share / most if most else 0.0
     if least and humanise(least, "s") == humanise(most, "s"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as a workbook of one sheet (Office Open XML, .xlsx): numbers stay numbers, texts stay texts."""
+"""Rows as a workbook with one sheet (Office Open XML, .xlsx), with numbers and texts as such."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, Final
 from cclbench.ground.errors import UsageError
 
 MOST_ROWS: Final = (1 << 20) - 1
-"""Rows that a sheet holds below its head."""
+"""Most rows of a sheet below its header."""
 _MOST_CHARACTERS: Final = 32_767
-"""Of a cell."""
+"""Most characters of a cell."""
 _EXACT: Final = 1 << 53
-"""Up to which a sheet's numbers, which are doubles, hold every integer."""
+"""Largest range in which a sheet's numbers, which are doubles, are exact integers."""
 _WIDEST: Final = 60
-"""Characters that a column shows at most."""
+"""Largest width of a column, in characters."""
 
 
 def workbook_bytes(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], cell: Callable[[Any], object]
 ) -> bytes:
-    """The rows below a head of those columns; `cell` makes a number or a text of what is neither.
+    """The rows below a header of the columns; `cell` converts other values to numbers or texts.
 
-    No text is run as a formula. An integer that a sheet would round is a text.
-    `UsageError` for more rows than a sheet holds.
+    Texts are never formulas, and integers that a sheet would round are texts.
+    `UsageError` for more rows than fit a sheet.
     """
     from xlsxwriter import Workbook
 
@@ -38,7 +38,7 @@ def workbook_bytes(
         number = 0
         for number, row in enumerate(rows, 1):
             if number > MOST_ROWS:
-                raise UsageError(f"a workbook's sheet holds {MOST_ROWS:,} rows", hint="write --format csv")
+                raise UsageError(f"a sheet has at most {MOST_ROWS:,} rows", hint="use --format csv")
             for place, column in enumerate(columns):
                 value = cell(row.get(column))
                 if value is None:
@@ -58,5 +58,5 @@ def workbook_bytes(
 
 
 def _bound_text(text: str) -> str:
-    """The text, its end marked where a cell does not hold it."""
+    """The text, shortened to fit a cell."""
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"

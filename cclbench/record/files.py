@@ -275,7 +275,8 @@ class TableFile:
     def write(self, table: pa.Table) -> None:
         """Append rows as one row group."""
         self._empty = False
-        self._writer.write_table(table.cast(self._schema), row_group_size=max(len(table), 1))
+        rows = table if table.schema.equals(self._schema, check_metadata=True) else table.cast(self._schema)
+        self._writer.write_table(rows, row_group_size=max(len(table), 1))
 
     def close(self) -> None:
         """Finish the file, with at least one row group: Arrow before 19 cannot read a file without."""

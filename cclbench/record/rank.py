@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -84,7 +84,7 @@ class Rank:
         kept, path = self._kept.setdefault(file.path, {}), self.path / file.path
         lacking = [name for name in columns if name not in kept]
         if not lacking or self._cache_columns(file, lacking):
-            schema = pa.schema([EVENTS.field(name) for name in columns])
+            schema = events_schema(tuple(columns))
             for stretch in zip(*(kept[name] for name in columns), strict=True):
                 yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
             return
@@ -139,6 +139,12 @@ class Rank:
         if listed is None:
             raise damaged(self.path / path, "the manifest does not list it")
         return read_table(self.path / path, TABLES[name], columns=columns, listed=listed)
+
+
+@cache
+def events_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """The schema of those columns of events."""
+    return pa.schema([EVENTS.field(name) for name in columns])
 
 
 def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:

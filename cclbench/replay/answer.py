@@ -248,7 +248,7 @@ class Replay:
                 costs=self.costs,
                 step=self.step,
             )
-            made = settings[key].act(subject, change.changes[key])
+            made = settings[key].change_graph(subject, change.changes[key])
             if isinstance(made, str):
                 untouched[key] = made
             elif isinstance(made, LayoutEffect):

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes that scenarios make to the graph itself: each is a function that registers itself.
 
-    @change("copies", values="x2", definition="...", read=factor_of)
-    def copies(subject: Subject, factor: float) -> Graph | str: ...
+    @change("kernels.all", values="x0.5, 0", definition="kernels take so many times as long", read=share_of)
+    def all_kernels(subject: ChangeSubject, factor: float) -> Graph | str:
+        nodes = subject.graph.nodes
+        chosen = (nodes.kind == COMPUTE) & (subject.since >= 0)
+        if not chosen.any():
+            return "no kernel runs within the run's windows"
+        dur = np.where(chosen, np.rint(nodes.dur * factor), nodes.dur).astype(np.int64)
+        return replace(subject.graph, nodes=replace(nodes, dur=dur))
 
 Ours are in `cclbench.replay.changes`, others register by an entry point of the group `cclbench.scenarios`.
 """
@@ -19,7 +25,7 @@ import numpy.typing as npt
 
 from cclbench.ground.errors import CclbenchError, UsageError, near
 from cclbench.ground.intervals import Int64, Mask
-from cclbench.ground.registry import Registry
+from cclbench.ground.registry import Registry, plugin_code
 from cclbench.ground.units import parse_quantity, with_spaced_unit
 
 if TYPE_CHECKING:
@@ -165,6 +171,22 @@ class ReplaySetting:
     prices: Priced | None = None
     reads_file: bool = False
 
+    def read_value(self, text: str, value: str) -> Any:
+        """What `act` takes of KEY=VALUE (as written) and VALUE."""
+        with plugin_code(self.act.__module__):
+            return self.read(text, value)
+
+    def change_graph(self, subject: ChangeSubject, value: Any) -> Graph | LayoutEffect | str:
+        """What `act` gives; `PluginError` where that is nothing that can be replayed."""
+        with plugin_code(self.act.__module__):
+            made = self.act(subject, value)
+            nodes = made.nodes if isinstance(made, type(subject.graph)) else None
+            if nodes is None and not isinstance(made, LayoutEffect | str):
+                raise TypeError(f"{self.key} gives neither a graph nor words, but {type(made).__name__}")
+            if nodes is not None and len(nodes) and nodes.dur.min() < 0:
+                raise ValueError(f"{self.key} gives nodes a negative duration")
+        return made
+
     def is_named(self, key: str) -> bool:
         """Whether the key of a setting names it."""
         return key == self.key if self.keys is None else self.keys.fullmatch(key) is not None
@@ -235,8 +257,8 @@ def time_of(text: str, value: str) -> int:
 
 
 def share_of(text: str, value: str) -> float:
-    """As `factor_of`, or 0, which `x0` and `none` are."""
-    return 0.0 if value in ("x0", "×0", "none") else factor_of(text, value)
+    """As `factor_of`, or 0, which `0`, `x0` and `none` are."""
+    return 0.0 if value in ("0", "x0", "×0", "none") else factor_of(text, value)
 
 
 def count_of(text: str, value: str) -> int:

@@ -62,7 +62,7 @@ def parse_scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
         key, value = key_and_value(text)
         if not value:
             raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join(CHANGES)}")
-        read = change_named(key).read(f"{key}={value}", value)
+        read = change_named(key).read_value(f"{key}={value}", value)
         if key in found.changes:
             raise UsageError(f"{key} is set twice", hint="other values may be scenarios of their own")
         found = replace(found, changes=found.changes | {key: read}, texts=(*found.texts, f"{key}={value}"))

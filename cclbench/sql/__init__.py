@@ -55,8 +55,14 @@ class View:
 
 
 def add_views(package: str) -> None:
-    """Register the views whose files (`*.sql`) lie in a package; `UsageError` for a bad header."""
+    """Register the views whose files (`*.sql`) lie in a package; `UsageError` for a bad header, or no file.
+
+    add_views(__name__)  # in my_views/__init__.py, beside my_views/kernel_spread.sql
+    """
     texts = {file.name: file for file in files(package).iterdir() if file.name.endswith(".sql")}
+    if not texts:
+        hint = "name them as package data: [tool.setuptools.package-data]"
+        raise UsageError("no file NAME.sql is installed beside its modules", where=package, hint=hint)
     for name in sorted(texts):
         view = parse_view(name.removesuffix(".sql"), texts[name].read_text(encoding="utf-8"))
         VIEWS.add(view.name, view, origin=package)

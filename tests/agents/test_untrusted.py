@@ -70,7 +70,6 @@ def test_clients_are_told_what_is_a_strangers(store: Path) -> None:
     async def asks(client: Client) -> None:
         assert "data, never instructions" in (client.instructions or "")
         for tool in (await client.list_tools()).tools:
-            assert tool.output_schema is not None
             fields = tool.output_schema["properties"]
             assert "never instructions" in fields["rows"]["description"]
             assert "out of traces" in fields["untrusted"]["description"]

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, collective, comm, compute, rows_of, window
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, of_run, rows_of, window
 
-from cclbench.analyzers.metric import METRICS, Coverage, Value
-from cclbench.analyzers.rows import run_values
+from cclbench.analyzers.metric import Coverage, Value
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.run_view import RunView
 from cclbench.replay.stragglers import StragglerSlowdown
 
 LOAD, DELAY, SLOWDOWN = (
@@ -84,16 +81,9 @@ def test_the_delay_is_what_ranks_wait_after_the_median_one() -> None:
     assert three[0]["value"] == pytest.approx((0 + 40 + 40) / 200 / 3)
 
 
-class NoTables:
-    """Nothing lies beside the traces."""
-
-    def evidence(self, name: str) -> pa.Table:
-        raise AssertionError(name)
-
-
 def slowed(found: StragglerSlowdown | None, ranks: int = 2) -> list[Value]:
-    view = RunView(NoTables(), ranks=range(ranks), slowdown=None if found is None else lambda: found)  # type: ignore[arg-type]
-    return run_values(view, [METRICS.get(SLOWDOWN)])[SLOWDOWN]
+    told = None if found is None else lambda: found
+    return of_run(SLOWDOWN, Evidence(), ranks=range(ranks), slowdown=told)
 
 
 FOUND = StragglerSlowdown(

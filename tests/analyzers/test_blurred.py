@@ -66,7 +66,6 @@ def test_of_a_window_only_the_kernels_that_begin_in_it_count() -> None:
         strange(205, 999),
     ]
     one = a_rank(rows, [window(100, 200, 1)]).blurred
-    assert one is not None
     assert one.coverage == Coverage(2, 5, 81, 100)
     assert one.reason == (
         "7.00 ns of kernels that compute and communicate at once count as compute;"
@@ -78,14 +77,12 @@ def test_a_share_of_a_tenth_of_unknown_kernels_is_still_exact() -> None:
     exact = a_rank([compute(0, 900), strange(900, 1000)], [window(0, 2000, 1)])
     assert exact.blurred is None
     above = a_rank([compute(0, 899), strange(900, 1000)], [window(0, 2000, 1)]).blurred
-    assert above is not None
     assert above.coverage == Coverage(1, 2, 899, 999)
 
 
 def test_unknown_kernels_that_do_not_matter_are_known_beside_fused_ones() -> None:
     rows = [compute(0, 90), strange(90, 95), strange(95, 99, "fused"), strange(95, 98, "fused")]
     one = a_rank(rows, [window(0, 100, 1)]).blurred
-    assert one is not None
     assert one.coverage == Coverage(2, 4, 95, 102)
     assert one.reason == "7.00 ns of kernels that compute and communicate at once count as compute"
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from cclbench.analyzers.metric import Coverage
 
 NS = 1e-9
-MIB = 2**20
 
 
 def by(rank: object, metric: str) -> dict:
@@ -120,71 +119,6 @@ def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
     assert bus["send", None, None] == pytest.approx(2000 / 50e-9)
     assert algorithm[None, None, None] == pytest.approx(15000 / 650e-9)
     assert bus[None, None, None] == pytest.approx((9000 + 3000 + 1500 + 2000) / 650e-9)
-
-
-def test_known_and_unknown_sizes_in_one_group_make_its_figures_partial() -> None:
-    """Each figure counts the unknown ones of its kind and group; of a range of sizes nobody knows which."""
-    calls = [
-        collective("all_reduce", 0, 100, in_bytes=1000, **OF_FOUR),
-        collective("all_reduce", 100, 130, **OF_FOUR),
-        collective("all_reduce", 130, 135, **OF_FOUR | {"group": "1-4"}),
-        collective("all_reduce", 200, 250, **OF_TWO),
-        collective("all_gather", 300, 320, in_bytes=1000, out_bytes=4000, **OF_FOUR),
-        collective("broadcast", 400, 407, **OF_FOUR),
-    ]
-    rank = a_rank([comm(0, 407)], [window(0, 500)], calls)
-    found = {(v.collective, v.group, v.category): v for v in values(rank, "comm.algbw")}
-    gathers = Coverage(1, 1, 20, 20)
-    assert {key: value.coverage for key, value in found.items()} == {
-        (None, None, None): Coverage(2, 6, 120, 100 + 30 + 5 + 50 + 20 + 7),
-        ("all_reduce", None, None): Coverage(1, 4, 100, 100 + 30 + 5 + 50),
-        ("all_reduce", "0-3", None): Coverage(1, 2, 100, 130),
-        ("all_reduce", "0-3", "256B-1KiB"): Coverage(1, 1, 100, 100),
-        ("all_gather", None, None): gathers,
-        ("all_gather", "0-3", None): gathers,
-        ("all_gather", "0-3", "1KiB-4KiB"): gathers,
-    }
-    left_out = {key: value.left_out for key, value in found.items() if value.left_out}
-    assert left_out == {(None, None, None): {"of unknown kind, bytes or duration": 4}}
-
-
-@pytest.mark.parametrize(
-    ("kind", "sides"),
-    [
-        ("gather", {"in_bytes": 1000, "out_bytes": 4000}),  # the root
-        ("gather", {"in_bytes": 1000, "out_bytes": 0}),  # another rank
-        ("gather", {"in_bytes": 1000}),
-        ("scatter", {"in_bytes": 4000, "out_bytes": 1000}),
-        ("scatter", {"out_bytes": 1000}),
-    ],
-)
-def test_gather_and_scatter_move_what_the_root_holds(kind: str, sides: dict[str, int]) -> None:
-    rank = a_rank([comm(0, 100)], [window(0, 100)], [collective(kind, 0, 100, **sides, **OF_FOUR)])
-    assert by(rank, "comm.algbw")[kind, None, None] == pytest.approx(4000 / 100e-9)
-    assert by(rank, "comm.busbw")[kind, None, None] == pytest.approx(4000 * 0.75 / 100e-9)
-
-
-@pytest.mark.parametrize(
-    "sides", [{"in_bytes": 4000, "group_size": 4}, {"in_bytes": 4000, "out_bytes": 1000}]
-)
-def test_a_scatters_large_side_or_an_unknown_group_gives_no_payload(sides: dict[str, int]) -> None:
-    rank = a_rank([comm(0, 100)], [window(0, 100)], [collective("scatter", 0, 100, **sides)])
-    assert reason(rank, "comm.busbw").startswith("no bandwidth can be told")
-
-
-def test_bandwidth_by_size_in_powers_of_four() -> None:
-    found = by(a_talk(), "comm.algbw")
-    assert found["all_reduce", "0-3", "256B-1KiB"] == pytest.approx(1000 / 100e-9)
-    assert found["all_reduce", "0-3", "4KiB-16KiB"] == pytest.approx(5000 / 300e-9)
-    edges = [
-        collective("all_reduce", 0, 10, in_bytes=MIB - 1, **OF_FOUR),
-        collective("all_reduce", 10, 20, in_bytes=MIB, **OF_FOUR),
-        collective("all_reduce", 20, 30, in_bytes=4 * MIB, **OF_FOUR),
-        collective("all_reduce", 30, 40, in_bytes=2**40, **OF_FOUR),
-    ]
-    rank = a_rank([comm(0, 40)], [window(0, 40)], edges)
-    sizes = {category for _, _, category in by(rank, "comm.algbw")}
-    assert sizes == {None, "256KiB-1MiB", "1MiB-4MiB", "4MiB-16MiB", "1TiB-4TiB"}
 
 
 def test_bandwidth_says_what_its_time_is_and_what_it_leaves_out() -> None:

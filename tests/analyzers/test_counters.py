@@ -6,28 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, compute, window
+from helpers.hand_made import Evidence, a_rank, busy_steps, compute, of_run, window
 
-from cclbench.analyzers.metric import METRICS, Coverage, Value
-from cclbench.analyzers.rows import run_values
+from cclbench.analyzers.metric import Coverage, Value
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.run_view import RunView
-from cclbench.ground.schema import COUNTERS, EVIDENCE
 
 Rows = Sequence[dict[str, Any]]
-
-
-class Evidence:
-    """The run's counters in memory."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = [dict.fromkeys(COUNTERS.names) | row for row in rows]
-
-    def evidence(self, name: str) -> pa.Table:
-        rows = self._rows if name == "counters" else []
-        return pa.Table.from_pylist(rows, schema=EVIDENCE[name])
 
 
 def counted(counter: str, value: float, start: int | None = None, end: int | None = None, **more: Any) -> Any:
@@ -36,17 +21,9 @@ def counted(counter: str, value: float, start: int | None = None, end: int | Non
     return {**given, "counter": counter, "value": value, "start_ns": start, "end_ns": end, **more}
 
 
-def steps_of(*bounds: tuple[int, int], rank: int = 0) -> RankView:
-    """A rank with those steps, each busy throughout."""
-    windows = [window(start, end, step) for step, (start, end) in enumerate(bounds)]
-    return a_rank([compute(start, end) for start, end in bounds], windows, rank=rank)
-
-
 def told(metric: str, rows: Rows, *ranks: RankView) -> list[Value]:
     """What the metric says of a run with those counters."""
-    by_rank = {view.rank: view for view in ranks}
-    run = RunView(Evidence(rows), ranks=list(by_rank), view=by_rank.__getitem__)
-    return run_values(run, [METRICS.get(metric)])[metric]
+    return of_run(metric, Evidence(counters=rows), *ranks)
 
 
 def only(values: Sequence[Value], **key: Any) -> Value:
@@ -78,7 +55,7 @@ def test_sent_and_received_over_all_ports() -> None:
 
 def test_per_step_takes_whole_intervals_only() -> None:
     """Steps [8, 18) and [18, 28): of the intervals only [10, 20) lies within [8, 28), half of it."""
-    values = told("comm.nic_bytes", IB, steps_of((8, 18), (18, 28)))
+    values = told("comm.nic_bytes", IB, busy_steps((8, 18), (18, 28)))
     per_step = only(values, stat="per_step")
     assert per_step.value == 150
     assert per_step.provenance == "derived"
@@ -89,8 +66,8 @@ def test_per_step_takes_whole_intervals_only() -> None:
     ("rows", "ranks", "says"),
     [
         (IB, [], "the run has no trace with steps"),
-        (IB, [steps_of((3, 9))], "no interval of the counters lies wholly within the steps"),
-        ([counted("nic_tx_bytes", 5)], [steps_of((3, 9))], "nobody states the counters' times"),
+        (IB, [busy_steps((3, 9))], "no interval of the counters lies wholly within the steps"),
+        ([counted("nic_tx_bytes", 5)], [busy_steps((3, 9))], "nobody states the counters' times"),
     ],
 )
 def test_per_step_says_why_there_is_none(rows: Rows, ranks: list[RankView], says: str) -> None:
@@ -112,8 +89,8 @@ def test_an_interval_that_fills_the_steps_counts_and_one_that_touches_them_has_n
     unknown = counted("nic_tx_bytes", 1000)
     ranks = [
         a_rank(works_on=None, rank=3),
-        steps_of((10, 20), (20, 30)),
-        steps_of((12, 22), (22, 34), (34, 36), rank=1),
+        busy_steps((10, 20), (20, 30)),
+        busy_steps((12, 22), (22, 34), (34, 36), rank=1),
         a_rank([compute(0, 90)], [window(0, 90, source="whole_trace")], rank=2),
     ]
     per_step = only(told("comm.nic_bytes", [*rows, unknown], *ranks), stat="per_step")
@@ -190,7 +167,7 @@ def test_a_rate_holds_from_the_sample_before_to_its_own() -> None:
     s = 10**9
     more = {"source": "dcgm", "port": None, "device": 0}
     rows = [counted("nvlink_tx_rate", value, at, at, **more) for value, at in ((9, s), (5, 3 * s), (7, None))]
-    values = told("comm.nvlink_bytes", rows, steps_of((s, 3 * s)))
+    values = told("comm.nvlink_bytes", rows, busy_steps((s, 3 * s)))
     assert only(values, stat="per_step").value == 10
     assert only(values, stat="per_step").coverage == Coverage(1, 1, 2 * s, 2 * s)
     assert only(values).reason == (
@@ -240,7 +217,7 @@ def test_totals_of_two_files_are_subtracted() -> None:
         *links("job/Before/n2.txt", 1),
         *links("job/After/n2.txt", 3),
     ]
-    values = told("comm.nvlink_bytes", rows, steps_of((5, 9)))
+    values = told("comm.nvlink_bytes", rows, busy_steps((5, 9)))
     assert only(values).value == 1107
     assert only(values).left_out == {}
     assert only(values, stat="per_step").value == 105

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, card, compute, window
+from helpers.hand_made import Evidence, busy_steps, card, of_run
 
 import cclbench
-from cclbench.analyzers.metric import METRICS, Coverage, Value
-from cclbench.analyzers.rows import run_values
+from cclbench.analyzers.metric import Coverage, Value
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.run_view import RunView
 from cclbench.card.model import Card
-from cclbench.ground.schema import COUNTERS, EVIDENCE
 
 Rows = Sequence[dict[str, Any]]
 
@@ -28,23 +24,9 @@ def sample(counter: str, value: float, start: int | None, end: int | None, devic
     return {**given, "counter": counter, "value": value, "start_ns": start, "end_ns": end}
 
 
-def a_step(*bounds: tuple[int, int], rank: int = 0) -> RankView:
-    """A rank with those steps, each busy throughout."""
-    windows = [window(start, end, step) for step, (start, end) in enumerate(bounds)]
-    return a_rank([compute(start, end) for start, end in bounds], windows, rank=rank)
-
-
 def told(metric: str, rows: Rows, *ranks: RankView, of: Card | None = None) -> Value:
     """What the metric says of a run with those counters."""
-
-    class Evidence:
-        def evidence(self, name: str) -> pa.Table:
-            full = [dict.fromkeys(COUNTERS.names) | row for row in rows]
-            return pa.Table.from_pylist(full if name == "counters" else [], schema=EVIDENCE[name])
-
-    by_rank = {view.rank: view for view in ranks}
-    run = RunView(Evidence(), ranks=list(by_rank), view=by_rank.__getitem__, card=of)  # type: ignore[arg-type]
-    (found,) = run_values(run, [METRICS.get(metric)])[metric]
+    (found,) = of_run(metric, Evidence(counters=rows), *ranks, card=of)
     return found
 
 
@@ -54,17 +36,17 @@ POWER = [sample("power", 100, 0, 20), sample("power", 200, 20, 60)]
 
 
 def test_power_over_the_steps_of_one_device() -> None:
-    found = told("energy.step", POWER, a_step(*STEPS))
+    found = told("energy.step", POWER, busy_steps(*STEPS))
     assert (found.value, found.status, found.provenance) == (pytest.approx(3500e-9), "ok", "derived")
     assert found.reason == "power of 1 of 1 devices by dcgm, over 100.0 % of the steps' time"
-    assert told("energy.token", POWER, a_step(*STEPS), of=card(hardware__count=1)).value == (
+    assert told("energy.token", POWER, busy_steps(*STEPS), of=card(hardware__count=1)).value == (
         pytest.approx(3500e-9 / 40)
     )
 
 
 def test_a_device_and_time_without_a_counter_make_it_partial() -> None:
     rows = [*POWER, sample("power", 300, 10, 40, device=1)]
-    two = a_step(*STEPS), a_step(*STEPS, rank=1)
+    two = busy_steps(*STEPS), busy_steps(*STEPS, rank=1)
     found = told("energy.step", rows, *two)
     assert (found.value, found.status) == (pytest.approx((7000e-9 + 9000e-9) / 2), "partial")
     assert found.coverage == Coverage(2, 2, 70, 80)
@@ -74,31 +56,31 @@ def test_a_device_and_time_without_a_counter_make_it_partial() -> None:
 def test_counted_energy_goes_before_power_and_is_spread_over_its_interval() -> None:
     """Of 800 nJ over [0, 40) three quarters, of 400 nJ over [40, 60) half."""
     rows = [*POWER, sample("energy", 800e-9, 0, 40), sample("energy", 400e-9, 40, 60)]
-    found = told("energy.step", rows, a_step(*STEPS))
+    found = told("energy.step", rows, busy_steps(*STEPS))
     assert (found.value, found.status, found.provenance) == (pytest.approx(400e-9), "ok", "measured")
 
 
 def test_power_at_instants_holds_since_the_sample_before() -> None:
     """Over [10, 50) 200 W for 15 ns and 400 W for 25 ns."""
     rows = [sample("power", watts, at, at) for watts, at in ((100, 5), (200, 25), (200, 25), (400, 55))]
-    found = told("energy.step", rows, a_step(*STEPS))
+    found = told("energy.step", rows, busy_steps(*STEPS))
     assert (found.value, found.status) == (pytest.approx(6500e-9), "ok")
 
 
 @pytest.mark.parametrize(
     ("rows", "ranks", "says"),
     [
-        ([], [a_step(*STEPS)], "the run holds no counter of its devices' power or energy: add"),
+        ([], [busy_steps(*STEPS)], "the run holds no counter of its devices' power or energy: add"),
         (
             [sample("power", 5, None, None)],
-            [a_step(*STEPS)],
+            [busy_steps(*STEPS)],
             "the counters of power or energy state no times",
         ),
         (POWER, [], "the run has no trace with steps"),
-        (POWER, [a_step((70, 90))], "dcgm counted at other times than the steps ran"),
+        (POWER, [busy_steps((70, 90))], "dcgm counted at other times than the steps ran"),
         (
             [*POWER, sample("power", 1, 0, 60, device=1)],
-            [a_step(*STEPS)],
+            [busy_steps(*STEPS)],
             "counted 2 devices and the run has 1",
         ),
     ],

@@ -166,12 +166,6 @@ def test_ranks_iterations_count_one_by_one() -> None:
     assert run == pytest.approx({None: 260e-9 / 3, "decode": 260e-9 / 3})
 
 
-def test_annotation_windows_hold_themselves() -> None:
-    rows = [event("annotation", 0, 40, name=DECODE, side="host"), compute(5, 10)]
-    view = a_rank(rows, [window(0, 40, 0, "annotation")], policy="annotations")
-    assert [v.category for v in values(view, "serving.iteration")] == [None, "decode", "decode"]
-
-
 def test_where_nothing_tells() -> None:
     assert "tells prefill from decode" in reason(a_rank([compute(0, 10)], WINDOWS[:1]), "serving.iteration")
     unlinked = [event("annotation", 0, 40, name=DECODE, side="host"), compute(50, 60, step=0)]

@@ -269,10 +269,7 @@ def test_a_rank_that_is_late_in_every_tenth_step_only_is_found() -> None:
 
 def alike(rho: float, size: tuple[int, int], seed: int) -> Float:
     """Work of ranks that is like itself from step to step."""
-    work = np.random.default_rng(seed).normal(size=size)
-    for step in range(1, size[1]):
-        work[:, step] = rho * work[:, step - 1] + np.sqrt(1 - rho**2) * work[:, step]
-    return work
+    return drawn(f"alike {rho}", *size, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("since", [0, 3])
@@ -396,7 +393,6 @@ def test_why_a_rank_is_late(mine: RankWork, excess: str, *, experts: bool, cause
 def test_a_slow_loader_computes_no_longer(excess: str, *, on_host: bool, loading: float, cause: str) -> None:
     works = {rank: RankWork(on_host, 1, {}, loading if rank == 2 else 0.0) for rank in range(3)}
     found = late_cause(late_by(**{excess: 40.0}), works, experts=False)
-    assert found is not None
     assert found.name == cause
 
 

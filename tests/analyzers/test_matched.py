@@ -13,7 +13,6 @@ from helpers.hand_made import (
     collective,
     comm,
     compute,
-    event,
     main,
     reason,
     rows_of,
@@ -23,7 +22,6 @@ from helpers.hand_made import (
 
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
-from cclbench.analyzers.view.arrivals import SPENT
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.waiting import AT_ONCE
 
@@ -236,21 +234,6 @@ def test_a_send_and_its_receive_are_one_instance_of_two_ranks() -> None:
     assert found[whole] == pytest.approx(30 * NS)
 
 
-def test_bandwidth_is_of_transfers_and_never_mixed_with_durations() -> None:
-    matched = [met("all_reduce", 1, 100, 160, 40), collective("all_reduce", 200, 300, in_bytes=9, **PAIR)]
-    unmatched = [collective("all_gather", 0, 50, in_bytes=500, out_bytes=1000, **PAIR)]
-    (rank,) = ranks_of([*matched, *unmatched])
-    found = {(v.collective, v.group, v.category): v for v in values(rank, "comm.algbw")}
-    reduce = found["all_reduce", "0-1", None]
-    assert reduce.value == pytest.approx(1000 / 20e-9)
-    assert reduce.words == "left out: 1 not matched across their ranks"
-    gather = found["all_gather", "0-1", None]
-    assert gather.value == pytest.approx(1000 / 50e-9)
-    assert "includes waiting" in (gather.words or "")
-    assert found[None, None, None].value == pytest.approx(1000 / 20e-9)
-    assert found[None, None, None].words == "left out: 2 not matched across their ranks"
-
-
 def test_a_run_takes_the_ranks_that_have_transfers() -> None:
     unmatched = [collective("all_reduce", 0, 500, in_bytes=1000, **PAIR)]
     run = rows_of("comm.busbw", *ranks_of([met("all_reduce", 1, 100, 160, 40)], unmatched))[0]
@@ -459,15 +442,14 @@ def test_exposed_time_of_unmatched_collectives_is_neither() -> None:
 
 
 def test_a_pipelines_bubble_is_idling_and_waiting_for_its_neighbour() -> None:
-    stages = {"group": "0-1", "group_size": 2, "dimension": "pp"}
-    calls = [met("recv", 1, 0, 50, 30, **stages), met("all_reduce", 2, 60, 90, 20, **TRIO)]
+    calls = [met("recv", 1, 0, 50, 30, **STAGES), met("all_reduce", 2, 60, 90, 20, **TRIO)]
     rank = a_rank([comm(0, 50), comm(60, 90)], [window(0, 100, 1)], calls)
     assert main(rank, "overlap.pipeline_bubble") == pytest.approx((20 + 30) / 100)
     flat = a_rank([comm(60, 90)], [window(0, 100, 1)], calls[1:])
     assert "speaks of a pipeline" in reason(flat, "overlap.pipeline_bubble")
     told = a_rank([comm(60, 90)], [window(0, 100)], calls[1:], card=card(parallelism={"pp": 2}))
     assert main(told, "overlap.pipeline_bubble") == pytest.approx(0.7)
-    blind = a_rank([comm(0, 50)], [window(0, 50)], [collective("recv", 0, 50, **stages)])
+    blind = a_rank([comm(0, 50)], [window(0, 50)], [collective("recv", 0, 50, **STAGES)])
     assert "1 not matched with another rank's" in reason(blind, "overlap.pipeline_bubble")
 
 
@@ -544,31 +526,12 @@ def test_exposed_parts_are_means_over_steps_by_kind_group_and_dimension() -> Non
 @pytest.mark.parametrize("kind", ["send", "recv", "send_recv"])
 def test_a_pipelines_transfers_of_each_kind_alone_make_a_bubble(kind: str) -> None:
     """Idle 50-100, waiting 0-30; the wait of another kind in the same group is none of the pipeline's."""
-    stages = {"group": "0-1", "group_size": 2, "dimension": "pp"}
-    rank = a_rank([comm(0, 50)], [window(0, 100, 1)], [met(kind, 1, 0, 50, 30, **stages)])
+    rank = a_rank([comm(0, 50)], [window(0, 100, 1)], [met(kind, 1, 0, 50, 30, **STAGES)])
     assert main(rank, "overlap.pipeline_bubble") == pytest.approx((50 + 30) / 100)
-    other = met("all_reduce", 2, 50, 80, 20, **stages)
-    both = [met(kind, 1, 0, 50, 30, **stages), other]
+    other = met("all_reduce", 2, 50, 80, 20, **STAGES)
+    both = [met(kind, 1, 0, 50, 30, **STAGES), other]
     rank = a_rank([comm(0, 50), comm(50, 80)], [window(0, 100, 1)], both)
     assert main(rank, "overlap.pipeline_bubble") == pytest.approx((20 + 30) / 100)
-
-
-def test_what_a_rank_does_before_it_arrives_is_told_once() -> None:
-    """From 100 to 200: kernels 110-150, a copy 140-180 of which 150-160 is its own, communication 160-190.
-
-    Kernels hide the copy, and compute hides communication; what is left of 100 ns is idle.
-    """
-    calls = [met("all_reduce", 1, 90, 100, 0), met("all_reduce", 2, 200, 210, 0)]
-    rows = [compute(110, 150), event("copy", 140, 180), comm(160, 190), comm(90, 100), comm(200, 210)]
-    rank = a_rank(rows, [window(0, 1000, 1)], calls)
-    found, _ = rank.arrivals
-    assert found.instance.tolist() == [1, 2]
-    assert dict(zip(SPENT, found.spent[:, 1].tolist(), strict=True)) == {
-        "compute": 40,
-        "copy": 10,
-        "communication": 30,
-        "idle": 20,
-    }
 
 
 def test_phases_and_the_gaps_between_them() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from cclbench.analyzers import metric as described
 from cclbench.analyzers.aliases import ALIASES, Alias
+from cclbench.analyzers.explained import INFERRED
 from cclbench.analyzers.metric import (
-    INFERRED,
     METRICS,
     Coverage,
     Value,

@@ -6,16 +6,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, card, compute, event, launch, main, reason, values, window
+from helpers.hand_made import (
+    Evidence,
+    a_rank,
+    card,
+    compute,
+    event,
+    launch,
+    main,
+    of_run,
+    reason,
+    values,
+    window,
+)
 
 import cclbench
-from cclbench.analyzers.metric import METRICS, Value
-from cclbench.analyzers.rows import run_values
+from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.run_view import RunView
-from cclbench.ground.schema import EVIDENCE, SERVING
 
 DECODE = "execute_context_0(0)_generation_6(6)"
 DETAILED = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk100sqsq2sqsk100)"
@@ -96,14 +104,7 @@ def of_client(**changes: Any) -> Value:
         | {"figure": figure, "stat": stat, "value": value}
         for figure, stat, value in (("tpot", "mean", 0.02), ("output_throughput", None, 100.0))
     ]
-
-    class Tables:
-        def evidence(self, name: str) -> pa.Table:
-            return pa.Table.from_pylist(rows if name == "serving" else [], schema=EVIDENCE[name])
-
-    assert SERVING is EVIDENCE["serving"]
-    view = RunView(Tables(), card=card(**SERVED | changes))  # type: ignore[arg-type]
-    (found,) = run_values(view, [METRICS.get("memory.mbu")])["memory.mbu"]
+    (found,) = of_run("memory.mbu", Evidence(serving=rows), card=card(**SERVED | changes))
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, collective, comm, compute, event, rows_of, window
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, rows_of, window
 from helpers.typed import figures
 
 from cclbench.analyzers.metric import (
@@ -28,18 +28,8 @@ from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select_a
 from cclbench.analyzers.stand_ins import STAND_INS
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.ground.errors import UsageError
-from cclbench.ground.schema import EVIDENCE, RESULTS
+from cclbench.ground.schema import RESULTS
 from cclbench.record.rows import Row, builtins
-
-
-class NoEvidence:
-    """A run of traces alone."""
-
-    def evidence(self, name: str) -> pa.Table:
-        return EVIDENCE[name].empty_table()
-
-
-NO_EVIDENCE = NoEvidence()
 
 
 def a_metric(per_rank: object) -> Metric:
@@ -176,7 +166,7 @@ def test_values_cross_process_boundaries() -> None:
     view = a_rank([compute(0, 5), comm(3, 9)], [window(0, 10, 1)])
     values = rank_rows(view, chosen)
     sent = pickle.loads(pickle.dumps(values))  # noqa: S301  (our own bytes)
-    of_run = run_values(RunView(NO_EVIDENCE), chosen)
+    of_run = run_values(RunView(Evidence()), chosen)
 
     def rows(of_rank: dict[str, list[Value]]) -> list[Row]:
         return [
@@ -313,17 +303,16 @@ def test_what_a_trace_does_not_state_is_one_unknown_rank_unless_rows_are_counted
     assert {(value.status, value.reason) for value in found} == {("not_applicable", "cut")}
 
 
-def test_a_strangers_defect_is_told_in_so_many_characters_and_our_own_is_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_strangers_defect_is_told_in_so_many_characters_and_our_own_is_raised() -> None:
     view = a_rank([compute(0, 5)], [window(0, 10)])
-    defect = a_metric(_raise(ValueError("x" * 400)))
-    monkeypatch.setattr(METRICS, "origin", lambda _: "strange.metrics")
+    raises = _raise(ValueError("x" * 400))
+    defect = a_metric(raises)
+    raises.__module__ = "strange.metrics"
     (only,) = rank_rows(view, [defect])["test.metric"]
     assert (only.value, only.status) == (None, "failed")
     said = "a defect of the plug-in strange.metrics: ValueError: "
     assert only.reason == said + "x" * (300 - len(said))
-    monkeypatch.setattr(METRICS, "origin", lambda _: "cclbench.analyzers.time")
+    raises.__module__ = "cclbench.analyzers.time"
     with pytest.raises(ValueError, match="xxx"):
         rank_rows(view, [defect])
 

@@ -10,15 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers.hand_made import Evidence, of_run
 from helpers.hand_made import card as a_card
 
 import cclbench
-from cclbench.analyzers.metric import METRICS, Coverage, Value
-from cclbench.analyzers.rows import run_values
-from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.metric import Coverage, Value
 from cclbench.card.model import Card
 from cclbench.formats.serving import Serving
-from cclbench.ground.schema import EVIDENCE, REQUESTS, SERVING
+from cclbench.ground.schema import REQUESTS, SERVING
 
 MS = 10**6
 METRIC_NAMES = ["ttft", "tpot", "itl", "e2e_latency", "request_throughput", "output_throughput", "goodput"]
@@ -32,16 +31,6 @@ REQUEST_ROWS: list[dict[str, Any]] = [
 DURATION = ("duration", None, 2.0)
 
 Stated = tuple[str, str | None, float]
-
-
-class Tables:
-    """Evidence in memory."""
-
-    def __init__(self, **tables: pa.Table) -> None:
-        self.tables = tables
-
-    def evidence(self, name: str) -> pa.Table:
-        return self.tables.get(name, EVIDENCE[name].empty_table())
 
 
 def _requests(rows: Sequence[dict[str, Any]], file: str = "a.json", benchmark: int = 0) -> pa.Table:
@@ -66,8 +55,7 @@ def _values(
     for table in tables:
         kinds.setdefault("requests" if table.schema == REQUESTS else "serving", []).append(table)
     together = {name: pa.concat_tables(of).unify_dictionaries() for name, of in kinds.items()}
-    metrics = [METRICS.get(f"serving.{metric}")]
-    return run_values(RunView(Tables(**together), card=card, settings=settings), metrics)[f"serving.{metric}"]
+    return of_run(f"serving.{metric}", Evidence(**together), card=card, settings=settings)
 
 
 def _numbers(values: Sequence[Value]) -> dict[str | None, float | None]:

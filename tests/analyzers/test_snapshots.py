@@ -76,7 +76,6 @@ def test_a_block_counts_what_the_program_asked_for_where_that_is_told() -> None:
     history = replayed([("oom", None, 0)], *blocks, block(4, 64, "active_pending_free", requested=50))
     assert history.allocated.tolist() == [812, 812]
     assert history.end == Blocks(reserved=512 + 512 + 2048 + 64, inactive=2048)
-    assert history.owners is not None
     assert history.owners.owners_at(1) == (Site(None, 812, 2), [])
 
 
@@ -93,7 +92,6 @@ def test_bytes_are_their_call_sites() -> None:
     ]
     (history,) = histories(events, [])
     owners = history.owners
-    assert owners is not None
     assert owners.call_sites == (None, "a", "b", None)
     older, sites = owners.owners_at(3)
     assert older == Site(None, 7, 1)
@@ -115,7 +113,6 @@ def test_reserved_bytes_follow_backwards_from_the_segments_at_the_end() -> None:
         ("segment_free", 500, 16),
     ]
     history = replayed(events, block(1, 40), block(100, 60, "inactive"))
-    assert history.reserved is not None
     assert history.reserved.tolist() == [0, 40, 120, 100, 116, 116, 100]
 
 
@@ -129,7 +126,6 @@ def test_reserved_bytes_are_told_where_they_hold_what_is_allocated(size: int, *,
 def test_each_moment_has_a_time_where_all_events_have() -> None:
     timed = [event("alloc", 1, 10, time_ns=500), event("free_requested", 1, 10, time_ns=800)]
     (history,) = histories(timed, [])
-    assert history.time_ns is not None
     assert history.time_ns.tolist() == [500, 500, 800]
     (untold,) = histories([timed[0], event("free_requested", 1, 10)], [])
     assert untold.time_ns is None
@@ -145,7 +141,6 @@ def test_a_device_whose_blocks_are_all_in_use_has_none_inactive() -> None:
 def test_a_device_without_blocks_has_reserved_nothing_at_its_end() -> None:
     history = replayed([("segment_alloc", 1, 10), ("segment_free", 1, 10)])
     assert history.end == Blocks(0, 0)
-    assert history.reserved is not None
     assert history.reserved.tolist() == [0, 10, 0]
 
 

@@ -17,8 +17,6 @@ from cclbench.analyzers.rows import rank_rows
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view import categories
 
-NS = 1e-9
-
 
 def parts(*views: object) -> dict[tuple, float]:
     """ns by (stat, step, collective, group, category)."""
@@ -165,18 +163,6 @@ def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
         r for r in rows_of("time.step_parts", *ranks) if r["stat"] == "idle_other" and r["step"] is None
     )
     assert row["reason"] == ("no launch in the trace is linked to what it launched: all idle time is unknown")
-
-
-def test_collectives_at_once_share_exposed_time_in_equal_parts() -> None:
-    """0-20 and 10-30 in two groups; from 30 to 34 communication that is in no collective."""
-    calls = [collective("all_reduce", 0, 20, group="0-1"), collective("all_gather", 10, 30, group="0-3")]
-    rank = a_rank([comm(0, 20), comm(10, 30, track=21), comm(30, 34)], [window(0, 40, 1)], calls)
-    found = parts(rank)
-    own = {
-        key[2]: ns for key, ns in found.items() if key[0] == "exposed_unmatched" and key[1] is key[3] is None
-    }
-    assert own == pytest.approx({None: 34, "all_reduce": 15, "all_gather": 15, "unknown": 4})
-    assert ("exposed_wait", None, None, None, None) not in found
 
 
 def test_a_rank_that_exposes_no_communication_waits_for_none() -> None:

@@ -57,7 +57,7 @@ def test_the_last_rank_tells_and_the_median_counts() -> None:
         ({"group": None}, "of groups that are unknown, or on nodes in unequal parts"),
         ({"kind": "all_gather", "out_bytes": None}, "of unknown size"),
         ({"kind": None}, "without collective, ranks, nodes, size or time"),
-        ({"transfer_ns": 0}, "of no bytes, no time or a single rank"),
+        ({"transfer_ns": 0}, "with zero bytes, zero time or a single rank"),
     ],
 )
 def test_what_is_in_no_sweep_is_counted(more: dict[str, Any], why: str) -> None:

@@ -64,11 +64,6 @@ def test_parts_of_a_step(metric: str, ns: int) -> None:
     assert (of_step.value, of_step.step) == (pytest.approx(ns * NS), 4)
 
 
-def test_communication_on_several_streams_counts_once() -> None:
-    rank = a_rank([comm(0, 10), comm(0, 10, track=21), comm(5, 12, track=22, device=1)], [window(0, 12)])
-    assert main(rank, "time.exposed_comm") == pytest.approx(12 * NS)
-
-
 def test_exposed_copies_by_where_they_move_bytes_share_what_runs_at_once() -> None:
     """Pageable 0-40, device to device 30-50 beside it from 30 on; a memset 60-65; the rest is hidden."""
     rows = [

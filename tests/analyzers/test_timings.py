@@ -8,36 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers.hand_made import Evidence, of_run
 
-from cclbench.analyzers.metric import METRICS, Value
-from cclbench.analyzers.rows import run_values
-from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.metric import Value
 from cclbench.formats.nccl_tests import NcclTests
-from cclbench.ground.schema import EVIDENCE, TIMINGS
+from cclbench.ground.schema import TIMINGS
 
 GB = 1e9
-
-
-class Tables:
-    """Timings in memory."""
-
-    def __init__(self, timings: pa.Table) -> None:
-        self.timings = timings
-
-    def evidence(self, name: str) -> pa.Table:
-        return self.timings if name == "timings" else EVIDENCE[name].empty_table()
 
 
 def row(size: int, busbw: float | None, **changes: Any) -> dict[str, Any]:
     told = {"source": "nccl_tests", "file": "a.txt", "kind": "all_reduce", "group_size": 8, "nodes": 1}
     told |= {"dtype": "float", "in_place": False, "bytes": size, "busbw": busbw}
-    return dict.fromkeys(TIMINGS.names) | told | changes
+    return told | changes
 
 
 def values(*rows: dict[str, Any]) -> list[Value]:
-    table = pa.Table.from_pylist(list(rows), schema=TIMINGS)
-    metric = METRICS.get("comm.measured_busbw")
-    return run_values(RunView(Tables(table)), [metric])["comm.measured_busbw"]
+    return of_run("comm.measured_busbw", Evidence(timings=rows))
 
 
 def numbers(found: list[Value]) -> dict[tuple[str | None, str | None, str | None], float | None]:
@@ -157,11 +144,9 @@ def test_other_timings_are_no_sweep() -> None:
 def test_a_published_sweep(test_data: Path) -> None:
     """Its source states 672.38 GB/s at 16 GiB."""
     timings = NcclTests().read(test_data / "nccl_tests" / "vultr_b200_1n8_allgather.csv").timings
-    assert timings is not None
     named = timings.set_column(
         0, TIMINGS.field("source"), pa.array(["nccl_tests"] * 28, TIMINGS.field("source").type)
     )
-    metric = METRICS.get("comm.measured_busbw")
-    found = run_values(RunView(Tables(named)), [metric])["comm.measured_busbw"]
+    found = of_run("comm.measured_busbw", Evidence(timings=named))
     assert numbers(found)["all_gather", None, None] == pytest.approx(672.38 * GB, rel=1e-4)
     assert len(found) == 29

@@ -98,15 +98,17 @@ def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
 
 
 def test_bus_bytes_are_payload_times_the_kinds_factor() -> None:
-    """All-reduce: 1 of two ranks, 3/2 of four; all-gather: 1/2 and 3/4; broadcast 1."""
+    """All-reduce: 1 of two ranks, 3/2 of four; all-gather: 1/2 and 3/4, as what a root holds; broadcast 1."""
     calls = [
         call("all_gather", 0, 10, 400, **FOUR),
         call("all_reduce", 20, 30, 400),
         call("all_gather", 40, 50, 400),
         call("all_reduce", 60, 70, 400, **FOUR),
         call("broadcast", 80, 90, 400, **FOUR),
+        call("gather", 100, 110, 100, **FOUR),
+        call("scatter", 120, 130, 100, **FOUR),
     ]
-    assert bus_bytes(timed_collectives(rank(*calls))).tolist() == [300, 400, 200, 600, 400]
+    assert bus_bytes(timed_collectives(rank(*calls))).tolist() == [300, 400, 200, 600, 400, 300, 300]
 
 
 def sums(found: TimedCollectives, **more: Any) -> dict[tuple[str | None, ...], Value]:
@@ -146,6 +148,7 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
         ("broadcast", "0-1", "4B-16B"): (pytest.approx(9 / 7e-9), 7),
     }
     assert {v.provenance for v in found.values()} == {"derived"}
+    assert found["all_reduce", None, None].coverage == Coverage(3, 5, 140, 140 + 5 + 11)
     pair = found["all_reduce", "0-1", None]
     assert (pair.left_out, pair.coverage) == ({UNMATCHED: 1}, Coverage(2, 4, 110, 110 + 5 + 11))
     sized = found["all_reduce", "0-1", "256B-1KiB"]

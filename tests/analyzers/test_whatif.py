@@ -6,14 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pytest
+from helpers.hand_made import Evidence, of_run
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 import cclbench
-from cclbench.analyzers.metric import METRICS, Value
-from cclbench.analyzers.rows import Row, run_values
-from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.metric import Value
+from cclbench.analyzers.rows import Row
 from cclbench.record.rows import builtins
 from cclbench.record.selection import Selection
 from cclbench.results import NOT_REPLAYED, full_results
@@ -30,16 +29,8 @@ class Found(NamedTuple):
     basis: tuple[str, ...] = ("a fit",)
 
 
-class NoTables:
-    """Nothing lies beside the traces."""
-
-    def evidence(self, name: str) -> pa.Table:
-        raise AssertionError(name)
-
-
 def values(found: Found | None) -> list[Value]:
-    view = RunView(NoTables(), replayed=None if found is None else lambda _: found)
-    return run_values(view, [METRICS.get(NAME)])[NAME]
+    return of_run(NAME, Evidence(), replayed=None if found is None else lambda _: found)
 
 
 def test_the_value_has_its_bounds_and_basis() -> None:

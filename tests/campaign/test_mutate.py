@@ -111,10 +111,12 @@ def test_with_coverage_only_tests_that_run_the_line(mutate: ModuleType, tmp_path
 def test_equivalent_mutants_are_mutants_and_argued(mutate: ModuleType) -> None:
     known = mutate.yaml.safe_load(mutate.EQUIVALENT.read_text())
     assert known
+    made = {}
+    for path in {one["path"] for one in known}:
+        text = (mutate.REPOSITORY / path).read_bytes()
+        made[path] = {mutant.diff(text) for mutant in mutate.Mutants(path, text).found}
     for one in known:
-        text = (mutate.REPOSITORY / one["path"]).read_bytes()
-        made = {mutant.diff(text) for mutant in mutate.Mutants(one["path"], text).found}
-        assert (one["before"], one["after"]) in made
+        assert (one["before"], one["after"]) in made[one["path"]]
         assert one["why"].strip()
 
 
@@ -133,7 +135,7 @@ def test_one_mutant_from_draw_to_table(repository: Path, tmp_path: Path) -> None
     """Of the interval algebra, whose tests take a second; what is done is not done again."""
     out = tmp_path / "mutants.jsonl"
     command = [sys.executable, repository / "scripts" / "campaign" / "mutate.py", "--mutants", "1"]
-    command += ["--seed", "7", "--modules", "ground/intervals.py", "--limit", "60", "--out", out]
+    command += ["--seed", "1", "--modules", "ground/intervals.py", "--limit", "60", "--out", out]
     environment = {**os.environ, "PYTHONPATH": str(repository)}
     first, again = (
         subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)

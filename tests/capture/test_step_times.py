@@ -36,7 +36,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     (path,) = tmp_path.iterdir()
     assert path.name == "rank3_step_times.json"
     reader = recognise_format(path, path.read_bytes())
-    assert reader is not None
     assert reader.name == "step_times"
     assert StepTimesFile().read(path).facts == {
         "rank": 3,
@@ -105,9 +104,7 @@ def test_the_mark_of_a_barrier_has_no_bytes_and_that_of_a_receipt_its_sender(tmp
     barrier = stated.stated_payload(
         collective_mark("barrier", 0, "0", ranks=[0, 1], description="all"), Args()
     )
-    assert barrier is not None
     assert (barrier[0].in_bytes, barrier[0].dtype, barrier[0].threads) == (None, None, ())
     written = collective_mark("recv", 5, "0", ranks=[4, 7], description="pp", peer=7, payload=(0, 8, "int64"))
     receipt = stated.stated_payload(written, Args())
-    assert receipt is not None
     assert (receipt[0].src_rank, receipt[0].dst_rank, receipt[1]) == (7, None, 5)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import call  # noqa: F401 - a fixture
 from helpers.typed import figures, record
 
-from cclbench.cli import main
 from cclbench.ground.errors import InputError
 from cclbench.ground.schema import LAYOUT, VERSION
 from cclbench.record.manifest import Manifest
@@ -225,31 +225,6 @@ class FakeRun:
 def fake_run(manifest: dict[str, Any], rows: list[Row]) -> FakeRun:
     """The run made by hand."""
     return FakeRun(manifest, rows)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a call of the command line gave."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def call(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Answer]:
-    """`cclbench ARGUMENTS` in this process, with `tmp_path / "store"` as the store."""
-    monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "store"))
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments: object) -> Answer:
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
-
-    return run
 
 
 def _complete(name: str, category: str, begin_us: float, length_us: float, **args: Any) -> dict[str, Any]:

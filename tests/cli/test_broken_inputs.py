@@ -124,27 +124,6 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a bare null": (lambda _: b"null", "no trace of a known format"),
     "UTF-16": (lambda text: text.decode().encode("utf-16"), "no trace of a known format"),
     "not UTF-8": (around(b"ampere_", b"amp\xff\xfe"), "not UTF-8"),
-    "control characters": (around(b"ampere_", b"amp\x01\n"), "byte "),
-    "NUL": (around(b"ampere_", b"amp\x00"), "byte "),
-    "a bad escape": (around(b"ampere_", b"amp\\q"), "escape"),
-    "half a surrogate pair": (around(b"ampere_", b"amp\\ud800"), "surrogate"),
-    "an unescaped quote": (around(b"ampere_", b'amp"'), "byte "),
-    "a trailing comma": (around(b'}], "traceName"', b'},], "traceName"'), "trailing comma"),
-    "a literal NaN": (around(b'"dur": 40,', b'"dur": NaN,'), "byte "),
-    "garbage behind the end": (lambda text: text + b"garbage", "byte "),
-    "the file twice": (lambda text: text + text, "byte "),
-    "deep nesting in an event": (
-        around(b'"grid": [54, 1, 1]', b'"x": ' + b"[" * DEEP + b"]" * DEEP),
-        "byte ",
-    ),
-    "deep nesting before the events": (
-        lambda text: b'{"x": ' + b"[" * DEEP + b"]" * DEEP + b", " + text[1:],
-        "too deep nesting before the events",
-    ),
-    "deep nesting behind the events": (
-        lambda text: text[:-1] + b', "x": ' + b"[" * DEEP + b"]" * DEEP + b"}",
-        "byte ",
-    ),
     "brackets that never close": (lambda _: b'{"traceEvents": ' + b"[" * DEEP, "without rows of"),
     "a huge string that never ends": (
         lambda _: b'{"schemaVersion": 1, "traceEvents": [{"name": "' + b"a" * 20_000_000,
@@ -169,9 +148,6 @@ def test_broken_text(refused: Refused, trace: Path, text: bytes, name: str) -> N
     ("change", "says"),
     [
         (lambda packed: packed[:10], "empty"),
-        (lambda packed: packed[:200] + bytes([packed[200] ^ 255]) + packed[201:], "byte "),
-        (lambda packed: packed[:-8] + bytes(8), "byte "),
-        (lambda packed: packed + b"junk", "byte "),
         (lambda _: gzip.compress(b"hello"), "no trace of a known format"),
         (lambda _: gzip.compress(b'{"schemaVersion": 1, "traceEvents": [' + b" " * 100_000_000), "byte "),
         (
@@ -181,9 +157,6 @@ def test_broken_text(refused: Refused, trace: Path, text: bytes, name: str) -> N
     ],
     ids=[
         "header only",
-        "flipped",
-        "checksum",
-        "junk behind",
         "no trace inside",
         "bomb of spaces",
         "bomb of a string",
@@ -199,82 +172,11 @@ def test_broken_gzip(
     assert says in message
 
 
-def kernel(events: list[Any]) -> dict[str, Any]:
-    """The first kernel."""
-    return next(event for event in events if event["cat"] == "kernel")
-
-
-def all_reduce(events: list[Any]) -> dict[str, Any]:
-    """The arguments of the first all-reduce."""
-    found: dict[str, Any] = next(e["args"] for e in events if e["name"].startswith("nccl"))
-    return found
-
-
-WRONG_TYPES: dict[str, Callable[[list[Any]], None]] = {
-    "an event is a number": lambda events: events.insert(2, 5),
-    "an event is a list": lambda events: events.insert(2, []),
-    "ts is text": lambda events: kernel(events).update(ts="soon"),
-    "ts is an object": lambda events: kernel(events).update(ts={}),
-    "dur is true": lambda events: kernel(events).update(dur=True),
-    "name is a number": lambda events: kernel(events).update(name=7),
-    "name is null": lambda events: kernel(events).update(name=None),
-    "cat is a list": lambda events: kernel(events).update(cat=[]),
-    "ph is a number": lambda events: kernel(events).update(ph=1),
-    "args is a list": lambda events: kernel(events).update(args=[]),
-    "tid is an object": lambda events: kernel(events).update(tid={}),
-    "correlation is text": lambda events: kernel(events)["args"].update(correlation="x"),
-    "grid holds text": lambda events: kernel(events)["args"].update(grid=["x"]),
-    "elements are text": lambda events: all_reduce(events).update({"In msg nelems": "many"}),
-    "dtype is a list": lambda events: all_reduce(events).update(dtype=[]),
-    "group size is text": lambda events: all_reduce(events).update({"Group size": "two"}),
-    "ranks are a list": lambda events: all_reduce(events).update({"Process Group Ranks": [0, 1]}),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_TYPES)
-def test_wrong_types(refused: Refused, trace: Path, document: dict[str, Any], name: str) -> None:
-    WRONG_TYPES[name](document["traceEvents"])
-    trace.write_text(json.dumps(document))
-    assert f"{trace}: byte " in refused(trace)
-
-
-ABSURD: dict[str, Callable[[list[Any]], None]] = {
-    "a grid that is text": lambda events: kernel(events)["args"].update(grid="x"),
-    "dur below zero": lambda events: kernel(events).update(dur=-1),
-    "ts beyond all time": lambda events: kernel(events).update(ts=1e300),
-    "dur beyond all time": lambda events: kernel(events).update(dur=HUGE),
-    "ts of 400 digits": lambda events: kernel(events).update(ts=10**400),
-    "tid of 31 digits": lambda events: kernel(events).update(tid=HUGE),
-    "correlation of 31 digits": lambda events: kernel(events)["args"].update(correlation=HUGE),
-    "grid of 31 digits": lambda events: kernel(events)["args"].update(grid=[HUGE, 1, 1]),
-    "elements of 31 digits": lambda events: all_reduce(events).update({"In msg nelems": HUGE}),
-    "group of 31 digits": lambda events: all_reduce(events).update({"Group size": HUGE}),
-    "seq of 31 digits": lambda events: all_reduce(events).update({"Seq": HUGE}),
-    "source rank of 31 digits": lambda events: all_reduce(events).update({"Src Rank": HUGE}),
-    "bytes of 31 digits": lambda events: next(e for e in events if e["cat"] == "gpu_memcpy")["args"].update(
-        bytes=HUGE
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ABSURD)
-def test_absurd_numbers_of_events(refused: Refused, trace: Path, document: dict[str, Any], name: str) -> None:
-    ABSURD[name](document["traceEvents"])
-    trace.write_text(json.dumps(document))
-    message = refused(trace)
-    assert str(trace) in message
-    assert len(message) < 500
-
-
 @pytest.mark.parametrize(
     "facts",
     [
-        {"distributedInfo": {"rank": -1, "world_size": 2}},
-        {"distributedInfo": {"rank": HUGE, "world_size": 2}},
         {"distributedInfo": {"rank": 2, "world_size": 2}},
         {"distributedInfo": {"rank": 0, "world_size": -4}},
-        {"baseTimeNanoseconds": HUGE},
-        {"baseTimeNanoseconds": "yesterday"},
     ],
     ids=str,
 )
@@ -357,14 +259,6 @@ def test_name_and_content_disagree_on_the_rank(refused: Refused, trace: Path) ->
     message = refused(trace.rename(trace.with_name("rank1.json")))
     assert "rank 0 by its distributedInfo" in message
     assert "rank 1 by its file name" in message
-
-
-def test_ranks_of_different_jobs(refused: Refused, folder: Path, document: dict[str, Any]) -> None:
-    document["distributedInfo"] |= {"rank": 1, "world_size": 4}
-    (folder / "rank1.json").write_text(json.dumps(document))
-    message = refused(folder)
-    assert "different jobs" in message
-    assert "world of 4 ranks in rank1.json" in message
 
 
 def test_ranks_that_spoke_through_another_backend(

@@ -52,8 +52,8 @@ def test_the_page_fits_80_columns_and_says_who_and_why(call: Call, trace: Path, 
     assert lines[0].startswith("A  rank0-")
     assert lines[1] == "   2 × NVIDIA A100-SXM4-80GB, 1 rank traced, 1 step, kineto"
     # The closed step of A is 100 µs long, of B 95; the second one is open.
-    (whole,) = (line for line in lines if line.startswith("  the whole"))
-    assert whole.split() == ["the", "whole", "100", "µs", "95.0", "µs", "-5.00", "µs"]
+    (whole,) = (line for line in lines if line.startswith("  total"))
+    assert whole.split() == ["total", "100", "µs", "95.0", "µs", "-5.00", "µs"]
     (compute,) = (line for line in lines if line.startswith("  compute "))
     assert compute.split()[:7] == ["compute", "40.0", "µs", "20.0", "µs", "-20.0", "µs"]
     assert "░" in compute

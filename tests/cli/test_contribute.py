@@ -11,24 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.contributed import CARD
 
 from cclbench.cli import contribute as command
 from cclbench.contribute.completion import CardGap
 
-CARD = """\
-version: 2
-id: my-job
-description: One rank of two, by ada-lovelace.
-workload:
-  phase: training
-  precision: fp32
-  model: {parameters: 8325632, embedding_parameters: 1048576, tied_embeddings: false,
-          layers: 2, heads: 8, head_dim: 64}
-  batch: {global: 16, sequence_length: 128}
-hardware: {per_node: 2}
-software: {framework: {name: pytorch}}
-parallelism: {dp_replicate: 2}
-"""
 SECRETS = (b"ada-lovelace", b"node17.example.org", b"10.1.2.3", b"hf_" + b"A" * 34, b"/home/ada-lovelace")
 
 
@@ -59,10 +46,10 @@ def test_a_newcomer_sees_what_was_done(
     answer = call(*arguments)
     assert (answer.code, answer.err) == (0, "")
     for words in (
-        "Made",
-        "Learnt from the traces",
+        "Created",
+        "Filled in from the traces",
         "Redacted, by rule",
-        "Proved",
+        "Verified",
         "next: cclbench verify my-job",
     ):
         assert words in answer.out

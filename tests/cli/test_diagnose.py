@@ -65,16 +65,16 @@ def test_the_first_screen_says_why(call: Call, trace: Path) -> None:
     lines = out.splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
-    at = lines.index("Why it takes that long")
+    at = lines.index("Main findings")
     assert lines[at + 1].startswith("1 ")
     assert any(line.startswith("  gain: ") for line in lines[at:])
     assert any(line.startswith("cclbench diagnose ") for line in lines)
     assert "not applicable" in lines[-1]
     every = call("run", trace, "-v").out
-    assert "Why it takes that long" in every
+    assert "Main findings" in every
     assert "  time.idle  " in every
     chosen = call("run", trace, "--metric", "time.*").out
-    assert "Why it takes that long" not in chosen
+    assert "Main findings" not in chosen
 
 
 def test_findings_are_explained_and_listed(call: Call) -> None:

@@ -42,11 +42,6 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
     assert done.stderr.strip() == "[]"
 
 
-def test_version(call: Callable[..., Any]) -> None:
-    answer = call("--version")
-    assert (answer.code, answer.out) == (0, "cclbench 0.2.0\n")
-
-
 def test_module_and_entry_point_agree() -> None:
     assert shell("--version").stdout == "cclbench 0.2.0\n"
 
@@ -205,12 +200,6 @@ def test_wrong_usage_exits_with_2(call: Callable[..., Any], arguments: tuple[str
     assert says in answer.err
     assert answer.err.startswith("error: ")
     assert len(answer.err.splitlines()) <= 3
-
-
-def test_no_command_shows_the_help(call: Callable[..., Any]) -> None:
-    answer = call()
-    assert answer.code == 2
-    assert "Commands:" in answer.err
 
 
 def test_a_store_that_is_a_file_is_wrong_usage(call: Callable[..., Any], trace: Path) -> None:

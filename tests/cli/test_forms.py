@@ -166,7 +166,7 @@ def test_table_of_run(call: Callable[..., Any], trace: Path) -> None:
     assert max(map(len, answer.out.splitlines())) <= 80
     assert not [line for line in answer.out.splitlines() if line != line.rstrip()]
     assert "  time.idle                            45.0 µs" in answer.out.splitlines()
-    assert "steps    1 of 2 (step 0) and the open step 1, in no mean: no step follows, as" in answer.out
+    assert "steps    1 of 2 (step 0) and incomplete step 1, not averaged, as" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_remove_takes_whole_runs_and_asks_first(
     assert (answer.code, answer.err) == (0, f"removed {run_id}\n")
     assert list((tmp_path / "store").iterdir()) == []
     assert trace.exists()
-    assert call("list", "runs").out == "no runs yet: `cclbench run SOURCE` makes one\n"
+    assert call("list", "runs").out == "no runs yet: create one with `cclbench run SOURCE`\n"
 
 
 def test_a_run_of_another_version_is_listed_as_that(

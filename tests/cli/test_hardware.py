@@ -73,9 +73,3 @@ def test_a_broken_file_is_refused_with_the_line(
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(path))
     assert call("list", "hardware").code == 3
     assert call("hardware", "show").code == 3
-
-
-def test_an_unknown_entry_gets_near_matches(call: Callable[..., Any]) -> None:
-    answer = call("hardware", "show", "nvlink9")
-    assert answer.code == 2
-    assert "did you mean nvlink" in answer.err

@@ -61,13 +61,13 @@ def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> 
     two = stating(tmp_path / "two.csv", gpu="B200 (of a cloud)")
     answer = call("hardware", "validate", two)
     assert (answer.code, answer.out) == (2, "")
-    assert "3 machines of the catalog fit; give --system: aws-p6-b200, dgx-b200, gcp-a4" in answer.err
+    assert "3 machines in the catalog fit; give --system: aws-p6-b200, dgx-b200, gcp-a4" in answer.err
     assert call("hardware", "validate", two, "--system", "gcp-a4").code == 0
     amd = stating(tmp_path / "amd.csv", gpu="AMD Instinct MI300X")
     for command in (("validate",), ("calibrate", "-o", tmp_path / "made.yaml")):
         answer = call("hardware", *command, amd, "--system", "dgx-b200")
         assert answer.code == 2
-        assert "amd.csv is not of dgx-b200: it is of AMD Instinct MI300X" in answer.err
+        assert "amd.csv is not from dgx-b200: its device is AMD Instinct MI300X" in answer.err
         assert "it fits mi300x-8gpu" in answer.err
     assert not (tmp_path / "made.yaml").exists()
     none = csv(tmp_path / "none.csv", {2**20: 100.0})
@@ -95,7 +95,7 @@ def test_a_prediction_for_people(call: Callable[..., Any]) -> None:
     assert answer.out.startswith("aws-p5: all_reduce, 16 ranks on 2 nodes; modelled from the catalog alone")
     assert re.search(r"^1 MiB .* to .* GB/s .* ring LL128$", answer.out, re.MULTILINE)
     assert re.search(r"^64\.0 MB ", answer.out, re.MULTILINE)
-    assert "- 92% of the network's line rate is taken for usable" in answer.out
+    assert "- 92% of the network's line rate is assumed usable" in answer.out
 
 
 def test_a_barrier_moves_nothing(call: Callable[..., Any]) -> None:
@@ -137,14 +137,14 @@ def test_what_narrows_a_prediction_counts(call: Callable[..., Any]) -> None:
         ((*P5, *ONE_MIB, "--ranks", 16, "--library-version", "new"), 2, "not a version such as 2.23"),
         ((*P5, *ONE_MIB, "--ranks", 1), 2, "not in the range"),
         ((*P5, *ONE_MIB, "--ranks", 10**9), 2, "not in the range"),
-        ((*P5, *ONE_MIB, "--ranks", 16, "--nodes", 3), 2, "not 3 equal parts"),
-        ((*P5, *ONE_MIB, "--ranks", 4, "--nodes", 8), 2, "not 8 equal parts"),
-        ((*P5, *ONE_MIB, "--ranks", 32, "--nodes", 2), 2, "aws-p5 has 8; --nodes 4 at least"),
-        ((*P5, *ONE_MIB, "--ranks", 12), 3, "formulas are for equal parts"),
+        ((*P5, *ONE_MIB, "--ranks", 16, "--nodes", 3), 2, "do not divide equally over 3 nodes"),
+        ((*P5, *ONE_MIB, "--ranks", 4, "--nodes", 8), 2, "do not divide equally over 8 nodes"),
+        ((*P5, *ONE_MIB, "--ranks", 32, "--nodes", 2), 2, "has 8 accelerators per node; give --nodes 4"),
+        ((*P5, *ONE_MIB, "--ranks", 12), 3, "formulas need equal numbers"),
         ((*P5, *ONE_MIB, "--ranks", 16, "--algorithm", "pat"), 3, "pat does not apply"),
         ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "none.yaml"), 3, "none.yaml: cannot be read"),
         ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "x", "--algorithm", "ring"), 2, "leave out"),
-        ((*P5, "--collective", "barrier", "--ranks", 8, "--calibration", "x"), 2, "tell of barriers"),
+        ((*P5, "--collective", "barrier", "--ranks", 8, "--calibration", "x"), 2, "cover barriers"),
         ((*P5, "--collective", "barrier", "--ranks", 8, "--size", "8"), 2, "a barrier has no --size"),
         ((*P5, "--collective", "all_gather", "--ranks", 8), 2, "all_gather needs --size"),
     ],
@@ -208,7 +208,7 @@ def test_steps_given_as_data(call: Callable[..., Any], tmp_path: Path) -> None:
         (("--collective", "all_reduce"), 2, "--collective"),
         (("--algorithm", "ring"), 2, "--algorithm"),
         (("--calibration", "x.yaml"), 2, "--calibration"),
-        (("--nodes", 3), 2, "not 3 equal parts"),
+        (("--nodes", 3), 2, "do not divide equally over 3 nodes"),
     ],
 )
 def test_what_a_schedule_excludes(
@@ -366,12 +366,12 @@ def test_a_suspect_run_is_named_and_left_out_of_the_total(call: Callable[..., An
     sound = csv(tmp_path / "sound.csv", {size: row["time_s"] * 1e6 for size, row in rows.items()})
     slow = csv(tmp_path / "slow.csv", {size: 6e6 * row["time_s"] for size, row in rows.items()})
     text = call("hardware", "validate", sound, slow, *P5).out
-    named = "suspect: the measured times are 6 times the model's: is the network configured?"
+    named = "suspicious: the measured times are 6 times the model's: is the network configured?"
     assert " ".join(text.split()).count(named) == 1
     rows_ = json.loads(call("hardware", "validate", sound, slow, *P5, "--json").out)["rows"]
     total = [row for row in rows_ if row["sweep"] is None and row["sizes"] == "all sizes"]
     assert [(row["count"], row["reason"]) for row in total] == [
-        (3, "without sweeps that are suspect or have no price")
+        (3, "excludes sweeps that are suspect or have no price")
     ]
     assert total[0]["median_error"] < 0.01
 
@@ -424,7 +424,7 @@ def test_a_calibration_is_written_and_used(call: Callable[..., Any], tmp_path: P
     assert row["basis"] == "calibrated"
     assert "measured among 16 ranks" in row["reason"]
     text = call("hardware", "calibrate", path, *P5, "-o", output).out
-    assert "one node count was measured: how far others are off is not known" in text
+    assert "only one node count was measured: the error for others is unknown" in text
 
 
 def test_repeated_sweeps_count_by_their_median(call: Callable[..., Any], tmp_path: Path) -> None:
@@ -456,16 +456,18 @@ def test_calibrated_by_others(call: Callable[..., Any], tmp_path: Path) -> None:
     assert found["median_error"] < 0.05
     itself = call("hardware", "validate", two, *P5, "--calibrate", two)
     assert itself.code == 2
-    assert "2.csv is among what the model is calibrated by" in itself.err
+    assert "2.csv is one of the calibration's own sweeps" in itself.err
 
 
 def test_a_calibration_by_another_collective_says_so(call: Callable[..., Any], tmp_path: Path) -> None:
-    """Only its fitted parameters count."""
+    """Deviations of other collectives apply."""
     gather = csv(tmp_path / "g.csv", {2**20: 130.0, 2**22: 200.0}, kind="all_gather")
     reduce = csv(tmp_path / "r.csv", {2**20: 130.0, 2**22: 200.0})
     answer = call("hardware", "validate", reduce, *P5, "--calibrate", gather)
     assert answer.code == 0, answer.err
-    assert "no sweep of all_reduce calibrates it: only fitted parameters count" in answer.out
+    assert "the calibration has no sweep of all_reduce: deviations of other collectives apply" in " ".join(
+        answer.out.split()
+    )
 
 
 def test_wrong_calibrations(call: Callable[..., Any], tmp_path: Path) -> None:
@@ -476,13 +478,13 @@ def test_wrong_calibrations(call: Callable[..., Any], tmp_path: Path) -> None:
     other = csv(tmp_path / "b.csv", {2**20: 131.0, 2**22: 201.0})
     of_another = call("hardware", "validate", other, "--system", "aws-p5en", "--calibration", output)
     assert of_another.code == 2
-    assert "is of aws-p5, not of aws-p5en" in of_another.err
+    assert "is for aws-p5, not for aws-p5en" in of_another.err
     both = call("hardware", "validate", other, *P5, "--calibration", output, "--calibrate", path)
     assert (both.code, "exclude each other" in both.err) == (2, True)
     other.write_text("# nccl: 2.19.3\n" + other.read_text())
     mixed = call("hardware", "calibrate", path, other, *P5, "-o", tmp_path / "c.yaml")
     assert (mixed.code, (tmp_path / "c.yaml").exists()) == (2, False)
-    assert "of releases unknown and 2.19.3; a calibration is of one" in mixed.err
+    assert "with releases unknown and 2.19.3; a calibration covers one" in mixed.err
     slow = csv(tmp_path / "slow.csv", {2**20: 13000.0, 2**22: 20000.0})
     warned = call("hardware", "calibrate", slow, *P5, "-o", output)
     assert warned.code == 0
@@ -525,7 +527,7 @@ def test_all_published_sweeps_of_a_machine(call: Callable[..., Any], test_data: 
     folder = test_data / "nccl_tests"
     answer = call("hardware", "validate", *sorted(folder.glob("*gh200*.csv")), "--system", "alps-gh200")
     assert answer.code == 0
-    assert answer.out.count("suspect:") == 1
+    assert answer.out.count("suspicious:") == 1
     assert "note: not compared: 205 rows in place" in answer.err
 
 

@@ -42,7 +42,6 @@ def test_every_command_that_reads_traces_has_the_switch(path: str) -> None:
     for name in path.split():
         assert isinstance(command, click.Group)
         command = command.get_command(click.Context(command), name)
-    assert command is not None
     (option,) = [one for one in command.params if one.name == "inference"]
     assert option.opts == ["--no-inference"]
     assert option.default is True
@@ -69,7 +68,7 @@ def test_a_condition_that_does_not_hold_is_named(call: Call, traces: Path, tmp_p
         name = f"rank{rank}_trace.json"
         (tmp_path / name).write_bytes((traces / name).read_bytes())
     out = " ".join(call("ingest", tmp_path).out.split())
-    assert "groups not stated, and not inferred: 3 of 4 ranks have a trace" in out
+    assert "groups neither stated nor inferred: 3 of 4 ranks have a trace" in out
 
 
 @pytest.mark.parametrize("command", ["metrics", "whatif", "sql"])

@@ -31,15 +31,15 @@ def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
     assert (answer.code, answer.err) == (0, "")
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert "rank 3, device 0 650 B 8.19 kB 92.1 % 400 B memory_snapshot" in lines
-    at = lines.index("rank 3, device 0: live at the peak, by who allocated it")
+    at = lines.index("rank 3, device 0: live allocations at the peak, by call site")
     assert lines[at + 3 : at + 8] == [
         "300 B 46.2 % 1 forward model.py:7",
         "200 B 30.8 % 1 step torch/optim/adam.py:9 < forward model.py:7",
         "150 B 23.1 % 2 older than the recording",
-        "650 B 100.0 % 4 all that is live at the peak",
+        "650 B 100.0 % 4 all allocations",
         "",
     ]
-    assert lines[-1] == "- device 0: no history was recorded, only what was there at the end"
+    assert lines[-1] == "- device 0: no history was recorded, only the state at the end"
 
 
 def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
@@ -72,7 +72,7 @@ def test_more_call_sites_are_summed_up(call: Call, tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(snapshot([segment(*blocks)], events)))
     assert "2.05 kB    28.6 %        4   4 more call sites (-v lists them)" in call("memory", path).out
     assert "more call sites" not in call("memory", path, "-v").out
-    assert "live at the peak" not in call("memory", path, "-q").out
+    assert "at the peak" not in call("memory", path, "-q").out
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
         (["--steps", "x"], 2, "'x' is not A:B"),
         (["-o", "none/x.json"], 2, "none/x.json: there is no folder none; create it first"),
         (["-o", "full.json"], 3, "full.json: No space left on device"),
-        (["-o", "x.html"], 2, "x.html: no Chrome trace of that name; use .json or .json.gz"),
+        (["-o", "x.html"], 2, "x.html: unsupported suffix for a trace; use .json or .json.gz"),
     ],
 )
 def test_what_cannot_be_shown(

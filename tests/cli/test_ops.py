@@ -110,7 +110,7 @@ def test_a_workbook_is_for_a_file(call: Call, trace: Path, monkeypatch: pytest.M
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     refused = call("ops", trace, "--format", "xlsx")
     assert (refused.code, refused.out) == (2, "")
-    assert "write it to a file: > FILE.xlsx" in refused.err
+    assert "write to a file: > FILE.xlsx" in refused.err
 
 
 def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> None:

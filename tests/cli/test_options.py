@@ -70,32 +70,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> dict[str, Any]:
 
 
 def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
-    answer = call(
-        *(
-            "run",
-            "traces/tiny",
-            "--metric",
-            "time.*",
-            "--metric",
-            "mfu",
-            "--window",
-            "trace",
-            "--steps",
-            "2:5",
-        ),
-        *(
-            "--ranks",
-            "0,4-5",
-            "--jobs",
-            "3",
-            "--allow-truncated",
-            "--step-annotation",
-            "^it",
-            "--no-inference",
-            "--store",
-            tmp_path / "s",
-        ),
-    )
+    words = "--metric time.* --metric mfu --window trace --steps 2:5 --ranks 0,4-5 --jobs 3 --allow-truncated"
+    words += " --step-annotation ^it --no-inference --store"
+    answer = call("run", "traces/tiny", *words.split(), tmp_path / "s")
     assert answer.code == 0, answer.err
     engine = recorded.pop("engine")
     assert isinstance(engine, Processes)

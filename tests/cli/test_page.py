@@ -49,7 +49,7 @@ def test_the_page_fits_80_columns(manifest: dict[str, Any], rows: list[Row]) -> 
     "line",
     [
         "run      tiny-0123abcd  traces/tiny",
-        "card     none: what needs one says which field it lacks",
+        "card     none: metrics that need one name the missing field",
         "ranks    0-1; 2 of a world of 4 have a trace",
         "steps    3 (steps 3-5), as the device ran them; left out on 2 ranks: cut by the",
         "device   NVIDIA H100 80GB HBM3",
@@ -59,7 +59,7 @@ def test_the_page_fits_80_columns(manifest: dict[str, Any], rows: list[Row]) -> 
         "         no other rank's trace has it; 1 of 18 collectives lack a rank",
         "clocks   corrected on rank 1, offset up to 250 µs, drift up to 20.2 ppm;",
         "         residual up to 901 ns",
-        "kernels  1.2 % of their time is of no known category: my_kernel<float>[1]",
+        "kernels  1.2 % of their time is unclassified: my_kernel<float>[1]",
         "note     rank 1: kernels without a launch: 3",
     ],
 )
@@ -87,7 +87,7 @@ def test_findings_of_a_cpu_a_card_and_a_cut_file(
     assert "device   CPU" in lines
     assert "library  gloo" in lines
     assert "steps    3 of 2 (steps 3-5), as annotated on the host" in lines
-    assert "cut      rank0.json: the file ends early at byte 1,234,567; figures end before" in lines
+    assert "cut      rank0.json: the file ends early at byte 1,234,567; later data is lost" in lines
     assert "note     odd" in lines
     assert not [line for line in lines if line.startswith("kernels")]
 
@@ -102,7 +102,7 @@ def test_one_rank_alone_cannot_tell_waiting_from_transfer(
     text = " ".join(text_of(page(manifest, rows, "steps")).split())
     assert (
         "matched 0 of 21 parts of collectives across ranks; 21: no other rank's trace has it; "
-        "waiting can't be told from transfer"
+        "waiting and transfer cannot be separated"
     ) in text
     assert "clocks" not in text
 
@@ -136,7 +136,7 @@ def test_the_split_of_exposed_communication_follows_it(
 
 def test_a_fall_back_to_the_whole_trace_is_said(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
     whole = [row("time.step", 0.5, window="trace")]
-    assert "steps    none used: the figures are of the whole trace" in text_of(page(manifest, whole, "trace"))
+    assert "steps    none used: figures are for the whole trace" in text_of(page(manifest, whole, "trace"))
 
 
 def test_bars_are_in_proportion_and_legible_without_colour(rows: list[Row]) -> None:
@@ -178,7 +178,7 @@ def test_no_partition_no_chart(row: Callable[..., Row]) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "Time: where a step goes             of the run  least .. most of a rank",
+        "Time: where a step goes                    run  min .. max over ranks",
         "  time.step                             100 ms  50.0 ms .. 100 ms",
         "    p50 90.0 ms, cv 7.0 %",
         "  time.exposed_comm                    15.0 ms  10.0 ms .. 20.0 ms",

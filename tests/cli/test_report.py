@@ -31,7 +31,9 @@ def test_the_only_step_is_said_to_be_open(call: Call, document: dict[str, Any], 
     document["traceEvents"] = [row for row in document["traceEvents"] if row not in steps[1:]]
     (tmp_path / "rank0.json").write_text(json.dumps(document))
     assert call("report", tmp_path / "rank0.json", "-o", tmp_path / "run.html").code == 0
-    assert "open: no step follows" in (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "last step incomplete: its end is not in the trace" in (tmp_path / "run.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
@@ -52,7 +54,7 @@ def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["TRACE", "-o", "x.png"], 2, "error: x.png: a report is a page; use .html or .htm"),
+        (["TRACE", "-o", "x.png"], 2, "error: x.png: a report is an HTML page; use .html or .htm"),
         (["TRACE", "-o", "none/x.html"], 2, "error: none/x.html: there is no folder none; create it first"),
         (["TRACE", "-o", "."], 2, "is a directory"),
         (["TRACE"], 2, "Missing option '-o' / '--output'"),

@@ -44,7 +44,7 @@ def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(
     for words in (
         "replayed unchanged",
         "EUR/h",
-        "4 of 4 scenarios looked at",
+        "4 of 4 scenarios examined",
         "infeasible: 2",
         "--system ID",
     ):
@@ -77,7 +77,7 @@ def test_files_are_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
         (("--constraint", "price<=3"), 2, "is not KEY<=VALUE"),
         (("--objective", "tokens_per_second_per_device"), 3, "tokens a second are not known"),
         (("--constraint", "step<=1us", "--best", "best.yaml"), 3, "no point of the space is feasible"),
-        (("--plot", "front.docx"), 2, "no picture format"),
+        (("--plot", "front.docx"), 2, "unsupported picture format"),
     ],
 )
 def test_what_cannot_be_is_a_clear_error(
@@ -92,4 +92,4 @@ def test_a_plot_needs_costs(folder: Path, tmp_path: Path, capsys: pytest.Capture
     free = ("--space", str(folder / "free.yaml"), "--plot", str(tmp_path / "front.png"))
     code, _, err = called(capsys, folder, "--per-node", "2", *free)
     assert code == 2
-    assert "no cost to draw" in err
+    assert "have no cost to plot" in err

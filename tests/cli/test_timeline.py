@@ -29,7 +29,7 @@ def test_the_picture_names_step_rank_and_what_it_lacks(call: Call, trace: Path, 
     assert ": step 1<" in text
     assert "rank 0" in text
     # One rank of two: nothing says when the other came.
-    assert "waiting can't be told from transfer" in text
+    assert "waiting and transfer cannot be separated" in text
     assert "communication, not matched" in text
 
 
@@ -44,8 +44,8 @@ def test_a_picture_of_a_run_in_the_store(call: Call, trace: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "x.gif"], "error: x.gif: no picture format of that name; use .png, .svg, .pdf"),
-        (["-o", "x.png", "--step", "7"], "error: the run has no whole step 7; it has 0, 1"),
+        (["-o", "x.gif"], "error: x.gif: unsupported picture format; use .png, .svg, .pdf"),
+        (["-o", "x.png", "--step", "7"], "error: the run has no complete step 7; it has 0, 1"),
         (["-o", "x.png", "--ranks", "3"], "has no rank 3; it has [0]"),
         (["-o", "x.png", "--from-ms", "2"], "error: there is nothing from 2 to 0.1 ms; it lasts 0.1 ms"),
         ([], "Missing option '-o' / '--output'"),

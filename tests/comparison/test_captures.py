@@ -100,5 +100,5 @@ def test_ranks_are_averaged_and_steps_are_no_pairs() -> None:
     assert not found.results.grid("comm.wait").values.count()
     assert rank_lateness(found) == (
         None,
-        "steps of several captures are no pairs: cclbench report of one of them has its steps",
+        "steps of several captures do not correspond: see cclbench report of one of them",
     )

@@ -170,11 +170,6 @@ def test_a_change_of_step_time_is_judged_by_its_interval() -> None:
     assert found == "passed"  # 8 % more in the mean, and 5 steps do not tell it from none
     assert reason.startswith("time.step of B is 1.08 s, of A 1.00 s: +8.00 % (95 % interval -")
     assert reason.endswith(", which does not lie beyond the limit")
-    much = subject("B", steps_of("time.step", [2 * s for s in NOISY]))
-    found, reason = outcome("time.step > +5%", base, much)
-    assert found == "failed"
-    assert "+100.00 % (95 % interval +" in reason
-    assert outcome("time.step < -5%", much, subject("C", steps_of("time.step", NOISY)))[0] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -261,13 +256,6 @@ def test_captures_that_are_known_to_differ_less_tell_less() -> None:
     assert found == "failed"
     assert "(95 % interval +7." in reason
     assert re.search(r" %; captures of one job differ by some 0\.\d+ %\)$", reason)
-
-
-def test_windows_as_long_as_a_capture_are_refused() -> None:
-    whole = [row("time.step", 2.0, window="trace")]
-    found, reason = outcome("time.step > +5%", subject("A", whole), subject("B", whole))
-    assert found == "refused"
-    assert reason.endswith("and the window of A is its whole trace, as long as the capture")
 
 
 @pytest.mark.parametrize("provenance", ["modelled", "published"])

@@ -35,7 +35,6 @@ WEAK = a_run("B", 4, 32, [95.0, 96.0, 94.0])
 
 def test_strong_scaling_with_the_interval_of_the_ratio() -> None:
     found = scaling_of(FEW, STRONG, UNKNOWN, STEADY)
-    assert found is not None
     expected = compare_captures(captures_of(FEW, RATE), captures_of(STRONG, RATE), STEADY)
     assert (found.kind, found.fewer, found.more, found.devices) == ("strong", "A", "B", (2, 4))
     assert found.efficiency == pytest.approx(0.8, rel=1e-3)
@@ -48,7 +47,6 @@ def test_strong_scaling_with_the_interval_of_the_ratio() -> None:
 def test_weak_scaling_whichever_run_comes_first() -> None:
     found, other = scaling_of(FEW, WEAK, REFUTED, ()), scaling_of(WEAK, FEW, REFUTED, ())
     assert found == other
-    assert found is not None
     assert (found.kind, found.efficiency) == ("weak", pytest.approx(0.95, rel=1e-3))
 
 
@@ -71,14 +69,12 @@ def test_other_work_or_no_rate_is_no_scaling(other: ComparisonSubject, work: Equ
 
 def test_two_steps_have_an_efficiency_without_an_interval() -> None:
     found = scaling_of(FEW, a_run("B", 4, 16, [80.0, 80.0]), UNKNOWN, ())
-    assert found is not None
     assert (found.low, found.high) == (None, None)
     assert scaling_words(found).endswith("80.0 % of the tokens per second and device.")
 
 
 def test_the_line_of_the_metric_has_the_figure_of_the_other() -> None:
     scaling = scaling_of(FEW, STRONG, UNKNOWN, ())
-    assert scaling is not None
     verdict = replace(judge_subject(FEW, STRONG), scaling=scaling)
     (line,) = with_scaling(metric_lines((FEW, STRONG), [METRIC]), [verdict])
     assert (line.figures["A"].value, line.figures["B"].value) == (None, scaling.efficiency)

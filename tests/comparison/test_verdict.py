@@ -56,10 +56,7 @@ def test_slower_with_an_interval_and_the_reason() -> None:
 
 
 def test_faster_is_told_the_other_way_round() -> None:
-    found = judge_subject(
-        subject("A", steps_of("time.step", [2.0, 2.02, 1.98]), card()),
-        subject("B", steps_of("time.step", [0.9, 0.91, 0.89]), card()),
-    )
+    found = of_steps([2.0, 2.02, 1.98], [0.9, 0.91, 0.89])
     assert found.outcome == "faster"
     assert found.words.startswith(
         "B is 2.22× faster than A (900 ms against 2.00 s a step; 95 % interval"
@@ -68,10 +65,7 @@ def test_faster_is_told_the_other_way_round() -> None:
 
 
 def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_would_tell() -> None:
-    found = judge_subject(
-        subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card()),
-        subject("B", steps_of("time.step", [1.05, 1.2, 0.9, 1.05]), card()),
-    )
+    found = of_steps([1.0, 1.1, 0.9, 1.0], [1.05, 1.2, 0.9, 1.05])
     assert found.outcome == "no difference"
     assert found.low < 1 < found.high
     assert found.words.startswith(
@@ -84,10 +78,7 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
     assert f"). About {needed} captures of each would tell a difference of that size. In the" in found.words
     assert "In the mean a step of B is 50.0 ms longer." in found.words
     assert 2 < needed == expected.captures_needed < 100
-    back = judge_subject(
-        subject("A", steps_of("time.step", [1.05, 1.2, 0.9, 1.05]), card()),
-        subject("B", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card()),
-    )
+    back = of_steps([1.05, 1.2, 0.9, 1.05], [1.0, 1.1, 0.9, 1.0])
     assert back.words.startswith(
         "B's step is 1.05× shorter than A's in these captures, which can be chance (1.00 s against 1.05 s a"
         f" step; 95 % interval {1 / back.high:.2f} to {1 / back.low:.2f} over 4 steps of each;"
@@ -105,18 +96,12 @@ def test_a_run_is_not_different_from_itself() -> None:
 
 def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     """By one step of 200 s the mean is 7.6 times as long; whether such steps are usual, nobody knows."""
-    found = judge_subject(
-        subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
-        subject("B", steps_of("time.step", [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0]), card()),
-    )
+    found = of_steps([1.0, 1.001, 0.999] * 10, [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0])
     assert found.outcome == "no difference"
     assert found.ratio == pytest.approx(229.001 / 30)
     assert found.low < 1 < found.ratio < found.high
     assert "7.63× longer than A's in these captures, which can be chance (7.63 s against" in found.words
-    without = judge_subject(
-        subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
-        subject("B", steps_of("time.step", [7.0, 7.001, 6.999] * 10), card()),
-    )
+    without = of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10)
     assert without.outcome == "slower"
 
 
@@ -132,10 +117,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
 def test_below_three_steps_the_estimate_is_told_and_then_the_doubt(
     before: list[float], after: list[float], estimate: str, doubt: str
 ) -> None:
-    found = judge_subject(
-        subject("A", steps_of("time.step", before), card()),
-        subject("B", steps_of("time.step", after), card()),
-    )
+    found = of_steps(before, after)
     assert (found.outcome, found.low, found.high) == ("undecided", None, None)
     assert found.captures_needed is None
     assert found.ratio == pytest.approx(sum(after) / len(after) / (sum(before) / len(before)))

@@ -57,6 +57,16 @@ def test_a_model_from_outside_is_like_ours(tmp_path: Path) -> None:
     assert "loaded" in done.stderr
 
 
+def test_a_model_of_an_operator_that_has_ours_goes_before_it_and_says_so(tmp_path: Path) -> None:
+    source = OUTSIDE.replace('add_twice(?:_out)?"', 'add_twice", "aten::mm"')
+    done = asked(with_module(tmp_path, "my_costs", source, "cclbench.operators"))
+    assert done.stdout.splitlines()[-1] == "12"
+    assert re.search(
+        r"aten::mm has two cost models: add_twice of my_costs is used, \w+ of cclbench\.\S+ is not",
+        done.stderr,
+    )
+
+
 def test_a_model_that_does_not_load_leaves_ours(tmp_path: Path) -> None:
     done = asked(with_module(tmp_path, "my_costs", OUTSIDE + "\n1 / 0\n", "cclbench.operators"))
     assert "cost model plug-in 'my_costs' (my_costs) did not load: division by zero" in done.stderr

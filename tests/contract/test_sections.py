@@ -58,7 +58,7 @@ def test_a_section_from_outside_is_part_of_the_page(
     program = [sys.executable, "-m", "cclbench", "report", card, "-o", page, "--store", tmp_path / "store"]
     subprocess.run(program, env=outside, capture_output=True, text=True, check=True)
     text = page.read_text()
-    headings = ["rank by rank", "Steps &lt;counted&gt;", "<h3>hopeless</h3>", "Overlap against step time"]
+    headings = ["rank by rank", "Steps &lt;counted&gt;", "<h3>hopeless</h3>", "Overlap and step time"]
     places = [text.index(heading) for heading in headings]
     assert places == sorted(places)
     assert " steps</p>" in text

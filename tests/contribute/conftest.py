@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers import trees
+from helpers.contributed import CARD
 
 from cclbench.contribute import redaction
 from cclbench.contribute.package import PackageOptions, make_data_point
@@ -82,22 +83,7 @@ def fake_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(redaction, function.__name__, function)
 
 
-CARD = """\
-version: 2
-id: my-job
-description: Two ranks that ada-lovelace traced.
-workload:
-  phase: training
-  precision: bf16
-  model: {parameters: 8325632, embedding_parameters: 1048576, tied_embeddings: false,
-          layers: 2, heads: 8, head_dim: 64}
-  batch: {global: 16, sequence_length: 128}
-hardware: {per_node: 2}
-software: {framework: {name: pytorch}}
-parallelism: {dp_replicate: 2}
-contributor: {name: Example Lab}
-"""
-"""Without the accelerator, its count and the library, which the traces tell."""
+OWN_CARD = CARD.replace("fp32", "bf16") + "contributor: {name: Example Lab}\n"
 
 
 def _event(name: str, category: str, begin_us: float, length_us: float, **args: Any) -> dict[str, Any]:
@@ -196,7 +182,7 @@ def job_in(folder: Path) -> Job:
     (made.traces / "rank0.json").write_text(json.dumps(trace(0)))
     (made.traces / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace(1)).encode(), mtime=0))
     (made.traces / "notes.txt").write_text("no trace\n")
-    made.card.write_text(CARD)
+    made.card.write_text(OWN_CARD)
     (made.scripts / "run.sh").write_text("#!/bin/sh\n# by ada-lovelace\ntorchrun train.py\n")
     (made.scripts / "run.sh").chmod(0o755)
     (made.scripts / ".env").write_text("TOKEN=x\n")

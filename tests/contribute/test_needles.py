@@ -223,6 +223,5 @@ def test_the_longest_form_counts_where_several_begin() -> None:
     wanted = [form for form in encoded_forms("zqk-xyz", kinds.SECRET) if form.encoding in ("as it is", "hex")]
     longer = NeedleForm(b"zqk-xyz1", "x", "zqk-xyz1", kinds.SECRET, False)
     found = forms_pattern([*wanted, longer])
-    assert found is not None
     assert [match[0] for match in found.finditer("ZQK-XYZ1 zqk-xyz")] == ["ZQK-XYZ1", "zqk-xyz"]
     assert forms_pattern([]) is None

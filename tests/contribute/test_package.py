@@ -72,7 +72,7 @@ def test_the_card_knows_its_evidence(job: Any) -> None:
     told = made(job)
     card = load_card(told.place.card_path)
     assert validate_card(told.place.card_path) == []
-    assert card.description == "Two ranks that user-1 traced."
+    assert card.description == "One rank of two, by user-1."
     assert card.evidence.launch == "scripts/my-job/run.sh"
     first, second = card.evidence.traces
     content = (job.collection / first.path).read_bytes()

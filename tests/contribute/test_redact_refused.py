@@ -45,8 +45,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pickle that holds more than data": (pickled, "pickle holds more than data"),
     "an archive": (tarred, "in no format that can be redacted"),
     "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "in no format that can be redacted"),
-    "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "no JSON or no UTF-8"),
-    "JSON with a wrong escape": (lambda path: path.write_bytes(b'{"a": "\\q"}'), "no JSON or no UTF-8"),
+    "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "not valid JSON or UTF-8"),
+    "JSON with a wrong escape": (lambda path: path.write_bytes(b'{"a": "\\q"}'), "not valid JSON or UTF-8"),
     "a cut database": (
         lambda path: path.write_bytes(sqlite_with(path.with_name("w")).read_bytes()[:5000]),
         "is cut",
@@ -63,15 +63,15 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: sqlite_with(
             path, "CREATE TRIGGER t AFTER UPDATE ON StringIds BEGIN DELETE FROM StringIds; END"
         ),
-        "schema holds more than an export's",
+        "schema has more than an export's",
     ),
     "a database with a view": (
         lambda path: sqlite_with(path, "CREATE VIEW v AS SELECT * FROM StringIds"),
-        "schema holds more than an export's",
+        "schema has more than an export's",
     ),
     "a secret in a schema": (
         lambda path: sqlite_with(path, "CREATE TABLE t (x -- see /home/zoe4/x\n)"),
-        "schema holds more than an export's",
+        "schema has more than an export's",
     ),
     "a cut profile": (
         lambda path: path.write_bytes(sized(1, sized(2, b"/host:CPU") + sized(9, b"x" * 50))[:-9]),

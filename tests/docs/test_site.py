@@ -27,8 +27,6 @@ from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 def site(repository: Path) -> ModuleType:
     """The script that makes the pages."""
     spec = importlib.util.spec_from_file_location("docs_site", repository / "scripts" / "docs_site.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

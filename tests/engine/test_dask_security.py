@@ -47,7 +47,6 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[s
     with subprocess.Popen(
         [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         lines = [line.split() for line in iter(process.stdout.readline, "\n") if line]
         yield [(host, int(port)) for host, port in lines]
         process.communicate()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -124,7 +125,7 @@ def test_one_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError("by 0")
         yield
 
-    broken = msgspec.structs.replace(FINDINGS.get("uneven_ranks"), detect=looks)
+    broken = dataclasses.replace(FINDINGS.get("uneven_ranks"), detect=looks)
     monkeypatch.setattr(FINDINGS, "get", lambda name: broken if name == "uneven_ranks" else get(name))
     get = type(FINDINGS).get.__get__(FINDINGS)
     with pytest.warns(UserWarning, match="'uneven_ranks' failed: ZeroDivisionError: by 0"):
@@ -132,17 +133,22 @@ def test_one_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.name for one in found] == ["data_loading"]
 
 
-def test_a_finding_may_have_a_name_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stranger's function that is registered under another name than it yields."""
+def test_a_finding_of_another_name_than_it_is_registered_by_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`explain` and `--fail-on` would not know it."""
     registered = FINDINGS.get("data_loading")
     renamed = [
         msgspec.structs.replace(one, name="theirs") for one in registered.detect(case(*STEP, *SLOW_LOADER))
     ]
-    theirs = msgspec.structs.replace(registered, detect=lambda _: iter(renamed))
+    theirs = dataclasses.replace(registered, detect=lambda _: iter(renamed))
     monkeypatch.setattr(FINDINGS, "get", lambda name: theirs if name == "data_loading" else get(name))
     get = type(FINDINGS).get.__get__(FINDINGS)
-    found = said({LOADER: (0.2, 0.2), EVEN: (0.1, 0.1)}, *SLOW_LOADER)
-    assert [one.name for one in found] == ["theirs", "uneven_ranks"]
+    with pytest.warns(
+        UserWarning, match="'data_loading' failed: UsageError: it yields what it calls 'theirs'"
+    ):
+        found = said({LOADER: (0.2, 0.2), EVEN: (0.1, 0.1)}, *SLOW_LOADER)
+    assert [one.name for one in found] == ["uneven_ranks"]
 
 
 def test_of_a_capture_without_steps_the_words_say_so() -> None:

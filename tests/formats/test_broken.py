@@ -128,7 +128,9 @@ def test_numbers_that_json_does_not_have(read, write, text):
         ("name", "3"),
         ("name", "null"),
         ("cat", "{}"),
+        ("ph", "1"),
         ("tid", "1.5"),
+        ("tid", "{}"),
         ("tid", "9" * 30),
         ("pid", "-" + "9" * 30),
         ("args", "[]"),
@@ -141,6 +143,9 @@ def test_numbers_that_json_does_not_have(read, write, text):
         ("args", '{"grid": [4294967296, 1, 1]}'),
         ("args", '{"grid": [8]}'),
         ("args", '{"Group size": "two"}'),
+        ("args", '{"In msg nelems": "many"}'),
+        ("args", '{"dtype": []}'),
+        ("args", '{"Process Group Ranks": [0, 1]}'),
         ("args", '{"flops": 1e308}'),
         ("args", '{"flops": -1}'),
         ("args", '{"Seq": 99999999999999999999}'),
@@ -192,13 +197,6 @@ def test_deep_nesting_around_the_events(read, tmp_path):
         read(path)
 
 
-def test_event_longer_than_any_is_refused_without_reading_on(read, write, monkeypatch, event):
-    monkeypatch.setattr(json_events, "CHUNK", 1 << 12)
-    monkeypatch.setattr(json_events, "LONGEST_EVENT", 1 << 16)
-    with pytest.raises(InputError, match="longer than"):
-        read(write([event("kernel", "x" * (1 << 18))]))
-
-
 def test_long_name_within_reason(read, write, event):
     path = write([event("kernel", "x" * (9 << 20), 1), event("kernel", "y", 2)])
     assert [len(row["name"]) for row in read(path).rows] == [9 << 20, 1]
@@ -213,13 +211,6 @@ def test_trailing_garbage(read, whole, garbage):
     assert byte_of(caught.value) == len(text)
     found = read(whole, allow_truncated=True)
     assert (len(found.rows), found.trace.cut.rows_whole) == (4, True)
-
-
-def test_text_after_a_bare_array(read, tmp_path, event):
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps([event("Kernel", "k")]) + "\n[]")
-    with pytest.raises(InputError, match="text follows"):
-        read(path)
 
 
 def test_white_space_after_the_end_is_fine(read, whole):
@@ -249,12 +240,7 @@ def test_no_list_of_events(read, tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"a" 1, "traceEvents": []}', "before the events"),
-        ('{"traceEvents": [] "a": 1}', "after the events"),
         ('{"traceEvents": [], "a": inf}', "after the events"),
-        ('{"traceEvents": [], "traceEvents": [{"ph": "X"}]}', "second traceEvents"),
-        ('{"traceEvents": [1, 2]}', "Expected 'object'"),
-        ('{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "expected ',' or ']'"),
         ('{"traceEvents": [{"ph": "X"},]}', "trailing comma"),
         ('{"traceEvents": [{"ph": "X"}}]}', "expected ',' or ']'"),
         ("", "empty"),
@@ -312,13 +298,6 @@ class TestGzip:
             read(path)
         found = read(path, allow_truncated=True)
         assert (len(found.rows), found.trace.cut.rows_whole) == (4, False)
-
-    def test_bomb(self, read, tmp_path, monkeypatch):
-        monkeypatch.setattr(json_events, "LONGEST_EVENT", 1 << 20)
-        path = tmp_path / "t.json.gz"
-        path.write_bytes(gzip.compress(b'{"traceEvents": [' + b"{}," * (1 << 20) + b"{}]}"))
-        with pytest.raises(InputError, match="bomb"):
-            read(path, allow_truncated=True)
 
     def test_bomb_of_blanks_before_the_events(self, read, tmp_path, monkeypatch):
         monkeypatch.setattr(json_events, "LONGEST_EVENT", 1 << 20)

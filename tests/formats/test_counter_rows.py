@@ -34,7 +34,6 @@ def rows() -> CounterRows:
 
 def told(rows: CounterRows, *columns: str) -> list[Row]:
     table = rows.evidence().counters
-    assert table is not None
     return [tuple(row[name] for name in columns) for row in table.to_pylist()]
 
 

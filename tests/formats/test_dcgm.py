@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.refused import refused
 
 from cclbench.formats import recognise_format
 from cclbench.formats.dcgm import Dcgm
@@ -59,7 +60,6 @@ timestamp,gpu,{NVLTX},DCGM_FI_PROF_SM_ACTIVE,DCGM_FI_DEV_GPU_TEMP
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(device, counter, value, unit, start, end) of each row; what was left out; notes."""
     evidence = Dcgm().read(path)
-    assert evidence.counters is not None
     assert evidence.counters.schema.equals(COUNTERS)
     keys = ("device", "counter", "value", "unit", "start_ns", "end_ns")
     rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
@@ -99,12 +99,6 @@ def test_a_rate_times_the_time_since_the_last_sample_is_bytes(written: Any) -> N
     }
 
 
-def test_a_clock_that_goes_back_gives_no_interval(written: Any) -> None:
-    rows, left_out, _ = read(written(STAMPED + "1700000001.500000 GPU 0 9000 400 601501 41\n"))
-    assert [row[1] for row in rows].count("nvlink_tx_bytes") == 1
-    assert left_out["values over a clock that went back"] == 4
-
-
 def test_heads_repeat_and_columns_may_change(written: Any) -> None:
     rows, _, _ = read(written(DMON + DMON + "#Entity   POWER\nID\nGPU 0     99.5\n"))
     assert [row[1] for row in rows].count("sm_active") == 2
@@ -119,7 +113,7 @@ def test_older_dmon_indents_its_lines(written: Any) -> None:
 def test_entities_that_are_no_whole_gpu_are_counted(written: Any) -> None:
     rows, left_out, _ = read(written("#Entity   SMACT\nID\nGPU-I 3   0.5\nGPU 0     0.25\n"))
     assert [row[:3] for row in rows] == [(0, "sm_active", 0.25)]
-    assert left_out == {"values of entities that are no whole GPU": 1}
+    assert left_out == {"values of entities other than a whole GPU": 1}
 
 
 def test_prometheus_text(written: Any) -> None:
@@ -132,7 +126,7 @@ def test_prometheus_text(written: Any) -> None:
         (3, "nvlink_tx_rate", 2.5e9, "B/s", scrape, scrape),
         (3, "nvlink_rx_bytes", 4000.0, "B", S, S + 2_000_000_000),
     ]
-    assert left_out == {"values of entities that are no whole GPU": 1, "values that are not read": 2}
+    assert left_out == {"values of entities other than a whole GPU": 1, "values that are not read": 2}
 
 
 def test_csv_of_fields(written: Any) -> None:
@@ -161,7 +155,6 @@ def test_a_time_without_zone_is_no_time(written: Any) -> None:
 @pytest.mark.parametrize("text", [DMON, STAMPED, PROMETHEUS, CSV])
 def test_recognised_by_content(tmp_path: Path, text: str) -> None:
     reader = recognise_format(tmp_path, text.encode())
-    assert reader is not None
     assert reader.name == "dcgm"
 
 
@@ -180,9 +173,9 @@ def test_no_name_of_host_user_or_gpu_is_copied(written: Any, text: str) -> None:
 
 BROKEN = {
     "empty": ("", "there is no counter in it"),
-    "no head": ("GPU 0     0.5\n", "line 1: no metric"),
-    "too few values": (DMON + "GPU 0     0.998        0.452\n", "line 5: no row of `dcgmi dmon`"),
-    "another tool's line": (DMON + "Error setting watches.\n", "line 5: no row of `dcgmi dmon`"),
+    "no head": ("GPU 0     0.5\n", "line 1: not a metric"),
+    "too few values": (DMON + "GPU 0     0.998        0.452\n", "line 5: not a row of `dcgmi dmon`"),
+    "another tool's line": (DMON + "Error setting watches.\n", "line 5: not a row of `dcgmi dmon`"),
     "text in a number": (DMON.replace("0.452", "fast"), "line 4: text where a number"),
     "negative": (DMON.replace("5000000", "-5"), "line 4: a counter below 0"),
     "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
@@ -191,9 +184,9 @@ BROKEN = {
         PROMETHEUS + f'{NVLTX}{{gpu="3",UUID="GPU-a"}} 1\n{NVLTX}{{gpu="3",UUID="GPU-b"}} 1\n',
         "GPU 3 is another one than before",
     ),
-    "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: no metric"),
+    "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: not a metric"),
     "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
-    "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a head of 5"),
+    "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a header of 5"),
     "CSV of no time": (CSV.replace("1700000001", "noon"), "line 3: no time where one belongs"),
     "before the epoch": (CSV.replace("2023-11-14", "1923-11-14"), "line 2: a time before 1970"),
 }
@@ -202,18 +195,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_files_say_where(written: Any, case: str) -> None:
     text, says = BROKEN[case]
-    path = written(text)
-    with pytest.raises(InputError) as raised:
-        read(path)
-    assert str(path) in str(raised.value)
-    assert says in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_a_line_without_end_is_left_out(written: Any) -> None:
-    rows, left_out, _ = read(written(DMON[:-5]))
-    assert rows == []
-    assert left_out["the last line, which has no end"] == 1
+    refused(read, written(text), says)
 
 
 @pytest.mark.parametrize(
@@ -290,9 +272,4 @@ def test_stamps_of_a_line_have_nine_or_ten_digits_and_the_first_sample_no_interv
 
 def test_each_cell_of_an_entity_that_is_no_gpu_is_counted(written: Any) -> None:
     _, left_out, _ = read(written("#Entity   SMACT  DRAMA\nID\nGPU-I 3   0.5  0.5\n"))
-    assert left_out == {"values of entities that are no whole GPU": 2}
-
-
-def test_a_row_of_other_columns_says_what_to_do(written: Any) -> None:
-    with pytest.raises(InputError, match=r"line 3: no row of `dcgmi dmon` under its head; leave out lines"):
-        read(written("#Entity   SMACT\nID\nGPU 0   0.5  0.5\n"))
+    assert left_out == {"values of entities other than a whole GPU": 2}

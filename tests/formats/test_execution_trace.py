@@ -123,15 +123,6 @@ def test_new_layout_tells_the_groups_ranks(written: Write) -> None:
     )
 
 
-@pytest.mark.parametrize("place", [[0, -1, 4], [-1, 1, 4], [0, 1, 0], [0, 1, 1 << 40], [1 << 40, 1, 4]])
-def test_ranks_that_are_not_evenly_spaced_stay_unknown(written: Write, place: list[int]) -> None:
-    inputs = [[FLOATS], 9, "0", 0, "allreduce", [], [], *place]
-    record = new(1, "record_param_comms", 0, inputs, ["GenericList[Tensor(float)]"])
-    (call,) = READER.read(written(record, new(2, "nccl:all_reduce", 1, [FLOATS], []))).calls
-    assert call.payload is not None
-    assert call.payload.ranks is None
-
-
 def test_groups_are_listed_as_text(written: Write) -> None:
     listed = [
         {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "nccl", "ranks": [], "group_size": 4},

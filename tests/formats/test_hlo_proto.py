@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled programs: what an instruction does, its bytes, and who takes part in a collective."""
+"""Compiled programs: what an instruction does, its bytes, and the ranks of a collective."""
 
 from __future__ import annotations
 
@@ -106,7 +106,6 @@ def test_replica_groups_of_a_program_in_all_its_notations(fields):
     body = hlo_field(2, instruction("r", "all-reduce", array(4)) + fields)
     content = hlo_field(1, hlo_field(3, body))
     found = HloProgram(content, "here").instructions["r"].participants
-    assert found is not None
     assert found.groups == ((0, 2), (1, 3))
 
 
@@ -123,7 +122,6 @@ def test_replica_groups_of_a_program_in_all_its_notations(fields):
 def test_replica_groups_that_cannot_be_are_unknown(fields):
     body = hlo_field(2, instruction("r", "all-reduce", array(4)) + fields)
     found = HloProgram(hlo_field(1, hlo_field(3, body)), "here").instructions["r"].participants
-    assert found is not None
     assert found.groups is None
 
 
@@ -165,28 +163,14 @@ def test_a_product_is_one_whatever_it_was_merged_with() -> None:
     assert found["turned"].origin == InstructionOrigin("jit(f)/transpose(jvp(M))/dot_general", **PRODUCT)
     assert found["alone"].origin == InstructionOrigin("dot_general", **PRODUCT)
     both = found["both"].origin
-    assert both is not None
     assert (both.framework_op, both.values) == ("fusion", None)
     assert found["inner"].origin is None
 
 
-def test_a_line_of_python_stands_in_the_metadata_or_in_the_module_s_table() -> None:
-    direct = message((7, message((2, "add"), (3, "train.py"), (4, 7))))
-    frames = message(
-        *((1, file) for file in ("a.py", "b.py")),
-        (2, "loss"),
-        (3, message((1, 2), (2, 1), (3, 31))),
-        (4, message((1, 1))),
-    )
-    computation = [
-        instruction("direct", "add", array(1), 1) + direct,
-        dot("framed", 3, "jit(f)/dot_general", frame=1),
-        dot("lost", 4, "jit(f)/dot_general", frame=9),
-    ]
-    module = message((3, message((5, 1), *((2, i) for i in computation))), (17, frames))
-    found = HloProgram(message((1, module)), "here").instructions
-    sites = {name: one.origin and one.origin.call_site for name, one in found.items()}
-    assert sites == {"direct": "train.py(7)", "framed": "b.py(31): loss", "lost": None}
+def test_a_line_of_python_may_stand_in_the_metadata() -> None:
+    told = message((7, message((2, "add"), (3, "train.py"), (4, 7))))
+    found = HloProgram(hlo([instruction("x", "add", array(1), 1) + told]), "here").instructions
+    assert found["x"].origin.call_site == "train.py(7)"
 
 
 def placed(*columns: list[int]) -> HloProgram:
@@ -340,7 +324,6 @@ def test_a_fusion_of_two_products_or_of_none_is_no_product() -> None:
     def values(*inside: bytes) -> str | None:
         fusion = instruction("f", "fusion", array(2, 3, 7), 90, 1, 2, calls=1)
         origin = HloProgram(hlo([*OPERANDS, *inside], [*OPERANDS, fusion]), "here").instructions["f"].origin
-        assert origin is not None
         return origin.values
 
     assert values(dot("d", 3)) == PRODUCT["values"]
@@ -362,7 +345,6 @@ def test_a_fusion_of_two_products_or_of_none_is_no_product() -> None:
 )
 def test_a_product_s_path_ends_with_one(path: str, framework_op: str) -> None:
     origin = HloProgram(hlo([*OPERANDS, dot("d", 3, path)]), "here").instructions["d"].origin
-    assert origin is not None
     assert origin.framework_op == framework_op
 
 
@@ -382,5 +364,4 @@ def test_frames_of_a_module_are_counted_from_1(frame: int, site: str | None) -> 
     )
     module = message((3, message((5, 1), (2, dot("d", 3, "x/dot_general", frame=frame)))), (17, frames))
     origin = HloProgram(message((1, module)), "here").instructions["d"].origin
-    assert origin is not None
     assert origin.call_site == site

@@ -201,7 +201,7 @@ def test_texts_that_are_none_say_where() -> None:
     with pytest.raises(InputError) as raised:
         rewriter.feed_block(b'"\xff", 2')
     assert str(raised.value) == (
-        "x.json: at or after byte 8: a text in it is no JSON or no UTF-8;"
+        "x.json: at or after byte 8: contains a text that is not valid JSON or UTF-8;"
         " what cannot be read cannot be redacted: write the file again"
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,11 +12,8 @@ import pytest
 
 from cclbench.formats.kineto.events import DECODER, Args, argument_columns, autograd_columns, operator_ids
 from cclbench.formats.kineto.kinds import (
-    copy_direction,
     device_index,
-    stream_of_event,
     track_number,
-    valid_link,
 )
 
 
@@ -100,7 +96,6 @@ def test_arguments_are_texts_without_spaces_and_null_where_an_op_has_none() -> N
 def test_shapes_under_the_name_of_2021_count_where_there_is_no_other() -> None:
     def shapes(*given: dict[str, Any]) -> list[str | None]:
         column = argument_columns(args_of(*given))["shapes"]
-        assert column is not None
         return column.to_pylist()
 
     assert shapes({"Input dims": [[1]]}, {}) == ["[[1]]", None]
@@ -110,28 +105,6 @@ def test_shapes_under_the_name_of_2021_count_where_there_is_no_other() -> None:
         "[[2]]",
         "[[1]]",
     ]
-
-
-@pytest.mark.parametrize(
-    ("number", "linked"),
-    [(0, 0), (20, 20), ((1 << 32) - 2, (1 << 32) - 2), ((1 << 32) - 1, None), (1 << 32, 1 << 32), (-1, None)],
-)
-def test_minus_one_is_no_link_signed_or_not(number: int, linked: int | None) -> None:
-    assert valid_link(number) == linked
-
-
-@pytest.mark.parametrize(
-    ("name", "tid", "expected"),
-    [
-        ("Stream Sync", 1_000_000, 0),
-        ("Stream Sync", 999_999, 999_999),
-        ("Stream Sync", 1_000_007, 7),
-        ("Event Sync", 1_000_007, 1_000_007),
-        ("Stream Sync", "1000007", "1000007"),
-    ],
-)
-def test_the_stream_of_a_sync_is_a_million_below_its_row(name: str, tid: Any, expected: Any) -> None:
-    assert stream_of_event(SimpleNamespace(name=name, tid=tid)) == expected
 
 
 @pytest.mark.parametrize(
@@ -156,18 +129,3 @@ def test_a_track_is_its_number_or_that_of_its_name(text: str | None, number: int
 )
 def test_a_device_s_index_may_stand_as_text(device: Any, index: int | None) -> None:
     assert device_index(device) == index
-
-
-@pytest.mark.parametrize(
-    ("text", "way"),
-    [
-        ("Memcpy PeerToPeer", "p2p"),
-        ("HOST_TO_DEVICE", "h2d"),
-        ("DEVICE_TO_HOST", "d2h"),
-        ("x DtoD HtoD", "h2d"),
-        ("Memcpy DeviceToDevice PtoP", "p2p"),
-        ("Memcpy", None),
-    ],
-)
-def test_the_first_direction_that_a_text_names(text: str, way: str | None) -> None:
-    assert copy_direction(text) == way

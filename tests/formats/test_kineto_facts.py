@@ -43,7 +43,6 @@ def test_device_properties(read, write):
         ({"hip_runtime_version": 60140092}, "amd"),
         ({"roctracer_version": 4}, "amd"),
         ({"cupti_version": 24}, "nvidia"),
-        ({"deviceProperties": [{"warpSize": 64}]}, "amd"),
         ({}, None),
     ],
 )

@@ -98,8 +98,6 @@ def rows(found: Evidence, table: str, *columns: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_events_and_blocks(read: Read, protocol: int) -> None:
     found = read(snapshot(), protocol=protocol)
-    assert found.allocations is not None
-    assert found.memory_blocks is not None
     assert found.allocations.to_pylist()[2] == {
         **dict.fromkeys(found.allocations.column_names),
         "rank": 3,
@@ -223,14 +221,10 @@ REFUSED = {
     "unfilled": (snapshot([segment(block(4096, 8), total_size=9)]), "its blocks do not fill"),
     "elsewhere": (snapshot([segment(block(4096, 8), block(5000, 8))]), "its blocks do not fill"),
     "state": (snapshot([segment(block(4096, 8, "lost"))]), "Invalid enum value 'lost'"),
-    "negative": (snapshot([], [event("alloc", 1, -1)]), "Expected 'int' >= 0"),
     "huge": (snapshot([], [event("alloc", 1, 1 << 70)]), "out of range|Expected 'int' <="),
-    "huge together": (snapshot([], [event("alloc", 1, 1 << 50) for _ in range(5000)]), "impossible sizes"),
     "no size": (snapshot([], [{"action": "alloc"}]), "required field 'size'"),
-    "time": (snapshot([], [event("alloc", 1, 1, 1 << 62)]), "Expected 'int' <="),
     "frames": (snapshot([], [event("alloc", 1, 1, frames="none")]), "Expected 'array"),
     "a frame": (snapshot([], [event("alloc", 1, 1, frames=[3])]), "Expected 'object'"),
-    "devices": (snapshot([], *[[]] * 1025), "more than 1,024 devices"),
 }
 
 
@@ -276,14 +270,6 @@ def test_bombs_are_refused_in_little_memory(tmp_path: Path, name: str) -> None:
     assert most < 100 * MIB
 
 
-def test_one_list_many_times_is_bounded(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 1000)
-    events = [event("alloc", 1, 1)] * 10
-    assert len(rows(read(snapshot([], *[events] * 100)), "allocations", "event")) == 1000
-    with pytest.raises(InputError, match="more than 1,000 entries"):
-        read(snapshot([], *[events] * 101))
-
-
 def test_blocks_of_all_segments_are_bounded(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 3)
     two, one = segment(block(4096, 8), block(4104, 8)), segment(block(8192, 8), address=8192)
@@ -304,7 +290,7 @@ class TestStacks:
             {"name": "_call_impl", "filename": STEP["filename"], "line": 3},
             {"name": "<module>", "filename": "<string>", "line": 1},
         ]
-        assert self.line(stack) == "at::add_Tensor < forward model.py:7 < <module> <string>:1"
+        assert shown(stack) == "at::add_Tensor < forward model.py:7 < <module> <string>:1"
 
     def test_without_python_the_programs_functions_stay(self) -> None:
         names = [
@@ -317,22 +303,14 @@ class TestStacks:
             "_start",
         ]
         stack = [{"name": name, "filename": "??", "line": 0} for name in names]
-        assert self.line(stack) == (
+        assert shown(stack) == (
             "at::empty_strided < torch::autograd::AccumulateGrad::accumulateGrad < at::helper"
         )
 
-    def test_long_stacks_and_names_are_cut(self) -> None:
-        stack = [{"name": f"f{i}" + "x" * 99 * (i == 0), "filename": "a.py", "line": i} for i in range(20)]
-        line = self.line(stack)
-        assert line is not None
-        first, *_, last = line.split(" < ")
-        assert (first, last) == ("f0" + "x" * 57 + "… a.py:0", "…")
-        assert len(line.split(" < ")) == 13
-
     def test_what_tells_nothing(self) -> None:
-        assert self.line([]) is None
-        assert self.line([{"name": "??", "filename": "??", "line": 0}]) == "the runtime alone"
-        assert self.line([{"name": "f\x1b[2J", "filename": "a.py", "line": 1}]) == r"f\x1b[2J a.py:1"
+        assert Stacks().stack_code([]) is None
+        assert shown([{"name": "??", "filename": "??", "line": 0}]) == "the runtime alone"
+        assert shown([{"name": "f\x1b[2J", "filename": "a.py", "line": 1}]) == r"f\x1b[2J a.py:1"
 
     def test_equal_stacks_have_one_code(self) -> None:
         stacks = Stacks()
@@ -352,15 +330,9 @@ class TestStacks:
     def test_of_a_path_only_what_is_a_packages_own_stays(self, file: str, shown: str) -> None:
         assert path_in_package(file) == shown
 
-    def line(self, frames: list[dict[str, Any]]) -> str | None:
-        stacks = Stacks()
-        code = stacks.stack_code(frames)
-        return None if code is None else list(stacks.names)[code]
-
 
 def test_no_path_leaves_the_file(read: Read) -> None:
     found = read(snapshot())
-    assert found.allocations is not None
     told = str((found.allocations.to_pylist(), found.facts, found.notes))
     assert not any(secret in told for secret in ("home", "user", "/opt/v"))
 
@@ -494,7 +466,6 @@ def test_ranks_have_seven_digits_at_most(read: Read, name: str, rank: int | None
 def shown(frames: list[dict[str, Any]]) -> str:
     stacks = Stacks()
     code = stacks.stack_code(frames)
-    assert code is not None
     return list(stacks.names)[code]
 
 

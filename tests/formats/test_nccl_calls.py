@@ -38,7 +38,6 @@ def a_call(function: str, count: int, datatype: int, *, ranks: int = 4, root: in
 
 
 def rows(found: Evidence) -> list[dict[str, Any]]:
-    assert found.timings is not None
     listed: list[dict[str, Any]] = found.timings.to_pylist()
     return listed
 

@@ -64,13 +64,11 @@ def read(tmp_path: Path) -> Read:
 
 
 def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
-    assert found.timings is not None
     return [tuple(row[column] for column in columns) for row in found.timings.to_pylist()]
 
 
 def test_a_collective(read: Read) -> None:
     found = read(call(), "")
-    assert found.timings is not None
     assert found.timings.to_pylist() == [
         {
             **dict.fromkeys(found.timings.column_names),
@@ -172,14 +170,13 @@ def test_collectives_that_are_missing_are_counted_by_communicator_and_kind(read:
 
 def test_times_of_other_clocks_are_named(read: Read) -> None:
     found = read(call(), call(coll_sn=8, coll_timing_source="collective_cpu"))
-    assert found.notes == ["1 of 2 times are of the host's clock, not of the GPU's"]
+    assert found.notes == ["1 of 2 times are from the host's clock, not the GPU's"]
 
 
 def test_more_lines_than_a_block(read: Read) -> None:
     count = (1 << 15) + 3
     found = read(*(json.dumps(call(coll_sn=i)) for i in range(count)))
     assert rows(found, "seq") == [(i,) for i in range(count)]
-    assert found.timings is not None
     found.timings.validate(full=True)
 
 
@@ -192,13 +189,8 @@ def test_nothing_of_the_host_is_kept(read: Read) -> None:
 BAD: dict[str, list[Line | str]] = {
     "cut": [json.dumps(call())[:-20]],
     "text": [call(coll_exec_time_us="fast")],
-    "negative": [call(coll_msg_size_bytes=-1)],
     "huge": [call(coll_msg_size_bytes=1 << 62)],
-    "huge in all": [call("AllGather", {**HEADER, "n_ranks": 1 << 20}, coll_msg_size_bytes=1 << 50)],
-    "huge time": [call(coll_exec_time_us=10**18)],
     "huge rate": [json.dumps(call()).replace("10.48576", "1e400")],
-    "negative rate": [call(coll_algobw_gbs=-1.0)],
-    "no ranks": [call(header={**HEADER, "n_ranks": 0})],
     "no header": [call(header=None)],
     "no size": [{"header": HEADER, "coll_perf": {"coll": "AllReduce"}}],
     "deep": ["[" * 60_000],
@@ -213,7 +205,6 @@ BAD: dict[str, list[Line | str]] = {
 def test_damage_names_the_line(read: Read, name: str) -> None:
     with pytest.raises(InputError) as raised:
         read(call(), *BAD[name])
-    assert raised.value.where is not None
     assert raised.value.where.endswith("alpha-pid7.log: line 2")
     assert len(str(raised.value).splitlines()) == 1
 
@@ -243,7 +234,6 @@ def test_empty_missing_and_compressed(read: Read, tmp_path: Path) -> None:
 
 def test_recognised() -> None:
     reader = recognise_format(Path("x.log"), json.dumps(call()).encode())
-    assert reader is not None
     assert reader.name == "nccl_inspector"
     assert recognise_format(Path("x.log"), b'{"coll_perf": 1}') is None
 
@@ -287,7 +277,7 @@ def test_a_killed_jobs_last_line_may_be_removed(read: Read) -> None:
         read('{"header":')
     with pytest.raises(InputError, match=r"line 1: has an impossible size; write it again, or remove it"):
         read(*AT_MOST["size of all"][1:])
-    with pytest.raises(InputError, match=r"line 1: belongs to no communicator: no header stands before it;"):
+    with pytest.raises(InputError, match=r"line 1: belongs to no communicator: no header precedes it;"):
         read(call(header=None))
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.nccl_tests import NcclTests
-from cclbench.formats.nccl_tests.rows import library_version
 from cclbench.ground.errors import InputError
 
 HEADER = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 1 iters: 20\n"
@@ -37,7 +36,6 @@ def read(written: Callable[..., Path]) -> Read:
 
 
 def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
-    assert found.timings is not None
     return [tuple(row[column] for column in columns) for row in found.timings.to_pylist()]
 
 
@@ -158,7 +156,6 @@ def test_all_published_sweeps_are_recognised(test_data: Path) -> None:
     assert len(files) == 14
     for path in files:
         reader = recognise_format(path, path.read_bytes())
-        assert reader is not None
         assert reader.name == "nccl_tests"
 
 
@@ -182,9 +179,7 @@ def test_sniff(head: bytes, confident: bool) -> None:
 
 
 BAD = {
-    "cells": CSV_HEAD + CSV_COLUMNS + "8,2,float\n",
     "line ends": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("float", "flo\rat,"),
-    "text": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("19.69", "fast"),
     "size": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("1048576", "-8"),
     "huge size": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("1048576", "9" * 40),
     "huge time": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("19.69", "1e40"),
@@ -217,7 +212,3 @@ def test_damage_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> No
     assert str(tmp_path) in str(raised.value.where)
     assert len(str(raised.value).splitlines()) == 1
     assert len(str(raised.value)) < 600
-
-
-def test_versions_of_the_library() -> None:
-    assert [library_version(code) for code in (22907, 21803, 2708)] == ["2.29.7", "2.18.3", "2.7.8"]

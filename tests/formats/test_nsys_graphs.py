@@ -242,7 +242,7 @@ def first_words(run):
 def test_people_read_that_graphs_are_unknown_inside(run):
     done = run(**decoding())
     words = " ".join(first_words(done).split())
-    assert "steps 11 of 12 (steps 0-10) and the open step 11, in no mean: no step follows" in words
+    assert "steps 11 of 12 (steps 0-10) and incomplete step 11, not averaged" in words
     assert "as CUDA graph launches repeat" in words
     assert "CUDA graphs, unknown inside" in words
     assert "compute only" not in words
@@ -267,7 +267,7 @@ def test_people_read_that_graphs_are_unknown_inside(run):
 def test_what_nothing_is_found_in_is_said_to_be_unknown(run):
     done = run(**{GRAPH: back_to_back(busy=999), CALL: launches(*range(10, 110, 10))})
     assert busy_with(done.figures) == (
-        "CUDA graphs that were traced whole run in 99.9 % of it: what ran inside is not recorded."
+        "CUDA graphs traced as a whole run in 99.9 % of it: their kernels are not recorded."
     )
 
 

@@ -174,24 +174,6 @@ def test_registered_texts_and_own_texts_in_one_batch(ranges):
     assert [row["name"] for row in found.of("annotation")] == ["ncclAllReduce", "(no name)"]
 
 
-def test_ranges_of_either_kind_and_what_is_no_range(ranges):
-    found = ranges(
-        nvtx(1, 2, "a", eventType=60, domainId=4),
-        nvtx(2, None, "never ended"),
-        nvtx(3, None, "mark", eventType=34),
-        nvtx(4, None, "main", eventType=39),
-        nvtx(5, None, "domain", eventType=75),
-        nvtx(6, None, "odd", eventType=1234),
-    )
-    assert [row["name"] for row in found.of("annotation")] == ["a"]
-    assert found.trace.dropped == {
-        "row without a time or duration": 1,
-        "instant": 1,
-        "label": 2,
-        "NVTX event type 1234": 1,
-    }
-
-
 def test_a_table_without_domains_or_registered_texts(path):
     row = {"start": 1, "end": 2, "eventType": 59, "text": "step 1", "globalTid": thread(10, 3)}
     found = read(write(path, NVTX_EVENTS=[row], StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}))
@@ -229,7 +211,7 @@ def test_the_large_side_is_unknown_without_the_size_of_the_communicator(ranges):
     found = ranges(nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
     assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
     (note,) = found.trace.notes
-    assert note.startswith("who takes part in 1 of 1 NCCL communicators is unknown")
+    assert note.startswith("the ranks of 1 of 1 NCCL communicators are unknown")
 
 
 def test_two_sizes_of_a_communicator_are_none(ranges):
@@ -246,31 +228,54 @@ def test_places_in_no_communicator(ranges, comm, size, rank):
     assert found.trace.facts.communicators == ()
 
 
-def test_a_group_of_one_call_is_launched_at_its_end(ranges):
-    found = ranges(nccl(10, 11, START), nccl(12, 13, REDUCE, 64), nccl(14, 30, END), calls=[call(20, 25, 5)])
-    assert found.told == [(sized("all_reduce", 64, 64), 3, 14, 30)]
+BEGIN, OUTER, DONE = nccl(10, 11, START), nccl(8, 9, START), nccl(20, 30, END)
+SENT, RECEIVED = nccl(12, 13, SEND, 64), nccl(14, 15, RECV, 32)
+REDUCED = nccl(12, 13, REDUCE, 64)
 
 
-def test_a_group_of_sends_and_receives_is_one_transfer_of_all_their_bytes(ranges):
-    found = ranges(
-        nccl(10, 11, START),
-        nccl(12, 13, SEND, 64),
-        nccl(14, 15, RECV, 32),
-        nccl(16, 17, SEND, 8),
-        nccl(18, 19, RECV, 4),
-        nccl(20, 30, END),
-        calls=[call(22, 25, 5)],
-    )
-    assert found.told == [(sized("send_recv", 72, 36), 3, 20, 30)]
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        pytest.param([BEGIN, REDUCED, DONE], [(sized("all_reduce", 64, 64), 3, 20, 30)], id="one call"),
+        pytest.param(
+            [BEGIN, SENT, RECEIVED, nccl(16, 17, SEND, 8), nccl(18, 19, RECV, 4), DONE],
+            [(sized("send_recv", 72, 36), 3, 20, 30)],
+            id="sends and receives are one transfer of all their bytes",
+        ),
+        pytest.param([BEGIN, SENT, nccl(14, 15, SEND), DONE], [], id="one size is unknown"),
+        pytest.param(
+            [BEGIN, REDUCED, nccl(14, 15, REDUCE, 32), DONE],
+            [(sized("all_reduce", 96, 96), 3, 20, 30)],
+            id="calls of one kind are one of all their bytes",
+        ),
+        pytest.param([BEGIN, REDUCED, nccl(14, 15, GATHER, 64), DONE], [], id="different calls"),
+        pytest.param([BEGIN, REDUCED, nccl(14, 15, REDUCE, 64, comm=7), DONE], [], id="communicators"),
+        pytest.param(
+            [OUTER, BEGIN, REDUCED, nccl(14, 15, END), DONE],
+            [(sized("all_reduce", 64, 64), 3, 20, 30)],
+            id="groups within groups are launched by the outermost",
+        ),
+        pytest.param(
+            [BEGIN, nccl(12, 26, REDUCE, 64, tid=4), DONE],
+            [(sized("all_reduce", 64, 64), 4, 12, 26)],
+            id="threads have their own groups",
+        ),
+        pytest.param(
+            [nccl(1, 2, END), nccl(3, 4, END), nccl(12, 26, REDUCE, 64), DONE],
+            [(sized("all_reduce", 64, 64), 3, 12, 26)],
+            id="ends of groups that were never begun are passed over",
+        ),
+    ],
+)
+def test_what_a_group_of_calls_launches(ranges, rows, told):
+    tid = told[0][1] if told else 3
+    assert ranges(*rows, calls=[call(22, 25, 5, tid=tid)]).told == told
 
 
 def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
     found = ranges(
         nvtx(5, 50, "nccl:all_to_all, op_id = 4"),
-        nccl(10, 11, START),
-        nccl(12, 13, SEND, 64),
-        nccl(14, 15, RECV, 32),
-        nccl(20, 30, END),
+        *(BEGIN, SENT, RECEIVED, DONE),
         calls=[call(22, 25, 5)],
     )
     annotated = Payload(source="annotation", collective="all_to_all")
@@ -280,42 +285,10 @@ def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
 @pytest.mark.parametrize("launches", [[], [22, 26]])
 def test_which_of_several_kernels_serves_which_call_is_not_told(ranges, launches):
     found = ranges(
-        nccl(10, 11, START),
-        nccl(12, 13, SEND, 64),
-        nccl(14, 15, RECV, 32),
-        nccl(20, 30, END),
+        *(BEGIN, SENT, RECEIVED, DONE),
         calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)],
     )
     assert found.told == []
-
-
-@pytest.mark.parametrize("other", [{"name": GATHER}, {"name": REDUCE, "comm": 7}])
-def test_a_group_of_different_calls_or_communicators_tells_nothing(ranges, other):
-    calls = [nccl(12, 13, REDUCE, 64), nccl(14, 15, size=64, **other)]
-    found = ranges(nccl(10, 11, START), *calls, nccl(20, 30, END), calls=[call(22, 25, 5)])
-    assert found.told == []
-
-
-def test_groups_within_groups_are_launched_by_the_outermost(ranges):
-    found = ranges(
-        nccl(1, 2, START),
-        nccl(3, 4, START),
-        nccl(5, 6, REDUCE, 64),
-        nccl(7, 8, END),
-        nccl(10, 30, END),
-        calls=[call(22, 25, 5)],
-    )
-    assert found.told == [(sized("all_reduce", 64, 64), 3, 10, 30)]
-
-
-def test_threads_have_their_own_groups(ranges):
-    found = ranges(
-        nccl(1, 2, START),
-        nccl(3, 9, REDUCE, 64, tid=4),
-        nccl(10, 30, END),
-        calls=[call(5, 6, 5, tid=4)],
-    )
-    assert found.told == [(sized("all_reduce", 64, 64), 4, 3, 9)]
 
 
 def test_without_blobs_kinds_are_told_and_a_note_says_what_to_do(ranges):
@@ -403,7 +376,7 @@ def test_tables_of_mpi_calls(path):
 def test_mpi_beside_a_device_is_counted_in_a_note(ranges):
     found = ranges(*(nvtx(i, i + 1, textId=MPI, domainId=2) for i in (1, 3)))
     assert [row["name"] for row in found.of("op")] == ["MPI_Allreduce"] * 2
-    assert found.trace.notes == ["2 calls of MPI are rows of the host: their time is no time of the device"]
+    assert found.trace.notes == ["2 MPI calls are host rows: their time is not device time"]
 
 
 @pytest.mark.parametrize(
@@ -430,6 +403,25 @@ def entries(kind: int, offset: int = 0) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
+    ("kind", "offset", "payload", "size"),
+    [
+        *((kind, 0, struct.pack(form, -1), None) for kind, form in ((5, "<i"), (15, "<i"), (17, "<q"))),
+        *((kind, offset, b"\1\0\0\0\0\0\0\0", None) for kind, offset in ((5, -1), (9, 0), (7, 0))),
+        *(
+            (18, 0, struct.pack("<Q", 64).ljust(n - 32, b"\0"), 64 if n == 4096 else None)
+            for n in (4096, 4097)
+        ),
+    ],
+)
+def test_sizes_are_integers_from_0_within_payloads_of_4096_bytes(path, kind, offset, payload, size):
+    """Below zero, before the payload, no integer, and longer with their header of 32 bytes: none is known."""
+    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
+    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload))]
+    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
+    assert [told.in_bytes for told, *_ in found.told] == [size]
+
+
+@pytest.mark.parametrize(
     ("kind", "packed"),
     [
         *((5, "<i"), (6, "<I"), (10, "<Q"), (15, "<i"), (16, "<I"), (17, "<q"), (18, "<Q"), (22, "<Q")),
@@ -450,39 +442,11 @@ def test_integers_of_every_width(path, kind, packed, offset):
     assert [told.in_bytes for told, *_ in found.told] == [most, None]
 
 
-@pytest.mark.parametrize(("kind", "packed"), [(5, "<i"), (15, "<i"), (17, "<q")])
-def test_signed_integers_below_zero_are_no_sizes(path, kind, packed):
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind)}
-    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, struct.pack(packed, -1)))]
-    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
-    assert [told.in_bytes for told, *_ in found.told] == [None]
-
-
-@pytest.mark.parametrize(("kind", "offset"), [(5, -1), (9, 0), (7, 0)])
-def test_fields_that_are_no_integers_or_lie_before_the_payload(path, kind, offset):
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
-    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, b"\1\0\0\0\0\0\0\0"))]
-    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
-    assert [told.in_bytes for told, *_ in found.told] == [None]
-
-
-@pytest.mark.parametrize(("length", "known"), [(4096 - 32, True), (4097 - 32, False)])
-def test_payloads_of_4096_bytes_with_their_header(path, length, known):
-    tables = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(18)}
-    payload = struct.pack("<Q", 64).ljust(length, b"\0")
-    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload))]
-    found = read(write(path, NVTX_EVENTS=rows, **tables, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
-    assert [told.in_bytes for told, *_ in found.told] == [64 if known else None]
-
-
 @pytest.mark.parametrize("launches", [[19], [20], [29], [30]])
 def test_a_group_ends_before_what_its_end_launches(ranges, launches):
     """[20, 30): a launch at 20 is its own, one at 30 is not."""
     found = ranges(
-        nccl(10, 11, START),
-        nccl(12, 13, SEND, 64),
-        nccl(14, 15, RECV, 32),
-        nccl(20, 30, END),
+        *(BEGIN, SENT, RECEIVED, DONE),
         calls=[call(at, at + 1, at) for at in launches],
     )
     assert len(found.told) == (20 <= launches[0] < 30)
@@ -492,42 +456,10 @@ def test_a_group_ends_before_what_its_end_launches(ranges, launches):
 def test_pytorchs_range_must_hold_the_launch(ranges, end, named):
     found = ranges(
         nvtx(5, end, "nccl:all_to_all"),
-        nccl(10, 11, START),
-        nccl(12, 13, SEND, 64),
-        nccl(14, 15, RECV, 32),
-        nccl(20, 30, END),
+        *(BEGIN, SENT, RECEIVED, DONE),
         calls=[call(22, 25, 5)],
     )
     assert [told.collective for told, *_ in found.told] == ["all_to_all", named]
-
-
-def test_transfers_of_which_one_size_is_unknown_tell_nothing_together(ranges):
-    found = ranges(
-        nccl(10, 11, START),
-        nccl(12, 13, SEND, 64),
-        nccl(14, 15, SEND),
-        nccl(20, 30, END),
-        calls=[call(22, 25, 5)],
-    )
-    assert found.told == []
-
-
-def test_several_calls_of_one_kind_are_one_of_all_their_bytes(ranges):
-    found = ranges(
-        nccl(10, 11, START),
-        nccl(12, 13, REDUCE, 64),
-        nccl(14, 15, REDUCE, 32),
-        nccl(20, 30, END),
-        calls=[call(22, 25, 5)],
-    )
-    assert found.told == [(sized("all_reduce", 96, 96), 3, 20, 30)]
-
-
-def test_ends_of_groups_that_were_never_begun_are_passed_over(ranges):
-    found = ranges(
-        nccl(1, 2, END), nccl(3, 4, END), nccl(12, 13, REDUCE, 64), nccl(20, 30, END), calls=[call(12, 14, 5)]
-    )
-    assert found.told == [(sized("all_reduce", 64, 64), 3, 12, 13)]
 
 
 def test_calls_whose_size_is_told_are_counted_apart_from_those_without(ranges):
@@ -536,7 +468,7 @@ def test_calls_whose_size_is_told_are_counted_apart_from_those_without(ranges):
     )
     assert [note.partition(":")[0] for note in found.trace.notes] == [
         "payload bytes unavailable for 2 of 3 NCCL calls",
-        "who takes part in 1 of 1 NCCL communicators is unknown",
+        "the ranks of 1 of 1 NCCL communicators are unknown",
     ]
 
 
@@ -560,6 +492,11 @@ def test_calls_of_mpi_without_sizes_tell_nothing(path):
     assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(None, None), (None, 8)]
 
 
+def test_what_is_no_range_is_counted(ranges):
+    found = ranges(nvtx(2, None, "never ended"), nvtx(6, None, "odd", eventType=1234))
+    assert found.trace.dropped == {"row without a time or duration": 1, "NVTX event type 1234": 1}
+
+
 @pytest.mark.parametrize("kind", [34, 65])
 def test_marks_are_instants(ranges, kind):
     assert ranges(nvtx(3, None, "mark", eventType=kind)).trace.dropped == {"instant": 1}
@@ -581,10 +518,7 @@ def test_ranges_are_put_in_order_of_time(ranges):
     """An export's rows are in no order."""
     rows = [
         nvtx(5, 50, "nccl:all_to_all"),
-        nccl(10, 11, START),
-        nccl(12, 13, SEND, 64),
-        nccl(14, 15, RECV, 32),
-        nccl(20, 30, END),
+        *(BEGIN, SENT, RECEIVED, DONE),
         nvtx(60, 65, "nccl:all_reduce"),
     ]
     found = ranges(*rows[::-1], calls=[call(22, 25, 5)])

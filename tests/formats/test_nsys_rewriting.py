@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.nsys_files import KERNEL, kernel, nvtx, strings, write
+from helpers.plain_redactor import PlainRedactor
 
 from cclbench.formats.nsys import rewriting
 from cclbench.formats.nsys.rewriting import DatabaseRewriter
@@ -19,30 +20,14 @@ from cclbench.formats.rewriting import HOST
 from cclbench.ground.errors import InputError
 
 
-class Plain:
-    """Replaces the word `secret`, values of the field `Hostname`, and annotations."""
-
-    def __init__(self) -> None:
-        self.counted = Counter[tuple[str, str]]()
-
-    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
-        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
-
-    def kind_of_field(self, name: str) -> str | None:
-        return HOST if name == "Hostname" else None
-
-    def field(self, kind: str, _text: str) -> tuple[str, Counter[str]]:
-        return "host-1", Counter({kind: 1})
+class Plain(PlainRedactor):
+    """Replaces annotations and masks bytes, too."""
 
     def annotation(self, text: str) -> tuple[str, Counter[str]]:
         return f"range of {len(text)}", Counter(annotation=1)
 
     def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
         return data.replace(b"secret", b"??????"), Counter(bytes=1)
-
-    def count(self, place: str, counts: dict[str, int]) -> None:
-        for kind, number in counts.items():
-            self.counted[place, kind] += number
 
 
 def rewritten(path: Path, *, annotations: bool = False) -> tuple[Any, dict[tuple[str, str], int]]:
@@ -107,8 +92,8 @@ def test_rows_of_names_and_values_are_fields(path: Path) -> None:
     rows = [{"name": name, "value": value} for name, value in told]
     tables = {"TARGET_INFO_SYSTEM_ENV": rows, "OTHER": [{"value": "alpha", "Hostname": "alpha"}]}
     select, counted = rewritten(write(path, StringIds=strings("x"), **tables))
-    assert select("SELECT value FROM TARGET_INFO_SYSTEM_ENV") == [("host-1",), ("alpha",), ("?",)]
-    assert select("SELECT value, Hostname FROM OTHER") == [("alpha", "host-1")]
+    assert select("SELECT value FROM TARGET_INFO_SYSTEM_ENV") == [("host name",), ("alpha",), ("?",)]
+    assert select("SELECT value, Hostname FROM OTHER") == [("alpha", "host name")]
     assert counted == {
         ("TARGET_INFO_SYSTEM_ENV.value", HOST): 1,
         ("TARGET_INFO_SYSTEM_ENV.value", "word"): 1,
@@ -157,7 +142,7 @@ def test_a_schema_that_holds_more_than_an_exports(path: Path, statement: str, na
     if named is None:
         assert rewritten(path)[1] == {("ODD.a", "word"): 1}
         return
-    says = rf"its schema holds more than an export's \({named}\); export it again"
+    says = rf"its schema has more than an export's \({named}\); export it again"
     with pytest.raises(InputError, match=says):
         rewritten(path)
 

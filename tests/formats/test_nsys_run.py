@@ -191,10 +191,3 @@ def test_operators_without_numbers_are_told_apart(run):
     assert min(ids) == 9
     query = "SELECT operator FROM events WHERE kind = 'kernel' AND correlation = 99"
     assert done.sql(query).to_pylist() == [{"operator": None}]
-
-
-def test_kernels_without_names_are_said(run):
-    done = run(**{KERNEL: [kernel(100, 150, name=99), kernel(200, 250, name=GEMM)]})
-    assert done.manifest["ranks"][0]["notes"] == [
-        "1 kernels have no name: communication among them counts as computing"
-    ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.plain_redactor import PlainRedactor
 
 from cclbench.formats import pickled
 from cclbench.formats.pickled import NotPlainError, load_plain, rewrite_pickle
@@ -162,19 +162,6 @@ def test_as_many_containers_and_places_as_the_bytes_allow(monkeypatch: pytest.Mo
     assert load_plain(kept.replace(b"\x94\x94", b"\x94")) is None
 
 
-class Kept:
-    """Says that nothing is to be replaced."""
-
-    def text(self, text: str, _field: str = "") -> tuple[str, dict[str, int]]:
-        return text, {}
-
-    def kind_of_field(self, _name: str) -> str | None:
-        return None
-
-    def count(self, place: str, counts: dict[str, int]) -> None:
-        raise AssertionError(place) if counts else None
-
-
 def test_a_pickle_that_cannot_be_rewritten_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,30 +169,10 @@ def test_a_pickle_that_cannot_be_rewritten_names_the_file(
     path = tmp_path / "a.pkl"
     path.write_bytes(b"\x80\x02}")
     with pytest.raises(InputError, match=r"a.pkl: pickle is cut: it has no end; write it again"):
-        rewrite_pickle(path, None, Kept())  # type: ignore[arg-type]
+        rewrite_pickle(path, None, PlainRedactor())  # type: ignore[arg-type]
     path.write_bytes(b"\x80\x02" + (b"](" + b"N" * 16) * 5000 + b"e" * 5000 + b".")
     with pytest.raises(InputError, match=r"a.pkl: is nested too deeply; write it again"):
-        rewrite_pickle(path, None, Kept())  # type: ignore[arg-type]
-
-
-class Fields:
-    """Replaces the word `secret` and what some fields hold; remembers what it counted."""
-
-    def __init__(self) -> None:
-        self.counted = Counter[tuple[str, str]]()
-
-    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
-        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
-
-    def kind_of_field(self, name: str) -> str | None:
-        return {"host": HOST, "env": ENVIRONMENT, "job": JOB}.get(name)
-
-    def field(self, kind: str, _text: str, *, name: str = "") -> tuple[str, Counter[str]]:
-        return f"{kind} {name}".strip(), Counter({kind: 1})
-
-    def count(self, place: str, counts: dict[str, int]) -> None:
-        for kind, number in counts.items():
-            self.counted[place, kind] += number
+        rewrite_pickle(path, None, PlainRedactor())  # type: ignore[arg-type]
 
 
 SHARED = ["a secret"]
@@ -247,7 +214,7 @@ SHARED = ["a secret"]
 def test_texts_change_by_the_keys_they_are_the_values_of(
     tmp_path: Path, value: Any, expected: Any, counted: dict[tuple[str, str], int]
 ) -> None:
-    path, target, redactor = tmp_path / "a.pkl", tmp_path / "b.pkl", Fields()
+    path, target, redactor = tmp_path / "a.pkl", tmp_path / "b.pkl", PlainRedactor()
     path.write_bytes(pickle.dumps(value))
     rewrite_pickle(path, target, redactor)  # type: ignore[arg-type]
     assert load_plain(target.read_bytes()) == expected
@@ -257,7 +224,7 @@ def test_texts_change_by_the_keys_they_are_the_values_of(
 def test_what_was_shared_is_still_shared(tmp_path: Path) -> None:
     path, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
     path.write_bytes(pickle.dumps({"b": [SHARED, SHARED], "c": SHARED}))
-    rewrite_pickle(path, target, Fields())  # type: ignore[arg-type]
+    rewrite_pickle(path, target, PlainRedactor())  # type: ignore[arg-type]
     new = load_plain(target.read_bytes())
     assert new["b"][0] is new["b"][1]
     assert target.read_bytes()[:2] == b"\x80\x02"

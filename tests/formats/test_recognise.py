@@ -166,7 +166,7 @@ class TestFurtherIn:
             find(path)
 
 
-@pytest.mark.parametrize("size", [1 << 16, 1 << 24])
+@pytest.mark.parametrize("size", [1, 100, 1 << 10, 1 << 16, 1 << 24])
 def test_a_damaged_stream_is_known_by_what_it_still_gives(tmp_path: Path, size: int) -> None:
     text = "".join(f"line {n} of {n * n}\n" for n in range(40_000)).encode()
     packed = bytearray(gzip.compress(text))
@@ -241,15 +241,6 @@ def test_a_disk_that_fails_while_it_is_read_says_where(monkeypatch):
     assert str(caught.value) == "n" * 200 + ": cannot be read: Input/output error"
 
 
-@pytest.mark.parametrize("size", [1, 100, 1 << 10])
-def test_a_damaged_stream_gives_no_more_than_was_asked_for(tmp_path, size):
-    text = "".join(f"line {n} of {n * n}\n" for n in range(40_000)).encode()
-    packed = bytearray(gzip.compress(text))
-    packed[len(packed) // 2 : len(packed) // 2 + 8] = b"\xff" * 8
-    (tmp_path / "x.gz").write_bytes(packed)
-    assert head_of(tmp_path / "x.gz", size) == text[:size]
-
-
 def test_a_stream_that_gives_nothing_is_an_error(tmp_path):
     (tmp_path / "x.gz").write_bytes(gzip.compress(b"text" * 100)[:10] + b"\xff" * 40)
     with pytest.raises(zlib.error):
@@ -320,7 +311,6 @@ def test_a_mark_of_the_second_look_is_enough(tmp_path):
     path = tmp_path / "job.log"
     path.write_bytes(b"text\n" * 20_000 + b"# nThread 1 nGpus 1 minBytes 8\n" + b"text\n" * (1 << 19))
     reader, head = recognise_head(path, head_of(path))
-    assert reader is not None
     assert (reader.name, len(head)) == ("nccl_tests", 1 << 20)
 
 

@@ -174,7 +174,7 @@ def test_a_value_that_cannot_be_is_said_with_its_place() -> None:
 def test_two_of_several_processes_are_named_in_order_and_shortened() -> None:
     error = several_processes(Path("a.json"), ["b" * 41, 9, 12, "c"])
     assert str(error) == (
-        "a.json: holds the rows of several processes, 12 and 9: traces of several ranks merged into one;"
-        " give each rank's own file"
+        "a.json: contains rows of several processes, 12 and 9: it was merged from traces of several ranks;"
+        " pass the original file of each rank"
     )
     assert f"processes, {'b' * 40} and c: " in str(several_processes(Path("a.json"), ["c", "b" * 41]))

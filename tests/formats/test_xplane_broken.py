@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import gzip
-from typing import Any
 
 import pytest
+from helpers.refused import refused
 from helpers.xplane_files import (
     VMEM_READ_64,
     Plane,
@@ -49,7 +49,6 @@ def test_a_cut_file_is_refused_and_its_whole_planes_are_used_on_request(tmp_path
     ):
         Xplane().read(path, part=Part("/device:TPU:0"))
     trace, rows = read(path, "/device:TPU:0", allow_truncated=True)
-    assert trace.cut is not None
     assert trace.cut.byte == len(whole)
     assert len(rows["device kernel"]) == 1
 
@@ -62,19 +61,14 @@ def absurd(offset_ps: int, duration_ps: int, timestamp_ns: int = 0) -> bytes:
     return space(plane)
 
 
-def detailed(**stats: Any) -> bytes:
-    """A plane with one event that says so."""
-    return space(Plane("/device:GPU:0").line("Stream #1", [("k", 0, 1, stats)]))
-
-
 BAD = {
     "empty": (b"", "empty file"),
-    "garbage": (b"\xff" * 64, "byte 0: no protobuf field"),
-    "text": (b"{}", "byte 0: no protobuf field"),
-    "group": (b"\x0b\x0c", "byte 0: no protobuf field"),
-    "overlong": (b"\x0a" + b"\x80" * 11, "byte 1: no protobuf field"),
+    "garbage": (b"\xff" * 64, "byte 0: is not a protobuf field"),
+    "text": (b"{}", "byte 0: is not a protobuf field"),
+    "group": (b"\x0b\x0c", "byte 0: is not a protobuf field"),
+    "overlong": (b"\x0a" + b"\x80" * 11, "byte 1: is not a protobuf field"),
     "cut": (b"\x0a\x20\x12\x0d/device:GPU:0", "the file ends 17 bytes before its plane does"),
-    "longer name": (b"\x0a\x10\x12\x7f/device:GPU:0" + b" ", "byte 2: no protobuf field"),
+    "longer name": (b"\x0a\x10\x12\x7f/device:GPU:0" + b" ", "byte 2: is not a protobuf field"),
     "compressed": (gzip.compress(space(Plane("/device:GPU:0"))), "gunzip it first"),
     "cut in the host's plane": (
         space(environment()) + b"\x0a\x7f\x12\x09/host:CPU",
@@ -93,8 +87,6 @@ BAD = {
     "long": (absurd(0, (1 << 63) - 1), "impossible time"),
     "negative": (absurd(0, -1), "impossible time"),
     "epoch": (absurd(0, 1, (1 << 63) - 1), "impossible time"),
-    "grid": (detailed(kernel_details="grid:9999999999,9999999999,1 block:1,1,1"), "impossible grid"),
-    "copy": (detailed(memcpy_details="kind:HtoD size:99999999999999999999 dest:0"), "impossible copy"),
     "start": (space(Plane("/device:GPU:0"), Plane("Task Environment", profile_start_time=-5)), "not a time"),
     "assignment": (
         space(tpu(0, []), programs([[0]])).replace(b"\x7a\x09", b"\x7a\x7f"),
@@ -102,7 +94,7 @@ BAD = {
     ),
     "accesses": (
         space(tpu(0, [("loop", 0, 1, {})])).replace(VMEM_READ_64, b"\x0a\x06\x08\x01\x10\x03\x1f\x40"),
-        "no protobuf field",
+        "is not a protobuf field",
     ),
 }
 
@@ -111,17 +103,13 @@ BAD = {
 def test_damage_is_one_clear_line(case, tmp_path):
     data, message = BAD[case]
     path = write(tmp_path, data)
-    with pytest.raises(InputError) as caught:
-        read_all(path)
-    assert message in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused(read_all, path, message)
 
 
 def test_a_profile_joined_to_itself_is_refused_with_the_plane(tmp_path):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
     path = write(tmp_path, whole + whole)
-    with pytest.raises(InputError, match=rf"byte {len(whole):,}: holds plane '/device:TPU:0' twice"):
+    with pytest.raises(InputError, match=rf"byte {len(whole):,}: has plane '/device:TPU:0' twice"):
         read_all(path)
 
 
@@ -133,7 +121,7 @@ def test_what_a_plane_holds_twice_is_refused(field, noun, tmp_path):
     again = getattr(plane.message, field)
     again.append(again[0])
     path = write(tmp_path, space(plane))
-    with pytest.raises(InputError, match=rf"plane '/device:TPU:0' holds {noun} .* twice"):
+    with pytest.raises(InputError, match=rf"plane '/device:TPU:0' has {noun} .* twice"):
         read_all(path)
 
 
@@ -174,7 +162,7 @@ def test_a_damaged_profile_beside_whole_ones_is_not_passed_over(tmp_path):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
     (tmp_path / "a.xplane.pb").write_bytes(whole)
     (tmp_path / "b.xplane.pb").write_bytes(b"\xff" * 8 + whole[8:])
-    with pytest.raises(InputError, match=r"b\.xplane\.pb: no plane begins where the profile does: damaged"):
+    with pytest.raises(InputError, match=r"b\.xplane\.pb: does not begin with a plane: damaged"):
         cclbench.ingest(tmp_path, store=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
@@ -187,18 +175,11 @@ def test_fields_of_number_0_and_of_unknown_kinds_are_no_protobuf(tag: int) -> No
         list(proto.message_fields(bytes([tag, 1, 1]), 0, 3, "x"))
 
 
-def test_a_profile_is_cut_behind_its_whole_planes_and_complaints_are_told(tmp_path):
+def test_complaints_of_the_profiler_are_counted(tmp_path):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment()) + b"\x12\x01x\x1a\x01y"
     path = write(tmp_path, whole)
     trace, _ = read(path, "/device:TPU:0")
     assert (trace.notes, trace.cut) == (["the profiler reports 2 errors or warnings"], None)
-    path.write_bytes(whole + b"\x0a\x7f")
-    with pytest.raises(InputError) as caught:
-        Xplane().read(path, part=Part("/device:TPU:0"))
-    assert str(caught.value) == (
-        f"{path}: byte {len(whole):,}: the file ends 127 bytes before its plane does;"
-        " re-run with --allow-truncated to use the planes before it"
-    )
 
 
 @pytest.mark.parametrize(("name", "refused"), [("a.xplane.pb", True), ("a.pb", False)])
@@ -208,7 +189,7 @@ def test_only_what_is_called_a_profile_must_begin_as_one(tmp_path, name, refused
     if refused:
         with pytest.raises(InputError) as caught:
             Xplane().refuse(path)
-        assert caught.value.hint == "capture it again, or call it otherwise if it is none"
+        assert caught.value.hint == "capture it again, or rename it if it is not a profile"
     else:
         Xplane().refuse(path)
     path.write_bytes(space(Plane("/host:CPU")))

@@ -61,7 +61,7 @@ def test_without_a_device_assignment_a_group_has_a_size_and_no_ranks(tmp_path):
     trace, _ = read(write(tmp_path, space(tpu(0, [("psum", 0, 9, {})]))), "/device:TPU:0")
     (payload,) = trace.told.payloads
     assert (payload.group_size, payload.ranks) == (2, None)
-    assert trace.notes == ["the profile does not tell when it began: times count from its own begin"]
+    assert trace.notes == ["the profile does not state when it began: times are relative to its beginning"]
 
 
 # Two replicas of two partitions: device 10·replica + partition.
@@ -87,9 +87,7 @@ IDS = np.array([[0, 1], [10, 11]])
 def test_what_the_numbers_of_replica_groups_mean(opcode, attributes, ranks):
     text = f"%x = f32[4]{{0}} {opcode}(f32[4]{{0}} %a), {attributes}"
     instruction = hlo.parse_instruction(text)
-    assert instruction is not None
     payload = collectives.collective_payload(instruction, 7, collectives.DeviceMember(11, {7: IDS}))
-    assert payload is not None
     assert (sorted(payload.ranks) if payload.ranks else None) == (list(ranks) if ranks else None)
 
 
@@ -99,7 +97,6 @@ def test_partners_of_a_permute():
         " source_target_pairs={{0,1},{1,2},{3,4}}"
     )
     instruction = hlo.parse_instruction(text)
-    assert instruction is not None
     ids = np.array([[10, 11, 12, 13, 14]])
     seen = {
         device: collectives.collective_payload(instruction, 7, collectives.DeviceMember(device, {7: ids}))
@@ -138,7 +135,7 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     assert (trace.facts.world_size, trace.facts.communicators) == (4, ())
     assert trace.notes == [
         "payload of 1 collectives unknown: the profile has no HLO of their program",
-        "process group of 1 collectives unknown: the profile does not tell which of the program's devices"
+        "process group of 1 collectives unknown: the profile does not state which of the program's devices"
         " this GPU is",
     ]
 
@@ -146,11 +143,9 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
 def test_of_several_partners_the_first_is_told():
     text = "%x = f32[4]{0} collective-permute(f32[4]{0} %a), source_target_pairs={{0,1},{2,1},{1,0},{1,2}}"
     instruction = hlo.parse_instruction(text)
-    assert instruction is not None
     payload = collectives.collective_payload(
         instruction, 7, collectives.DeviceMember(11, {7: np.array([[10], [11], [12]])})
     )
-    assert payload is not None
     assert (payload.src_rank, payload.dst_rank, payload.group_size) == (10, 10, 3)
 
 
@@ -212,9 +207,7 @@ def test_a_program_is_found_with_or_without_a_sign():
 )
 def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, dtype):
     instruction = hlo.parse_instruction(f"%x = {text}")
-    assert instruction is not None
     payload = collectives.collective_payload(instruction, None, collectives.DeviceMember(None))
-    assert payload is not None
     assert (payload.in_bytes, payload.out_bytes, payload.dtype) == (in_bytes, out_bytes, dtype)
     assert (payload.source, payload.library) == ("kernel", "xla")
 
@@ -234,7 +227,6 @@ def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
         opcode, "communication", "f32", in_bytes, out_bytes, hlo.Participants(groups=((0, 1),))
     )
     payload = collectives.of_program(known, 7, collectives.DeviceMember(0))
-    assert payload is not None
     assert (payload.source, payload.collective) == ("hlo", opcode.removesuffix("-start").replace("-", "_"))
     assert (payload.in_bytes, payload.out_bytes, payload.group_size) == (in_bytes, out, 2)
 
@@ -248,7 +240,6 @@ def test_what_is_no_collective_has_no_payload():
     ):
         assert collectives.of_program(Instruction(opcode, None, "f32", 1, 1, participants), 7, member) is None
     instruction = hlo.parse_instruction("%x = f32[4] add(f32[4] %a)")
-    assert instruction is not None
     assert collectives.collective_payload(instruction, 7, member) is None
 
 

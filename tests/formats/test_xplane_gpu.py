@@ -56,11 +56,6 @@ def test_a_launch_belongs_to_the_device_it_launched_on_and_a_step_to_all(tmp_pat
     assert "host python" not in second
 
 
-def test_an_amd_gpu_s_stated_bandwidth_is_not_taken(tmp_path):
-    trace, _ = read(write(tmp_path, gpu_file()), "/device:GPU:1")
-    assert (trace.facts.vendor, trace.facts.hbm_bytes_per_s) == ("amd", None)
-
-
 def test_lines_in_epoch_time_are_left_as_they_are(tmp_path):
     plane = Plane("/device:GPU:0").line("Stream #1", [("k", 5, 1, {})], timestamp_ns=BEGIN_NS + 100)
     _, rows = read(write(tmp_path, space(plane, environment())), "/device:GPU:0")

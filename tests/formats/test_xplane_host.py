@@ -150,7 +150,7 @@ def test_without_the_program_bytes_are_unknown_and_it_is_said(tmp_path: Path) ->
         ("kernel", "all gather", None, None, 2),
     ]
     assert member.trace.notes == [
-        "payload bytes of 3 collectives unknown: the profile's HLO of jit_f does not tell them"
+        "payload bytes of 3 collectives unknown: the profile's HLO of jit_f does not state them"
     ]
 
 
@@ -201,15 +201,6 @@ def test_the_program_s_calls_and_steps_are_everyones_its_other_rows_the_firsts(
     assert (zero.trace.dropped, one.trace.dropped) == ({"mark of the thread pool": 1}, {})
 
 
-def test_runs_of_modules_span_their_ops(tmp_path: Path) -> None:
-    plane = Plane("/host:CPU").line("pool", 1, Op.ran("dot", 10, 5), Op.ran("dot", 40, 5, run=8))
-    member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("add", 12, 20))), "cpu:0")
-    assert member.trace.device_steps == [
-        DeviceStep("jit_f", EPOCH + 10, EPOCH + 32),
-        DeviceStep("jit_f", EPOCH + 40, EPOCH + 45),
-    ]
-
-
 def test_a_name_that_two_programs_use_differently_has_no_category(tmp_path: Path) -> None:
     metadata = Plane("/host:metadata")
     metadata.module("a", 3, hlo([instruction("x", "dot", array(1)), instruction("y", "sort", array(1))]))
@@ -244,7 +235,6 @@ def ran(*events: Event) -> Plane:
 DAMAGED = {
     "no ops": ((ran(("add", 0, 1, {})),), "no op of a CPU device"),
     "no planes": ((Plane("/host:metadata"),), "no op of a CPU device"),
-    "a device no machine has": ((ran(Op.ran("add", 0, 1, 1 << 40)),), "ran on device 1099511627776"),
     "negative duration": ((ran(Op.ran("add", 0, -5)),), "impossible time"),
     "garbage for a program": (
         (Plane("/host:metadata").module("a", 3, b"\xff" * 40), ran(Op.ran("add", 0, 5))),
@@ -267,12 +257,6 @@ def test_damage_gives_one_line_with_the_file(tmp_path: Path, planes: tuple[Plane
         read_all(path)
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_a_begin_that_is_no_time_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, Plane("/host:CPU"), epoch=-5)
-    with pytest.raises(InputError, match="profile_start_time is -5, not a time"):
-        host.device_parts(XSpace(path).host_profile, path)
 
 
 def test_the_data_point_holds_no_names_of_machines_or_folders(repository: Path) -> None:
@@ -319,7 +303,6 @@ def test_a_rendezvous_whose_name_tells_no_devices_says_nothing(tmp_path: Path) -
     nameless = ("Rendezvous", 1, 5, {"name": "all reduce RendezvousKey{global_devices=[]}"})
     plane = ran(Op.ran("psum", 0, 20), nameless, ("Rendezvous", 7, 5, {}), meeting("all reduce", 13, 5, [0]))
     (op,) = XSpace(write(tmp_path, plane)).host_profile.ops
-    assert op.meeting is not None
     assert (op.meeting.collective, op.meeting.devices) == ("all reduce", (0,))
 
 
@@ -385,9 +368,12 @@ def test_ops_are_in_order_of_their_begin_then_their_end(tmp_path: Path) -> None:
 
 
 def test_a_run_spans_its_ops_whatever_their_order(tmp_path: Path) -> None:
-    plane = ran(Op.ran("a", 10, 30), Op.ran("b", 12, 5), Op.ran("c", 38, 9))
-    member = Member(write(tmp_path, plane), "cpu:0")
-    assert member.trace.device_steps == [DeviceStep("jit_f", EPOCH + 10, EPOCH + 47)]
+    plane = ran(Op.ran("a", 10, 30), Op.ran("b", 12, 5), Op.ran("x", 60, 5, run=8))
+    member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("c", 38, 9))), "cpu:0")
+    assert member.trace.device_steps == [
+        DeviceStep("jit_f", EPOCH + 10, EPOCH + 47),
+        DeviceStep("jit_f", EPOCH + 60, EPOCH + 65),
+    ]
 
 
 def test_payload_bytes_of_which_one_side_is_unknown_are_said(tmp_path: Path) -> None:
@@ -401,7 +387,7 @@ def test_payload_bytes_of_which_one_side_is_unknown_are_said(tmp_path: Path) -> 
     member = Member(write(tmp_path, Plane("/host:metadata").module("f", 3, program), plane), "cpu:0")
     assert [(p.in_bytes, p.out_bytes, row) for p, row, _ in member.told] == [(8, None, 0), (8, None, 1)]
     assert member.trace.notes == [
-        "payload bytes of 2 collectives unknown: the profile's HLO of jit_f does not tell them"
+        "payload bytes of 2 collectives unknown: the profile's HLO of jit_f does not state them"
     ]
 
 

@@ -39,7 +39,7 @@ def test_fields_with_their_places() -> None:
     for stop in (1, 2):
         with pytest.raises(InputError) as caught:
             list(proto.message_fields(data, 0, stop, "x"))
-        assert str(caught.value) == f"x: byte 1: no protobuf field; {AGAIN}"
+        assert str(caught.value) == f"x: byte 1: is not a protobuf field; {AGAIN}"
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, (1 << 63) + 5, (1 << 64) - 1])
@@ -50,7 +50,7 @@ def test_integers_of_a_message(value: int) -> None:
 
 def test_an_integer_has_at_most_ten_bytes() -> None:
     assert proto.integer_fields(b"\x08" + b"\x80" * 9 + b"\x01", 0, 11, "x") == {1: 1 << 63}
-    with pytest.raises(InputError, match="byte 1: no protobuf field"):
+    with pytest.raises(InputError, match="byte 1: is not a protobuf field"):
         proto.integer_fields(b"\x08" + b"\x80" * 10 + b"\x01", 0, 12, "x")
 
 
@@ -103,7 +103,6 @@ class TestSpace:
         path = write(tmp_path, one + b"\x0a\x05\x12\x02ab")
         found = proto.find_planes(path)
         assert [plane.name for plane in found.planes] == ["/host:CPU"]
-        assert found.cut is not None
         assert (found.cut.byte, found.cut.reason) == (13, "the file ends 1 bytes before its plane does")
         path.write_bytes(one + b"\x0a\x04\x12\x02ab")
         assert [plane.name for plane in proto.find_planes(path).planes] == ["/host:CPU", "ab"]
@@ -114,7 +113,7 @@ class TestSpace:
 
     def test_a_name_may_not_reach_beyond_its_plane(self, tmp_path: Path) -> None:
         path = write(tmp_path, b"\x0a\x04\x12\x03ab" + b"\x0a\x00")
-        with pytest.raises(InputError, match="byte 2: no protobuf field"):
+        with pytest.raises(InputError, match="byte 2: is not a protobuf field"):
             proto.find_planes(path)
 
     def test_only_planes_of_programs_may_come_twice(self, tmp_path: Path) -> None:
@@ -125,7 +124,7 @@ class TestSpace:
         with pytest.raises(InputError) as caught:
             proto.find_planes(path)
         assert str(caught.value) == (
-            f"{path}: byte 13: holds plane '/host:CPU' twice;"
+            f"{path}: byte 13: has plane '/host:CPU' twice;"
             " profiles joined to one file count everything twice: give each its own file"
         )
 
@@ -291,13 +290,11 @@ class TestRows:
         assert (found.bytes.to_pylist(), found.name_categories) == ([5, 6, 4], None)
         assert kind_rows("kernel", "device", [line()], ["a"]) is None
         host = kind_rows("other", "host", lines, ["a", "b", "a"])
-        assert host is not None
         assert host[0].device is None
 
     def test_one_name_of_two_categories_is_two_names(self) -> None:
         events = line((0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1))
         made = kind_rows("kernel", "device", [events], ["x"] * 4, categories=["gemm", "copy", None, "gemm"])
-        assert made is not None
         assert [list(made[0].names)[code] for code in made[0].codes] == ["x", "x (copy)", "x", "x"]
         assert made[0].name_categories == {0: "gemm", 1: "copy"}
 

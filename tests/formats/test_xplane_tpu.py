@@ -28,8 +28,6 @@ def test_work_waiting_and_containers_of_a_tpu(tmp_path):
     trace, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
     kernels = rows["device kernel"]
     assert listed(kernels) == [("fusion.1", 10, 30), ("convolution.2", 40, 50), ("attention.4", 200, 5)]
-    assert kernels.flops is not None
-    assert kernels.hbm_bytes is not None
     # What the compiler was not told of a custom call stays unknown; fast memory's traffic is not HBM's.
     assert list(kernels.flops.to_pylist()) == [10.0, 10.0, None]
     assert kernels.hbm_bytes.to_pylist() == [32, None, 48]
@@ -58,14 +56,6 @@ def test_an_op_of_a_tpu_states_where_it_comes_from_and_its_operands(tmp_path):
     assert kernels.call_site.to_pylist() == [None, "train.py(31)"]
     assert kernels.shapes.to_pylist() == ["[[4]]", "[[8,8],[8,8]]"]
     assert kernels.dtypes.to_pylist() == ['["f32"]', '["bf16","bf16"]']
-
-
-def test_a_container_without_rows_of_its_own_is_work(tmp_path):
-    _, rows = read(
-        write(tmp_path, space(tpu(0, [("while", 0, 100, {}), ("loop", 100, 30, {})]))), "/device:TPU:0"
-    )
-    assert [len(rows[kind]) for kind in ("device kernel",)] == [2]
-    assert "device annotation" not in rows
 
 
 def test_numbered_steps(tmp_path):
@@ -98,22 +88,6 @@ def test_direction_of_a_transfer_is_that_of_its_memory_spaces(to, source, direct
     assert (found.bytes, found.copy_direction) == (16, direction)
 
 
-def test_a_fusion_named_after_a_collective_it_does_not_do(tmp_path):
-    _, rows = read(write(tmp_path, space(tpu(0, [("fused", 0, 9, {})]))), "/device:TPU:0")
-    assert list(rows["device kernel"].names) == ["fusion.all-reduce_add.5"]
-
-
-def test_ends_are_rounded_alike_so_that_neighbours_stay_neighbours(tmp_path):
-    plane = tpu(0, [])
-    line = plane.message.lines[0]
-    for offset, duration in ((1_999, 1_002), (3_001, 2_500)):
-        event = line.events.add(metadata_id=plane.events[OPS["loop"]], duration_ps=duration)
-        event.offset_ps = offset
-    _, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
-    # [1.999, 3.001) and [3.001, 5.501) ns.
-    assert listed(rows["device kernel"]) == [("fusion.1", 1, 2), ("fusion.1", 3, 2)]
-
-
 def test_a_device_s_own_clock_goes_before_the_times_a_profile_shows(tmp_path):
     """Of 200 ops of 1 ms, one each 2 ms, those from 50 to 59 are shown 0.7 ms late; clocks are 5 µs apart."""
     events = []
@@ -133,15 +107,6 @@ def test_a_device_s_own_clock_goes_before_the_times_a_profile_shows(tmp_path):
     (run,) = trace.device_steps
     assert (run.start_ns - BEGIN_NS, run.end_ns - BEGIN_NS) == (100_005_000, 119_005_000)
     assert trace.notes == []
-
-
-def test_a_profile_that_shows_ops_much_too_late_is_said_so(tmp_path):
-    told = {"device_offset_ps": 1, "device_duration_ps": 5000}
-    late = {"device_offset_ps": 100_000_000, "device_duration_ps": 5000}
-    events = [("loop", 0, 5, told), ("loop", 3_000_000, 5, late)]
-    trace, _ = read(write(tmp_path, space(tpu(0, events), environment())), "/device:TPU:0")
-    assert len(trace.notes) == 1
-    assert "the device's own clock" in trace.notes[0]
 
 
 def test_what_a_plane_says_of_its_device():
@@ -285,7 +250,7 @@ def test_the_profile_s_errors_are_told_from_a_millisecond_on(tmp_path, late_ps, 
     first.offset_ps, second.offset_ps = 1, 50_000_000_001 + late_ps
     second.stats[0].int64_value = 50_000_000_001
     trace, _ = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
-    said = "times of ops are those of the device's own clock: the profile shows some as much as 1.00 ms off"
+    said = "times of ops are from the device's own clock: times in the profile are off by up to 1.00 ms"
     assert trace.notes == ([said] if noted else [])
 
 

@@ -35,13 +35,9 @@ def counted(repository: Path) -> list[tuple[float, float]]:
 
 
 @pytest.fixture(scope="module")
-def moved(
-    repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[float, float, float]]:
+def moved(repository: Path, evidence_store: Path) -> dict[str, tuple[float, float, float]]:
     """Those of the step that was counted."""
-    run = cclbench.run(
-        repository / "workload_cards/llama-train-h100.yaml", store=tmp_path_factory.mktemp("store")
-    )
+    run = cclbench.ingest(repository / "workload_cards/llama-train-h100.yaml", store=evidence_store)
     kernels = run.sql(
         "SELECT o.name FROM events e LEFT JOIN operators o ON e.operator = o.operator AND e.rank = o.rank"
         " WHERE e.kind = 'kernel' AND e.step = 13 ORDER BY e.start_ns"

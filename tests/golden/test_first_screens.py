@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-import cclbench
+from cclbench.findings.diagnosis import diagnose_run
+from cclbench.findings.finding import Finding
 from cclbench.present.headline import first_findings
 from cclbench.present.terminal.run import first_screen
+from cclbench.record.run import Run
+
+Measure = Callable[..., Run]
 
 FIRST = {
     "kineto/cpu_only": ["exposed_communication"],
@@ -44,22 +49,22 @@ FIRST = {
 """docs/findings.md says why, in the same order."""
 
 
-def screen(run: cclbench.Run) -> list[str]:
-    """The first screen, line by line."""
+def told(run: Run) -> tuple[list[str], list[Finding]]:
+    """The first screen, line by line, and what is found."""
+    findings = diagnose_run(run).findings
     console = Console(width=80, color_system=None, force_terminal=False)
     with console.capture() as page:
-        for part in first_screen(run.record, run.figures, run.window, cclbench.diagnose(run).findings):
+        for part in first_screen(run.record, run.figures, run.window, findings):
             console.print(part)
-    return page.get().splitlines()
+    return page.get().splitlines(), findings
 
 
 @pytest.mark.parametrize("source", FIRST)
-def test_what_is_found_first(source: str, test_data: Path, evidence_store: Path) -> None:
-    run = cclbench.run(test_data / source, store=evidence_store)
+def test_what_is_found_first(source: str, test_data: Path, measure: Measure) -> None:
+    lines, findings = told(measure(test_data / source))
     wanted = FIRST[source]
-    found = [one.name for one in first_findings(cclbench.diagnose(run).findings) if one.lost_s]
+    found = [one.name for one in first_findings(findings) if one.lost_s]
     assert found[: len(wanted)] == wanted if wanted else found == []
-    lines = screen(run)
     assert len(lines) <= 40
     assert max(len(line.rstrip()) for line in lines) <= 80
 
@@ -76,49 +81,39 @@ def test_the_page_names_what_stands_first(repository: Path) -> None:
         assert told == names[: len(told)] if names else named == "nothing"
 
 
-def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, evidence_store: Path) -> None:
-    run = cclbench.run(test_data / "kineto/distributed_info_missing", store=evidence_store)
-    told = " ".join(screen(run))
-    assert "Nothing can be said of its step" in told
-    assert "none of the accelerator's" in told
-    assert "needlessly" not in told
+def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, measure: Measure) -> None:
+    said = " ".join(told(measure(test_data / "kineto/distributed_info_missing"))[0])
+    assert "No step time" in said
+    assert "none of the accelerator's" in said
+    assert "needlessly" not in said
 
 
-@pytest.mark.parametrize("card", ["jax-dp2-tp4-cpu", "llama-fsdp2-tp2-gloo-cpu", "llama-fsdp4-gloo-cpu"])
-def test_the_first_screen_of_a_data_point_fits_too(card: str, repository: Path, evidence_store: Path) -> None:
-    assert (
-        len(screen(cclbench.run(repository / "workload_cards" / f"tiny-{card}.yaml", store=evidence_store)))
-        <= 40
-    )
-
-
-def test_in_one_step_of_dlrm_no_rank_is_accused(test_data: Path, evidence_store: Path) -> None:
+def test_in_one_step_of_dlrm_no_rank_is_accused(test_data: Path, measure: Measure) -> None:
     """Rank 7 is the latest in the one window there is."""
-    found = cclbench.diagnose(test_data / "kineto/dlrm_8xv100", store=evidence_store).findings
-    (uneven,) = [one for one in found if one.name == "uneven_ranks"]
+    (uneven,) = [
+        one for one in told(measure(test_data / "kineto/dlrm_8xv100"))[1] if one.name == "uneven_ranks"
+    ]
     assert uneven.ranks == []
     assert "no rank stands out: rank 7 is late by 6.47 ms a step" in uneven.claim
     assert "one step does not tell whether it is late again" in uneven.claim
 
 
-def test_a_run_without_its_loader_gains_at_least_what_is_stated(
-    test_data: Path, evidence_store: Path
-) -> None:
+def test_a_run_without_its_loader_gains_at_least_what_is_stated(test_data: Path, measure: Measure) -> None:
     folder = test_data / "kineto" / "resnet50_2021"
-    slow, quick = (
-        cclbench.run(next(folder.glob(f"*num_workers_{workers}_*")), store=evidence_store)
-        for workers in (0, 4)
-    )
-    (loading,) = [one for one in cclbench.diagnose(slow).findings if one.name == "data_loading"]
+    slow, quick = (measure(next(folder.glob(f"*num_workers_{workers}_*"))) for workers in (0, 4))
+    (loading,) = [one for one in diagnose_run(slow).findings if one.name == "data_loading"]
     least, most = loading.gain_s or (0.0, 0.0)
     steps = [run.figures.value("time.step") or 0.0 for run in (slow, quick)]
     # its operators are faster, too, where no loader shares their cores: that is no part of the trace
     assert 0.04 < least <= most < steps[0] - steps[1] < 0.1
 
 
-@pytest.mark.parametrize("card", ["ddp4", "fsdp2-tp2", "fsdp4", "operators-ddp2"])
-def test_nobody_is_blamed_on_gloo(card: str, repository: Path, evidence_store: Path) -> None:
-    path = repository / "workload_cards" / f"tiny-llama-{card}-gloo-cpu.yaml"
-    found = cclbench.diagnose(path, store=evidence_store).findings
+@pytest.mark.parametrize("card", ["ddp4-gloo", "fsdp2-tp2-gloo", "fsdp4-gloo", "operators-ddp2-gloo", None])
+def test_the_first_screen_of_a_data_point_fits_and_blames_nobody(
+    card: str | None, repository: Path, measure: Measure
+) -> None:
+    name = "tiny-jax-dp2-tp4-cpu" if card is None else f"tiny-llama-{card}-cpu"
+    lines, found = told(measure(repository / "workload_cards" / f"{name}.yaml"))
+    assert len(lines) <= 40
     assert found
-    assert [one.name for one in found if one.ranks] == []
+    assert card is None or [one.name for one in found if one.ranks] == []

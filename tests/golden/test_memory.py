@@ -54,7 +54,6 @@ def test_a_snapshot_is_what_a_plain_replay_of_it_says(name, measure, test_data: 
     (history,) = of_run(run)
     assert (history.contradictions, history.allocated[0], history.allocated[-1]) == (0, start, end)
     owners = history.owners
-    assert owners is not None
     older, sites = owners.owners_at(history.peak_moment)
     assert older.bytes + sum(site.bytes for _, site in sites) == peak
     assert older.blocks + sum(site.blocks for _, site in sites) == len(live)
@@ -70,7 +69,6 @@ def test_a_snapshot_is_what_a_plain_replay_of_it_says(name, measure, test_data: 
 def test_what_the_training_step_holds_at_its_peak(measure, test_data: Path) -> None:
     """Gradients are there, the optimizer has just begun: parameters and its moments are older."""
     (history,) = of_run(measure(test_data / "memory" / "training_ctx128.pickle"))
-    assert history.owners is not None
     older, sites = history.owners.owners_at(history.peak_moment)
     assert (older.bytes, older.blocks) == (5_095_321_600, 664)
     _, gradients = sites[0]
@@ -87,6 +85,5 @@ def test_memory_events_of_a_trace(measure, kineto: Path) -> None:
     ]
     (history,) = of_run(measure(path))
     assert history.allocated.tolist() == [args["Total Allocated"] for args in own]
-    assert history.reserved is not None
     assert history.reserved.tolist() == [args["Total Reserved"] for args in own]
     assert (history.peak_allocated, history.peak_reserved) == (2_088_508_416, 2_629_828_608)

@@ -7,7 +7,7 @@ import ast
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,9 @@ def test_kernel_time_under_every_operator(
 @pytest.mark.parametrize(
     "name", ["ddp_a100", "nccl_meta_a100", "resnet_mi300x", "sampled_2of128", "dlrm_8xv100"]
 )
-def test_phases_sum_to_busy_time(test_data: Path, evidence_store: Path, name: str) -> None:
+def test_phases_sum_to_busy_time(kineto: Path, measure: Callable[..., cclbench.Run], name: str) -> None:
     """Exactly: parts of each step, in ns, of every rank."""
-    run = cclbench.run(
-        test_data / "kineto" / name, store=evidence_store, metrics=["time.phase", "time.idle", "time.step"]
-    )
+    run = measure(kineto / name)
     of_ranks = [
         row for row in run.rows if row["rank"] is not None and row["step"] is None and row["stat"] is None
     ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,21 @@ import cclbench
 
 SHIFT_US, DRIFT = 250, 20e-6
 SHIFTED, DRIFTING = 3, 5
+MATCHED = ("comm.wait", "comm.transfer", "comm.skew", "time.exposed_wait", "time.exposed_transfer")
+OF_ONE_RANK = ("time.step", "time.compute_only", "time.idle", "comm.time", "comm.volume")
 
 
 @pytest.fixture(scope="module")
-def raw(test_data: Path, evidence_store: Path) -> cclbench.Run:
+def raw(kineto: Path, measure: Callable[..., cclbench.Run]) -> cclbench.Run:
     """The traces as they are."""
-    return cclbench.run(test_data / "kineto" / "dlrm_8xv100", store=evidence_store)
+    return measure(kineto / "dlrm_8xv100")
 
 
 @pytest.fixture(scope="module")
-def distorted(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
+def distorted(kineto: Path, tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
     """The traces with two clocks put wrong."""
     folder = tmp_path_factory.mktemp("distorted") / "dlrm"
-    shutil.copytree(test_data / "kineto" / "dlrm_8xv100", folder, copy_function=shutil.copyfile)
+    shutil.copytree(kineto / "dlrm_8xv100", folder, copy_function=shutil.copyfile)
     for rank in (SHIFTED, DRIFTING):
         (path,) = folder.glob(f"worker{rank}_*")
         trace = json.loads(gzip.decompress(path.read_bytes()))
@@ -36,7 +39,7 @@ def distorted(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> cclb
                 late = SHIFT_US if rank == SHIFTED else DRIFT * (row["ts"] - begin)
                 row["ts"] = row["ts"] + round(late)
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
-    return cclbench.run(folder, store=tmp_path_factory.mktemp("store"))
+    return cclbench.run(folder, store=tmp_path_factory.mktemp("store"), metrics=[*MATCHED, *OF_ONE_RANK])
 
 
 def clocks(run: cclbench.Run) -> dict[int, dict[str, float]]:
@@ -75,9 +78,7 @@ def test_the_same_collectives_are_matched(raw: cclbench.Run, distorted: cclbench
     }
 
 
-@pytest.mark.parametrize(
-    "metric", ["comm.wait", "comm.transfer", "comm.skew", "time.exposed_wait", "time.exposed_transfer"]
-)
+@pytest.mark.parametrize("metric", MATCHED)
 def test_metrics_are_the_same_within_the_residuals(
     raw: cclbench.Run, distorted: cclbench.Run, metric: str
 ) -> None:
@@ -89,9 +90,7 @@ def test_metrics_are_the_same_within_the_residuals(
         assert after[rank] == pytest.approx(value, abs=bound), rank
 
 
-@pytest.mark.parametrize(
-    "metric", ["time.step", "time.compute_only", "time.idle", "comm.time", "comm.volume"]
-)
+@pytest.mark.parametrize("metric", OF_ONE_RANK)
 def test_metrics_of_a_rank_alone_know_no_other_clock(
     raw: cclbench.Run, distorted: cclbench.Run, metric: str
 ) -> None:

@@ -29,7 +29,7 @@ def test_a_tier_has_a_fabric_of_its_own_and_its_transport() -> None:
     assert found("scale_up", NETWORK) == ["scale_up.fabric is net, a scale_out fabric"]
     assert found("scale_out", NETWORK, transport="ib-verbs") == []
     (why,) = found("scale_out", NETWORK, transport="ip-verbs")
-    assert why.startswith("scale_out.transport is no transport of net; did you mean ib-verbs?")
+    assert why.startswith("scale_out.transport is not a transport of net; did you mean ib-verbs?")
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_a_tier_has_a_fabric_of_its_own_and_its_transport() -> None:
         (12.5e9, None),
         (50.1e9, ""),
         (99.9e9, ""),
-        (100e9, ": bits where bytes are meant, or the other way?"),
-        (400e9, ": bits where bytes are meant, or the other way?"),
+        (100e9, ": are bits and bytes confused?"),
+        (400e9, ": are bits and bytes confused?"),
         (401e9, ""),
-        (6.25e9, ": bits where bytes are meant, or the other way?"),
+        (6.25e9, ": are bits and bytes confused?"),
         (None, None),
     ],
 )
@@ -60,8 +60,7 @@ def test_all_links_of_an_accelerator_are_compared() -> None:
     """With so many links of the fabric, then with the accelerator; the first that differs is said."""
     links = found("scale_up", LINKS, CHIP, bytes_per_s=900e9, links=4)
     assert links == [
-        "scale_up.bytes_per_s is 900 GB/s, against 100 GB/s (4 links of links)"
-        ": bits where bytes are meant, or the other way?"
+        "scale_up.bytes_per_s is 900 GB/s, against 100 GB/s (4 links of links): are bits and bytes confused?"
     ]
     own = found("scale_up", LINKS, CHIP, bytes_per_s=300e9, links=12)
     assert own == ["scale_up.bytes_per_s is 300 GB/s, against 100 GB/s (the scale-up rate of chip)"]
@@ -92,7 +91,7 @@ def fabric(rate: str = "25 GB/s (unverified)", tier: str = "scale_up", more: str
 def test_a_fabric_at_eight_times_the_known_rate_has_the_wrong_unit(rate: str, refused: bool) -> None:
     read = yaml_file.parse(fabric(rate), "mine.yaml", "hardware file")
     if refused:
-        with pytest.raises(InputError, match=r"mine.yaml:5: .*\(links as known\): bits where bytes"):
+        with pytest.raises(InputError, match=r"mine.yaml:5: .*\(links in the catalog\): are bits"):
             check_replacement(read, LINKS)
     else:
         check_replacement(read, LINKS)
@@ -145,13 +144,13 @@ def said(text: str) -> list[str]:
 def test_no_device_has_more(field: str, most: str, more: str, words: str) -> None:
     assert said(chip(**{field: most})) == []
     (why,) = said(chip(**{field: more}))
-    assert why.endswith(f"is {more}, and nothing has more than {words}; is the unit right?")
+    assert why.endswith(f"is {more}, above the plausible maximum of {words}; is the unit right?")
 
 
 def test_no_hop_takes_more_than_a_second() -> None:
     assert said(fabric(more="hop_latency_s: 1 s (unverified)\n")) == []
     (hop,) = said(fabric(more="hop_latency_s: 1.1 s (unverified)\n"))
-    assert "nothing has more than 1 s" in hop
+    assert "above the plausible maximum of 1 s" in hop
     (software,) = said(fabric(more="transports: {x: {latency_s: 2 s (unverified)}}\n"))
     assert software.startswith("transports.x.latency_s")
 
@@ -160,7 +159,7 @@ def test_no_interface_has_twice_the_fastest_rate() -> None:
     """From 1.6 Tb/s on; links of accelerators have it."""
     assert said(fabric("199 GB/s (unverified)", "scale_out")) == []
     (why,) = said(fabric("200 GB/s (unverified)", "scale_out"))
-    assert why.endswith("more than any interface: bytes where bits are meant?")
+    assert why.endswith("faster than any interface: are bits meant, not bytes?")
     assert said(fabric("200 GB/s (unverified)")) == []
     assert said(fabric("null", "scale_out")) == []
 
@@ -172,7 +171,7 @@ def test_what_another_source_says_is_of_a_field_and_of_a_source() -> None:
     (source,) = said(chip(more=good.replace("source: bench", "source: banch")))
     assert "is not among sources; did you mean bench?" in source
     (field,) = said(chip(more=good.replace("bf16", "bf61")))
-    assert "is no field of the entry; did you mean peak_flops_per_s.bf16" in field
+    assert "is not a field of the entry; did you mean peak_flops_per_s.bf16" in field
 
 
 def test_problems_come_in_the_order_of_lines_and_the_first_two_are_told() -> None:

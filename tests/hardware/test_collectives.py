@@ -60,13 +60,12 @@ def per_byte(seconds: float) -> object:
     return pytest.approx(seconds, rel=1e-9, abs=0)
 
 
-def cost(kind: str, group: Group, algorithm: str, protocol: str = "Simple") -> CollectiveCost:
+def cost(
+    kind: str, group: Group, algorithm: str, protocol: str = "Simple", assumed: Assumed = PLAIN
+) -> CollectiveCost:
     """The one cost of that algorithm and protocol."""
-    (found,) = [
-        each
-        for each in algorithm_costs(kind, group, PLAIN, algorithm=algorithm)
-        if (each.algorithm, each.protocol) == (algorithm, protocol)
-    ]
+    costs = algorithm_costs(kind, group, assumed, algorithm=algorithm)
+    (found,) = [each for each in costs if (each.algorithm, each.protocol) == (algorithm, protocol)]
     return found
 
 
@@ -85,28 +84,6 @@ def test_ring_all_gather_is_half_an_all_reduce() -> None:
     assert ring.time_s(np.array([1e9]))[0] == pytest.approx(18.6e-6 + 0.75 / 96.5)
 
 
-def test_ring_over_nodes() -> None:
-    """Two nodes of four: 14 steps, two over the network at 14 + 2 × 10 µs; Simple's plateau is × 1.4."""
-    ring = cost("all_reduce", nodes(2, 4), "ring")
-    assert ring.alpha_s == pytest.approx(1.4 * (8.4e-6 + 12 * 3.4e-6 + 2 * 34e-6))
-    assert ring.beta_s_per_byte == per_byte(14 / 8 / 40e9)
-
-
-def test_ll_rings_are_capped() -> None:
-    """Half of 96.5 GB/s in a node; on four nodes of Intel hosts 20.4 GB/s at most, here half of 40 GB/s."""
-    assert cost("all_reduce", one_node(4), "ring", "LL").beta_s_per_byte == per_byte(1.5 / 48.25e9)
-    wide = nodes(4, 4, out_bytes_per_s=80 * GB)
-    assert cost("all_reduce", wide, "ring", "LL").beta_s_per_byte == per_byte(30 / 16 / 20.4e9)
-
-
-def test_tree_all_reduce() -> None:
-    """Four nodes of two: 6.8 + 2 (1 × 0.6 + 2 × (5 + 10)) µs in LL; S twice through 40 GB/s in Simple."""
-    assert cost("all_reduce", nodes(4, 2), "tree", "LL").alpha_s == pytest.approx(68e-6)
-    simple = cost("all_reduce", nodes(4, 2), "tree")
-    assert simple.alpha_s == pytest.approx(8.4e-6 + 2 * (4e-6 + 2 * 34e-6))
-    assert simple.beta_s_per_byte == per_byte(2 / 40e9)
-
-
 def test_ll128_trees_carry_120_of_128_bytes() -> None:
     """Over the network 120/128 of 40 GB/s; in a node 7/9 of the tree's 92 GB/s.  S passes twice."""
     across = cost("all_reduce", nodes(4, 2), "tree", "LL128")
@@ -119,32 +96,6 @@ def test_a_pipeline_is_filled() -> None:
     """Moving 100 µs over hops of 25 µs: 2 √(100 · 25) µs more; never more than the largest chunks take."""
     pipeline = Pipeline(hops_s=25e-6, largest_s=300e-6)
     assert pipeline.fill_s(np.array([100e-6, 10.0])) == pytest.approx([100e-6, 300e-6])
-
-
-def test_trees_fill_a_pipeline() -> None:
-    """Four nodes of two in Simple: hops of 2 (4 + 2 × 34) µs; 16 chunks of 512 KiB at 100 and 40 GB/s."""
-    simple = cost("all_reduce", nodes(4, 2), "tree")
-    assert simple.pipeline is not None
-    assert simple.pipeline.hops_s == pytest.approx(2 * (4e-6 + 2 * 34e-6))
-    assert simple.pipeline.largest_s == pytest.approx(2**23 * (2 / 100e9 + 4 / 40e9))
-    moving = 2**20 * 2 / 40e9
-    fill = 2 * (moving * 144e-6) ** 0.5
-    assert simple.time_s(np.array([2.0**20]))[0] == pytest.approx(simple.alpha_s + moving + fill)
-
-
-def test_tree_on_two_nodes_uses_the_network_both_ways() -> None:
-    """S once through 40 GB/s: each node is root of one tree and leaf of the other."""
-    assert cost("all_reduce", nodes(2, 2), "tree").beta_s_per_byte == per_byte(1 / 40e9)
-
-
-def test_eager_messages_and_rendezvous() -> None:
-    """LL trees send S a message on the wire: 2 KiB still is eager, 4 KiB pays 2 × 20 µs more on two nodes."""
-    group = nodes(2, 1, out_hop=LatencyRange(), eager_bytes=2048.0, rendezvous=LatencyRange(0.0, 20e-6, 0.0))
-    tree = cost("all_reduce", group, "tree", "LL")
-    small, large = tree.time_s(np.array([2048.0, 4096.0]))
-    moving = np.array([2048.0, 4096.0]) * tree.beta_s_per_byte
-    filled = moving + 2 * np.sqrt(moving * 10e-6)  # two hops of 5 µs
-    assert large - small == pytest.approx(40e-6 + filled[1] - filled[0])
 
 
 def test_nvls_sends_once_and_an_eighth() -> None:
@@ -174,48 +125,6 @@ def test_direct_and_halving_doubling() -> None:
     assert halving.beta_s_per_byte == per_byte(14 / 8 / 100e9)
 
 
-def test_halving_doubling_over_nodes() -> None:
-    """Two nodes of four: S/2 crosses at 10 GB/s a rank, 3/8 stays in the node, each twice."""
-    halving = cost("all_reduce", nodes(2, 4), "halving_doubling")
-    assert halving.beta_s_per_byte == per_byte(2 * (0.5 / 10e9 + 0.375 / 100e9))
-    counts = {steps.what: steps.count for steps in halving.steps}
-    assert (counts["exchanges in the node"], counts["exchanges over the network"]) == (4, 2)
-    refused = price_group("all_reduce", np.array([1e6]), nodes(3, 4), algorithm="halving_doubling")
-    assert isinstance(refused, NoPrice)
-
-
-def test_hierarchical_all_reduce() -> None:
-    """Four nodes of two: 2 × 1/2 of S inside, 2 × 3/4 × 1/2 of it over each rail of 20 GB/s."""
-    found = cost("all_reduce", nodes(4, 2), "hierarchical")
-    assert found.beta_s_per_byte == per_byte(1 / 100e9 + 0.75 / 20e9)
-    assert found.alpha_s == pytest.approx(8.4e-6 + 2 * 3.4e-6 + 6 * 34e-6)
-
-
-def test_pat_is_for_one_rank_a_node() -> None:
-    """log2 8 / 3.5 steps of 34 µs and 8 × 2.8 µs after 8 µs; 75 % of the interfaces' rate."""
-    pat = cost("all_gather", nodes(8, 1), "pat")
-    assert pat.alpha_s == pytest.approx(8e-6 + 3 / 3.5 * 34e-6 + 8 * 2.8e-6)
-    assert pat.beta_s_per_byte == per_byte(1 / 30e9)
-    assert "pat" not in {each.algorithm for each in algorithm_costs("all_gather", nodes(4, 2), PLAIN)}
-    assert "pat" not in {
-        each.algorithm for each in algorithm_costs("all_gather", nodes(8, 1), PLAIN, "2.10.3")
-    }
-
-
-def test_all_to_all_passes_the_slower_tier() -> None:
-    """Two nodes of eight: half of S over 5 GB/s a rank at 0.9 outweighs 7/16 of it over 100 GB/s."""
-    found = cost("all_to_all", nodes(2, 8), "p2p")
-    assert found.beta_s_per_byte == per_byte(0.5 / 4.5e9)
-    assert cost("all_to_all", one_node(8), "p2p").beta_s_per_byte == per_byte(7 / 8 / 80e9)
-
-
-def test_send_and_receive() -> None:
-    """One step of 3.4 µs; 80 % of the pair's rate in a node, 90 % of the rank's interface across."""
-    assert cost("send_recv", one_node(2), "p2p").alpha_s == pytest.approx(8.4e-6 + 3.4e-6)
-    assert cost("send_recv", one_node(2), "p2p").beta_s_per_byte == per_byte(1 / 80e9)
-    assert cost("send_recv", nodes(2, 1), "p2p").beta_s_per_byte == per_byte(1 / 36e9)
-
-
 @pytest.mark.parametrize(
     ("corner", "inside", "across"), [(BEST, 1.0, 1.0), (EXPECTED, 0.8, 0.9), (WORST, 0.7, 0.5)]
 )
@@ -237,22 +146,6 @@ def test_torus_with_and_without_wrap_around() -> None:
     assert line.alpha_s == pytest.approx(6e-6)
     assert line.beta_s_per_byte == per_byte(15 / 16 / 100e9)
     assert cost("all_reduce", torus, "torus_bucket", "ici").beta_s_per_byte == per_byte(15 / 8 / 200e9)
-
-
-def test_all_to_all_on_a_ring_is_a_quarter_of_an_all_gather() -> None:
-    """16 chips in a ring, array of V: 15/16 V over both directions gathers it, V/4 exchanges it."""
-    ring = one_node(16, peers="torus", up_bytes_per_s=100 * GB, dims=(16,), rings=(True,))
-    array = 16e9  # S of all-gather; each chip has a sixteenth of it, its S of the all-to-all
-    gather = array * cost("all_gather", ring, "torus_bucket", "ici").beta_s_per_byte
-    exchange = array / 16 * cost("all_to_all", ring, "torus_all_to_all", "ici").beta_s_per_byte
-    assert exchange / (gather * 16 / 15) == pytest.approx(1 / 4)
-
-
-def test_tree_costs_more_than_ring_on_eight_gpus() -> None:
-    """Large S: a tree moves S twice where a ring moves it 14/8 times."""
-    sizes = np.array([1e12])
-    tree, ring = (cost("all_reduce", one_node(8), name).time_s(sizes)[0] for name in ("tree", "ring"))
-    assert tree / ring == pytest.approx((2 / 0.92) / (1.75 / 0.965), rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
@@ -284,10 +177,8 @@ def test_time_grows_with_size_but_for_nccls_own_table() -> None:
     """Ring and torus are monotone in S; four times the size never takes less, whoever wins."""
     sizes = 2.0 ** np.arange(3, 38)
     ring = price_group("all_gather", sizes, nodes(4, 8))
-    assert isinstance(ring, Prediction)
     assert (np.diff(ring.time_s) >= 0).all()
     best = price_group("all_reduce", sizes, nodes(4, 8, architecture="hopper", reduces=True))
-    assert isinstance(best, Prediction)
     assert (best.time_s[2:] >= best.time_s[:-2]).all()
 
 
@@ -295,7 +186,6 @@ def test_the_fastest_wins_and_is_named() -> None:
     """Small: a low-latency protocol; large: a ring in Simple; each figure is its winner's own."""
     sizes = np.array([8.0, 8e9])
     found = price_group("all_reduce", sizes, one_node(8))
-    assert isinstance(found, Prediction)
     assert found.protocol == ("LL", "Simple")
     assert found.algorithm[1] == "ring"
     every = [each.time_s(sizes) for each in algorithm_costs("all_reduce", one_node(8), EXPECTED)]
@@ -308,22 +198,10 @@ def test_narrowing_the_choice() -> None:
     """Asked for tree in LL128, that is the price; asked for what does not apply, there is none."""
     sizes = np.array([1e6])
     found = price_group("all_reduce", sizes, one_node(8), algorithm="tree", protocol="LL128")
-    assert isinstance(found, Prediction)
     assert (found.algorithm, found.protocol) == (("tree",), ("LL128",))
     refused = price_group("all_gather", sizes, one_node(8), algorithm="tree")
     assert isinstance(refused, NoPrice)
     assert "tree" in refused.reason
-
-
-def test_ll128_stays_in_a_grace_node() -> None:
-    """Interfaces behind a Grace CPU are not next to the GPU: LL128 over the network is off before 2.28."""
-    group = nodes(2, 4, architecture="hopper", host_cpu="arm")
-    used = {each.protocol for each in algorithm_costs("all_reduce", group, PLAIN, "2.23.4")}
-    assert used == {"LL", "Simple"}
-    assert "LL128" in {each.protocol for each in algorithm_costs("all_reduce", group, PLAIN, "2.28.3")}
-    assert "LL128" in {
-        each.protocol for each in algorithm_costs("all_reduce", one_node(4, host_cpu="arm"), PLAIN)
-    }
 
 
 @pytest.mark.parametrize(
@@ -370,7 +248,6 @@ def test_rccl_has_latencies_of_its_own() -> None:
     assert "direct" in {each.algorithm for each in algorithm_costs("all_reduce", one_node(8, **amd), PLAIN)}
     assert "direct" not in {each.algorithm for each in algorithm_costs("all_reduce", one_node(8), PLAIN)}
     of_two = price_group("all_gather", np.array([2.0**28]), one_node(2, **amd))
-    assert isinstance(of_two, Prediction)
     assert of_two.algorithm == ("ring",)  # which is as fast there
     across = algorithm_costs("all_reduce", nodes(2, 8, **amd), PLAIN)
     assert ("ring", "LL128") not in {(each.algorithm, each.protocol) for each in across}
@@ -386,8 +263,6 @@ def test_one_rank_a_node_pays_a_trees_hop() -> None:
 def test_one_process_may_launch_for_a_whole_host() -> None:
     """Eight calls of 6 µs one after another are at the slow edge: 30 µs more than the 18 of one a process."""
     few, many = (price_group("all_reduce", np.array([8.0]), one_node(8, hosted=n)) for n in (1, 8))
-    assert isinstance(few, Prediction)
-    assert isinstance(many, Prediction)
     assert many.slowest_s[0] - few.slowest_s[0] == pytest.approx(30e-6)
     assert many.time_s[0] == few.time_s[0]
 
@@ -398,9 +273,7 @@ def test_a_version_that_is_none_is_said_to_be() -> None:
         price_group("all_reduce", np.array([8.0]), one_node(8), library_version=version)
         for version in ("newest\n", "2.21.5+cuda12.4")
     )
-    assert isinstance(odd, Prediction)
-    assert isinstance(known, Prediction)
-    assert odd.reason == "'newest\\n' is no version of NCCL: the newest release's figures are taken"
+    assert odd.reason == "'newest\\n' is not an NCCL version: the newest release's figures are used"
     assert known.reason is None
 
 
@@ -419,16 +292,17 @@ def us(*steps: tuple[float, float, str]) -> tuple[tuple[float, object, str], ...
     return tuple((count, pytest.approx(each * 1e-6), what) for count, each, what in steps)
 
 
+LAUNCH = (1, pytest.approx(6e-6), "launch")
+
+
 @pytest.mark.parametrize(
-    ("kind", "group", "name", "steps", "traffic", "late", "eager"),
+    ("name", "group", "steps", "traffic", "late", "eager"),
     [
         (
-            "all_reduce",
+            "all_reduce ring Simple",
             FOUR_OF_TWO,
-            ("ring", "Simple"),
             # a plateau of 1.4 for all steps; 14 steps, six of them over the network
             us(
-                (1, 6, "launch"),
                 (1, 8.4 * 2 * 1.4, "base"),
                 (8, 3.4 * 2 * 1.4, "steps in the node"),
                 (6, (14 * 2 + 2 * 10) * 1.4, "steps over the network"),
@@ -438,12 +312,10 @@ def us(*steps: tuple[float, float, str]) -> tuple[tuple[float, object, str], ...
             8 * 2048,
         ),
         (
-            "all_reduce",
+            "all_reduce ring LL",
             FOUR_OF_TWO,
-            ("ring", "LL"),
             # the proxy's 1 µs is more than the 0.6 of a step in the node
             us(
-                (1, 6, "launch"),
                 (1, 13.2, "base"),
                 (8, 2 * 1.0, "steps in the node"),
                 (6, 2.7 * 2 + 10, "steps over the network"),
@@ -453,219 +325,137 @@ def us(*steps: tuple[float, float, str]) -> tuple[tuple[float, object, str], ...
             8 * 1024,
         ),
         (
-            "reduce_scatter",
+            "reduce_scatter ring LL128",
             FOUR_OF_TWO,
-            ("ring", "LL128"),
-            us(
-                (1, 6, "launch"),
-                (1, 28, "base"),
-                (4, 2 * 1.9, "steps in the node"),
-                (3, 4 * 2 + 10, "steps over the network"),
-            ),
+            us((1, 28, "base"), (4, 2 * 1.9, "steps in the node"), (3, 4 * 2 + 10, "steps over the network")),
             (7 / 8, 0.92 * 20e9, RING_ACROSS),
             us((3, 20, LATE)),
             8 * 2048,
         ),
         (
-            "broadcast",
+            "broadcast ring Simple",
             FOUR_OF_TWO,
-            ("ring", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (4, 6.8, "steps in the node"),
-                (3, 48, "steps over the network"),
-            ),
+            us((1, 16.8, "base"), (4, 6.8, "steps in the node"), (3, 48, "steps over the network")),
             (1, 20e9, RING_ACROSS),
             us((3, 40, LATE)),
             8 * 2048,
         ),
         (
-            "all_reduce",
+            "all_reduce tree Simple",
             FOUR_OF_TWO,
-            ("tree", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (2, 8, "steps in the node"),
-                (4, 48, "steps over the network"),
-            ),
+            us((1, 16.8, "base"), (2, 8, "steps in the node"), (4, 48, "steps over the network")),
             (2, 20e9, "narrowest place of the tree"),
             us((4, 40, LATE)),
             2 * 2048,
         ),
         (
-            "all_reduce",
+            "all_reduce tree LL",
             FOUR_OF_TWO,
-            ("tree", "LL"),
-            us(
-                (1, 6, "launch"),
-                (1, 13.6, "base"),
-                (2, 1.2, "steps in the node"),
-                (4, 20, "steps over the network"),
-            ),
+            us((1, 13.6, "base"), (2, 1.2, "steps in the node"), (4, 20, "steps over the network")),
             (2, 20e9 / 3.8, "narrowest place of the tree"),
             us((4, 20, LATE)),
             2048,
         ),
         (
-            "all_reduce",
+            "all_reduce hierarchical Simple",
             FOUR_OF_TWO,
-            ("hierarchical", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (2, 6.8, "steps in the node"),
-                (6, 48, "steps over the network"),
-            ),
+            us((1, 16.8, "base"), (2, 6.8, "steps in the node"), (6, 48, "steps over the network")),
             (1.75, 1.75 / (1 / 100e9 + 0.75 / 20e9) / 2, "both tiers, one after the other"),
             us((6, 40, LATE)),
             0,
         ),
         (
-            "all_reduce",
+            "all_reduce halving_doubling Simple",
             FOUR_OF_TWO,
-            ("halving_doubling", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (2, 6.8, "exchanges in the node"),
-                (4, 48, "exchanges over the network"),
-            ),
+            us((1, 16.8, "base"), (2, 6.8, "exchanges in the node"), (4, 48, "exchanges over the network")),
             (1.75, 1.75 / (1.5 / 20e9 + 0.25 / 100e9) / 2, "both tiers, one after the other"),
             us((4, 40, LATE)),
             0,
         ),
         (
-            "all_to_all",
+            "all_to_all p2p LL",
             FOUR_OF_TWO,
-            ("p2p", "LL"),
-            us(
-                (1, 6, "launch"),
-                (1, 13.2, "base"),
-                (1, 15.4, "step over the network"),
-                (6, 0.8, "further peers"),
-            ),
+            us((1, 13.2, "base"), (1, 15.4, "step over the network"), (6, 0.8, "further peers")),
             (6 / 8, 0.9 * 20e9 / 2 / 2, "interface of a rank"),
             us((1, 20, LATE)),
             8 * 2048,
         ),
         (
-            "send",
+            "send p2p Simple",
             FOUR_OF_TWO,
-            ("p2p", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (1, 48, "step over the network"),
-                (0, 0.8, "further peers"),
-            ),
+            us((1, 16.8, "base"), (1, 48, "step over the network"), (0, 0.8, "further peers")),
             (1, 0.9 * 20e9 / 2, "interface of a rank"),
             us((1, 40, LATE)),
             2048,
         ),
         (
-            "gather",
+            "gather p2p Simple",
             FOUR_OF_TWO,
-            ("p2p", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (1, 48, "step over the network"),
-                (6, 0.8, "further peers"),
-            ),
+            us((1, 16.8, "base"), (1, 48, "step over the network"), (6, 0.8, "further peers")),
             (6 / 8, 0.9 * 20e9 / 2, "interface of the root"),
             us((1, 40, LATE)),
             8 * 2048,
         ),
         (
-            "scatter",
+            "scatter p2p Simple",
             one_node(4),
-            ("p2p", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (1, 6.8, "step in the node"),
-                (2, 0.8, "further peers"),
-            ),
+            us((1, 16.8, "base"), (1, 6.8, "step in the node"), (2, 0.8, "further peers")),
             (3 / 4, 0.8 * 100e9 / 2, "links of the root"),
             (),
             0,
         ),
         (
-            "all_to_all",
+            "all_to_all p2p Simple",
             one_node(4),
-            ("p2p", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (1, 6.8, "step in the node"),
-                (2, 0.8, "further peers"),
-            ),
+            us((1, 16.8, "base"), (1, 6.8, "step in the node"), (2, 0.8, "further peers")),
             (3 / 4, 0.8 * 100e9 / 2, "links of an accelerator"),
             (),
             0,
         ),
         (
-            "recv",
+            "recv p2p Simple",
             one_node(4, pair_bytes_per_s=30e9),
-            ("p2p", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16.8, "base"),
-                (1, 6.8, "step in the node"),
-                (0, 0.8, "further peers"),
-            ),
+            us((1, 16.8, "base"), (1, 6.8, "step in the node"), (0, 0.8, "further peers")),
             (1, 0.8 * 30e9 / 2, "links of a pair"),
             (),
             0,
         ),
         (
-            "reduce_scatter",
+            "reduce_scatter pat Simple",
             EIGHT_OF_ONE,
-            ("pat", "Simple"),
-            us(
-                (1, 6, "launch"),
-                (1, 16, "base"),
-                (3 / 3.5, 48, "aggregated steps over the network"),
-                (8, 5.6, "linear part"),
-            ),
+            us((1, 16, "base"), (3 / 3.5, 48, "aggregated steps over the network"), (8, 5.6, "linear part")),
             (1, 40e9 * 0.75 / 2, "interfaces of a rank"),
             us((3 / 3.5, 40, LATE)),
             0,
         ),
         (
-            "all_reduce",
+            "all_reduce nvls Simple",
             one_node(8, **SWITCHES, up_latency=0.5),
-            ("nvls", "Simple"),
-            us((1, 6, "launch"), (1, 25 * 0.5 * 2, "the node's switches")),
+            us((1, 25 * 0.5 * 2, "the node's switches")),
             (9 / 8, 85e9 / 2, "links to the switches"),
             (),
             0,
         ),
         (
-            "all_gather",
+            "all_gather nvls Simple",
             one_node(8, **SWITCHES),
-            ("nvls", "Simple"),
-            us((1, 6, "launch"), (1, 50, "the node's switches")),
+            us((1, 50, "the node's switches")),
             (1, 85e9 / 2, "links to the switches"),
             (),
             0,
         ),
         (
-            "all_reduce",
+            "all_reduce nvls_tree Simple",
             replace(FOUR_OF_TWO, **SWITCHES),
-            ("nvls_tree", "Simple"),
-            us((1, 6, "launch"), (1, 50, "the node's switches"), (4, 61.8, "steps over the network")),
+            us((1, 50, "the node's switches"), (4, 61.8, "steps over the network")),
             (1, 40e9 / 2 / 2, "interfaces of a node"),
             us((4, 40, LATE)),
             2 * 2048,
         ),
         (
-            "reduce_scatter",
+            "reduce_scatter direct LL",
             one_node(8, up_latency=0.5),
-            ("direct", "LL"),
-            us((1, 6, "launch"), (1, 13.2, "base"), (1, 0.6, "exchanges in the node")),
+            us((1, 13.2, "base"), (1, 0.6, "exchanges in the node")),
             (7 / 8, 96.5e9 / 2 / 2, "links of an accelerator"),
             (),
             0,
@@ -673,21 +463,17 @@ def us(*steps: tuple[float, float, str]) -> tuple[tuple[float, object, str], ...
     ],
 )
 def test_terms_of_a_cost(
-    kind: str,
+    name: str,
     group: Group,
-    name: tuple[str, str],
     steps: tuple[object, ...],
     traffic: tuple[float, float, str],
     late: tuple[object, ...],
     eager: float,
 ) -> None:
-    """Steps, µs each; the share of S and the rate of its narrowest place; what late messages add."""
-    (found,) = [
-        each
-        for each in algorithm_costs(kind, group, SLOW, algorithm=name[0])
-        if (each.algorithm, each.protocol) == name
-    ]
-    assert tuple((step.count, step.each_s, step.what) for step in found.steps) == steps
+    """Steps after the launch, µs each; the share of S and its narrowest rate; what late messages add."""
+    kind, algorithm, protocol = name.split()
+    found = cost(kind, group, algorithm, protocol, SLOW)
+    assert [(step.count, step.each_s, step.what) for step in found.steps] == [LAUNCH, *steps]
     assert (found.traffic.share, found.traffic.what) == (traffic[0], traffic[2])
     assert found.traffic.bytes_per_s == pytest.approx(traffic[1])
     rendezvous = () if found.rendezvous is None else (found.rendezvous,)
@@ -707,12 +493,8 @@ def test_terms_of_a_cost(
 )
 def test_what_fills_the_pipeline(group: Group, name: str, hops_s: float, largest_s: float) -> None:
     """All hops, and all of them by chunks of 8 MiB, at half of the rates."""
-    found = [
-        each
-        for each in algorithm_costs("all_reduce", group, SLOW)
-        if (each.algorithm, each.protocol) == (name, "Simple")
-    ]
-    assert [each.pipeline for each in found] == [Pipeline(pytest.approx(hops_s), pytest.approx(largest_s))]
+    found = cost("all_reduce", group, name, assumed=SLOW)
+    assert found.pipeline == Pipeline(pytest.approx(hops_s), pytest.approx(largest_s))
 
 
 def test_the_root_of_two_nodes_trees_sends_once() -> None:
@@ -731,22 +513,22 @@ def test_the_root_of_two_nodes_trees_sends_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "version", "rate"),
+    ("group", "rate"),
     [
-        (one_node(4, up_bytes_per_s=1000 * GB), None, 87.7),  # ampere's
-        (one_node(4, up_bytes_per_s=1000 * GB, architecture="hopper"), None, 141),
-        (one_node(4, up_bytes_per_s=1000 * GB, architecture="amd"), None, 87.7),
-        (nodes(2, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB), None, 39),
-        (nodes(3, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB), None, 20.4),
-        (nodes(2, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB, host_cpu="amd"), None, 22.5),
-        (nodes(9, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB, host_cpu="amd"), None, 19),
+        (one_node(4, up_bytes_per_s=1000 * GB), 87.7),  # ampere's
+        (one_node(4, up_bytes_per_s=1000 * GB, architecture="hopper"), 141),
+        (one_node(4, up_bytes_per_s=1000 * GB, architecture="amd"), 87.7),
+        (nodes(2, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB), 39),
+        (nodes(3, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB), 20.4),
+        (nodes(2, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB, host_cpu="amd"), 22.5),
+        (nodes(9, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB, host_cpu="amd"), 19),
     ],
 )
-def test_ll_moves_so_much_at_most(group: Group, version: str | None, rate: float) -> None:
+def test_ll_moves_so_much_at_most(group: Group, rate: float) -> None:
     """By generation in a node, by the hosts' CPU across nodes."""
     assert cost("all_gather", group, "ring", "LL").traffic.bytes_per_s == pytest.approx(rate * 1e9)
     if group.architecture == "ampere":
-        assert nccl_constants(version).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
+        assert nccl_constants(None).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
 
 
 def test_a_proxy_on_an_amd_host_takes_twice_as_long_to_post() -> None:
@@ -770,11 +552,11 @@ def test_a_torus_pays_its_hops() -> None:
     terms = {
         kind: [(step.count, step.each_s, step.what) for step in own.steps] for kind, (own,) in found.items()
     }
-    launch, each = us((1, 6, "launch"))[0], pytest.approx(3e-6)
+    each = pytest.approx(3e-6)
     assert terms == {
-        "all_reduce": [launch, (2 * (1 + 2), each, "hops along the axes")],
-        "all_to_all": [launch, (1 + 2, each, "hops along the axes")],
-        "send": [launch, (1, each, "hop to a neighbour")],
+        "all_reduce": [LAUNCH, (2 * (1 + 2), each, "hops along the axes")],
+        "all_to_all": [LAUNCH, (1 + 2, each, "hops along the axes")],
+        "send": [LAUNCH, (1, each, "hop to a neighbour")],
     }
     rates = {
         kind: (own.traffic.share, own.traffic.bytes_per_s, own.traffic.what) for kind, (own,) in found.items()
@@ -810,6 +592,7 @@ def test_a_torus_pays_its_hops() -> None:
         ("all_reduce", nodes(8, 1), "pat", False),
         ("broadcast", nodes(8, 1), "pat", False),
         ("all_gather", nodes(8, 1), "pat", True),
+        ("all_gather", nodes(4, 2), "pat", False),
         ("all_gather", one_node(8), "tree", False),
         ("all_gather", one_node(2, **SWITCHES), "nvls", True),
         ("broadcast", one_node(2, **SWITCHES), "nvls", False),
@@ -837,10 +620,13 @@ def test_trees_are_aggregated_since_2_23(version: str | None, there: bool) -> No
 
 @pytest.mark.parametrize(("version", "there"), [("2.27.7", False), ("2.28", True), ("2.29.1", True)])
 def test_the_release_that_counts_a_grace_cpu_s_link(version: str, there: bool) -> None:
-    group = nodes(2, 4, architecture="hopper", host_cpu="arm")
-    assert (
-        "LL128" in {each.protocol for each in algorithm_costs("all_gather", group, PLAIN, version)}
-    ) is there
+    """Its interfaces are not next to the GPU: LL128 over the network is off before, in a node never."""
+    for group, used in (
+        (nodes(2, 4, architecture="hopper", host_cpu="arm"), there),
+        (one_node(4, host_cpu="arm"), True),
+    ):
+        found = {each.protocol for each in algorithm_costs("all_gather", group, PLAIN, version)}
+        assert ("LL128" in found) is used
 
 
 def test_all_to_all_stays_within_a_node_where_its_links_are_narrower() -> None:
@@ -889,8 +675,6 @@ def test_edges_of_a_price() -> None:
     size = np.array([1e12])
     both = price_group("send", size, one_node(2))
     alone = price_group("send", size, one_node(2), protocol="Simple")
-    assert isinstance(both, Prediction)
-    assert isinstance(alone, Prediction)
     for found, slowest in ((both, 1 / 0.04), (alone, 1 / 0.07 / 0.75)):
         assert found.formula_s[0] == pytest.approx(1 / 0.08, rel=1e-4)
         assert found.fastest_s[0] == pytest.approx(1 / 0.107, rel=1e-4)
@@ -905,11 +689,13 @@ def test_a_price_s_words() -> None:
     assert asked == NoPrice("broadcast of 8 ranks on 2 node(s): tree LL does not apply")
     torus = one_node(16, peers="torus", dims=(4, 4), rings=(True, True), architecture="tpu")
     nothing = price_group("broadcast", one, torus)
-    assert nothing == NoPrice("broadcast of 16 ranks on 1 node(s): no algorithm is known for it here")
+    assert nothing == NoPrice("broadcast of 16 ranks on 1 node(s): no known algorithm applies")
     tpu = price_group("all_gather", one, replace(torus, assumptions=("x is taken",)))
-    assert isinstance(tpu, Prediction)
     assert (tpu.basis, tpu.setting.swept) == ("spec", False)
-    assert tpu.reason == "x is taken; no sweep of such a machine is published: the band is that of others"
+    assert (
+        tpu.reason
+        == "x is taken; no sweep of such a machine is published: the band is that of other machines"
+    )
     assert tpu.time_s.tolist() == tpu.formula_s.tolist()
 
 
@@ -934,10 +720,8 @@ def test_a_choice_of_libraries_is_corrected_and_what_is_asked_for_is_not() -> No
             price_group("all_gather", size, group, protocol="Simple"),
             price_group("all_gather", size, group, plan=parse_schedule(all_gather, where="x")),
         ]
-    assert isinstance(chosen, Prediction)
     assert chosen.time_s == pytest.approx(chosen.formula_s * np.exp(0.5))
     for found in asked:
-        assert isinstance(found, Prediction)
         assert found.time_s == pytest.approx(found.formula_s)
         assert found.low_s == pytest.approx(found.formula_s * np.exp(-0.1))
         assert found.high_s == pytest.approx(found.formula_s * np.exp(0.2))

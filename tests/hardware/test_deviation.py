@@ -44,14 +44,12 @@ def test_a_run_more_than_four_times_slower_and_mostly_outside_its_band_is_suspec
     found = summarise_deviations(
         [Deviation(8, measured, 1.0, 0.5, 9.0 if at < held else 2.0) for at in range(4)]
     )
-    assert found is not None
     assert (found.slower, found.within, found.is_suspect) == (measured, held / 4, suspect)
 
 
 def test_errors_are_of_the_measured_time() -> None:
     """Half of it and a half more: 50 % each, and twice and two thirds of the model in the middle."""
     found = summarise_deviations([Deviation(8, 2.0, 1.0, 1.0, 1.0), Deviation(8, 2.0, 3.0, 1.0, 1.0)])
-    assert found is not None
     assert (found.count, found.median, found.p90) == (2, 0.5, 0.5)
     assert found.slower == pytest.approx((2 + 2 / 3) / 2)
 
@@ -98,7 +96,7 @@ def test_all_sweeps_together_are_without_the_suspect_ones() -> None:
     assert [row["reason"] for row in together if row["sweep"] == "a.csv"][-1] == "nobody knows"
     last = together[-1]
     assert (last["sweep"], last["sizes"], last["count"]) == (None, "all sizes", 2)
-    assert last["reason"] == "without sweeps that are suspect or have no price"
+    assert last["reason"] == "excludes sweeps that are suspect or have no price"
     both = validation_rows([sound, sound])
     assert (both[-1]["count"], both[-1]["reason"]) == (4, None)
     assert all(row["sweep"] for row in validation_rows([sound]))
@@ -108,7 +106,10 @@ def test_a_calibration_by_another_collective_says_so() -> None:
     by = Calibration("node", (swept("all_gather", 1.0).sweep,))
     rows = validation_rows([swept("all_reduce", 1.0), swept("all_gather", 1.0)], by)
     reasons = {row["collective"]: row["reason"] for row in rows}
-    assert reasons["all_reduce"] == "no sweep of all_reduce calibrates it: only fitted parameters count"
+    assert (
+        reasons["all_reduce"]
+        == "the calibration has no sweep of all_reduce: deviations of other collectives apply"
+    )
     assert reasons["all_gather"] is None
     assert {row["basis"] for row in rows} == {"calibrated"}
 
@@ -120,4 +121,4 @@ def test_a_sweep_is_validated_by_its_own_machine() -> None:
     good, refused = validate_sweeps([Sweep("all_reduce", 8, 1, (8, 16), (1e-5, 1e-5)), odd], machine)
     assert [each.size for each in good.size_deviations] == [8, 16]
     assert refused.size_deviations == []
-    assert refused.found == NoPrice("9 ranks on 2 nodes do not fit dgx-h100 of 8 a node")
+    assert refused.found == NoPrice("9 ranks on 2 nodes do not fit dgx-h100, which has 8 per node")

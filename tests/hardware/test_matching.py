@@ -37,12 +37,12 @@ def test_one_machine_fits(stated: StatedMachine, system: str) -> None:
     [
         (
             [StatedMachine("a.csv", ("A100-SXM4-80GB",), 8)],
-            "2 machines of the catalog fit; give --system: aws-p4de, dgx-a100",
+            "2 machines in the catalog fit; give --system: aws-p4de, dgx-a100",
         ),
         ([StatedMachine("a.csv", ("NVIDIA B200",), 8)], "give --system: aws-p6-b200, dgx-b200, gcp-a4"),
         ([StatedMachine("a.csv")], "states neither its devices nor its network; give --system ID"),
-        ([StatedMachine("a.csv", ("AMD Instinct MI308X",), 8)], "no machine of the catalog fits"),
-        ([StatedMachine("a.csv", (H100,), 16)], "no machine of the catalog fits"),
+        ([StatedMachine("a.csv", ("AMD Instinct MI308X",), 8)], "no machine in the catalog fits"),
+        ([StatedMachine("a.csv", (H100,), 16)], "no machine in the catalog fits"),
         (
             [StatedMachine("a.csv", (H100,), 8, EFA), StatedMachine("b.csv", ("NVIDIA B200",), 8)],
             "a.csv, b.csv: no machine",
@@ -61,22 +61,22 @@ def test_otherwise_it_is_asked(stated: list[StatedMachine], says: str) -> None:
         (
             StatedMachine("a", ("AMD Instinct MI300X",), 8),
             "dgx-b200",
-            "it is of AMD Instinct MI300X, and dgx-b200 has",
+            "its device is AMD Instinct MI300X, but dgx-b200 has",
         ),
         (
             StatedMachine("a", (H100,), 8, EFA),
             "dgx-h100",
-            "its network is efa-v2, and dgx-h100 has infiniband-ndr",
+            "its network is efa-v2, but dgx-h100 has infiniband-ndr",
         ),
         (
             StatedMachine("a", (H100,), 8, driver="IB"),
             "aws-p5",
-            "is driven by IB, and aws-p5's by aws-ofi-nccl",
+            "its transport is IB, but that of aws-p5 is aws-ofi-nccl",
         ),
     ],
 )
 def test_another_machine_is_refused(stated: StatedMachine, system: str, says: str) -> None:
-    with pytest.raises(UsageError, match=f"a is not of {system}") as raised:
+    with pytest.raises(UsageError, match=f"a is not from {system}") as raised:
         must_fit([stated], catalog.system(system))
     assert says in str(raised.value)
 
@@ -99,7 +99,7 @@ def test_a_device_is_found_as_people_write_it() -> None:
     for name in ("H100 80GB HBM3", "NVIDIA H100-80GB-HBM3 (SXM)", "h100-sxm5-80gb"):
         assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-h100")) is None
         assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-b200")) == (
-            f"it is of {name}, and dgx-b200 has nvidia-b200-sxm"
+            f"its device is {name}, but dgx-b200 has nvidia-b200-sxm"
         )
 
 
@@ -109,22 +109,22 @@ def test_a_device_is_found_as_people_write_it() -> None:
         (
             StatedMachine("a", network="InfiniBand HDR"),
             "rtx4090-8gpu",
-            "its network is infiniband-hdr, and rtx4090-8gpu has no network",
+            "its network is infiniband-hdr, but rtx4090-8gpu has no network",
         ),
         (
             StatedMachine("a", driver="AWS Libfabric"),
             "rtx4090-8gpu",
-            "its network is driven by AWS Libfabric, and rtx4090-8gpu's by nothing known",
+            "its transport is AWS Libfabric, but that of rtx4090-8gpu is unknown",
         ),
         (
             StatedMachine("a", driver="IB"),
             "google-tpu-v5e-pod",
-            "its network is driven by IB, and google-tpu-v5e-pod's by nothing known",
+            "its transport is IB, but that of google-tpu-v5e-pod is unknown",
         ),
         (StatedMachine("a", driver="AWS Libfabric"), "alps-gh200", None),
         (StatedMachine("a", driver="Socket"), "alps-gh200", None),
         (StatedMachine("a", network="EFA v3"), "aws-p5en", None),
-        (StatedMachine("a", network="EFA v3"), "aws-p5", "its network is efa-v3, and aws-p5 has efa-v2"),
+        (StatedMachine("a", network="EFA v3"), "aws-p5", "its network is efa-v3, but aws-p5 has efa-v2"),
         (StatedMachine("a", network="some IB"), "dgx-a100", None),
         (StatedMachine("a", network="slingshot11"), "alps-gh200", None),
         (StatedMachine("a", network="FasTrak"), "gcp-a3-mega", None),
@@ -136,15 +136,15 @@ def test_networks_and_what_drives_them(stated: StatedMachine, system: str, why: 
 
 def test_a_family_of_networks_is_any_generation() -> None:
     why = system_contradiction(StatedMachine("a", network="EFA"), catalog.system("dgx-h100"))
-    assert why == "its network is efa-v1 or efa-v2 or efa-v3 or efa-v4, and dgx-h100 has infiniband-ndr"
+    assert why == "its network is efa-v1 or efa-v2 or efa-v3 or efa-v4, but dgx-h100 has infiniband-ndr"
 
 
 def test_what_fits_instead_is_listed() -> None:
-    with pytest.raises(UsageError, match=r"a is not of dgx-h100: .*; it fits mi300x-8gpu$"):
+    with pytest.raises(UsageError, match=r"a is not from dgx-h100: .*; it fits mi300x-8gpu$"):
         must_fit(
             [StatedMachine("b"), StatedMachine("a", ("AMD Instinct MI300X",), 8)], catalog.system("dgx-h100")
         )
-    with pytest.raises(UsageError, match=r"; no machine of the catalog fits$"):
+    with pytest.raises(UsageError, match=r"; no machine in the catalog fits$"):
         must_fit([StatedMachine("a", ("AMD Instinct MI300X",), 9)], catalog.system("dgx-h100"))
 
 
@@ -154,10 +154,10 @@ def test_ranks_of_a_node_have_room_in_it() -> None:
     with pytest.raises(UsageError, match="give --system: aws-trn1, aws-trn1n"):
         system_of(trainium)
     with pytest.raises(
-        UsageError, match="a, b: no machine of the catalog fits what is stated; give --system ID"
+        UsageError, match="a, b: no machine in the catalog fits what is stated; give --system ID"
     ):
         system_of([trainium[0], StatedMachine("b", ranks_a_node=17)])
     with pytest.raises(UsageError, match="a: states neither its devices nor its network"):
         system_of([StatedMachine("a", driver="Socket", ranks_a_node=8)])
-    with pytest.raises(UsageError, match="machines of the catalog fit; give --system: "):
+    with pytest.raises(UsageError, match="machines in the catalog fit; give --system: "):
         system_of([StatedMachine("a"), StatedMachine("a", driver="IB")])

@@ -37,12 +37,6 @@ def test_rows_by_size() -> None:
         assert (row["basis"], row["provenance"], row["reason"]) == ("spec", "modelled", None)
 
 
-def test_a_barrier_has_no_size_and_no_bandwidth() -> None:
-    (row,) = predict_rows("barrier", None, 8, DGX)
-    assert (row["bytes"], row["algbw"], row["busbw"], row["nodes"]) == (None, None, None, 1)
-    assert row["time_s"] > 0
-
-
 def test_ranks_are_spread_over_nodes_where_these_are_given() -> None:
     (row,) = predict_rows("all_reduce", [8], 4, DGX, nodes=4)
     assert (row["ranks"], row["nodes"]) == (4, 4)
@@ -76,7 +70,7 @@ def test_a_calibration_tells_of_what_libraries_choose(tmp_path: Path) -> None:
     (row,) = predict_rows("all_reduce", [8], 8, DGX, calibration=path)
     assert (row["basis"], row["time_s"]) == ("calibrated", pytest.approx(1e-3))
     for narrowed in ({"algorithm": "ring"}, {"protocol": "LL"}):
-        with pytest.raises(UsageError, match="does not tell of one algorithm or protocol; leave out --calib"):
+        with pytest.raises(UsageError, match="does not cover one algorithm or protocol; leave out --calib"):
             predict_rows("all_reduce", [8], 8, DGX, calibration=path, **narrowed)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="does not tell of barriers"):
+    with pytest.raises(UsageError, match="does not cover barriers"):
         predict_rows("barrier", None, 8, DGX, calibration=path)

@@ -49,7 +49,7 @@ def test_where_nobody_states_what_is_usable_it_is_the_line_rate() -> None:
 
 @pytest.mark.parametrize("ranks", [[], [3], [3, 3]])
 def test_a_group_of_one_has_none(ranks: list[int]) -> None:
-    assert rate_of(NODE, ranks) == "a group of one moves nothing"
+    assert rate_of(NODE, ranks) == "a group of one rank moves no data"
 
 
 def test_a_tier_without_a_rate_is_named() -> None:
@@ -69,7 +69,7 @@ def test_a_part_of_a_mesh_has_the_links_to_its_own() -> None:
     assert rate(mesh, [0, 1, 1, 3]) == pytest.approx(160e9)
     assert rate(mesh, range(4)) == pytest.approx(240e9)
     uneven = with_links(peers="mesh")
-    assert rate_of(uneven, [0, 1]) == "how many links join two of its accelerators is not known"
+    assert rate_of(uneven, [0, 1]) == "the number of links between two of its accelerators is not known"
     assert rate(uneven, range(4)) == pytest.approx(240e9)
 
 

@@ -37,14 +37,19 @@ def test_what_is_a_sweep_still(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"ranks": (1 << 20) + 1}, "among 1,048,577 ranks on 2 nodes: no group of ranks"),
-        ({"nodes": 0}, "on 0 nodes: no group of ranks"),
+        ({"ranks": 1}, "impossible group"),
+        ({"nodes": 5}, "impossible group"),
+        ({"bytes": (8, 8, 16)}, "do not ascend"),
+        ({"bytes": (0, 8, 16)}, "1 B and 1 PiB"),
+        *(({"seconds": (seconds, 1.0, 1.0)}, "above 0 s") for seconds in (0.0, float("nan"), float("inf"))),
+        ({"ranks": (1 << 20) + 1}, "among 1,048,577 ranks on 2 nodes: impossible group"),
+        ({"nodes": 0}, "on 0 nodes: impossible group"),
         ({"bytes": (), "seconds": ()}, "0 sizes and 0 times"),
         ({"bytes": (8, 16)}, "2 sizes and 3 times"),
-        ({"bytes": (8, 32, 16)}, "sizes do not rise"),
-        ({"bytes": (8, 16, (1 << 50) + 1)}, "sizes are not within 1 B and 1 PiB"),
+        ({"bytes": (8, 32, 16)}, "sizes do not ascend"),
+        ({"bytes": (8, 16, (1 << 50) + 1)}, "sizes are not between 1 B and 1 PiB"),
         ({"seconds": (1.0, 1.0, 1e6 + 1)}, "times are not above 0 s and at most 1,000,000 s"),
-        ({"kind": "x" * 41}, f"sweep of {'x' * 40} among 4 ranks: no known collective; known: all_reduce"),
+        ({"kind": "x" * 41}, f"sweep of {'x' * 40} among 4 ranks: unknown collective; known: all_reduce"),
     ],
 )
 def test_what_is_no_sweep_any_more(fields: dict[str, Any], what: str) -> None:
@@ -84,6 +89,6 @@ def test_sweeps_of_two_releases_are_not_merged() -> None:
     with pytest.raises(UsageError) as raised:
         merge_sweeps([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
     assert str(raised.value) == (
-        "a and b hold all_reduce, 4 ranks on 2 nodes, of releases 2.27.3 and unknown; "
-        "a calibration is of one: give one of them"
+        "a and b both measure all_reduce, 4 ranks on 2 nodes, with releases 2.27.3 and unknown; "
+        "a calibration covers one release: give one of them"
     )

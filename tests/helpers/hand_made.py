@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from cclbench.analyzers.metric import METRICS, Value
-from cclbench.analyzers.rows import metric_rows, rank_rows, window_policy
+from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, window_policy
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.card.model import Card, card_of
-from cclbench.ground.schema import COLLECTIVES, EVENTS, OPERATORS, STEPS
+from cclbench.ground.schema import COLLECTIVES, EVENTS, EVIDENCE, OPERATORS, STEPS
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import builtins
 
@@ -60,6 +61,32 @@ class Tables:
 
     def steps(self) -> pa.Table:
         return pa.Table.from_pylist(self._steps, schema=STEPS)
+
+
+class Evidence:
+    """What lies beside a run's traces: tables or the rows of some, and nothing of others."""
+
+    def __init__(self, **told: pa.Table | Sequence[Mapping[str, Any]]) -> None:
+        self.told = told
+
+    def evidence(self, name: str) -> pa.Table:
+        own, schema = self.told.get(name, ()), EVIDENCE[name]
+        if isinstance(own, pa.Table):
+            return own
+        return pa.Table.from_pylist([dict.fromkeys(schema.names) | dict(row) for row in own], schema=schema)
+
+
+def of_run(metric: str, evidence: Evidence, *ranks: RankView, **more: Any) -> list[Value]:
+    """What a metric says of a run with that evidence."""
+    views = {view.rank: view for view in ranks}
+    run = RunView(evidence, **{"ranks": list(views), "view": views.__getitem__, **more})  # type: ignore[arg-type]
+    return run_values(run, [METRICS.get(metric)])[metric]
+
+
+def busy_steps(*bounds: tuple[int, int], rank: int = 0) -> RankView:
+    """A rank with those steps, each busy throughout."""
+    windows = [window(start, end, step) for step, (start, end) in enumerate(bounds)]
+    return a_rank([compute(start, end) for start, end in bounds], windows, rank=rank)
 
 
 def _event(row: Mapping[str, Any]) -> dict[str, Any]:

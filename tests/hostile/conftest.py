@@ -4,22 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from helpers import hostile_job as job
+from helpers.command_line import Answer
 
 from cclbench.cli import main
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a call of the command line gave."""
-
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="session")

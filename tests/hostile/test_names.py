@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 from formats.test_memory_snapshot import snapshot
 from helpers import nsys_files
+from helpers.contributed import CARD
 from helpers.xplane_files import gpu_file
 from hostile.test_terminal import assert_clean
 
@@ -32,20 +33,6 @@ NAMES: Final = {
     "shell": b"--help 'q\" `x` $(x) {0} [*!a]?{b,c} %25 %zz #f?m=rw&x=1 rank=0;",
 }
 """`SPLIT` stands at the beginning of a line where a name's line break was printed."""
-CARD: Final = """\
-version: 2
-id: my-job
-description: One rank of two.
-workload:
-  phase: training
-  precision: fp32
-  model: {parameters: 8325632, embedding_parameters: 1048576, tied_embeddings: false,
-          layers: 2, heads: 8, head_dim: 64}
-  batch: {global: 16, sequence_length: 128}
-hardware: {per_node: 2}
-software: {framework: {name: pytorch}}
-parallelism: {dp_replicate: 2}
-"""
 SWEEP: Final = (
     "# coll: all_reduce\n# ranks: 2\n# nodes: 1\n# gpus_per_node: 2\n"
     "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"

@@ -423,6 +423,6 @@ def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
     assert run.sql(found.query)["calls"].to_pylist() == [2, *[3] * 7]
     page = run_page(subject_of("A", run))
     assert '<p class="verdict">239 calls of collectives and transfers carry' in page
-    listed = page[page.index("What its logs list") : page.index("</section>", page.index("What its logs"))]
+    listed = page[page.index("Calls in its logs") : page.index("</section>", page.index("Calls in its logs"))]
     assert re.search(r"<td>0-6:2</td>.*send</td>.*36</td>.*37.7 MB</td>.*1MiB-4MiB</td>", listed)
     assert re.search(r"<td>0-&gt;2</td>.*6</td>.*6</td>.*6.29 MB</td>.*0</td>", listed)

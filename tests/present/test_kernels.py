@@ -14,7 +14,6 @@ from cclbench.present.kernels import absence_words, kernel_table, kernels_of
 
 def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
     found = kernels_of(stored(tmp_path / "run"), "steps")
-    assert found is not None
     assert [(t.name, t.category, t.calls, t.ns) for t in found.times] == [
         ("gemm_a", "gemm", 3, 600),
         ("reduce_b", "reduction", 1, 500),
@@ -32,7 +31,7 @@ def test_a_cpu_has_operators(tmp_path: Path) -> None:
     run = subject(tmp_path / "run", kind="op", letter="")
     table = kernel_table([run])
     assert table.runs[0][1].kind == "op"
-    assert table.notes == ("operators of the CPU nest: the time of one holds that of those it calls",)
+    assert table.notes == ("CPU operators nest: their time includes that of the operators they call",)
 
 
 def test_a_run_without_kernels_says_why(tmp_path: Path) -> None:
@@ -70,7 +69,7 @@ def test_a_name_beyond_those_read_is_not_taken_as_absent(
     runs = [subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)]
     table = kernel_table(runs)
     assert {line.first.name: line.changes for line in table.lines} == {"gemm_a": (None,), "reduce_b": (None,)}
-    assert absence_words(table.runs[0][1]) == "not among the 1 names with most time"
+    assert absence_words(table.runs[0][1]) == "not among the 1 names with the most time"
 
 
 def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:

@@ -69,5 +69,5 @@ def test_no_picture_of_nothing_or_of_too_much(tmp_path: Path) -> None:
     for count in (0, MOST_PANELS + 1):
         with pytest.raises(UsageError, match="room for"):
             draw_model([SweepPanel("a", TWO)] * count, title="t")
-    with pytest.raises(UsageError, match="no picture format"):
+    with pytest.raises(UsageError, match="unsupported picture format"):
         save_picture(lambda: draw_model([SweepPanel("a", TWO)], title="t"), tmp_path / "a.bmp")

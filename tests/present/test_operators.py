@@ -77,7 +77,7 @@ def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch
     monkeypatch.setattr(module, "MOST_ROWS", 2)
     found = operator_section(run_of(tmp_path / "run"))
     assert len(found.rows) == 2
-    assert found.notes[0] == "2 more rows with 60.0 ns: cclbench ops --by shape has all"
+    assert found.notes[0] == "2 more rows with 60.0 ns: cclbench ops --by shape lists all"
 
 
 def test_without_operators_a_line_says_why(tmp_path: Path) -> None:
@@ -105,18 +105,18 @@ def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
         ("aten::add", "fp32"),
     ]
     assert points[0].intensity == pytest.approx(2e9 / 6e6)
-    assert table.roof is not None
     assert table.roof.peaks == {"bf16": 989e12, "fp32": 67e12}
     chart = operator_roofline(table)
     assert chart.missing == (
-        "operators without FLOPs (copies, collectives, what has no cost), 9.1 % of the time, are not drawn",
+        "operators without FLOPs (copies, collectives, operators without a cost model), 9.1 % of the time,"
+        " are not drawn",
     )
     assert chart.svg is not None
     titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
     assert any(
         text.startswith("aten::mm\nbf16[1000,1000], bf16[1000,1000]\n400 ns in 2 calls") for text in titles
     )
-    assert "peak of fp32: 67.0 TFLOP/s, of the catalog" in titles
+    assert "peak of fp32: 67.0 TFLOP/s, from the catalog" in titles
     assert "device memory: 3.35 TB/s" in titles
 
 

@@ -135,7 +135,7 @@ def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
     made = subject(tmp_path / "empty", rows=[])
     rewrite_manifest(made.stored.path, manifest("empty") | {"ranks": []})
     page = Page(run_page(ComparisonSubject("A", Run(made.stored.path), Results(table([])), None)))
-    assert "No step to tell of" in page.text
+    assert "No step time" in page.text
     assert page.tags["svg"] == 0
 
 
@@ -175,7 +175,7 @@ def test_a_comparison_is_written(tmp_path: Path) -> None:
 
 def test_a_page_has_its_suffix() -> None:
     check_page(Path("a.HTML"))
-    with pytest.raises(UsageError, match=r"a\.png: a report is a page; use \.html or \.htm"):
+    with pytest.raises(UsageError, match=r"a\.png: a report is an HTML page; use \.html or \.htm"):
         check_page(Path("a.png"))
     with pytest.raises(UsageError, match=r"none/a\.html: there is no folder none; create it first"):
         check_page(Path("none/a.html"))

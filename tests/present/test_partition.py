@@ -90,7 +90,6 @@ def test_the_picture_stacks_the_parts() -> None:
     assert axes.get_title(loc="left") == "tiny"
     assert axes.xaxis.get_major_formatter()(0.002, 0) == "2.00 ms"
     legend = axes.get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [part.label for part in SLICES]
     assert [to_hex(part.get_facecolor()) for part in parts] == [light_colour(part.colour) for part in SLICES]
     assert [bool(part.get_hatch()) for part in parts] == [False] * 4 + [True]

@@ -152,9 +152,9 @@ def test_the_first_step_that_most_ranks_have() -> None:
 
 
 def test_a_step_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match=r"no whole step 9; it has 3, 4, 5"):
+    with pytest.raises(UsageError, match=r"no complete step 9; it has 3, 4, 5"):
         chosen_step(WINDOWS, {}, 9)
-    with pytest.raises(UsageError, match="marks none"):
+    with pytest.raises(UsageError, match="it has none"):
         chosen_step({0: [(None, 1, 2)]}, {}, 1)
     assert chosen_step({0: [(None, 1, 2)]}, {}, None) == (None, {0: (1, 2)})
     with pytest.raises(UsageError, match="nothing to draw"):

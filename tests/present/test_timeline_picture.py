@@ -108,7 +108,7 @@ def test_axis_title_and_legend() -> None:
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
     assert axes.get_xlim() == (0, 100)
-    assert axes.get_xlabel().startswith("ms from the start of step 4 (6 ranks,")
+    assert axes.get_xlabel().startswith("ms from the start of step 4 (6 ranks")
     words = [text.get_text() for text in axes.texts]
     assert words == [
         "all_reduce 1.00 MB",
@@ -116,7 +116,6 @@ def test_axis_title_and_legend() -> None:
         "longest wait: 29.0 ms of rank 0 for rank 1, in an all_reduce of 1.00 MB",
     ]
     legend = axes.get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [
         "compute",
         "wait for a later rank",
@@ -140,7 +139,7 @@ def test_without_a_match_that_is_said_and_nothing_marked() -> None:
     picture = shown(step=None)
     assert (
         longest_wait_words(picture)
-        == "no collective is matched across ranks here: waiting can't be told from transfer"
+        == "no collective is matched across ranks here: waiting and transfer cannot be separated"
     )
     (axes,) = draw_timeline(picture, title="t").axes
     assert axes.get_xlabel() == "ms from the trace's first work"

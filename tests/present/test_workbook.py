@@ -69,5 +69,5 @@ def test_without_rows_there_is_the_head() -> None:
 def test_more_rows_than_a_sheet_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ROWS", 2)
     assert read([{"a": 1}] * 2, ["a"])["A3"] == ("n", "1")
-    with pytest.raises(UsageError, match="holds 2 rows"):
+    with pytest.raises(UsageError, match="at most 2 rows"):
         workbook_bytes([{"a": 1}] * 3, ["a"], lambda value: value)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.command_line import Answer
 from helpers.typed import run_of
 
 import cclbench
@@ -45,15 +46,6 @@ COMMANDS = (
     "search {run} --space space.yaml",
 )
 QUERY = "SELECT count(*) AS n FROM steps"  # which reads one table of the run
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a call of the command line gave."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True)

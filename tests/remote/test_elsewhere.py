@@ -39,7 +39,6 @@ def test_a_path_is_no_url(place: str | Path) -> None:
 
 def test_a_url_is_shown_without_its_query() -> None:
     url = location_of("HTTPS://host/a/rank0%20x.json?X-Amz-Signature=secret#secret")
-    assert url is not None
     assert (str(url), url.name) == ("https://host/a/rank0%20x.json", "rank0 x.json")
     assert url.full.endswith("?X-Amz-Signature=secret#secret")
     assert "secret" not in f"{url!r}{url.parent!r}{url.below('x')!r}"

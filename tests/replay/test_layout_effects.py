@@ -59,7 +59,6 @@ def effect(found: Any) -> LayoutEffect:
 def of_names(made: LayoutEffect, graph: Graph) -> dict[str, tuple[float, float, float]]:
     """The factors of rank 0's kernels: expected, low, high."""
     scale, found = made.scale, {}
-    assert scale is not None
     for i in np.flatnonzero((graph.nodes.kind == n.COMPUTE) & (graph.nodes.rank == 0)).tolist():
         found[graph.names[graph.nodes.name[i]]] = scale.expected[i], scale.low[i], scale.high[i]
     others = graph.nodes.kind != n.COMPUTE
@@ -340,7 +339,6 @@ def test_of_a_cpu_all_operators_are_cut_together(monkeypatch: pytest.MonkeyPatch
     arrivals = graph.nodes.kind == n.ARRIVAL
     graph.nodes.busy[arrivals] = [1_999, 1]
     made = cut(monkeypatch, asked(degrees(tp=2), {"parallelism.tp": 4}, graph))
-    assert made.scale is not None
     for own, factor in zip(
         (made.scale.expected, made.scale.low, made.scale.high), (0.55, 0.45, 0.65), strict=True
     ):

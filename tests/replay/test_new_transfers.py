@@ -13,7 +13,7 @@ from helpers.replay_subjects import degrees
 from cclbench.card.model import Hardware
 from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Prediction, price_collective
+from cclbench.hardware.collectives import price_collective
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.change import AddedCommunication, LayoutEffect, Scale, TimeBounds
@@ -139,7 +139,6 @@ def test_what_nothing_of_the_run_tells_is_refused(graph: Graph, machine: Machine
 def test_a_named_machine_prices_by_its_model() -> None:
     machine = Machine(Hardware(system="dgx-h100"))
     known = price_collective("all_reduce", [1 << 20], (0, 8), catalog.system("dgx-h100"))
-    assert isinstance(known, Prediction)
     found = priced(of_line(), "all_reduce", (0, 8), 1 << 20, machine)
     assert found == pytest.approx(
         tuple(1e9 * float(s[0]) for s in (known.low_s, known.time_s, known.high_s)), rel=1e-12

@@ -136,8 +136,6 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
         price_collective("all_reduce", sizes, (0, 1), m)
         for m in (changed_system(machine, parse_scenario([change])), machine)
     )
-    assert isinstance(new, Prediction)
-    assert isinstance(old, Prediction)
     swept = Sweep("all_reduce", 2, 1, sizes, tuple((3 * old.time_s).tolist()))
     write_calibration(Calibration(machine.id, (swept,)), tmp_path / OF_RUN)
     (tmp_path / "card.yaml").write_text(CARD)
@@ -151,7 +149,6 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
 def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     machine = catalog.system("dgx-h100")
     made = changed_system(machine, parse_scenario(["scale_out=infiniband-xdr", "scale_out.latency=5us"]))
-    assert made.scale_out is not None
     assert made.scale_out.bytes_per_s == catalog.fabric("infiniband-xdr").link_bytes_per_s
     assert made.scale_out.hop_latency_s == 5e-6
     assert made.scale_up == machine.scale_up
@@ -160,7 +157,6 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
 def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str) -> float:
     """An all-reduce's modelled time."""
     found = price_collective(asked.pop("kind", "all_reduce"), [size], range(ranks), machine, **asked)
-    assert isinstance(found, Prediction)
     return float(found.time_s[0])
 
 
@@ -168,13 +164,11 @@ def test_a_fabric_inside_a_node_brings_its_links_and_its_topology() -> None:
     """PCIe 4 has one link of 31.5 GB/s where NVLink 4 has 18 of 25: 19.4 ms for 1.04."""
     machine = catalog.system("dgx-h100")
     up = changed_system(machine, parse_scenario(["scale_up=pcie4"])).scale_up
-    assert up is not None
     assert (up.links, up.bytes_per_s, up.peers, up.in_network_reduction) == (1, 31.5e9, "pcie-tree", False)
     made = changed_system(machine, parse_scenario(["scale_up=pcie4"]))
     assert seconds(made) == pytest.approx(seconds(catalog.system("rtx4090-8gpu")))
     assert seconds(made) > 0.014 > 10 * seconds(machine)
     mesh = changed_system(machine, parse_scenario(["scale_up=xgmi-mi300x"])).scale_up
-    assert mesh is not None
     assert (mesh.links, mesh.links_per_pair, mesh.peers, mesh.bytes_per_s) == (7, 1, "mesh", 448e9)
 
 
@@ -192,10 +186,8 @@ def test_a_network_brings_its_interfaces_and_its_software(
     machine: str, fabric: str, nics: int, rate: float, transport: str
 ) -> None:
     old = catalog.system(machine)
-    assert old.scale_out is not None
     assert old.scale_out.transport != transport or machine == "alps-gh200"
     out = changed_system(old, parse_scenario([f"scale_out={fabric}"])).scale_out
-    assert out is not None
     assert (out.nics, out.bytes_per_s, out.transport) == (nics, rate, transport)
     assert out.transport_latency_s is None
 
@@ -227,7 +219,6 @@ def test_latency_inside_a_node_acts_on_every_algorithm(machine: str, kind: str) 
     for name in ALGORITHMS:
         pair = [price_collective(kind, [4096], range(8), one, algorithm=name) for one in (old, new)]
         if isinstance(pair[0], Prediction):
-            assert isinstance(pair[1], Prediction)
             assert pair[1].time_s[0] > pair[0].time_s[0], name
             priced += 1
     assert priced or (machine, kind) == ("google-tpu-v5e-8", "broadcast")
@@ -297,8 +288,6 @@ def test_a_stated_latency_is_priced() -> None:
     assert changed_system(machine, parse_scenario(["scale_out.latency=x1"])).scale_out is not None
     late = changed_system(machine, parse_scenario(["scale_out.latency=50us"]))
     new, old = (price_collective("all_reduce", [8], range(16), one) for one in (late, machine))
-    assert isinstance(new, Prediction)
-    assert isinstance(old, Prediction)
     assert new.time_s[0] - old.time_s[0] > 1.9 * 50e-6  # there and back, of two nodes
 
 
@@ -317,7 +306,6 @@ def test_a_latency_between_nodes_acts_on_what_the_software_adds(
 ) -> None:
     made = changed_system(catalog.system(machine), parse_scenario([f"scale_out.latency={latency}"]))
     found = network_software(made, None)
-    assert found is not None
     assert found.hop == pytest.approx(hop)
 
 
@@ -325,8 +313,6 @@ def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
     machine = catalog.system("aws-p5")
     less = changed_system(machine, parse_scenario(["scale_out.latency=x0.5"]))
     new, old = (price_collective("all_reduce", [8], range(16), one) for one in (less, machine))
-    assert isinstance(new, Prediction)
-    assert isinstance(old, Prediction)
     assert old.formula_s[0] - new.formula_s[0] == pytest.approx(
         2 * 10e-6, rel=0.01
     )  # there and back, of two nodes

@@ -111,7 +111,6 @@ def test_rows_count_from_the_device_s_first(tmp_path: Path) -> None:
 
 def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
     stated = read(tmp_path, EVENTS).stated
-    assert stated is not None
     assert stated.what.tolist() == [STREAM_WAIT, CONTEXT_SYNC]
     assert stated.time.tolist() == [22_000, 30_000]
     assert (stated.stream.tolist(), stated.device.tolist()) == ([20, -1], [0, 0])
@@ -123,7 +122,6 @@ def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
 def test_a_wait_whose_calls_are_not_in_the_trace_has_its_own_time(tmp_path: Path) -> None:
     kept = [e for e in EVENTS if e["name"] not in ("cudaEventRecord", "cudaStreamWaitEvent")]
     stated = read(tmp_path, kept).stated
-    assert stated is not None
     assert (stated.time.tolist(), stated.recorded.tolist()) == ([23_000, 30_000], [UNTOLD, UNTOLD])
 
 

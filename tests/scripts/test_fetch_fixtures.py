@@ -73,8 +73,6 @@ def script(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         "fetch_fixtures", repository / "scripts" / "fetch_fixtures.py"
     )
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(__import__("sys").modules, "fetch_fixtures", module)
     spec.loader.exec_module(module)

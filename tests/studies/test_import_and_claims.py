@@ -52,9 +52,9 @@ def brought_in(call: Callable[..., Any], board: Path) -> Callable[..., Any]:
 def test_import_tells_what_came_in(call: Callable[..., Any], board: Path) -> None:
     answer = call("import", "ccl-bench", board)
     assert (answer.code, answer.err) == (0, "")
-    assert "3 new, 0 as they were" in " ".join(answer.out.split())
-    assert "9 published numbers, 3 of them flagged; 0 more stand for no data" in answer.out
-    assert "left out: 3 numbers of beauty, which answers no metric here" in answer.out
+    assert "3 new, 0 unchanged" in " ".join(answer.out.split())
+    assert "9 published numbers, 3 of them flagged; 0 more mean no data" in answer.out
+    assert "left out: 3 numbers of beauty, which has no corresponding metric" in answer.out
     assert max(map(len, answer.out.splitlines())) <= 80
     told = json.loads(call("import", "ccl-bench", board, "--json").out)
     assert told["schema"] == "import.v1"
@@ -79,9 +79,9 @@ def test_claims_on_the_terminal(brought_in: Callable[..., Any], tmp_path: Path) 
     assert (answer.code, answer.err) == (0, "")
     words = " ".join(answer.out.split())
     assert "Holds: in 1 of 1 pair of equal work on equal hardware" in words
-    assert "Widest: tiny on 4 nvidia_a100, tp2 80.00 % and 2.00 s against unknown plan 40.00 %" in words
-    assert "Cannot be examined: 3 of 3 published GPU runs tell the gain: median 2.5 %" in words
-    assert "Not shown: the widest gap in step time is 2.00× on 4 nvidia_a100" in words
+    assert "Largest: tiny on 4 nvidia_a100, tp2 80.00 % and 2.00 s against unknown plan 40.00 %" in words
+    assert "Cannot be examined: 3 of 3 published GPU runs have a gain: median 2.5 %" in words
+    assert "Not shown: the largest gap in step time is 2.00× on 4 nvidia_a100" in words
     for text in (answer.out, brought_in("claims", "-v").out, brought_in("claims", "--format", "md").out):
         assert not set(text) & {"\x1b", "\x07", "\u202e"}
     assert "&lt;script&gt;" in brought_in("claims", "-o", tmp_path / "c.svg", "--format", "md").out

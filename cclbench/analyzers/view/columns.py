@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.ground.schema import EVENTS
+from cclbench.record.rank import events_schema
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def event_table(tables: Rank, kinds: Sequence[str], columns: Sequence[str]) -> pa.Table:
     """Those columns of all events of those kinds, in the order of `Rank.events`."""
-    schema = pa.schema([EVENTS.field(name) for name in columns])
-    return pa.Table.from_batches(tables.events(kinds, columns), schema)
+    return pa.Table.from_batches(tables.events(kinds, columns), events_schema(tuple(columns)))
 
 
 def row_spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
@@ -34,7 +33,8 @@ def word_codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, li
     if isinstance(values, pa.ChunkedArray):
         values = values.unify_dictionaries().combine_chunks()
     words = [*values.dictionary.to_pylist(), None]
-    return values.indices.cast(pa.int64()).fill_null(len(words) - 1).to_numpy(), words
+    codes = values.indices if not values.null_count else values.indices.fill_null(len(words) - 1)
+    return codes.to_numpy().astype(np.int64), words
 
 
 def short_codes(table: pa.Table, column: str) -> tuple[Index, list[str | None]]:

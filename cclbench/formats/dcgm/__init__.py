@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA DCGM: what `dcgmi dmon` prints, dcgm-exporter's Prometheus text, CSV with DCGM's field names.
+"""NVIDIA DCGM: output of `dcgmi dmon`, dcgm-exporter's Prometheus text, CSV with DCGM's field names.
 
 Profiling fields are means over DCGM's own sampling interval, and NVLINK_TX/RX_BYTES and PCIE_TX/RX_BYTES
 are rates in bytes/s in spite of their names (DCGM user guide, "Profiling Metrics": NVLink without protocol
-headers, PCIe with them); the exporter labels them counters in some versions and they are rates still.
+headers, PCIe with them); some versions of the exporter label them counters, but they are rates.
 
-`dcgmi dmon` prints no times.  Through `ts %.s` (after `stdbuf -oL`, or lines wait for one another) each
-line begins with seconds since the epoch: then a rate times the time since the GPU's line before is bytes,
-for dmon's delay is DCGM's interval.  Elsewhere the interval is not told, and a rate stays a rate, at the
-instant of its scrape where that is told.
+`dcgmi dmon` prints no times.  Piped through `ts %.s` (after `stdbuf -oL`, or lines are buffered) each line
+begins with seconds since the epoch: bytes are then the rate times the time since the GPU's previous line,
+because dmon's delay is DCGM's interval.  In other files the interval is unknown, and a rate stays a rate, at
+the time of its scrape if that is stated.
 
 NVLINK_COUNT_TX/RX_BYTES (NVLink 5) and TOTAL_ENERGY_CONSUMPTION (mJ) are cumulative.  Not read:
-NVLINK_BANDWIDTH_TOTAL, of which its documentation and its values disagree whether it is a count or a rate.
+NVLINK_BANDWIDTH_TOTAL, whose documentation and values disagree on whether it is a count or a rate.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from cclbench.formats.texts import strip_decoration
 
 
 class Field(NamedTuple):
-    """A field of DCGM: the counter it is, and how many of the counter's unit make one of the field's.
+    """A field of DCGM: our counter for it, and the factor from the field's unit to the counter's.
 
-    `tag` is its short name in heads of `dcgmi dmon`.
+    `tag` is its short name in headers of `dcgmi dmon`.
     """
 
     counter: str
@@ -59,7 +59,7 @@ FIELDS: Final = {
 _BY_TAG: Final = {field.tag: name for name, field in FIELDS.items() if field.tag is not None}
 
 CUMULATIVE: Final = ("energy", "nvlink_tx_bytes", "nvlink_rx_bytes")
-OTHER: Final = "values of entities that are no whole GPU"
+OTHER: Final = "values of entities other than a whole GPU"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NS: Final = 10**9
 _STAMP = r"(?:(\d{9,10}(?:\.\d{1,9})?)\s+)?"
@@ -72,13 +72,13 @@ _TEXT_SEEN = re.compile(r"(?m)^(?:# (?:HELP|TYPE) DCGM_FI_\w+ |DCGM_FI_\w+\{)")
 _TIMES: Final = ("timestamp", "time")
 _GPUS: Final = ("gpu", "gpu_id", "gpuid", "device", "index")
 _DIGITS: Final = {10: _NS, 13: 10**6, 16: 10**3, 19: 1}
-"""Nanoseconds in a unit of time since the epoch, by how many digits a time between 2001 and 2286 has."""
+"""Nanoseconds in a unit of time, by the number of digits of an epoch time between 2001 and 2286 in it."""
 _BLANK: Final = ((1 << 47, 16), ((1 << 63) - 16, 16))
-"""DCGM's values that mean none: the first of each type, and how many."""
+"""DCGM's values for "not available": the first of each type, and how many follow."""
 
 
 class Dcgm(EvidenceReader):
-    """Reader of what DCGM samples."""
+    """Reader of DCGM samples."""
 
     name = "dcgm"
     counts: Mapping[str, str] = {"nvlink": "`stdbuf -oL dcgmi dmon -e 1011,1012 | ts %.s`"}
@@ -93,40 +93,38 @@ class Dcgm(EvidenceReader):
     tested = "documentation: DCGM's user guide and field identifiers, published outputs of both tools"
 
     def sniff(self, head: bytes) -> float:
-        """Sure of dmon's head of columns, of DCGM's metrics, of a CSV head with its fields and a time."""
+        """Sure of dmon's column header, DCGM's metrics, and a CSV header with its fields and a time."""
         text = strip_decoration(head).decode(errors="replace")
         first = text.lstrip().partition("\n")[0].rstrip()
-        seen = "DCGM_FI_" in text and _TEXT_SEEN.search(text)
-        return 0.9 if _HEAD.fullmatch(first) or _time_and_gpu_columns(first) or seen else 0.0
+        prometheus = "DCGM_FI_" in text and _TEXT_SEEN.search(text)
+        return 0.9 if _HEAD.fullmatch(first) or _time_and_gpu_columns(first) or prometheus else 0.0
 
     def read(self, path: Path) -> Evidence:
         """All samples of whole GPUs."""
         rows = CounterRows(path)
-        first, every = rows.first_and_all()
+        first, lines = rows.first_and_all()
         if _HEAD.fullmatch(first.strip()):
-            _read_dmon(rows, every)
+            _read_dmon(rows, lines)
         elif columns := _time_and_gpu_columns(first):
-            _read_csv(rows, every, *columns)
+            _read_csv(rows, lines, *columns)
         else:
-            _read_metrics(rows, every)
+            _read_metrics(rows, lines)
         return rows.evidence()
 
 
 def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
     columns: list[str] = []
-    before: dict[int, int] = {}
+    last_times: dict[int, int] = {}
     for line in map(str.strip, lines):
         if head := _HEAD.fullmatch(line):
             if columns != head[2].split():
-                columns, before = head[2].split(), {}
+                columns, last_times = head[2].split(), {}
             continue
         if _UNITS.fullmatch(line):
             continue
         row = _ROW.fullmatch(line)
         if row is None or len(cells := row[4].split()) != len(columns):
-            raise rows.error_at_line(
-                "no row of `dcgmi dmon` under its head", "leave out lines that it did not write"
-            )
+            raise rows.error_at_line("not a row of `dcgmi dmon`", "leave out lines that it did not write")
         if row[2] != "GPU":
             rows.left_out[OTHER] += len(cells)
             continue
@@ -134,8 +132,8 @@ def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
         end = None if row[1] is None else _check_time(rows, int(Decimal(row[1]) * _NS))
         start = end
         if end is not None:
-            start = before.get(device, end)
-            before[device] = end
+            start = last_times.get(device, end)
+            last_times[device] = end
             if start > end:
                 rows.left_out[CLOCK_BACK] += len(cells)
                 continue
@@ -149,7 +147,7 @@ def _read_metrics(rows: CounterRows, lines: Iterable[str]) -> None:
             continue
         metric = _METRIC.fullmatch(line)
         if metric is None:
-            raise rows.error_at_line("no metric of Prometheus's text format")
+            raise rows.error_at_line("not a metric in Prometheus's text format")
         labels = dict(_LABEL.findall(metric[2] or ""))
         if not line.startswith("DCGM_FI_") or "gpu" not in labels:
             rows.left_out[NO_COUNTER] += 1
@@ -163,7 +161,7 @@ def _read_metrics(rows: CounterRows, lines: Iterable[str]) -> None:
 
 
 def _time_and_gpu_columns(head: str) -> tuple[int, int] | None:
-    """Where a CSV head has the time and the GPU (−1: nowhere); None where it is no head of DCGM's fields."""
+    """Columns of time and GPU (−1: none) in a CSV header; None if it is not a header of DCGM fields."""
     if "dcgm_fi_" not in head.lower():
         return None
     names = [name.strip().lower() for name in head.split(",")]
@@ -178,7 +176,7 @@ def _read_csv(rows: CounterRows, lines: Iterable[str], time: int, gpu: int) -> N
     head = [name.strip() for name in next(table)]
     for cells in table:
         if len(cells) != len(head):
-            raise rows.error_at_line(f"{len(cells)} values under a head of {len(head)}")
+            raise rows.error_at_line(f"{len(cells)} values under a header of {len(head)}")
         at = _parse_time(rows, cells[time].strip())
         device = None if gpu < 0 else rows.device_index(cells[gpu].strip())
         for i, (name, cell) in enumerate(zip(head, cells, strict=True)):
@@ -187,10 +185,10 @@ def _read_csv(rows: CounterRows, lines: Iterable[str], time: int, gpu: int) -> N
 
 
 def _parse_time(rows: CounterRows, text: str) -> int | None:
-    whole = text.partition(".")[0]
-    number = rows.parse_number(text) if whole.isdigit() and len(whole) in _DIGITS else None
+    integer_digits = text.partition(".")[0]
+    number = rows.parse_number(text) if integer_digits.isdigit() and len(integer_digits) in _DIGITS else None
     if number is not None:
-        return _check_time(rows, int(number * _DIGITS[len(whole)]))
+        return _check_time(rows, int(number * _DIGITS[len(integer_digits)]))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -213,7 +211,7 @@ def _check_time(rows: CounterRows, at: int) -> int:
 def _add_sample(
     rows: CounterRows, name: str | None, text: str, device: int | None, start: int | None, end: int | None
 ) -> None:
-    """A field's value over [start, end), or at an instant, or at no known time."""
+    """Add a field's value over [start, end), at an instant, or without a time."""
     field = FIELDS.get(name or "")
     if field is None:
         rows.left_out[NO_COUNTER] += 1

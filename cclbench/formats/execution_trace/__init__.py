@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch execution traces (ET): the operators of a process with their tensors, but without times.
 
-They lie beside Kineto's traces and tell what old ones leave out: each collective's tensors, sequence
-number and process group.  Two layouts, as torch/csrc/profiler/standalone/execution_trace_observer.cpp
-writes them: schema 1.0.x, and 1.1.x ("chakra") with `ctrl_deps` and `{values, types}`.  The second, and
-`## process_group:init ##`, are read by that source; no such trace of a real job has been read yet.
+They complement Kineto traces of older versions with each collective's tensors, sequence number and process
+group.  Two layouts, as torch/csrc/profiler/standalone/execution_trace_observer.cpp writes them: schema 1.0.x,
+and 1.1.x ("chakra") with `ctrl_deps` and `{values, types}`.  The second, and `## process_group:init ##`,
+follow that source; they have not been tested on a real job's trace.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class _Node(msgspec.Struct, gc=False):
-    """An operator; only those of collectives have their tensors decoded."""
+    """An operator; tensors are decoded for collectives only."""
 
     id: int
     name: str
@@ -80,22 +80,22 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
     tested = "real: schema 1.0 of NCCL jobs; documentation: schema 1.1, by the observer's source"
 
     def sniff(self, head: bytes) -> float:
-        """Certain of the observer's own keys ahead of the list of operators."""
-        before = head.partition(b"[")[0]
-        own = all(key in before for key in (b'"schema"', b'"pid"', b'"nodes"'))
-        return 1.0 if own and before.lstrip()[:1] == b"{" else 0.0
+        """Certain of the observer's own keys before the list of operators."""
+        header = head.partition(b"[")[0]
+        has_keys = all(key in header for key in (b'"schema"', b'"pid"', b'"nodes"'))
+        return 1.0 if has_keys and header.lstrip()[:1] == b"{" else 0.0
 
     def process_of(self, path: Path) -> int | None:
-        """The process an execution trace says it is of, by its first lines."""
+        """The process id in the file's first lines."""
         try:
             with open_bytes(path) as file:
-                found = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
+                match = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
         except (OSError, EOFError, zlib.error) as error:
             raise damaged_error(path, f"gzip stream is damaged ({error})", hint=_HINT) from None
-        return int(found[1]) if found else None
+        return int(match[1]) if match else None
 
     def read(self, path: Path) -> ExecutionTrace:
-        """The whole trace; `InputError` where it is damaged."""
+        """The whole trace; `InputError` if it is damaged."""
         text = read_whole(path, _MOST_BYTES, hint=_HINT)
         try:
             file = msgspec.json.decode(text, type=_GraphFile)
@@ -113,25 +113,25 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
 
 
 def _decode_tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:
-    """Values and types of either layout."""
+    """Values and types, in either layout."""
     if bytes(values).startswith(b"{"):
         return msgspec.json.decode(values, type=_Tensors)
     return _Tensors(msgspec.json.decode(values, type=list[Any]), msgspec.json.decode(types, type=list[str]))
 
 
-def _communication_call(node: _Node, around: _Node | None, path: Path) -> BackendCall:
-    own = _tensor_bytes(_decode_tensors(node.inputs, node.input_types).values, path)
-    if around is None or around.name != "record_param_comms":
-        return BackendCall(node.name, own)
-    inputs = _decode_tensors(around.inputs, around.input_types)
+def _communication_call(node: _Node, enclosing: _Node | None, path: Path) -> BackendCall:
+    in_bytes = _tensor_bytes(_decode_tensors(node.inputs, node.input_types).values, path)
+    if enclosing is None or enclosing.name != "record_param_comms":
+        return BackendCall(node.name, in_bytes)
+    inputs = _decode_tensors(enclosing.inputs, enclosing.input_types)
     values = inputs.values
     # [tensors,] sequence number, group, rank, name, split sizes in and out [, first rank, stride, size]
     at = next((i for i in (4, 3) if len(values) > i and isinstance(values[i], str)), None)
     if at is None:
-        return BackendCall(node.name, own)
+        return BackendCall(node.name, in_bytes)
     seq, group = values[at - 3], values[at - 2]
     if isinstance(seq, list) and seq:
-        seq = seq[0]  # before whether it counts point-to-point transfers
+        seq = seq[0]  # the second entry: whether it counts point-to-point transfers
     name, description = [*group, None, None][:2] if isinstance(group, list) else (group, None)
     first, stride, size = [*(_checked_integer(value) for value in values[at + 3 : at + 6]), None, None, None][
         :3
@@ -144,51 +144,51 @@ def _communication_call(node: _Node, around: _Node | None, path: Path) -> Backen
         source=PyTorchExecutionTrace.name,
         collective=values[at],
         in_bytes=_tensor_bytes(values[0], path) if at == 4 else None,
-        out_bytes=_tensor_bytes(_decode_tensors(around.outputs, msgspec.Raw(b"[]")).values, path),
+        out_bytes=_tensor_bytes(_decode_tensors(enclosing.outputs, msgspec.Raw(b"[]")).values, path),
         dtype=dtypes.pop() if len(dtypes) == 1 else None,
         group_name=str(name),
         group_description=description if isinstance(description, str) else None,
         group_size=size if size is not None and 0 < size <= _MOST_RANKS else None,
         ranks=_strided_ranks(first, stride, size),
     )
-    return BackendCall(node.name, own, payload, _checked_integer(seq))
+    return BackendCall(node.name, in_bytes, payload, _checked_integer(seq))
 
 
 def _checked_integer(value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value in _INT64
-    return value if whole else None  # type: ignore[return-value]
+    is_integer = isinstance(value, int) and not isinstance(value, bool) and value in _INT64
+    return value if is_integer else None  # type: ignore[return-value]
 
 
 def _strided_ranks(first: int | None, stride: int | None, size: int | None) -> tuple[int, ...] | None:
-    """first, first + stride, ...; a stride of −1 says that the ranks are not evenly spaced."""
+    """first, first + stride, ...; None for a stride of −1, which means that ranks are not evenly spaced."""
     if first is None or stride is None or size is None or not 0 < size <= _MOST_RANKS:
         return None
-    whole = first >= 0 and stride > 0 and first + size * stride <= _MOST_RANKS
-    return tuple(range(first, first + size * stride, stride)) if whole else None
+    is_valid = first >= 0 and stride > 0 and first + size * stride <= _MOST_RANKS
+    return tuple(range(first, first + size * stride, stride)) if is_valid else None
 
 
 def _tensor_bytes(value: object, path: Path) -> int | None:
-    """Σ elements × element bytes of all tensors in a value; None where there are none, or one's is unknown.
+    """Σ elements × element bytes of all tensors in a value; None if there are none or a size is unknown.
 
     A tensor is [id, storage, offset, elements, element bytes, device].
     """
-    total, found, rest = 0, False, [value]
-    while rest:
-        match rest.pop():
+    total, any_tensor, pending = 0, False, [value]
+    while pending:
+        match pending.pop():
             case [int(), int(), int(), int(elements), int(element_bytes), str(device)]:
                 if not device:
-                    return None  # symbolic: it has no storage
-                total, found = total + elements * element_bytes, True
+                    return None  # symbolic, without storage
+                total, any_tensor = total + elements * element_bytes, True
                 if elements < 0 or element_bytes < 0 or total > _MOST_PAYLOAD:
-                    what = f"impossible tensor of {elements} × {element_bytes} bytes"
-                    raise damaged_error(path, what, hint=_HINT)
+                    message = f"impossible tensor of {elements} × {element_bytes} bytes"
+                    raise damaged_error(path, message, hint=_HINT)
             case list(items):
-                rest += items
-    return total if found else None
+                pending += items
+    return total if any_tensor else None
 
 
 def _process_groups(node: _Node) -> list[ProcessGroup]:
-    """The groups listed as JSON text; one without ranks has all of its `group_size`."""
+    """The groups listed as JSON text; one without ranks consists of ranks 0 to `group_size` − 1."""
     values = _decode_tensors(node.inputs, node.input_types).values
     if not values or not isinstance(values[0], str):
         return []

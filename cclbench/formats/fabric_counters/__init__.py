@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of the counters of RDMA devices, /sys/class/infiniband: InfiniBand, RoCE, AWS EFA.
 
-A snapshot is what `grep -r . /sys/class/infiniband/*/ports/*/{counters,hw_counters}` prints: a line
-`PATH:VALUE` a counter; `PATH=VALUE`, `PATH VALUE` and the headings of `more` and `tail` say the same.  A file
-holds one or several of one host, each after a line `# time_ns N` (nanoseconds since the epoch) where the
-times are known; scripts/capture/fabric_counters.sh writes both.
+A snapshot is the output of `grep -r . /sys/class/infiniband/*/ports/*/{counters,hw_counters}`: a line
+`PATH:VALUE` for each counter; `PATH=VALUE`, `PATH VALUE` and the headings of `more` and `tail` are accepted,
+too.  A file has one or several snapshots of one host, each after a line `# time_ns N` (nanoseconds since the
+epoch) if the times are known; scripts/capture/fabric_counters.sh writes both.
 
 Units.  `port_xmit_data` and `port_rcv_data` count words of four octets, in 64 bits (the kernel's
-Documentation/ABI/stable/sysfs-class-infiniband); hardware with 32 bits stops at 2³²−1.  EFA's `tx_bytes`
-and `rx_bytes` are bytes and hold messages and RDMA together: in a published snapshot rx_bytes
-equals recv_bytes + rdma_read_bytes and tx_bytes equals send_bytes + rdma_read_resp_bytes to 1e-7, so those
-parts are rows of their own names and are never added to them.
+Documentation/ABI/stable/sysfs-class-infiniband); 32-bit hardware counters stop at 2³²−1.  EFA's `tx_bytes`
+and `rx_bytes` are bytes and include messages and RDMA: in a published snapshot rx_bytes equals
+recv_bytes + rdma_read_bytes and tx_bytes equals send_bytes + rdma_read_resp_bytes to 1e-7, so those parts
+are rows under their own names and are never added to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cclbench.formats.texts import strip_decoration
 Counted = tuple[str, str, str]
 Snapshot = dict[Counted, int | None]
 
-# Nothing stands before a path: two hosts have ports of the same name.
+# No text before a path, such as a host's name: ports of two hosts have the same names.
 _FOLDERS: Final = r"(?:/\S*/|[\w./-]*/)?"
 _LINE = re.compile(
     _FOLDERS + r"([\w.-]{1,64})/ports/(\d{1,4})/(counters|hw_counters)/(\w{1,64})(?:\s*[:=]\s*|\s+)(.*)"
@@ -59,12 +59,12 @@ EVENTS: Final = {
     "local_ack_timeout_err": "local_ack_timeout_err_count",
     "port_xmit_discards": "port_xmit_discards_count",
 }
-"""A mark, the notification it causes and its handling are one event seen thrice, so only marks are marks;
-a packet out of sequence, or a timeout, may cause one retransmission or many."""
+"""An ECN mark, the notification it causes and its handling are one event counted three times, so only marks
+are `nic_congestion_marks`; a packet out of sequence, or a timeout, may cause one retransmission or many."""
 
 
 class FabricCounters(EvidenceReader):
-    """Reader of snapshots of RDMA devices' counters."""
+    """Reader of snapshots of RDMA port counters."""
 
     name = "fabric_counters"
     counts: Mapping[str, str] = {"nic": "snapshots of /sys/class/infiniband from before and after"}
@@ -76,11 +76,11 @@ class FabricCounters(EvidenceReader):
     tested = "documentation: the kernel's ABI, published snapshots of mlx5 and EFA ports"
 
     def sniff(self, head: bytes) -> float:
-        """Sure of lines of counters' paths."""
+        """Sure of lines with a counter's path."""
         return 0.9 if _SEEN.search(strip_decoration(head)) else 0.0
 
     def read(self, path: Path) -> Evidence:
-        """All snapshots: differences from each to the next, by port."""
+        """Differences from each snapshot to the next, by port."""
         rows = CounterRows(path)
         at: int | None = None
         snapshot: Snapshot = {}
@@ -93,7 +93,7 @@ class FabricCounters(EvidenceReader):
                 elif line.strip():
                     raise rows.error_at_line(
                         "neither `# time_ns N` nor a counter's `PATH:VALUE`",
-                        "leave out other lines, and what stands before the paths: a file is of one host",
+                        "leave out other lines, and text before the paths: one file for each host",
                     )
                 continue
             key = None if match is None else (f"{match[1]}/{match[2]}", match[3], match[4])
@@ -107,7 +107,7 @@ class FabricCounters(EvidenceReader):
 
 
 def _expand_headings(lines: Iterator[str]) -> Iterator[str]:
-    """The lines, a value under a heading as `PATH:VALUE`."""
+    """The lines, with a value under a heading rewritten as `PATH:VALUE`."""
     path = ""
     for line in map(str.rstrip, lines):
         if heading := _HEADING.fullmatch(line):
@@ -120,7 +120,7 @@ def _expand_headings(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _counter_value(rows: CounterRows, key: Counted, text: str) -> int | None:
-    """A counter's value as the file states it; None, and counted, where it is none of those read."""
+    """A counter's value as stated; None, and counted, if the counter is not read."""
     _, folder, name = key
     if name not in EVENTS and name not in (WORDS if folder == "counters" else BYTES.keys() | PARTS):
         rows.left_out[NO_COUNTER] += 1
@@ -145,7 +145,7 @@ def _add_snapshot(rows: CounterRows, snapshot: Snapshot, at: int | None) -> None
             rows.add_cumulative(WORDS[name], value * 4, port=port, at_ns=at)
         elif name in BYTES and port not in words:
             rows.add_cumulative(BYTES[name], value, port=port, at_ns=at)
-        else:  # a port that counts its bytes in both places counts as one
+        else:  # of a port that counts its bytes in both places, one counts
             rows.add_cumulative(EVENTS.get(name, name), value, port=port, at_ns=at)
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch Flight Recorder: the ring buffer of a rank's collectives, as pickle or JSON.
 
-Layouts are those of torch/csrc/distributed/c10d/FlightRecorder*.hpp: the watchdog and `_dump_nccl_trace`
-write pickles, `_dump_nccl_trace_json` JSON.  Stack frames hold paths and stay out.
+Layouts follow torch/csrc/distributed/c10d/FlightRecorder*.hpp: the watchdog and `_dump_nccl_trace` write
+pickles, `_dump_nccl_trace_json` JSON.  Stack frames contain paths and are not read.
 
-S follows from sizes and element types of the tensors: the larger side, and of all_gather, reduce_scatter,
-gather and scatter only where both sides are told.  `duration_ms`, from CUDA events, is told with
+S is the larger of the input and output sizes, by shapes and element types; of all_gather, reduce_scatter,
+gather and scatter only if both sides are stated.  `duration_ms`, from CUDA events, needs
 TORCH_NCCL_ENABLE_TIMING=1.
-`start_ns` is null: the recorder tells when the call was made and when the watchdog noticed that it had begun,
-neither of which is its begin.
+`start_ns` is null: the recorder states when the call was enqueued and when the watchdog noticed its start,
+neither of which is the start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cclbench.record.facts import ProcessGroup
 
 _MOST_RANKS: Final = 1 << 20
 _MOST_DIMENSIONS: Final = 64
-"""Of a tensor, as PyTorch has it; the product of a list of any length has any number of digits."""
+"""PyTorch's limit; bounds the number of digits of a shape's product."""
 _UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
 _STATES: Final = ("scheduled", "started", "completed")
 _RANK = re.compile(r"(rank)?[_.-]?(\d{1,7})$", re.ASCII | re.IGNORECASE)
@@ -76,7 +76,7 @@ class _Dump(msgspec.Struct):
 
 
 class _PickledDump(_Dump):
-    """Entries are converted one by one: those of a pickle may share what they hold."""
+    """Entries are converted one by one: in a pickle they may share objects."""
 
     entries: list[Any] = []
 
@@ -97,16 +97,16 @@ class FlightRecorder(EvidenceReader):
     withheld: Mapping[str, str] = {"frames": SOURCE_PATH}
 
     def sniff(self, head: bytes) -> float:
-        """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
+        """Sure of the recorder's own keys; in a pickle the groups' ranks may fill the whole beginning."""
         head = strip_decoration(head)
         groups, calls = b"pg_config" in head, b"collective_seq_id" in head
         if head[:1] == BEGIN:
             return 0.9 if groups or calls else 0.0
-        own = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
-        return 0.9 if own and head.lstrip()[:1] == b"{" else 0.0
+        has_keys = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
+        return 0.9 if has_keys and head.lstrip()[:1] == b"{" else 0.0
 
     def read(self, path: Path) -> Evidence:
-        """A row an entry of the ring buffer; `InputError` for a pickle that holds more than data."""
+        """A row for each entry of the ring buffer; `InputError` for a pickle of more than plain data."""
         dump = _decode_dump(path)
         listed = {text: _parse_ranks(text) for text in {group.ranks for group in dump.pg_config.values()}}
         groups = {name: listed[group.ranks] for name, group in dump.pg_config.items()}
@@ -128,15 +128,15 @@ class FlightRecorder(EvidenceReader):
                 **_point_to_point_ends(entry.profiling_name, ranks),
                 dtype=_common_dtype(entry),
                 bytes=_payload_bytes(entry, path, at),
-                # Exactly the single-precision number that the recorder writes.
+                # Exactly the number that the recorder writes in single precision.
                 dur_ns=None
                 if milliseconds is None
                 else exact_nanoseconds(Decimal(milliseconds), per_unit=10**6),
                 state=_call_state(entry),
             )
         version = dump.comm_lib_version or dump.nccl_version
-        told = {"flight_recorder_version": dump.version, "library_version": version}
-        facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in told.items() if v}
+        versions = {"flight_recorder_version": dump.version, "library_version": version}
+        facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in versions.items() if v}
         listed_groups = [
             ProcessGroup(name=name, description=group.desc[:60] or None, ranks=groups[name])
             for name, group in dump.pg_config.items()
@@ -173,7 +173,7 @@ def _decode_entries(dump: _Dump, path: Path) -> Iterator[_Entry]:
 
 
 def _parse_ranks(listed: str | None) -> tuple[int, ...] | None:
-    """The ranks of a group from text such as `[0, 1]`; None where it is cut or empty."""
+    """The ranks of a group from text such as `[0, 1]`; None if it is cut or empty."""
     if listed is None or not _RANKS.fullmatch(listed):
         return None
     ranks = tuple(int(rank) for rank in re.findall(r"\d+", listed))
@@ -181,15 +181,15 @@ def _parse_ranks(listed: str | None) -> tuple[int, ...] | None:
 
 
 def _rank_in_name(path: Path, groups: Iterable[tuple[int, ...] | None]) -> int | None:
-    """The number a dump's name ends with (`nccl_trace_rank_3`), where it is called a rank or is one."""
+    """The number at the end of a name (`nccl_trace_rank_3`), if `rank` precedes it or a group contains it."""
     name = path.name
     while (shorter := _SUFFIX.sub("", name)) != name:
         name = shorter
-    found = _RANK.search(name)
-    if found is None:
+    match = _RANK.search(name)
+    if match is None:
         return None
-    rank = int(found[2])
-    return rank if found[1] or any(rank in ranks for ranks in groups if ranks) else None
+    rank = int(match[2])
+    return rank if match[1] or any(rank in ranks for ranks in groups if ranks) else None
 
 
 _kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
@@ -197,22 +197,22 @@ _kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
 
 @lru_cache(1 << 12)
 def _collective_library(profiling_name: str) -> str | None:
-    found = collective_name(profiling_name)
-    return None if found is None else found.library
+    collective = collective_name(profiling_name)
+    return None if collective is None else collective.library
 
 
 def _point_to_point_ends(profiling_name: str, ranks: tuple[int, ...] | None) -> dict[str, int]:
-    """Sender and receiver of `send 0->1` or `recv 1<-0`, whose numbers are places in the group."""
-    found = _TRANSFER.search(profiling_name)
-    if found is None or ranks is None or max(int(found[1]), int(found[3])) >= len(ranks):
+    """Sender and receiver of `send 0->1` or `recv 1<-0`, whose numbers are ranks in the group."""
+    match = _TRANSFER.search(profiling_name)
+    if match is None or ranks is None or max(int(match[1]), int(match[3])) >= len(ranks):
         return {}
-    own, peer = ranks[int(found[1])], ranks[int(found[3])]
-    ends = (own, peer) if found[2] == "->" else (peer, own)
+    rank, peer = ranks[int(match[1])], ranks[int(match[3])]
+    ends = (rank, peer) if match[2] == "->" else (peer, rank)
     return dict(zip(("src_rank", "dst_rank"), ends, strict=True))
 
 
 def _common_dtype(entry: _Entry) -> str | None:
-    """The element type, where all tensors have the same."""
+    """The element type, if it is the same for all tensors."""
     dtypes = {*entry.input_dtypes, *entry.output_dtypes}
     only = dtypes.pop() if len(dtypes) == 1 else None
     return only if element_bytes(only) is not None else None
@@ -232,7 +232,7 @@ def _payload_bytes(entry: _Entry, path: Path, at: int) -> int | None:
 
 
 def _side_bytes(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:
-    """Bytes of the tensors on one side; None where there are none, or one's element type is unknown."""
+    """Bytes of the input or output tensors; None if there are none or an element type is unknown."""
     sizes = [element_bytes(dtype) for dtype in dtypes]
     if not shapes or len(sizes) != len(shapes):
         return None
@@ -245,19 +245,19 @@ def _side_bytes(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:
 
 
 def _call_state(entry: _Entry) -> str | None:
-    """What became of the call; None where it was retired without having been watched, as gloo's are."""
+    """State of the call; None if it was retired without having been watched, as gloo's are."""
     unwatched = entry.retired and entry.state != "completed"
     return entry.state if entry.state in _STATES and not unwatched else None
 
 
 class _Notes:
-    """What is to be said of the entries, counted one by one."""
+    """Counts what entries lack, for the notes."""
 
     def __init__(self) -> None:
         self._entries = self._unfinished = self._unwatched = self._untimed = self._unsized = 0
 
     def count_entry(self, entry: _Entry) -> None:
-        """Add an entry."""
+        """Count an entry."""
         state = _call_state(entry)
         self._entries += 1
         self._unfinished += state in _STATES[:2]
@@ -268,14 +268,14 @@ class _Notes:
         )
 
     def note_lines(self) -> list[str]:
-        """A line for each thing that some entries lack."""
+        """A note for each thing that some entries lack."""
         notes, count = [], f"{self._entries:,}"
         if not self._entries:
             notes.append("holds no collectives: was TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE) set?")
         if self._unfinished:
             notes.append(f"{self._unfinished:,} of {count} collectives had not completed when it was written")
         if self._unwatched:
-            notes.append(f"{self._unwatched:,} of {count} collectives have no state: their backend told none")
+            notes.append(f"{self._unwatched:,} of {count} collectives have no state: the backend states none")
         if self._untimed:
             notes.append(
                 f"{self._untimed:,} completed collectives have no duration: set TORCH_NCCL_ENABLE_TIMING=1"

@@ -14,21 +14,21 @@ from cclbench.formats.rewriting import METADATA
 from cclbench.formats.streams import LARGEST_RATIO, is_compressed
 
 PART_BYTES = 32 << 20
-"""Files of twice that and more are read in parts of about this size, side by side."""
+"""Files of at least twice this size are read in parts of about this size, in parallel."""
 _MOST_PARTS = 999
 _USUAL_RATIO = 15
-"""How many times Kineto JSON is smaller as gzip, at the least: so much is known before it is inflated."""
+"""Lowest usual compression ratio of Kineto JSON, to estimate a file's size before it is inflated."""
 
 _HEADER = (b'"schemaVersion"', b'"deviceProperties"')
-# What its rows are, by kineto's ActivityType.cpp, with the names of 2021 (torch 1.8) and those of flows.
+# Categories of rows by kineto's ActivityType.cpp, with the names of 2021 (torch 1.8) and those of flows.
 _CATEGORY = re.compile(
     rb'"cat"\s*:\s*"(?:cpu_op|(?:gpu_)?user_annotation|kernel|gpu_mem(?:cpy|set)|python_function'
     rb"|(?:cuda|xpu|mtia|glow|privateuse1)_(?:runtime|driver)|(?:cuda|xpu)_sync|mtia_ccp_events|hpu_op"
     rb'|cpu_instant_event|ac2g|fwdbwd|async_cpu_to_gpu|Operator|Runtime|Kernel|Mem(?:cpy|set))"'
 )
 
-# Keys of the outermost object that tell of the profiler, the device and the job's layout; any other one a
-# program has added with `add_metadata`.
+# Keys of the outermost object about the profiler, the device and the job's layout; any other key was added
+# by the program with `add_metadata`.
 _METADATA = frozenset(
     (
         *(
@@ -53,7 +53,7 @@ _METADATA = frozenset(
         *("nccl_version", "systemTraceEvents", "otherData"),
     )
 )
-# What tensorboard_trace_handler calls a file: host, process, time.
+# File names of tensorboard_trace_handler: host, process, time.
 _OF_A_HANDLER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*?)_\d+\.\d{10,20}\.pt\.trace\.json(?:\.gz)?")
 
 
@@ -82,7 +82,7 @@ class Kineto(Reader):
     withheld: Mapping[str, str] = {"all keys of the outermost object but the profiler's own": METADATA}
 
     def sniff(self, head: bytes) -> float:
-        """Sure of Kineto's own header; rows of its categories are likely its own."""
+        """Sure of Kineto's own header, likely with rows of its categories."""
         text = head.lstrip()
         if text[:1] not in (b"{", b"["):
             return 0.0
@@ -91,7 +91,7 @@ class Kineto(Reader):
         return 0.6 if _CATEGORY.search(head) and (text[:1] == b"[" or b'"traceEvents"' in head) else 0.0
 
     def parts(self, path: Path) -> list[Part]:
-        """Ranges of about `PART_BYTES`, cut where an event begins; of a large compressed file, the stream."""
+        """Ranges of about `PART_BYTES`, cut where an event begins; a large compressed file is a stream."""
         size = path.stat().st_size
         if is_compressed(path):
             return [Part(stream=size * _USUAL_RATIO >= 2 * PART_BYTES)]
@@ -102,15 +102,15 @@ class Kineto(Reader):
         return [Part(begin=begin, end=end) for begin, end in pairwise([0, *sorted(begins), size])]
 
     def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
-        """Parts of about `PART_BYTES`, larger where there would be too many of them."""
-        # Here and below: a file can be recognised without what it takes to read it.
+        """Parts of about `PART_BYTES`, or larger to limit their number."""
+        # Here and below: imports that are not needed to recognise a file.
         from cclbench.formats.kineto.events import DECODER
 
         size = max(PART_BYTES, path.stat().st_size * LARGEST_RATIO // _MOST_PARTS)
         return JsonEvents(path, DECODER).inflated_parts(folder, size)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        """Stream one rank's trace, or one of its parts."""
+        """Stream a rank's trace, or one part of it."""
         from cclbench.formats.kineto.reading import KinetoFile
 
         trace = Trace(batches=iter(()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields of a Kineto event that we read, msgspec skips all others undecoded; columns made of `args`."""
+"""The decoded fields of a Kineto event (msgspec skips all others), and columns built from its `args`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ import pyarrow.compute as pc
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 56)]
-"""Of elements or bytes: small enough that 16 bytes an element still fit 64 bits."""
+"""Number of elements or bytes: small enough that 16 bytes an element still fit 64 bits."""
 Flops = Annotated[float, msgspec.Meta(ge=0, le=1 << 64)]
-"""Of an operator: torch counts them in 64 bits without a sign."""
+"""FLOPs of an operator: torch counts them in unsigned 64 bits."""
 
 
 class Args(msgspec.Struct, gc=False):
-    """`args` of an event: of device rows, of waits, of operators, of collectives (old and new keys), of
-    allocations."""
+    """`args` of an event: device rows, waits, operators, collectives (old and new keys), allocations."""
 
     correlation: Int64 | None = None
     device: Int64 | str | None = None
     stream: Int64 | str | None = None
     bytes: Int64 | float | str | None = None
     grid: tuple[Int32, Int32, Int32] | str | None = None
-    """Of a kernel its three dimensions; of an op that TorchInductor compiled the text `grid(100,)`."""
+    """A kernel's three dimensions; the text `grid(100,)` for an op compiled by TorchInductor."""
     occupancy: float | None = msgspec.field(name="est. achieved occupancy %", default=None)
     warps: float | None = msgspec.field(name="warps per SM", default=None)
     kind: Any = None
@@ -67,12 +66,11 @@ class Args(msgspec.Struct, gc=False):
     src_rank: Int32 | None = msgspec.field(name="Src Rank", default=None)
     dst_rank: Int32 | None = msgspec.field(name="Dst Rank", default=None)
     seq: Int64 | None = msgspec.field(name="Seq", default=None)
-    """Number of the call in its process group, of collectives and of transfers apart (kineto #1296).
+    """Sequence number in the process group, separate for collectives and transfers (kineto #1296).
 
-    `Comms Id` beside it (#1300) is no communicator's id: it is a hash, up to 2⁶⁴, of this number, whether it
-    is a transfer, and the group's name, first rank, stride and size (torch/csrc/profiler/util.cpp).  So it
-    names one call, says nothing that its row does not, and differs at the two ends of a transfer, whose
-    ranks count on their own."""
+    `Comms Id` (#1300) is not a communicator's id: it is a hash, up to 2⁶⁴, of this number, whether it is a
+    transfer, and the group's name, first rank, stride and size (torch/csrc/profiler/util.cpp).  It adds
+    nothing to the row, and differs between the two ends of a transfer, whose ranks count separately."""
     allocated: Int64 | None = msgspec.field(name="Total Allocated", default=None)
     reserved: Int64 | None = msgspec.field(name="Total Reserved", default=None)
     device_type: Int32 | None = msgspec.field(name="Device Type", default=None)
@@ -103,44 +101,44 @@ DECODER = msgspec.json.Decoder(list[Event])
 EXACT_DECODER = msgspec.json.Decoder(list[ExactEvent])
 NO_ARGS = Args()
 _FULL_WARPS = 64
-"""Warps that a multiprocessor holds at most, of any NVIDIA GPU since 2012."""
+"""Most resident warps of a multiprocessor, on any NVIDIA GPU since 2012."""
 _LEAST_OCCUPANCY = 0.005
-"""What whole percent do not round to 0."""
+"""Smallest occupancy that does not round to 0 %."""
 
 
 def operator_ids(args: list[Args]) -> pa.Array:
-    """Ids of operators' calls: an op's own, a device row's of the op that launched it; 0 is none."""
-    stated = [a.external_id for a in args]
-    if not any(stated):
-        stated = [a.external_id_2021 for a in args]
-    return _positive_numbers(stated)
+    """Ids of operator calls: an op's own, or that of the op that launched a device row; null for 0."""
+    ids = [a.external_id for a in args]
+    if not any(ids):
+        ids = [a.external_id_2021 for a in args]
+    return _positive_numbers(ids)
 
 
-def _positive_numbers(stated: list[Any]) -> pa.Array:
-    """The numbers above 0, null for all else."""
+def _positive_numbers(values: list[Any]) -> pa.Array:
+    """The positive integers, null for all other values."""
     try:
-        numbers = pa.array(stated, pa.int64())
+        numbers = pa.array(values, pa.int64())
     except (TypeError, ValueError, OverflowError):
-        numbers = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
+        numbers = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in values], pa.int64())
     return pc.if_else(pc.greater(numbers, 0), numbers, None)
 
 
 def kernel_occupancy(args: list[Args]) -> pa.Array | None:
-    """Share of the device's warps that each kernel keeps resident, by its grid, registers and shared memory.
+    """Estimated share of the device's warps that each kernel keeps resident, as Kineto states it.
 
-    Kineto rounds it to whole percent, and writes a negative one where the device is unknown to it.  It also
-    writes 0 of a kernel with more shared memory than a block has by default, which takes it for one that
-    cannot run: a 0 counts only where the grid has too few warps for half a percent.
+    Kineto rounds it to whole percent, and writes a negative number if the device is unknown to it.  It also
+    writes 0 for a kernel with more shared memory than a block's default limit, as if it could not run: a 0
+    counts only if the grid has too few warps for half a percent.
     """
     percent = np.array([np.nan if a.occupancy is None else a.occupancy for a in args], np.float64)
     warps = np.array([np.nan if a.warps is None else a.warps for a in args], np.float64)
-    told = (percent > 0) | ((percent == 0) & (warps < _LEAST_OCCUPANCY * _FULL_WARPS))
-    told &= percent <= 100
-    return pa.array(percent / 100, mask=~told) if told.any() else None
+    valid = (percent > 0) | ((percent == 0) & (warps < _LEAST_OCCUPANCY * _FULL_WARPS))
+    valid &= percent <= 100
+    return pa.array(percent / 100, mask=~valid) if valid.any() else None
 
 
 def autograd_columns(args: list[Args]) -> dict[str, pa.Array]:
-    """Columns that join backward ops with their forward ops; sequence numbers count from 0."""
+    """Columns that link backward ops to their forward ops; sequence numbers start at 0."""
     sequence = [a.sequence + 1 if type(a.sequence) is int else None for a in args]
     return {
         "sequence": pc.subtract(_positive_numbers(sequence), 1),
@@ -149,7 +147,7 @@ def autograd_columns(args: list[Args]) -> dict[str, pa.Array]:
 
 
 def argument_columns(args: list[Args]) -> dict[str, pa.Array | None]:
-    """Columns of what ops are called with, each a JSON list as text, null where an op has none."""
+    """Columns of ops' arguments, each a JSON list as text, null if an op has none."""
     shapes = [a.dims for a in args]
     return {
         "shapes": _json_texts(shapes if any(shapes) else [a.dims_2021 for a in args]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the top-level keys of a Kineto trace say: rank, groups, device, versions."""
+"""Facts from the top-level keys of a Kineto trace: rank, groups, device, versions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def trace_facts(
     ranks_of_groups: Mapping[str, Ranks],
     path: Path,
 ) -> tuple[TraceFacts, list[str]]:
-    """Facts from all keys beside `traceEvents` and from what rows state; notes on what is contradictory.
+    """Facts from the top-level keys and from rows; notes on contradictions.
 
-    Rows state the rank (host ops of the default group), the process they ran in, and the ranks of process
-    groups by name, which the header abbreviates.  `InputError` where the rank is none.
+    Rows state the rank (host ops of the default group), the process, and the ranks of process groups by
+    name, which the header abbreviates.  `InputError` if the rank is invalid.
     """
     distributed = _as_mapping(outer.get("distributedInfo"))
     devices = outer.get("deviceProperties")
@@ -45,7 +45,7 @@ def trace_facts(
         raise InputError(f"{source} says rank {rank}", where=str(path), hint="is the file damaged?")
     listed = _listed_groups(distributed.get("pg_config"), ranks_of_groups)
     world, notes = _world_size(_as_integer(distributed.get("world_size")), listed)
-    found = TraceFacts(
+    facts = TraceFacts(
         rank=rank,
         rank_source=None if rank is None else source,
         process_id=next((pid for pid in processes if isinstance(pid, int)), None),
@@ -61,39 +61,41 @@ def trace_facts(
         library_version=_as_text(distributed.get("nccl_version")),
         groups=tuple(group for group, _ in listed),
     )
-    return found, notes
+    return facts, notes
 
 
-def _listed_groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[ProcessGroup, int | None]]:
-    """The groups a header lists, each with its size where that is told."""
+def _listed_groups(
+    listed: object, ranks_by_name: Mapping[str, Ranks]
+) -> list[tuple[ProcessGroup, int | None]]:
+    """The groups listed in the header, each with its size, None if unknown."""
     groups = []
     for entry in listed if isinstance(listed, list) else []:
         if isinstance(entry, dict):
             name, size = str(entry.get("pg_name")), plausible_amount(entry.get("pg_size"))
-            ranks = _global_ranks(entry.get("ranks"), size) or known.get(name)
+            ranks = _global_ranks(entry.get("ranks"), size) or ranks_by_name.get(name)
             group = ProcessGroup(name=name, description=_as_text(entry.get("pg_desc")), ranks=ranks)
             groups.append((group, len(ranks) if ranks else size))
     return groups
 
 
 def _global_ranks(listed: object, size: int | None) -> Ranks | None:
-    """Global ranks where each is one, None otherwise: a list may be abbreviated or damaged.
+    """Global ranks; None if the list is abbreviated or damaged.
 
-    Captures requested from outside the program have it as text (kineto's addOnDemandDistMetadata).
+    In on-demand captures the list is text (kineto's addOnDemandDistMetadata).
     """
     if isinstance(listed, str):
         return ranks_of_text(listed, size)
     ranks = listed if isinstance(listed, list) else []
-    whole = all(_as_integer(rank) is not None and rank in _RANKS for rank in ranks)
-    return tuple(ranks) if ranks and whole else None
+    complete = all(_as_integer(rank) is not None and rank in _RANKS for rank in ranks)
+    return tuple(ranks) if ranks and complete else None
 
 
 def _world_size(
     stated: int | None, groups: Sequence[tuple[ProcessGroup, int | None]]
 ) -> tuple[int | None, list[str]]:
-    """The world's size, and a note where the header's own contradicts the process groups it lists.
+    """The world size, and a note if the header's contradicts the process groups it lists.
 
-    The default group is made of all ranks of the world, and no group has a rank beyond the world.
+    The default group has all ranks of the world, and no group has a rank beyond the world.
     """
     if stated is None or not groups:
         return stated, []
@@ -101,10 +103,12 @@ def _world_size(
     last = max((rank for group, _ in groups for rank in group.ranks or ()), default=0)
     if sizes == {stated} and last < stated:
         return stated, []
-    said = f"the header states a world of {stated} ranks, its process groups contradict that:"
+    contradiction = f"the header states a world of {stated} ranks, its process groups contradict that:"
     if len(sizes) == 1 and last < (size := sizes.pop()):
-        return size, [f"{said} {size} is used, the size of the default group, which all ranks are in"]
-    return None, [f"{said} the world's size is taken as unknown"]
+        return size, [
+            f"{contradiction} {size} is used, the size of the default group, which all ranks are in"
+        ]
+    return None, [f"{contradiction} the world's size is taken as unknown"]
 
 
 def _device_vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kind of row each Kineto event is, by its category and name, and on which stream or device it lies."""
+"""Kind of each Kineto event by its category and name; its stream and device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEVICE: Final = {
     "gpu_user_annotation": "annotation",
 }
 _MTIA: Final = {"event_wait": "sync", "event_record": "sync", "dma_request": "copy"}
-"""What rows of `mtia_ccp_events` are that are no kernels, by name; two real traces show these."""
+"""Kinds of rows of `mtia_ccp_events` other than kernels, by name, from two real traces."""
 WORK: Final = {
     "mtia_ccp_events",
     *(category for category, kind in _DEVICE.items() if kind in ("kernel", "copy", "memset")),
@@ -35,7 +35,7 @@ _DIRECTIONS: Final = (
 )
 _NONE: Final = (1 << 32) - 1
 _SYNC_ROW: Final = 1_000_000
-"""Added to the stream in the tid of `Stream Sync`, whose rows stand apart since April 2026 (kineto #1356)."""
+"""Added to the stream in the tid of `Stream Sync`, on rows of its own since April 2026 (kineto #1356)."""
 
 Groups = dict[tuple[str, str], list[Any]]
 """Events by kind and side."""
@@ -64,7 +64,7 @@ def sort_into_kinds(category: str, group: list[Any], groups: Groups) -> None:
 
 
 def stream_of_event(event: Any) -> int | str | None:
-    """The stream in the tid of a device's row."""
+    """The stream of a device row, from its tid."""
     tid: int | str | None = event.tid
     if event.name == "Stream Sync" and isinstance(tid, int) and tid >= _SYNC_ROW:
         return tid - _SYNC_ROW
@@ -81,24 +81,24 @@ def _runtime_kind(name: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def track_number(text: str | None) -> int:
-    """`"stream 7"` and `"4093687616"` are their number; a track with a name only is that name's CRC-32."""
+    """The number in `"stream 7"` and `"4093687616"`; for a track with only a name, the name's CRC-32."""
     number = re.fullmatch(r"(?:stream )?(-?\d{1,18})", str(text))
     return int(number[1]) if number else zlib.crc32(str(text).encode(errors="surrogatepass"))
 
 
 def valid_link(number: object) -> int | None:
-    """A stream or correlation; −1, signed or not, is none."""
+    """A stream or correlation id; None for −1, signed or unsigned."""
     return number if isinstance(number, int) and 0 <= number != _NONE else None
 
 
 @lru_cache(maxsize=1 << 10)
 def device_index(device: str | int | None) -> int | None:
-    """A device's number, which may stand as text; processes and names that are none have none."""
+    """A device's index, which may be text; None for process ids and names."""
     number = re.fullmatch(r"\d{1,4}", str(device))
     return int(number[0]) if number else None
 
 
 @lru_cache(maxsize=1 << 12)
 def copy_direction(text: str) -> str | None:
-    """Which way a copy goes, by its name and args."""
+    """Direction of a copy, by its name and args."""
     return next((d for d, marks in _DIRECTIONS if any(mark in text for mark in marks)), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Kineto rows say of collectives, in all the names it has had since 2021."""
+"""Payloads that Kineto rows state, under all key names since 2021."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cclbench.ground.errors import InputError
 
 _LARGEST_GROUP = 1 << 20
 _MOST_LISTED: Final = 1 << 21
-"""Ranks of all process groups together; a row states a group of any size by first rank and stride."""
+"""Most ranks of all process groups together: first rank and stride can state a group of any size."""
 _MOST_ELEMENTS = 1 << 56
 _INT64 = range(1 << 63)
 _RANKS = range(1 << 31)
 
 
 def speaks_of_collectives(name: str) -> bool:
-    """Whether a row of that name may carry a payload besides kernels with metadata."""
+    """Whether a host row with this name may state a payload."""
     return name == "record_param_comms" or name.startswith((MARK, "nccl:", "gloo:"))
 
 
 class StatedCollectives:
-    """What the rows of a file state of collectives; rows that state the same give one object."""
+    """The payloads that rows of a file state; equal metadata gives one object."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class StatedCollectives:
         self._listed = 0
 
     def stated_payload(self, name: str, args: Args) -> tuple[Payload, int | None] | None:
-        """The payload a row states and its sequence number; None where it states none."""
+        """The payload that a row states and its sequence number; None if it states none."""
         if args.collective is not None:
             return self._metadata_payload(
                 args, "host_op" if name == "record_param_comms" else "kernel"
@@ -50,25 +50,25 @@ class StatedCollectives:
         )
 
     def _metadata_payload(self, a: Args, stated_by: str) -> Payload:
-        stated = (
+        key = (
             *(stated_by, a.collective, a.in_size, a.in_elements, a.out_size, a.out_elements, a.dtype),
             *(a.group_name, a.group_id, a.group_description, a.group_size, a.group_ranks),
             *(a.first_rank, a.rank_stride, a.src_rank, a.dst_rank),
         )
-        if stated not in self._payloads:
-            self._payloads[stated] = _metadata_payload(a, stated_by, self._ranks_of(a))
-        return self._payloads[stated]
+        if key not in self._payloads:
+            self._payloads[key] = _metadata_payload(a, stated_by, self._ranks_of(a))
+        return self._payloads[key]
 
     def _ranks_of(self, a: Args) -> tuple[int, ...] | None:
-        """The ranks of a row's group, None where it does not state them; `InputError` beyond the bound."""
-        stated = (a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride)
-        if stated not in self._ranks:
-            ranks = self._ranks[stated] = ranks_of_text(*stated)
+        """The ranks of a row's group, None if it does not state them; `InputError` above `_MOST_LISTED`."""
+        key = (a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride)
+        if key not in self._ranks:
+            ranks = self._ranks[key] = ranks_of_text(*key)
             self._listed += len(ranks or ())
             if self._listed > _MOST_LISTED:
-                what = f"process groups of more than {_MOST_LISTED:,} ranks together"
-                raise InputError(what, where=str(self._path), hint="is the file damaged?")
-        return self._ranks[stated]
+                message = f"process groups of more than {_MOST_LISTED:,} ranks together"
+                raise InputError(message, where=str(self._path), hint="is the file damaged?")
+        return self._ranks[key]
 
 
 def _metadata_payload(a: Args, stated_by: str, ranks: tuple[int, ...] | None) -> Payload:
@@ -91,7 +91,7 @@ def _metadata_payload(a: Args, stated_by: str, ranks: tuple[int, ...] | None) ->
 def ranks_of_text(
     text: str, size: int | None, first: int | None = None, stride: int | None = None
 ) -> tuple[int, ...] | None:
-    """Global ranks of `[0, 1, ..., 7]`: those listed where all are, else from start and stride, else None."""
+    """Global ranks of `[0, 1, ..., 7]` if complete, else by first rank and stride, else None."""
     listed = re.findall(r"\d+", text)
     if listed and "..." not in text and size in (None, len(listed)) and len(max(listed, key=len)) < 10:
         return tuple(map(int, listed))
@@ -99,12 +99,12 @@ def ranks_of_text(
         return None
     if size == 1:
         return (first,)
-    # A stride of −1 says that the ranks are not evenly spaced.
+    # A stride of −1 means that the ranks are not evenly spaced.
     return tuple(range(first, first + size * stride, stride)) if stride is not None and stride > 0 else None
 
 
 def _backend_payload(name: str, a: Args, path: Path) -> Payload:
-    """The backend's own row, `nccl:all_reduce` or `gloo:all_reduce`: kind, and the size of its inputs."""
+    """Payload of a backend's row, `nccl:all_reduce` or `gloo:all_reduce`: kind, and size of its inputs."""
     elements = dtype = None
     try:
         dims = msgspec.json.decode(a.dims, type=list[list[Count]]) if a.dims else []
@@ -123,25 +123,25 @@ def _mark_payload(name: str, path: Path) -> tuple[Payload, int | None]:
     pg=NAME ranks=R,R,.. desc=TEXT`."""
     fields, _, description = name.removeprefix(MARK).partition(" desc=")
     try:
-        told = dict(field.split("=", 1) for field in fields.split())
-        ranks, kind = _parse_numbers(told["ranks"], _RANKS), told["kind"]
-        peer = _parse_number(told["peer"], _RANKS) if "peer" in told else None
+        values = dict(field.split("=", 1) for field in fields.split())
+        ranks, kind = _parse_numbers(values["ranks"], _RANKS), values["kind"]
+        peer = _parse_number(values["peer"], _RANKS) if "peer" in values else None
         payload = Payload(
             source="annotation",
             collective=kind,
-            in_bytes=_parse_number(told["in_bytes"]) if "in_bytes" in told else None,
-            out_bytes=_parse_number(told["out_bytes"]) if "out_bytes" in told else None,
-            dtype=told.get("dtype"),
-            group_name=told.get("pg"),
+            in_bytes=_parse_number(values["in_bytes"]) if "in_bytes" in values else None,
+            out_bytes=_parse_number(values["out_bytes"]) if "out_bytes" in values else None,
+            dtype=values.get("dtype"),
+            group_name=values.get("pg"),
             group_description=description or None,
             group_size=len(ranks),
             ranks=ranks,
             src_rank=peer if kind == "recv" else None,
             dst_rank=peer if kind == "send" else None,
-            rows=_parse_number(told["rows"]),
-            threads=_parse_numbers(told["threads"]) if "threads" in told else (),
+            rows=_parse_number(values["rows"]),
+            threads=_parse_numbers(values["threads"]) if "threads" in values else (),
         )
-        return payload, _parse_number(told["seq"]) if "seq" in told else None
+        return payload, _parse_number(values["seq"]) if "seq" in values else None
     except (KeyError, ValueError) as error:
         raise InputError(f"annotation {name[:100]!r} is malformed ({error!r})", where=str(path)) from None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Kineto events to rows: sorted by kind, times exact, collectives' metadata kept."""
+"""Kineto events to rows: grouped by kind, with exact times and the payloads of collectives."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ _PHASES: Final = {
     "C": "counter",
 }
 _EXACT_BELOW: Final = float(1 << 43)
-"""µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
+"""µs; below it float64 resolves nanoseconds, above it (epoch times) it does not."""
 _BACKWARD_ONE_IN: Final = 1000
-"""Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
-it is set aside and counted.  With more of them the category's other times cannot be believed either."""
+"""One in this many rows of a category may have a negative duration, an artefact of the profiler's clock
+conversion: it is left out and counted.  With more of them the category's other times are not reliable."""
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
 
 
 class KinetoFile:
-    """One file, or one part of it, on its way into `trace`."""
+    """Reads a file, or a part of it, into `trace`."""
 
     def __init__(self, path: Path, trace: Trace, part: Part, allow_truncated: bool) -> None:
         self.path, self.trace = path, trace
@@ -73,13 +73,13 @@ class KinetoFile:
         self.process_of_device: dict[Any, int | str] = {}
         self.rows: Counter[str | None] = Counter()
         self.backward: Counter[str | None] = Counter()
-        """Rows by category, and those of them that end before they begin."""
+        """Number of rows by category, and of rows with a negative duration."""
         self.first_backward: dict[str | None, InputError] = {}
         self.base_ns = 0
         self.exact = False
 
     def read_batches(self) -> Iterator[Rows]:
-        """All rows; `trace` is complete when the last one is taken."""
+        """All rows; `trace` is complete after the last batch."""
         for index, (chunk, decoded) in enumerate(self.stream):
             events: list[Any] = decoded
             if index == 0:
@@ -95,9 +95,9 @@ class KinetoFile:
                 raise error
         self.trace.dropped = self.dropped
         self.trace.cut = self.stream.cut
-        stated = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
+        ranks_by_group = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
         self.trace.facts, notes = trace_facts(
-            self.stream.outer, self.ranks_of_ops, self.processes, stated, self.path
+            self.stream.outer, self.ranks_of_ops, self.processes, ranks_by_group, self.path
         )
         self.trace.notes += notes
         if self.stream.forward:
@@ -106,11 +106,11 @@ class KinetoFile:
             raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
     def _base_time_ns(self) -> int:
-        """`baseTimeNanoseconds`, which may stand behind the events; 0 where times are the epoch's own."""
+        """`baseTimeNanoseconds`, which may come after the events; 0 if times are epoch times."""
         base = self.stream.outer.get("baseTimeNanoseconds")
         if base is None:
-            found = _BASE.findall(self.stream.end if self.stream.forward else self._last_bytes())
-            base = int(found[-1]) if found else 0
+            matches = _BASE.findall(self.stream.end if self.stream.forward else self._last_bytes())
+            base = int(matches[-1]) if matches else 0
         if not isinstance(base, int) or abs(base) > LATEST_NS:
             raise InputError(f"baseTimeNanoseconds is {base!r}, not a time", where=str(self.path))
         return base
@@ -122,30 +122,30 @@ class KinetoFile:
                 file.seek(max(self.path.stat().st_size - END, 0))
                 return file.read(END)
         except OSError:
-            return b""  # the main pass meets the same and reports it
+            return b""  # the main pass meets the same error and reports it
 
     def _sort_events(self, events: list[Any]) -> Groups:
-        """Events by kind and side; what is no work is counted."""
+        """Events by kind and side; all others are counted as dropped."""
         by_category: dict[str | None, list[Any]] = defaultdict(list)
         for event in events:
             by_category[event.cat].append(event)
         groups: Groups = defaultdict(list)
         for category, group in by_category.items():
-            whole = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
-            incomplete = len(whole) < len(group)
-            self.rows[category] += len(whole)
-            if min((e.dur for e in whole), default=0) < 0:
-                whole = self._drop_negative_durations(category, whole)
+            intervals = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
+            incomplete = len(intervals) < len(group)
+            self.rows[category] += len(intervals)
+            if min((e.dur for e in intervals), default=0) < 0:
+                intervals = self._drop_negative_durations(category, intervals)
             if incomplete:
-                whole += self._take_allocations(group)
+                intervals += self._take_allocations(group)
             if category == "Trace":
-                self.dropped["profiler span"] += len(whole)
+                self.dropped["profiler span"] += len(intervals)
             else:
-                sort_into_kinds(category or "", whole, groups)
+                sort_into_kinds(category or "", intervals, groups)
         return {key: group for key, group in groups.items() if group}
 
     def _drop_negative_durations(self, category: str | None, group: list[Any]) -> list[Any]:
-        """Rows that do not end before they begin; the others are counted."""
+        """Rows without those of negative duration, which are counted."""
         forward = [e for e in group if e.dur >= 0]
         bad = next(e for e in group if e.dur < 0)
         self.first_backward.setdefault(category, self._impossible_value(_time_of(bad)))
@@ -154,7 +154,7 @@ class KinetoFile:
         return forward
 
     def _take_allocations(self, group: list[Any]) -> list[Any]:
-        """Allocations among rows that are not intervals; all others are counted as what they are."""
+        """Allocations among rows that are not intervals; all others are counted as dropped."""
         phases = Counter(e.ph for e in group)
         incomplete = sum(1 for e in group if e.ph == "X" and (e.dur is None or e.ts is None))
         memory = [e for e in group if e.ph == "i" and e.name == "[memory]" and e.ts is not None]
@@ -196,7 +196,7 @@ class KinetoFile:
         return replace(rows, **self._kind_columns(kind, side, events, args))
 
     def _kind_columns(self, kind: str, side: str, events: list[Any], args: list[Args]) -> dict[str, Any]:
-        """The columns that rows of a kind have besides times and names."""
+        """The columns of a kind of rows besides times and names."""
         if kind in ("python", "annotation"):
             return {}
         if kind == "op":
@@ -212,18 +212,18 @@ class KinetoFile:
         columns: dict[str, Any] = {"correlation": [a.correlation for a in args]}
         if kind == "other":
             device = [device_index(a.device_id) if a.device_type else None for a in args]
-            # The CPU's allocator reserves nothing, and torch writes 0 there.
+            # The CPU's allocator reserves nothing, and torch writes 0.
             reserved = [a.reserved if a.device_type else None for a in args]
             return columns | {"device": device, "bytes": [a.allocated for a in args], "reserved": reserved}
         if kind == "launch" and any(names := [a.kernel if type(a.kernel) is str else None for a in args]):
             columns["launched"] = pa.array(names, pa.string()).dictionary_encode()
         if side == "host":
             return columns
-        for own, process in {
+        for device_id, process in {
             (a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None
         }:
-            if (other := self.process_of_device.setdefault(own, process)) != process:
-                raise several_processes(self.path, {other, process})
+            if (first_process := self.process_of_device.setdefault(device_id, process)) != process:
+                raise several_processes(self.path, {first_process, process})
         columns["device"] = [
             device_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)
         ]
@@ -235,8 +235,8 @@ class KinetoFile:
         if kind == "kernel":
             columns |= {"flops": _operator_flops(args), "occupancy": kernel_occupancy(args)}
             return columns | grid_columns(self._kernel_grids(args), self._file_position())
-        stated = [a.size if a.bytes is None else a.bytes for a in args]
-        columns["bytes"] = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
+        sizes = [a.size if a.bytes is None else a.bytes for a in args]
+        columns["bytes"] = [size if type(size) is int and 0 <= size < 1 << 63 else None for size in sizes]
         if kind == "copy":
             texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
             columns["copy_direction"] = [copy_direction(text) for text in texts]
@@ -250,7 +250,7 @@ class KinetoFile:
         return np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
 
     def _check_order(self, events: list[Any]) -> None:
-        """Whether the device's work is in order of its start, this chunk's and all before."""
+        """Note whether the device's work is sorted by start, in this chunk and all before it."""
         starts = [e.ts for e in events if e.cat in WORK and e.ts is not None]
         if starts:
             ordered = all(a <= b for a, b in pairwise([self.last_device_start, *starts]))
@@ -258,7 +258,7 @@ class KinetoFile:
             self.last_device_start = max(self.last_device_start, *starts)
 
     def _exact_times_ns(self, microseconds: list[Any]) -> Int64:
-        """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
+        """µs to int64 ns, exact: integer and fractional parts separately, or decimal digits."""
         values = np.array(microseconds)
         if max(values.max(), -values.min()) > LATEST_NS // 1000:
             raise self._impossible_value(f"time: {max(microseconds, key=abs)!s:.40} µs")
@@ -266,9 +266,9 @@ class KinetoFile:
             return np.array([int(value * 1000) for value in microseconds], np.int64)
         if values.dtype.kind == "i":
             return np.asarray(values * 1000, np.int64)
-        whole = np.floor(values)
-        ns: Int64 = whole.astype(np.int64) * 1000
-        ns += np.rint((values - whole) * 1000).astype(np.int64)
+        integer_us = np.floor(values)
+        ns: Int64 = integer_us.astype(np.int64) * 1000
+        ns += np.rint((values - integer_us) * 1000).astype(np.int64)
         return ns
 
     def _impossible_value(self, what: str) -> InputError:
@@ -278,31 +278,31 @@ class KinetoFile:
         return f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
 
     def _collect_payloads(self, rows: Rows, names: list[str], args: list[Args]) -> None:
-        """Keep what the rows say of collectives."""
+        """Collect the payloads that the rows state."""
         first = self.kernels
         if rows.kind == "kernel":
             self.kernels += len(rows)
-            said = [i for i, a in enumerate(args) if a.collective is not None]
+            stating = [i for i, a in enumerate(args) if a.collective is not None]
         elif rows.side == "host" and rows.kind in ("op", "annotation"):
             codes = [code for name, code in rows.names.items() if speaks_of_collectives(name)]
-            said = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
+            stating = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
         else:
             return
-        for i in said:
-            spoken = self.collectives.stated_payload(names[i], args[i])
-            if spoken is None:
+        for i in stating:
+            stated = self.collectives.stated_payload(names[i], args[i])
+            if stated is None:
                 continue
-            told, seq = spoken
+            payload, seq = stated
             rank = args[i].rank
-            # Rank counts within the group, and only the default group's is the world's.
-            if rank is not None and told.group_description == "default_pg":
+            # `Rank` is the rank in the group; only in the default group it is the global rank.
+            if rank is not None and payload.group_description == "default_pg":
                 self.ranks_of_ops.add(rank)
             if rows.kind == "kernel":
-                self.trace.told.add_payload(told, row=first + i, seq=seq)
+                self.trace.told.add_payload(payload, row=first + i, seq=seq)
             else:
                 begin = int(rows.start_ns[i])
                 end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
-                self.trace.told.add_payload(told, track=thread, start_ns=begin, end_ns=end, seq=seq)
+                self.trace.told.add_payload(payload, track=thread, start_ns=begin, end_ns=end, seq=seq)
 
 
 def _time_of(event: Any) -> str:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's memory snapshots: what the caching allocator holds, and what it did before, as pickles.
+"""PyTorch memory snapshots, as pickles: the segments of the caching allocator, and its last events.
 
-Layouts are those of torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py: a dictionary of
-segments and, where a history was recorded, of the last events of each device; or the list of segments alone,
-as `torch.cuda.memory_snapshot()` returns it.  Blocks without an address follow one another (torch 2.0), and
-their stacks may stand in a `history` of theirs.
+Layouts follow torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py: a dictionary of segments
+and, if a history was recorded, of the last events of each device; or the list of segments alone, as
+`torch.cuda.memory_snapshot()` returns it.  Blocks without an address are contiguous (torch 2.0), and their
+stacks may be in their `history`.
 
-Sizes of `alloc` and `free_*` are what the program asked for: the allocator rounds them up, and of blocks
-only the snapshot's end tells by how much.
+Sizes of `alloc` and `free_*` are the requested sizes; the allocator rounds them up.  The rounded sizes are
+stated only for the blocks at the end.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from cclbench.ground.schema import ALLOCATIONS, ALLOCATOR_ACTIONS, MEMORY_BLOCKS
 
 _MOST_DEVICES: Final = 1 << 10
 _MOST_ENTRIES: Final = 2_000_000
-"""Events, and blocks; by default a recording keeps all, and people are told to ask for 100,000."""
+"""Most events, and most blocks; a recording is unlimited by default, 100,000 events are recommended."""
 _MOST_BYTES: Final = 1 << 62
-"""Of all entries' sizes together: sums fit 64 bits."""
+"""Most bytes of all entries together: sums fit 64 bits."""
 _MOST_UNFOLDED: Final = 1 << 40
-"""Stacks share their frames, and every stack is read once."""
+"""High, since stacks share their frames and each stack is read once."""
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
 _UNKNOWN_ACTION: Final = "events of an action that is not read"
 _HINT: Final = "write it again with torch.cuda.memory._dump_snapshot; a snapshot is data alone"
@@ -110,14 +110,14 @@ class MemorySnapshot(EvidenceReader):
     withheld: Mapping[str, str] = {"filename": "folders ahead of a package's"}
 
     def sniff(self, head: bytes) -> float:
-        """Sure of a pickle with the snapshot's own keys: segments come first, and may be all that is seen."""
+        """Sure of a pickle with the snapshot's keys; segments come first and may fill the whole beginning."""
         if head[:1] != BEGIN:
             return 0.0
         segments = b"total_size" in head and b"segment_type" in head
         return 0.9 if segments or (b"segments" in head and b"device_traces" in head) else 0.0
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """As the data it is: paths in stacks, whatever else it holds."""
+        """Rewrite it as plain data, with shortened paths in stacks."""
         del annotations
         rewrite_pickle(
             path, target, redactor, unfolded=_MOST_UNFOLDED, shortened={"filename": published_file}
@@ -125,7 +125,7 @@ class MemorySnapshot(EvidenceReader):
         return True
 
     def read(self, path: Path) -> Evidence:
-        """A row an event and a row a block; `InputError` for a pickle that holds more than data."""
+        """A row for each event and each block; `InputError` for a pickle of more than plain data."""
         try:
             data = read_whole(path, MOST_FILE_BYTES)
             most = min(_MOST_ENTRIES, most_containers(len(data)))
@@ -150,20 +150,20 @@ class MemorySnapshot(EvidenceReader):
 
 
 def _decode_snapshot(data: bytes) -> _Snapshot:
-    found = load_plain(data, unfolded=_MOST_UNFOLDED)
-    return msgspec.convert({"segments": found} if isinstance(found, list) else found, _Snapshot)
+    content = load_plain(data, unfolded=_MOST_UNFOLDED)
+    return msgspec.convert({"segments": content} if isinstance(content, list) else content, _Snapshot)
 
 
 def _rank_in_name(path: Path) -> int | None:
-    """The number after `rank` in the file's name: the snapshot itself does not tell."""
-    found = _RANK.search(path.name)
-    return int(found[1]) if found else None
+    """The number after `rank` in the file's name; the snapshot itself does not state it."""
+    match = _RANK.search(path.name)
+    return int(match[1]) if match else None
 
 
-def _convert_entries(entries: Any, kind: type[Entry], seen: int, most: int) -> Iterator[Entry]:
-    """The entries of a list, of which `seen` came before; `NotPlainError` where they are more than `most`."""
+def _convert_entries(entries: Any, kind: type[Entry], earlier: int, most: int) -> Iterator[Entry]:
+    """The entries of a list, after `seen` earlier ones; `NotPlainError` if there are more than `most`."""
     listed = msgspec.convert(entries, list[Any])
-    if len(listed) + seen > most:
+    if len(listed) + earlier > most:
         raise NotPlainError(f"has more than {most:,} entries")
     return (msgspec.convert(entry, kind) for entry in listed)
 
@@ -171,12 +171,12 @@ def _convert_entries(entries: Any, kind: type[Entry], seen: int, most: int) -> I
 def _event_rows(
     snapshot: _Snapshot, most: int, stacks: Stacks, left_out: Counter[str]
 ) -> Iterator[dict[str, Any]]:
-    seen = 0
+    count = 0
     if len(snapshot.device_traces) > _MOST_DEVICES:
         raise NotPlainError(f"has more than {_MOST_DEVICES:,} devices")
     for device, trace in enumerate(snapshot.device_traces):
-        for number, event in enumerate(_convert_entries(trace, _AllocatorEvent, seen, most)):
-            seen += 1
+        for number, event in enumerate(_convert_entries(trace, _AllocatorEvent, count, most)):
+            count += 1
             if event.action not in ALLOCATOR_ACTIONS:
                 left_out[_UNKNOWN_ACTION] += 1
                 continue
@@ -193,11 +193,11 @@ def _event_rows(
 
 
 def _block_rows(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict[str, Any]]:
-    seen = 0
+    count = 0
     for segment in _convert_entries(snapshot.segments, _Segment, 0, most):
         at = segment.address
-        for block in _convert_entries(segment.blocks, _Block, seen, most):
-            seen += 1
+        for block in _convert_entries(segment.blocks, _Block, count, most):
+            count += 1
             if block.address is not None and block.address != at:
                 break
             first = _innermost_history(block.history) or _History(block.requested_size, block.frames)
@@ -219,7 +219,7 @@ def _block_rows(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict
 
 
 def _innermost_history(history: Any) -> _History | None:
-    """The innermost entry of a block's history, which blocks may share and of which any number may follow."""
+    """The innermost entry of a block's history; blocks may share a history of any length."""
     if not isinstance(history, list | tuple):
         raise NotPlainError("has a block whose history is no list")
     return msgspec.convert(history[0], _History) if history else None
@@ -239,13 +239,13 @@ def _make_table(rows: list[dict[str, Any]], rank: int | None, stacks: Stacks, sc
 
 
 def _allocator_facts(snapshot: _Snapshot) -> dict[str, str | int | float | list[str]]:
-    """How the allocator was set, where the snapshot tells."""
-    told = snapshot.allocator_settings
+    """The allocator's settings, if the snapshot states them."""
+    settings = snapshot.allocator_settings
     facts: dict[str, str | int | float | list[str]] = {}
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        if isinstance(words := told.get(name), str) and words:
-            facts["allocator_settings"] = words[:200]
-    if isinstance(expandable := told.get("expandable_segments"), bool):
+        if isinstance(text := settings.get(name), str) and text:
+            facts["allocator_settings"] = text[:200]
+    if isinstance(expandable := settings.get("expandable_segments"), bool):
         facts["expandable_segments"] = "yes" if expandable else "no"
     return facts
 

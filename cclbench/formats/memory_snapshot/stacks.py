@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of frames as one line of text: who asked for the memory, innermost first.
+"""Call stacks of allocations as one line of text, innermost frame first.
 
-Frames of C++, of the interpreter and of the allocator lie between those that a person wrote.  Where a stack
-has frames of Python, these make the line, after the innermost operator; else those of C++ that tell of the
-program do.  Of a path only what is a package's own stays, or the file's name: the rest names people.
+A stack mixes the program's frames with those of C++, the interpreter and the allocator.  If it has Python
+frames, the line consists of the innermost operator and these; otherwise of the C++ frames that belong to
+the program.  Of a path only the part within its package, or the file name, is kept: the rest may name users.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from cclbench.formats import Names
 from cclbench.ground.text import printable
 
 MOST_FRAMES: Final = 12
-"""Of a line; outer ones are left out."""
+"""Most frames in a line; outer ones are left out."""
 _MOST_READ: Final = 1 << 12
-"""Frames of a stack that are looked at."""
+"""Most frames of a stack that are read."""
 _LONGEST_NAME: Final = 60
 _BETWEEN: Final = " < "
 _PACKAGES: Final = re.compile(r".*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]")
 _AHEAD: Final = re.compile(r".*(?=[/\\](?:site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\])")
 _OPERATOR: Final = re.compile(r"at::_ops::(\w{1,80})::")
 _WRAPPERS: Final = {"_call_impl", "_wrapped_call_impl"}
-"""What `torch.nn.Module` puts between any module and its `forward`."""
+"""Calls between any `torch.nn.Module` and its `forward`."""
 _NOISE: Final = re.compile(
     r"unwind::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^_*Py|^_object|^_start$|^__libc|^clone"
     r"|wrap_kernel_functor_|wrapper_CUDA|set_output_raw_strided|create_out|^at::(?:detail|meta|impl|native)::"
     r"|^at::TensorIterator|^c10::|^torch::autograd::(?:Engine|Node|python)::|^\?\?$|^$"
 )
-"""Functions of C++ that are in many stacks: the allocator's, the dispatcher's, the interpreter's."""
+"""C++ functions of the allocator, the dispatcher and the interpreter."""
 _RUNTIME: Final = "the runtime alone"
-"""What is said of a stack of nothing but those."""
+"""The line of a stack of only such functions."""
 _ANONYMOUS: Final = "(anonymous namespace)::"
 _CALLED: Final = re.compile(r"(?:[\w*&]+ )?([\w:~]+)")
 
@@ -46,7 +46,7 @@ class _Frame(msgspec.Struct):
 
 
 class Stacks:
-    """Codes of stacks' lines, each stack and each frame looked at once however many refer to it."""
+    """Codes of stack lines; each distinct stack and frame is converted once."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -55,9 +55,9 @@ class Stacks:
         self._frames: dict[int, tuple[str, bool, str | None] | None] = {}
 
     def stack_code(self, frames: Any) -> int | None:
-        """The code of a stack's line, None without frames; `msgspec.ValidationError` where it is no stack.
+        """The code of a stack's line, None without frames; `msgspec.ValidationError` if it is not a stack.
 
-        `frames` is alive as long as this is: stacks are told apart by identity.
+        Stacks are identified by `id`: `frames` must outlive this object.
         """
         if id(frames) in self._of_list:
             return self._of_list[id(frames)]
@@ -70,20 +70,20 @@ class Stacks:
         return self._of_list[id(frames)]
 
     def _frame_text(self, frame: Any) -> tuple[str, bool, str | None] | None:
-        """A frame's text, whether it is Python's, and the operator that it is of; None of what is noise."""
+        """A frame's text, whether it is Python, and its operator; None for a frame that is not shown."""
         if id(frame) not in self._frames:
             self._frames[id(frame)] = _python_frame(msgspec.convert(frame, _Frame))
         return self._frames[id(frame)]
 
     @staticmethod
     def _stack_line(frames: list[tuple[str, bool, str | None] | None]) -> str:
-        told = [frame for frame in frames if frame is not None]
-        python = [text for text, is_python, _ in told if is_python]
-        operator = next((found for _, _, found in told if found), None)
-        shown = python or list(dict.fromkeys(text for text, _, _ in told)) or [_RUNTIME] * bool(frames)
-        more = ["…"] if len(shown) > MOST_FRAMES else []
+        known = [frame for frame in frames if frame is not None]
+        python = [text for text, is_python, _ in known if is_python]
+        operator = next((name for _, _, name in known if name), None)
+        shown = python or list(dict.fromkeys(text for text, _, _ in known)) or [_RUNTIME] * bool(frames)
+        ellipsis = ["…"] if len(shown) > MOST_FRAMES else []
         first = [operator] if operator and python else []
-        return _BETWEEN.join([*first, *shown[:MOST_FRAMES], *more])
+        return _BETWEEN.join([*first, *shown[:MOST_FRAMES], *ellipsis])
 
 
 def _python_frame(frame: _Frame) -> tuple[str, bool, str | None] | None:
@@ -102,13 +102,13 @@ def _python_frame(frame: _Frame) -> tuple[str, bool, str | None] | None:
 
 
 def path_in_package(file: str) -> str:
-    """A source file's path within its package, else its name alone."""
-    within = _PACKAGES.sub("", file)
-    return within if within != file else re.split(r"[/\\]", file)[-1]
+    """A source file's path within its package, else its name."""
+    path = _PACKAGES.sub("", file)
+    return path if path != file else re.split(r"[/\\]", file)[-1]
 
 
 def published_file(file: str) -> str:
-    """A source file without the folders ahead of its package, else its name alone."""
+    """A source file's path from `site-packages` or the like on, else its name."""
     ahead = _AHEAD.match(file)
     return file[ahead.end() :] if ahead else re.split(r"[/\\]", file)[-1]
 

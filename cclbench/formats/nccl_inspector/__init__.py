@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL Inspector: JSON lines of the profiler plugin that NCCL 2.28 and later bring, one line a collective.
+"""NCCL Inspector: JSON lines of the profiler plugin in NCCL 2.28 and later, one line for each collective.
 
-`coll_msg_size_bytes` is what one rank sends of all_gather and gets of reduce_scatter: the plugin's own
-bandwidth multiplies it by the ranks (ext-profiler/inspector/inspector.cc), and so does S here.  Times are
-whole µs of the GPU's clock, the slowest channel's; GB/s are 1e9 B/s.  Sequence numbers count the calls of one
-kind in one communicator.
+`coll_msg_size_bytes` is the size that one rank sends in all_gather and receives in reduce_scatter: the
+plugin's own bandwidth multiplies it by the ranks (ext-profiler/inspector/inspector.cc), and so does S here.
+Times are whole µs of the GPU's clock, of the slowest channel; GB/s are 1e9 B/s.  Sequence numbers count the
+calls of one kind in one communicator.
 
-Null, though something near is told: `rank`, since the header's is the rank within its communicator;
-`start_ns`, since verbose lines tell when the host noticed the kernel, which is later by up to its poll.
-From format 4.3 on a line may leave out its header: that of the last `dump_stats` line holds.  Other programs
-hand the plugin's records on with times like `5663.0`, or spread over lines as `jq .` does: both are read.
+`rank` is null, since the header's is the rank in its communicator; so is `start_ns`, since verbose lines
+state when the host noticed the kernel, up to one polling interval later.  From format 4.3 on a line may omit
+its header: that of the last `dump_stats` line applies.  Records as other programs rewrite them, with times
+like `5663.0` or spread over lines as by `jq .`, are read, too.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from cclbench.formats.timing_rows import MOST_BYTES, Timings
 _MOST_BYTES: Final = 1 << 34
 _NS_PER_US: Final = 1000
 _PRINTED: Final = 1e-6
-"""The last digit of a printed bandwidth, in GB/s; 1 GB/s is a byte per ns."""
+"""Unit of the last digit of a printed bandwidth, in GB/s; 1 GB/s is a byte per ns."""
 _PER_RANK: Final = ("all_gather", "reduce_scatter")
 _AS_STATED: Final = ("all_reduce", "broadcast", "reduce", "send", "recv", "send_recv")
-"""Kinds whose message is S; what the plugin calls the message of others is not known."""
+"""Kinds whose message size is S; for other kinds its meaning is not documented."""
 
 _TRANSFERS: Final = ("send", "recv", "send_recv")
 _MOST_COUNTERS: Final = 1 << 16
 _MOST_LINES: Final = 1 << 12
-"""Of one record, whose verbose form has some dozens."""
+"""Most lines of one record; the verbose form has some dozens."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
 Micros = Annotated[int, msgspec.Meta(ge=0, lt=10**14)] | Annotated[float, msgspec.Meta(ge=0, lt=1e14)]
@@ -94,7 +94,7 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A collective or a transfer, under common names."""
+    """A collective or a transfer, with common field names."""
 
     kind: str
     seq: int
@@ -107,7 +107,7 @@ class _Record:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is to be said of the file as a whole."""
+    """Counts over the file, for the notes."""
 
     dropped: int = 0
     other_clock: int = 0
@@ -134,32 +134,32 @@ class NcclInspector(EvidenceReader):
         return 0.9 if head.lstrip()[:1] == b"{" and perf and b'"n_ranks"' in head else 0.0
 
     def read(self, path: Path) -> Evidence:
-        """A row a collective; `InputError` with the line that is damaged."""
-        timings, seen, left_out = Timings(path), _Seen(), Counter[str]()
+        """A row for each collective; `InputError` with the damaged line."""
+        timings, counts, left_out = Timings(path), _Seen(), Counter[str]()
         for at, header, line in _decode_lines(path):
             record = _line_record(line)
-            if line.metadata and line.metadata.inspector_output_format_version and len(seen.formats) < 8:
-                seen.formats[line.metadata.inspector_output_format_version[:20]] = None
+            if line.metadata and line.metadata.inspector_output_format_version and len(counts.formats) < 8:
+                counts.formats[line.metadata.inspector_output_format_version[:20]] = None
             if line.dump_stats is not None:
                 stats = line.dump_stats
-                seen.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
+                counts.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
             elif record is None:
                 left_out["proxy traces" if line.proxy_trace else "of an unknown kind"] += 1
             elif header is None:
-                raise damaged_error(path, "belongs to no communicator: no header stands before it", line=at)
+                raise damaged_error(path, "belongs to no communicator: no header precedes it", line=at)
             else:
-                _add_timing(timings, seen, header, record, path, at)
-        formats = list(seen.formats)
+                _add_timing(timings, counts, header, record, path, at)
+        formats = list(counts.formats)
         return Evidence(
             timings=timings.timing_table(),
             facts={"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {},
             left_out=left_out,
-            notes=_file_notes(seen, len(timings)),
+            notes=_file_notes(counts, len(timings)),
         )
 
 
 def _decode_lines(path: Path) -> Iterator[tuple[int, _Header | None, _Line]]:
-    """Each line with the header that holds for it."""
+    """Each line with the header that applies to it."""
     decoder, last = msgspec.json.Decoder(_Line), None
     for at, text in _json_objects(path):
         try:
@@ -202,24 +202,26 @@ def _line_record(line: _Line) -> _Record | None:
 _kind = lru_cache(1 << 12)(kind_of)  # few names, many lines
 
 
-def _add_timing(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: Path, at: int) -> None:
+def _add_timing(
+    timings: Timings, counts: _Seen, header: _Header, record: _Record, path: Path, at: int
+) -> None:
     kind = _kind(record.kind)
     size = record.message * header.n_ranks if kind in _PER_RANK else record.message
     if size > MOST_BYTES:
         raise damaged_error(path, "has an impossible size", line=at)
     known = kind in _PER_RANK or kind in _AS_STATED
     ns = round(Decimal(str(record.time)) * _NS_PER_US)
-    # A time of 0 is one that the plugin could not take; its bandwidths are then 0 as well.
+    # The plugin writes 0 for a time that it could not measure, and for its bandwidths.
     algbw, busbw = (record.algbw, record.busbw) if ns and known else (None, None)
-    seen.contradicting += any(
-        stated is not None and abs(stated - factor * size / ns) > _PRINTED * (1 + stated)
-        for stated, factor in ((algbw, 1.0), (busbw, bus_factor(kind or "", header.n_ranks)))
+    counts.contradicting += any(
+        bandwidth is not None and abs(bandwidth - factor * size / ns) > _PRINTED * (1 + bandwidth)
+        for bandwidth, factor in ((algbw, 1.0), (busbw, bus_factor(kind or "", header.n_ranks)))
     )
-    seen.other_clock += record.clock not in (None, "kernel_gpu")
+    counts.other_clock += record.clock not in (None, "kernel_gpu")
     key = (header.id, record.kind)
-    if kind not in _TRANSFERS and (key in seen.numbers or len(seen.numbers) < _MOST_COUNTERS):
-        first, last, count = seen.numbers.get(key, (record.seq, record.seq, 0))
-        seen.numbers[key] = (min(first, record.seq), max(last, record.seq), count + 1)
+    if kind not in _TRANSFERS and (key in counts.numbers or len(counts.numbers) < _MOST_COUNTERS):
+        first, last, count = counts.numbers.get(key, (record.seq, record.seq, 0))
+        counts.numbers[key] = (min(first, record.seq), max(last, record.seq), count + 1)
     timings.add_row(
         kind=kind,
         library="nccl",
@@ -234,21 +236,21 @@ def _add_timing(timings: Timings, seen: _Seen, header: _Header, record: _Record,
     )
 
 
-def _file_notes(seen: _Seen, rows: int) -> list[str]:
+def _file_notes(counts: _Seen, rows: int) -> list[str]:
     notes = []
-    missing = sum(max(last - first + 1 - count, 0) for first, last, count in seen.numbers.values())
+    missing = sum(max(last - first + 1 - count, 0) for first, last, count in counts.numbers.values())
     if missing:
         notes.append(
             f"{missing:,} collectives are not in the file: before format 4.1 the plugin keeps the last one"
             " of each dump interval (NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS)"
         )
-    if seen.dropped:
-        notes.append(f"the plugin dropped {seen.dropped:,} records: its buffers were full")
-    if seen.other_clock:
-        notes.append(f"{seen.other_clock:,} of {rows:,} times are of the host's clock, not of the GPU's")
-    if seen.contradicting:
+    if counts.dropped:
+        notes.append(f"the plugin dropped {counts.dropped:,} records: its buffers were full")
+    if counts.other_clock:
+        notes.append(f"{counts.other_clock:,} of {rows:,} times are from the host's clock, not the GPU's")
+    if counts.contradicting:
         notes.append(
-            f"bandwidths do not follow from size and time in {seen.contradicting:,} of {rows:,} rows"
+            f"bandwidths do not follow from size and time in {counts.contradicting:,} of {rows:,} rows"
         )
     return notes
 

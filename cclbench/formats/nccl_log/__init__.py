@@ -2,7 +2,7 @@
 """Logs of NCCL and RCCL (`NCCL_DEBUG=INFO`): library, network, transports, channels, and every call.
 
 A log has no times that a metric could use.  Its facts are the run's provenance; with
-NCCL_DEBUG_SUBSYS=INIT,COLL its lines are all calls of its processes, in order.
+NCCL_DEBUG_SUBSYS=INIT,COLL it lists all calls of its processes, in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINE = re.compile(
 )
 
 
-# Of nccl-tests, behind more of the library's lines than are looked at to recognise a file.
+# Header of nccl-tests, after more of the library's lines than are searched to recognise a file.
 _TABLE = re.compile(r"# +size +count +type .* busbw ")
 _OWN: Final = re.compile(
     r"\b[NR]CCL (?:INFO|WARN|TRACE|ABORT|VERSION|version)\b|^#|\[\d+\] (?:transport|graph|misc|init)"
@@ -32,7 +32,7 @@ _OWN: Final = re.compile(
 
 
 class NcclLog(EvidenceReader):
-    """Reader of a job's log with the lines of `NCCL_DEBUG=INFO` in it."""
+    """Reader of a job's log that contains lines of `NCCL_DEBUG=INFO`."""
 
     name = "nccl_log"
     description = "NCCL and RCCL debug logs (NCCL_DEBUG=INFO): library, network, transports, every call"
@@ -56,37 +56,37 @@ class NcclLog(EvidenceReader):
     }
 
     def sniff(self, head: bytes) -> float:
-        """Likely where lines begin as the library's; a benchmark's own output is told by more than that."""
-        # Most files are others, and found to be so by a text much faster than by a pattern.
+        """Likely if lines begin as the library's do; a benchmark's reader is surer of its own output."""
+        # Most files are of other formats: a substring search rejects them much faster than a pattern.
         return 0.5 if b"CCL " in head and _LINE.search(strip_decoration(head)) else 0.0
 
     def withheld_line(self, line: str) -> str | None:
-        """Variables but those that steer performance, and what a program printed between the lines."""
+        """Variables other than performance settings, and output of the program between the lines."""
         if is_private_setting(line):
             return ENVIRONMENT
         if _OWN.search(line) or _TABLE.search(line):
             return None
-        found = LineFacts()
-        found.read_line(line)
-        return None if found.collected_facts() or found.warnings else CAPTURED
+        facts = LineFacts()
+        facts.read_line(line)
+        return None if facts.collected_facts() or facts.warnings else CAPTURED
 
     def read(self, path: Path) -> Evidence:
-        """Facts, lists where ranks or communicators differ; and a row a call."""
-        found, calls = LineFacts(), LogReading()
+        """Facts, as lists if ranks or communicators differ, and a row for each call."""
+        library_facts, calls = LineFacts(), LogReading()
         notes = list[str]()
         for at, raw in raw_lines(path, _MOST_BYTES):
             if CALL in raw:
                 calls.see_calls(raw)
                 continue
             line = raw.decode(errors="replace").rstrip()
-            found.read_line(line)
+            library_facts.read_line(line)
             if b" comm 0x" in raw:
                 calls.see_communicator(raw)
             if not notes and _TABLE.search(line):
                 notes.append(f"a benchmark's table on line {at:,} is not read: put it in a file of its own")
-        if found.warnings:
-            notes.append(f"the library warned {found.warnings:,} times: search the log for NCCL WARN")
-        facts = found.collected_facts()
+        if library_facts.warnings:
+            notes.append(f"the library warned {library_facts.warnings:,} times: search the log for NCCL WARN")
+        facts = library_facts.collected_facts()
         if not calls.has_calls:
             return Evidence(facts=facts, notes=notes)
         if calls.torn:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that NCCL and RCCL log with NCCL_DEBUG_SUBSYS=COLL, and the communicators that they are on.
+"""Calls that NCCL and RCCL log with NCCL_DEBUG_SUBSYS=COLL, and their communicators.
 
-A line a call: `AllGather: opCount 0 sendbuff 0x.. recvbuff 0x.. count 4 datatype 7 op 0 root 0 comm 0x..
-[nranks=8] stream 0x..` (ncclEnqueueCheck in enqueue.cc; RCCL has `acc` and `task` besides).  `count` are
-elements as the call was given them: of one rank's part in all_gather, reduce_scatter, all_to_all, gather and
-scatter, where S = n·count·size.  `root` of Send and Recv is the peer.  opCount is not used: it counts kernels
-that were launched, and stays 0 where nothing waits for them.
+One line for each call: `AllGather: opCount 0 sendbuff 0x.. recvbuff 0x.. count 4 datatype 7 op 0 root 0 comm
+0x.. [nranks=8] stream 0x..` (ncclEnqueueCheck in enqueue.cc; RCCL also has `acc` and `task`).  `count` is the
+call's argument, in elements: one rank's part in all_gather, reduce_scatter, all_to_all, gather and scatter,
+where S = n·count·size.  `root` of Send and Recv is the peer.  opCount is not used: it counts launched
+kernels, and stays 0 if nothing waits for them.
 
-A pointer is a process's own.  `commId` is the same on all ranks of a communicator; one made by ncclCommSplit
-has none since NCCL 2.23, and is told by its parent, by which split of it, and by its color.  A pointer may
-come again once its communicator is destroyed.
+Pointers are unique in a process.  `commId` is the same on all ranks of a communicator; one made by
+ncclCommSplit has none since NCCL 2.23 and is identified by its parent, the number of the split, and its
+color.  A pointer may be reused once its communicator is destroyed.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ DATATYPES: Final = (
 _OF_EACH_RANK: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 """Kinds whose count is of one rank's part."""
 _UNEVEN: Final = ("alltoallv",)
-"""Functions whose counts are in arrays, which no line tells."""
+"""Functions whose counts are arrays, which are not logged."""
 _PAIRS: Final = ("send", "recv")
 _MOST_RANKS: Final = 1 << 20
 _MOST_CACHED: Final = 1 << 16
 _MOST_COMMUNICATORS: Final = 1 << 20
-"""Of one file: those of 10,000 processes with 100 each."""
+"""Most communicators in one file: 10,000 processes with 100 each."""
 _BLOCK: Final = 1 << 18
 
 _OF_PROCESS: Final = rb"([\w.-]{1,255}:\d{1,10}):\d{1,10} \[\d{1,4}\] (?:\d{1,20} )?"
-"""Host, process, thread and device, and of old RCCL the time."""
+"""Host, process, thread and device; in old RCCL also the time."""
 CALL: Final = b": opCount "
-"""What is in the line of every call."""
+"""Contained in the line of every call."""
 _CALL = re.compile(
     _OF_PROCESS + rb"NCCL INFO (\w{1,60}): opCount [0-9a-fA-F]+ sendbuff \S+ recvbuff \S+"
     rb" (?:acc \S+ )?(count \d{1,19} datatype \d{1,3} op \d+ root -?\d{1,9} comm 0x[0-9a-fA-F]+"
@@ -65,7 +65,7 @@ _OF_RCCL: Final = b" globalrank "
 
 @dataclass(slots=True)
 class _Communicator:
-    """What lines told so far of a communicator of one process."""
+    """What the lines so far state about a communicator of one process."""
 
     process: bytes
     size: int
@@ -80,25 +80,25 @@ class _Communicator:
     called: bool = False
 
     def may_begin(self, *, started: bool) -> bool:
-        """Whether a line of its initialisation is yet to come: a start, or what follows one."""
+        """Whether a line of its initialisation may still follow; `started`: a start line."""
         return not (self.called or self.completed or (started and self.started))
 
 
 class LogReading:
-    """Calls and communicators of the lines seen so far, in their order.
+    """Calls and communicators of the lines read so far, in their order.
 
-    Of calls that say the same one copy is kept, and its number at each: memory grows by 4 bytes a call.
+    Equal calls are stored once, and a number for each call: memory grows by 4 bytes a call.
     """
 
     def __init__(self) -> None:
         self.torn = 0
-        """Calls whose line is torn apart or cut."""
+        """Number of calls whose line is interleaved with another or cut."""
         self.of_rccl = False
         self._communicators: list[_Communicator] = []
         self._live: dict[tuple[bytes, bytes], int] = {}
-        """Communicators that are not destroyed, by process and pointer."""
+        """Live communicators, by process and pointer."""
         self._known: dict[tuple[bytes, ...], int] = {}
-        """Numbers of calls by what lines say, for as long as no pointer changes its meaning."""
+        """Numbers of calls by the text of their lines, until a pointer may be reused."""
         self._communicator, self._peer, self._calls = array("i"), array("i"), array("i")
         self._kind, self._dtype, self._bytes = array("b"), array("b"), array("q")
 
@@ -107,11 +107,11 @@ class LogReading:
 
     @property
     def has_calls(self) -> bool:
-        """Whether any line was of a call."""
+        """Whether any line was a call's."""
         return bool(self._calls or self.torn)
 
     def missing_notes(self) -> list[str]:
-        """What the calls lack."""
+        """A note if calls have no size."""
         numbers = np.bincount(np.asarray(self._calls, np.int64), minlength=len(self._bytes))
         unsized = int(numbers[np.asarray(self._bytes) < 0].sum())
         return [f"{unsized:,} calls are of unknown size: their function or datatype is not known"] * (
@@ -119,23 +119,23 @@ class LogReading:
         )
 
     def see_calls(self, line: bytes) -> None:
-        """Take the calls of a line that holds `CALL`: several where processes tear each other's lines."""
-        whole = 0
+        """Read the calls in a line that contains `CALL`: several if lines of processes are interleaved."""
+        complete = 0
         for call in _CALL.finditer(line):
-            said = call.groups()
-            number = self._known.get(said)
+            text = call.groups()
+            number = self._known.get(text)
             if number is None:
-                number = self._call_number(*said)
+                number = self._call_number(*text)
             if number >= 0:
                 self._calls.append(number)
-                whole += 1
-        self.torn += line.count(CALL) - whole
+                complete += 1
+        self.torn += line.count(CALL) - complete
         if _OF_RCCL in line:
             self.of_rccl = True
 
-    def _call_number(self, process: bytes, function: bytes, said: bytes) -> int:
-        """A new number for calls that say that; −1 where something is more than there is of it."""
-        _, count, _, datatype, _, _, _, root, _, pointer, ranks = said.split()
+    def _call_number(self, process: bytes, function: bytes, text: bytes) -> int:
+        """A new number for a call with these arguments; −1 if one of them is impossibly large."""
+        _, count, _, datatype, _, _, _, root, _, pointer, ranks = text.split()
         size = int(ranks[len(b"[nranks=") : -1])
         name = function.decode()
         kind = kind_of(name)
@@ -159,7 +159,7 @@ class LogReading:
         self._dtype.append(-1 if dtype is None else DATATYPES.index(dtype))
         self._bytes.append(payload)
         self._peer.append(int(root) if kind in _PAIRS and 0 <= int(root) < size else -1)
-        number = self._known[process, function, said] = len(self._communicator) - 1
+        number = self._known[process, function, text] = len(self._communicator) - 1
         return number
 
     @property
@@ -172,69 +172,81 @@ class LogReading:
         return index
 
     def see_communicator(self, line: bytes) -> None:
-        """Take what a line of the library says of a communicator's begin or end, if it does."""
-        before, _, message = line.rpartition(b"NCCL INFO ")
-        named, told = _PROCESS.search(before), _COMMUNICATOR.search(message)
-        if named is None or told is None:
+        """Read a communicator's initialisation or destruction from a line, if it states one."""
+        prefix, _, message = line.rpartition(b"NCCL INFO ")
+        process_match, match = _PROCESS.search(prefix), _COMMUNICATOR.search(message)
+        if process_match is None or match is None:
             return
-        process, pointer, rank, size, more = named[1], told[1], int(told[2]), int(told[3]), told[4]
-        started, completed = b"- Init START" in more, b"- Init COMPLETE" in more
-        ends = b"Destroy COMPLETE" in more or b"Abort COMPLETE" in more
-        begins_here = started or completed or (message.startswith(b"comm ") and b" nNodes " in more)
-        if rank >= size or size > _MOST_RANKS or not (begins_here or ends) or self._is_full:
+        process, pointer, rank, size, details = (
+            process_match[1],
+            match[1],
+            int(match[2]),
+            int(match[3]),
+            match[4],
+        )
+        started, completed = b"- Init START" in details, b"- Init COMPLETE" in details
+        ends = b"Destroy COMPLETE" in details or b"Abort COMPLETE" in details
+        begins = started or completed or (message.startswith(b"comm ") and b" nNodes " in details)
+        if rank >= size or size > _MOST_RANKS or not (begins or ends) or self._is_full:
             return
         self._known.clear()
         index = self._live.get((process, pointer))
-        one = None if index is None else self._communicators[index]
+        communicator = None if index is None else self._communicators[index]
         if (
-            one is None
-            or (one.size, one.rank) not in ((size, rank), (size, None))
-            or (begins_here and not one.may_begin(started=started))
+            communicator is None
+            or (communicator.size, communicator.rank) not in ((size, rank), (size, None))
+            or (begins and not communicator.may_begin(started=started))
         ):
-            one = self._communicators[self._open_communicator(process, pointer, size)]
-        one.rank = rank
-        one.started, one.completed = one.started or started, one.completed or completed
-        if device := _DEVICE.search(more):
-            one.device = int(device[1])
-        if begins_here and (named_id := _ID.search(more)) and int(named_id[1], 16):
-            one.id = named_id[1].decode()
-        if begins_here and one.color is None and (split := _SPLIT.search(more)):
-            one.parent = self._live.get((process, split[1]))
-            one.split, one.color = None if split[2] is None else int(split[2]), int(split[3])
+            communicator = self._communicators[self._open_communicator(process, pointer, size)]
+        communicator.rank = rank
+        communicator.started, communicator.completed = (
+            communicator.started or started,
+            communicator.completed or completed,
+        )
+        if device := _DEVICE.search(details):
+            communicator.device = int(device[1])
+        if begins and (named_id := _ID.search(details)) and int(named_id[1], 16):
+            communicator.id = named_id[1].decode()
+        if begins and communicator.color is None and (split := _SPLIT.search(details)):
+            communicator.parent = self._live.get((process, split[1]))
+            communicator.split, communicator.color = (
+                None if split[2] is None else int(split[2]),
+                int(split[3]),
+            )
         if ends:
             del self._live[process, pointer]
 
     def logged_communicators(self) -> list[LoggedCommunicator]:
-        """All that calls are on or that lines speak of, in the order in which they first came."""
+        """All communicators that lines mention, in order of first appearance."""
         return [
             LoggedCommunicator(
-                host=_name_digest(one.process.rpartition(b":")[0]),
-                process=_name_digest(one.process),
-                process_id=int(one.process.rpartition(b":")[2]),
-                size=one.size,
-                rank=one.rank,
-                device=one.device,
-                id=one.id,
-                parent=one.parent,
-                split=one.split,
-                color=one.color,
+                host=_name_digest(c.process.rpartition(b":")[0]),
+                process=_name_digest(c.process),
+                process_id=int(c.process.rpartition(b":")[2]),
+                size=c.size,
+                rank=c.rank,
+                device=c.device,
+                id=c.id,
+                parent=c.parent,
+                split=c.split,
+                color=c.color,
             )
-            for one in self._communicators
+            for c in self._communicators
         ]
 
     def timing_table(self, library: str) -> pa.Table:
-        """Rows of `schema.TIMINGS`, one a call, in order.
+        """Rows of `schema.TIMINGS`, one for each call, in order.
 
-        `communicator` is an index into `logged_communicators`; the ranks of a transfer are those within it.
-        `seq` counts the collectives of a communicator, and the transfers of a pair of its ranks, from 0 on;
-        it is null where the log does not hold the communicator's beginning.
+        `communicator` is an index into `logged_communicators`; the ranks of a transfer are ranks in it.
+        `seq` counts the collectives of a communicator, and the transfers of a pair of its ranks, from 0;
+        it is null if the log does not contain the communicator's initialisation.
         """
         communicator, kind, peer = map(np.asarray, (self._communicator, self._kind, self._peer))
-        ranks = np.array([-1 if one.rank is None else one.rank for one in self._communicators], np.int32)
-        sizes = np.array([one.size for one in self._communicators], np.int32)
-        whole = np.array([one.started or one.completed for one in self._communicators], np.bool_)
+        ranks = np.array([-1 if c.rank is None else c.rank for c in self._communicators], np.int32)
+        sizes = np.array([c.size for c in self._communicators], np.int32)
+        from_beginning = np.array([c.started or c.completed for c in self._communicators], np.bool_)
         send, recv = (kind == COLLECTIVE_KINDS.index(pair) for pair in _PAIRS)
-        own = ranks[communicator]
+        rank = ranks[communicator]
         lanes = communicator.astype(np.int64) << 24 | (send + 2 * recv) << 22 | (peer + 1)
         lane = np.unique(lanes, return_inverse=True)[1]
         constant = pa.array([library], pa.string())
@@ -243,8 +255,8 @@ class LogReading:
             "library": _dictionary_column(np.zeros(len(kind), np.int8), constant, "library"),
             "group_size": pa.array(sizes[communicator]),
             "communicator": pa.array(communicator.astype(np.int32)),
-            "src_rank": _number_column(np.select([send, recv], [own, peer], -1).astype(np.int32)),
-            "dst_rank": _number_column(np.select([send, recv], [peer, own], -1).astype(np.int32)),
+            "src_rank": _number_column(np.select([send, recv], [rank, peer], -1).astype(np.int32)),
+            "dst_rank": _number_column(np.select([send, recv], [peer, rank], -1).astype(np.int32)),
             "dtype": _dictionary_column(np.asarray(self._dtype), DATATYPES, "dtype"),
             "bytes": _number_column(np.asarray(self._bytes)),
         }
@@ -256,9 +268,9 @@ class LogReading:
         done, blocks = np.zeros(lane.max(initial=-1) + 1, np.int64), []
         for first in range(0, len(self), _BLOCK):
             numbers = np.asarray(self._calls[first : first + _BLOCK])
-            before = done[lane[numbers]] + occurrence(lane[numbers])
+            sequence = done[lane[numbers]] + occurrence(lane[numbers])
             done += np.bincount(lane[numbers], minlength=len(done))
-            seq = pa.array(before, mask=~whole[communicator[numbers]])
+            seq = pa.array(sequence, mask=~from_beginning[communicator[numbers]])
             of_block = {name: column.take(pa.array(numbers)) for name, column in columns.items()}
             of_block |= {name: column[: len(numbers)] for name, column in missing.items()} | {"seq": seq}
             blocks.append(pa.record_batch([of_block[name] for name in TIMINGS.names], schema=TIMINGS))
@@ -266,7 +278,7 @@ class LogReading:
 
 
 def _name_digest(name: bytes) -> str:
-    """What stands for a host or a process, whose name is not handed on."""
+    """A digest that replaces the name of a host or process."""
     return sha256(name).hexdigest()[:16]
 
 

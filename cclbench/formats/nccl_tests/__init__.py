@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps of `nccl-tests` and `rccl-tests`: the tables they print, their JSON, CSV of published sweeps.
+"""Sweeps of `nccl-tests` and `rccl-tests`: printed tables, their JSON, CSV of published sweeps.
 
-Sizes, by nccl-tests' doc/PERFORMANCE.md: S is the size column, which for all_gather and reduce_scatter is the
-total array, so already the large side.  Times are µs per operation as the benchmark averages them; its GB/s
-are 1e9 B/s.  Out of place and in place are rows of their own.  Which collective was measured is stated by
-newer headers ("# Collective test starting: all_reduce_perf"), by the command that a script echoes, by the
-CSV's header, by the file's name (all_reduce_perf-2n.txt), or not at all: then it is null.
+S is the size column (nccl-tests, doc/PERFORMANCE.md), which for all_gather and reduce_scatter is the whole
+array, the larger side.  Times are the benchmark's mean µs per operation; its GB/s are 1e9 B/s.  Out of place
+and in place are separate rows.  The measured collective is stated by newer headers ("# Collective test
+starting: all_reduce_perf"), by the command that a script echoes, by the CSV's header, by the file's name
+(all_reduce_perf-2n.txt), or not at all: then it is null.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cclbench.formats import HEAD_BYTES, READERS, Evidence, EvidenceReader
 from cclbench.formats.texts import read_beginning, strip_decoration
 
 _CSV = re.compile(rb"(?:#[^\n]*\n)*size_bytes,count,dtype,redop,")
-# As the benchmark writes it, and in whatever order of keys another program has written it again.
+# As the benchmark writes it, or with its keys in another order.
 _JSON = re.compile(
     rb'\s*\{(?:\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:\s*"[^"]*"\s*,\s*"args"\s*:\s*\[|(?s:.*)"alg_bw"\s*:)'
 )
@@ -52,8 +52,8 @@ class NcclTests(EvidenceReader):
         return 0.9 if known else 0.0
 
     def read(self, path: Path) -> Evidence:
-        """Every row of every table; `InputError` with the line of a file for programs that is damaged."""
-        # Here: a file can be recognised without what it takes to read it.
+        """Every row of every table; `InputError` with the damaged line of a JSON or CSV file."""
+        # Imports that are not needed to recognise a file.
         from cclbench.formats.nccl_tests.printed import Printed
         from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What launchers put before each line, and where the library's lines begin, which tear others apart.
+"""Labels that launchers put before each line, and the start of library lines that interrupt other output.
 
 `srun --label` writes `12: `, `mpirun --tag-output` `[1,0]<stdout>:`, others the pod, the container or the
-process, with the time or without.  A benchmark's own lines are known by themselves, so a label is what stands
-before one of them, whatever launcher wrote it.
+process, with or without the time.  The benchmark's own lines are recognised by their content, so the text
+before one of them is a label, whichever launcher wrote it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,25 @@ _MOST: Final = 1 << 12
 
 
 class Labels:
-    """The labels of the benchmark's processes, as its own lines tell them; `""` where it has none."""
+    """The labels of the benchmark's processes, learnt from its own lines; `""` without a label."""
 
     def __init__(self) -> None:
         self._labels: set[str] = set()
         self._lengths: list[int] = []
-        """Those of the labels, the longest first."""
+        """Lengths of the labels, the longest first."""
 
     def split_label(self, line: str) -> tuple[str, str]:
-        """A line's label and the rest of it, both without the time."""
+        """A line's label and its text, both without the time."""
         if stamp := _STAMP.match(line):
             line = line[stamp.end() :]
         length = next((n for n in self._lengths if line[:n] in self._labels), 0)
-        if not length and "#" in line and (own := _OWN.search(line)) and 0 < own.start() <= _LONGEST:
-            length = own.start()
+        if (
+            not length
+            and "#" in line
+            and (benchmark_line := _OWN.search(line))
+            and 0 < benchmark_line.start() <= _LONGEST
+        ):
+            length = benchmark_line.start()
             if len(self._labels) < _MOST:
                 self._labels.add(line[:length])
                 self._lengths = sorted({*self._lengths, length}, reverse=True)
@@ -52,10 +57,10 @@ class Labels:
 
 
 class LibraryLines:
-    """Where lines of NCCL's debug output begin, `host:pid:thread [device] NCCL INFO`, behind others' text.
+    """Finds the start of NCCL debug output, `host:pid:thread [device] NCCL INFO`, behind other text.
 
-    A number may end where the host's name begins, without a blank in between (`-1` and `38dcf168f605`): only
-    hosts known from elsewhere, those of the devices before those of other lines, tell them apart.
+    A number may directly precede the host's name (`-1` and `38dcf168f605`): they are separated by known
+    hosts, first those in the list of devices, then those of other lines.
     """
 
     def __init__(self) -> None:
@@ -63,20 +68,20 @@ class LibraryLines:
         self._of_lines: set[str] = set()
 
     def add_host(self, host: str) -> None:
-        """A host that the benchmark lists with its devices."""
+        """Add a host from the benchmark's list of devices."""
         if len(self._of_devices) < _MOST:
             self._of_devices.add(host)
 
     def library_line_start(self, text: str) -> int | None:
-        """Where the library's line begins in a line; None where it holds none."""
-        found = _LIBRARY.search(text) if "] " in text else None
-        if found is None:
+        """Offset of the library's line in a line; None if there is none."""
+        match = _LIBRARY.search(text) if "] " in text else None
+        if match is None:
             return None
-        name = found[1]
-        if not found.start() and len(self._of_lines) < _MOST:
+        name = match[1]
+        if not match.start() and len(self._of_lines) < _MOST:
             self._of_lines.add(name)
         for hosts in (self._of_devices, self._of_lines):
             ends = [len(h) for h in hosts if name.endswith(h) and _FIGURE.fullmatch(name[: -len(h)])]
             if ends:
-                return found.start() if max(ends) == len(name) else found.end(1) - max(ends)
-        return found.start()
+                return match.start() if max(ends) == len(name) else match.end(1) - max(ends)
+        return match.start()

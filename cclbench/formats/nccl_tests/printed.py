@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that nccl-tests and rccl-tests print, as jobs' logs hold them: with other lines in between.
+"""Printed tables of nccl-tests and rccl-tests in logs of jobs, interleaved with other lines.
 
-Columns are found by the header: older tables have no `root`, or neither `redop` nor `root`; before 2.11 the
-last column is `error`, the largest deviation and no count; `-I` and per-iteration reports add columns.  Rows
-that the library's lines tore apart are put together where the pieces are exactly a row and its bandwidth
-follows from its size and time.
+Columns follow the header: older tables have no `root`, or neither `redop` nor `root`; before 2.11 the last
+column is `error`, the largest deviation rather than a count; `-I` and per-iteration reports add columns.  A
+row that library lines interrupt is reassembled if the pieces are exactly a row and its bandwidth follows from
+its size and time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEVICE = re.compile(
 )
 _PROGRAM = re.compile(r"(?<![\w.-])([a-z][a-z_]*)_perf(?:_mpi)?(?![\w.-])", re.ASCII)
 _NAMED = re.compile(r"([a-z][a-z_]*)_perf(?![a-z])", re.ASCII)
-_BY_NAME: Final = "which collective was measured is told by the file's name alone"
+_BY_NAME: Final = "only the file's name states which collective was measured"
 _LIBRARY_CODE = re.compile(r"nccl-library=(\d{4,6})\b", re.ASCII)
 _TESTS_VERSION = re.compile(r"# [nr]ccl-tests:? [Vv]ersion:? (\d[\w.]{0,20})", re.ASCII)
 _WRONG = re.compile(r"# Out of bounds values +: +(\d+) FAILED", re.ASCII)
@@ -46,8 +46,7 @@ _COPY: Final = "printed by another process as well"
 
 @dataclass(slots=True)
 class _Process:
-    """What one process of the benchmark prints: a header, the table after it; hosts are counted, never kept
-    beyond it."""
+    """Output of one process of the benchmark: a header and the table after it; hosts are only counted."""
 
     stated: str | None = None
     devices: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class _Process:
     units: bool = False
 
     def group_size(self) -> tuple[int | None, int | None]:
-        """Ranks and nodes of a group; unknown where the list is cut, or split into unequal groups."""
+        """Ranks and nodes of a group; None if the list is cut, or split into unequal groups."""
         ranks = sorted(rank for _, rank in self.devices)
         if not ranks or self.incomplete or ranks != list(range(len(ranks))):
             return None, None
@@ -66,21 +65,21 @@ class _Process:
 
 @dataclass(slots=True)
 class _Commands:
-    """The benchmarks that scripts' lines name; a table is of the one named since the process's last table."""
+    """Benchmark programs in commands that scripts echo; a table is of the one since the last table."""
 
     programs: set[str] = field(default_factory=set)
     users: set[str] = field(default_factory=set)
-    """Labels of the processes that began a table since."""
+    """Labels of the processes that have begun a table since then."""
 
     def read_line(self, line: str) -> None:
-        """Take what a line names."""
-        found = _PROGRAM.findall(line)[:8]
-        if found and self.users:
+        """Read the programs that a line names."""
+        programs = _PROGRAM.findall(line)[:8]
+        if programs and self.users:
             self.programs, self.users = set(), set()
-        self.programs.update(found)
+        self.programs.update(programs)
 
     def program_of(self, label: str) -> str | None:
-        """The one program that a process's next table can be of."""
+        """The program of a process's next table; None if it is ambiguous."""
         if label in self.users:
             self.programs, self.users = set(), set()
         self.users.add(label)
@@ -88,7 +87,7 @@ class _Commands:
 
 
 class Printed:
-    """Reads a log with one or more tables in it."""
+    """Reads a log with one or more tables."""
 
     def __init__(self, path: Path) -> None:
         self.rows = SweepRows(path)
@@ -100,27 +99,27 @@ class Printed:
         self._processes: dict[str, _Process] = {}
         self._rocm = self._nccl = False
         self._open: set[str] = set()
-        """Labels of the processes whose table has no end yet."""
+        """Labels of the processes whose table has not ended."""
         self._printed: dict[tuple[tuple[str, ...], ...], str] = {}
         """The label of the process that first printed these rows."""
         self._joined = 0
 
     def read_log(self) -> SweepRows:
-        """All lines."""
+        """Read all lines."""
         for at, line in numbered_lines(self._path, _MOST_BYTES):
             label, text = self._labels.split_label(line)
             self._read_line(label, text, at)
         for label, process in self._processes.items():
             self._end_table(label, process)
         if self._open:
-            self.rows.notes.append("the last table has no end: the benchmark did not finish")
+            self.rows.notes.append("the last table is incomplete: the benchmark did not finish")
         if self._joined:
             self.rows.notes.append(
-                f"rows that the library's lines tore apart and that were put together again: {self._joined:,}"
+                f"rows interrupted by library output that were reassembled: {self._joined:,}"
             )
         if len(printers := set(self._printed.values())) > 1:
             self.rows.notes.append(
-                f"{len(printers):,} processes print tables of their own, and each is kept: without MPI, every"
+                f"{len(printers):,} processes print separate tables, and all are kept: without MPI, every"
                 " process runs the benchmark alone"
             )
         self.rows.facts |= self._log.collected_facts()
@@ -129,12 +128,12 @@ class Printed:
     def _read_line(self, label: str, text: str, at: int) -> None:
         process = self._processes.setdefault(label, _Process())
         begin = self._library.library_line_start(text)
-        own = text[:begin]
-        words = own.split()
+        printed = text[:begin]
+        words = printed.split()
         if words and words[0].startswith("#"):
             if process.table is not None:
                 process.table.end_row()
-            self._read_comment(label, process, own, words)
+            self._read_comment(label, process, printed, words)
         elif (
             words and process.table is not None and process.table.add_words(words, at, torn=begin is not None)
         ):
@@ -174,13 +173,13 @@ class Printed:
             self.rows.facts["library_version"] = library_version(int(code[1]))
 
     def _start_header(self, label: str, process: _Process, line: str) -> None:
-        """A header begins: devices are listed anew."""
+        """Begin a header: its list of devices replaces the previous one."""
         self._end_table(label, process)
         process.devices.clear()
         process.incomplete = False
         if "Collective test starting:" in line:
-            found = _PROGRAM.findall(line.partition(":")[2])
-            process.stated = found[0] if found else None
+            programs = _PROGRAM.findall(line.partition(":")[2])
+            process.stated = programs[0] if programs else None
 
     def _add_device(self, process: _Process, rank: int, group: int, host: str, model: str) -> None:
         process.devices[group, rank] = host
@@ -195,8 +194,8 @@ class Printed:
     def _begin_table(self, label: str, process: _Process, words: list[str]) -> None:
         self._end_table(label, process)
         ranks, nodes = process.group_size()
-        named = self._commands.program_of(label)
-        program = process.stated or named
+        echoed = self._commands.program_of(label)
+        program = process.stated or echoed
         process.heading = Heading(
             kind=None if program is None else kind_of(program),
             library="rccl" if self._rocm else "nccl" if self._nccl else None,
@@ -215,7 +214,7 @@ class Printed:
         self._open.add(label)
 
     def _end_table(self, label: str, process: _Process) -> None:
-        """Keep the rows of the table at hand, unless another process printed the very same."""
+        """Keep the rows of the current table, unless another process printed the same ones."""
         table = process.table
         if table is None:
             return
@@ -226,16 +225,16 @@ class Printed:
             self.rows.left_out[_COPY] += len(printed)
         else:
             for row in table.found:
-                if why := self._left_out(process, table.columns, row):
-                    self.rows.left_out[why] += 1
+                if reason := self._left_out(process, table.columns, row):
+                    self.rows.left_out[reason] += 1
         process.table = None
 
     def _left_out(self, process: _Process, columns: PrintedColumns, row: PrintedRow) -> str | None:
-        """Keep a row, or say why not."""
+        """Keep a row, or return the reason for leaving it out."""
         if columns.host_time:
-            return "of CPU times, which are not the collective's"
+            return "with CPU times, which are not the collective's"
         if not process.units:
-            return "of a table whose units are not stated"
+            return "in a table that does not state its units"
         parts = columns.split_row(row.words)
         placements = None if parts is None else columns.parse_placements(parts[1])
         if parts is None or placements is None:

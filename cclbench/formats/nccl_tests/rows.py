@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of sweeps, whatever layout they come in, and what is said of rows that are not what they seem."""
+"""Rows of sweeps, common to all layouts, and notes on rows that contradict themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NS_PER_US = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """What the rows of one table have in common; None where it is not stated."""
+    """What the rows of one table have in common; None if it is not stated."""
 
     kind: str | None = None
     library: str | None = None
@@ -37,7 +37,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a row says of one placement: time in µs, bandwidths in GB/s, wrong results."""
+    """A row's figures for one placement: time in µs, bandwidths in GB/s, wrong results."""
 
     time: Decimal | None
     algbw: Decimal | None
@@ -46,7 +46,7 @@ class Figures:
 
 
 class SweepRows:
-    """Gathers rows, facts and what to say of them."""
+    """Collects rows, facts and notes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class SweepRows:
         self.notes: list[str] = []
         self._timings = Timings(path)
         self.left_out: Counter[str] = Counter()
-        """Rows, or halves of one, that are not kept, by why."""
+        """Number of rows or half rows that are left out, by reason."""
         self._contradicting: dict[str, list[int]] = {}
         self._wrong: list[int] = []
         self._unnamed = 0
@@ -64,14 +64,14 @@ class SweepRows:
         return len(self._timings)
 
     def add_gpu(self, name: str) -> None:
-        """A device of the sweep, by its model."""
+        """Add the model of a device."""
         if len(self._gpus) < 64:
             self._gpus[name] = None
 
     def add_row(
         self, heading: Heading, size: int, dtype: str | None, figures: Figures, *, in_place: bool, line: int
     ) -> None:
-        """A row, unless no time was measured; `line` (of JSON: the ordinal) is where people find it."""
+        """Add a row, unless it has no time; `line` (in JSON: the number of the result) is for messages."""
         time = figures.time
         if time is None or time == 0:
             self.left_out["without a time"] += 1
@@ -101,19 +101,19 @@ class SweepRows:
         )
 
     def evidence(self) -> Evidence:
-        """All of it."""
+        """All rows, facts and notes."""
         notes = list(self.notes)
-        for figure, where in self._contradicting.items():
-            notes.append(f"{figure} does not follow from size and time in {_line_list(where, len(self))}")
+        for figure, lines in self._contradicting.items():
+            notes.append(f"{figure} does not follow from size and time in {_line_list(lines, len(self))}")
         if self._wrong:
             notes.append(f"wrong results in {_line_list(self._wrong, len(self))}")
         if not len(self):
             notes.append(
-                "holds no results: the benchmark did not get that far, or its lines begin with something else"
+                "contains no results: the benchmark did not get that far, or its lines have unknown prefixes"
             )
         if self._unnamed:
             notes.append(
-                f"which collective {self._unnamed:,} rows are of is not stated: write"
+                f"the collective of {self._unnamed:,} rows is not stated: write"
                 ' "# Collective test starting: all_reduce_perf", or what it was, before their table'
             )
         gpus = list(self._gpus)
@@ -125,7 +125,7 @@ class SweepRows:
 
 
 def row_contradiction(heading: Heading, size: int, figures: Figures) -> str | None:
-    """Which of a row's bandwidths does not follow from its size and time, if one does not."""
+    """The name of the bandwidth that does not follow from a row's size and time; None if both do."""
     if figures.time is None:
         return None
     return bandwidth_contradiction(
@@ -133,13 +133,13 @@ def row_contradiction(heading: Heading, size: int, figures: Figures) -> str | No
     )
 
 
-def _line_list(where: list[int], of: int) -> str:
-    first = first_few([f"{line:,}" for line in where])
-    return f"{len(where):,} of {of:,} rows: line{'s'[: len(where) > 1]} {first}"
+def _line_list(lines: list[int], total: int) -> str:
+    first = first_few([f"{line:,}" for line in lines])
+    return f"{len(lines):,} of {total:,} rows: line{'s'[: len(lines) > 1]} {first}"
 
 
 def even_groups(devices: Iterable[tuple[int, str]]) -> tuple[int | None, int | None]:
-    """Devices and hosts of a group, of the group and host of each; unknown where groups are unequal."""
+    """Number of devices and hosts in a group, from each device's group and host; None if groups differ."""
     groups: dict[int, list[str]] = {}
     for group, host in devices:
         groups.setdefault(group, []).append(host)
@@ -148,11 +148,11 @@ def even_groups(devices: Iterable[tuple[int, str]]) -> tuple[int | None, int | N
 
 
 def wrong_count(value: Decimal | None) -> int | None:
-    """Wrong results as a whole number; None where what is stated is no count."""
+    """Wrong results as an integer; None if the value is not a count."""
     return None if value is None or not 0 <= value < 1 << 60 else int(value)
 
 
 def library_version(code: int) -> str:
-    """NCCL's version code as a version: 22907 is 2.29.7, and 2708 of before 2.9 is 2.7.8."""
+    """NCCL's version code as a version: 22907 is 2.29.7; before 2.9, 2708 is 2.7.8."""
     unit = 10_000 if code >= 10_000 else 1000
     return f"{code // unit}.{code % unit // 100}.{code % 100}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps in files made for programs: nccl-tests' JSON (`-J`), rccl-tests' JSON, CSV of published sweeps.
+"""Sweeps in machine-readable files: nccl-tests' JSON (`-J`), rccl-tests' JSON, CSV of published sweeps.
 
-nccl-tests' JSON holds the whole environment and the hosts' names: decoded are only the fields named here.
-Its `devices` list one entry a process, each of `nthreads` × `ngpus` ranks.
+nccl-tests' JSON contains the whole environment and host names: only the fields declared here are decoded.
+Its `devices` has one entry for each process, which has `nthreads` × `ngpus` ranks.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _LogFile(msgspec.Struct):
 
 
 class _RocmRecord(msgspec.Struct):
-    """A record of rccl-tests' `-Z json`, one a placement."""
+    """A record of rccl-tests' `-Z json`, one for each placement."""
 
     name: str
     size: Count
@@ -87,7 +87,7 @@ class _RocmRecord(msgspec.Struct):
 
 
 def read_json(path: Path) -> SweepRows:
-    """A file of `nccl-tests -J`."""
+    """Read a file of `nccl-tests -J`."""
     file = _decode_file(path, _LogFile)
     rows = SweepRows(path)
     heading = _file_heading(file)
@@ -113,12 +113,12 @@ def _file_heading(file: _LogFile) -> Heading:
     if config is None or not config.devices:
         return Heading(kind=kind, library="nccl")
     processes, nodes = even_groups((device.group, device.hostname) for device in config.devices)
-    each = config.nthreads * config.ngpus
-    return Heading(kind=kind, library="nccl", ranks=processes and processes * each, nodes=nodes)
+    ranks_per_process = config.nthreads * config.ngpus
+    return Heading(kind=kind, library="nccl", ranks=processes and processes * ranks_per_process, nodes=nodes)
 
 
 def read_rocm_json(path: Path) -> SweepRows:
-    """A file of `rccl-tests -Z json -x`."""
+    """Read a file of `rccl-tests -Z json -x`."""
     rows = SweepRows(path)
     for at, record in enumerate(_decode_file(path, list[_RocmRecord]), 1):
         heading = Heading(kind=kind_of(record.name), library="rccl", ranks=record.ranks, nodes=record.nodes)
@@ -136,7 +136,7 @@ def _decode_file(path: Path, kind: type[T]) -> T:
 
 
 def _finite_number(value: Decimal | None) -> Decimal | None:
-    """What is printed as `nan` is unknown."""
+    """The number; None for `nan`."""
     return value if value is not None and value.is_finite() else None
 
 
@@ -152,42 +152,42 @@ _FACTS: Final = {
     "rccl": "library_version",
     "plugin": "network_plugin",
 }
-"""Header keys that become facts; `source` and others may name hosts and commands."""
+"""Header keys that become facts; others, such as `source`, may name hosts and commands."""
 
 
 def read_csv(path: Path) -> SweepRows:
-    """A published sweep: lines `# key: value`, then one row a size with both placements."""
-    rows, stated, heading = SweepRows(path), dict[str, str](), None
+    """Read a published sweep: lines `# key: value`, then one row for each size with both placements."""
+    rows, header, heading = SweepRows(path), dict[str, str](), None
     for at, line in numbered_lines(path, _MOST_BYTES):
         if line.startswith("#"):
             key, _, value = line[1:].partition(":")
-            stated.setdefault(key.strip()[:_MOST_KEY], value.strip()[:_MOST_KEY])
+            header.setdefault(key.strip()[:_MOST_KEY], value.strip()[:_MOST_KEY])
         elif heading is None:
             if tuple(line.split(",")) != _COLUMNS:
                 raise damaged_error(path, f"its columns are not {','.join(_COLUMNS)}", line=at)
-            heading = _stated_heading(path, stated)
+            heading = _stated_heading(path, header)
         elif line:
             _csv_row(path, rows, heading, line, at)
-    rows.facts |= {fact: stated[key] for key, fact in _FACTS.items() if stated.get(key)}
-    if each := _stated_count(path, stated, "gpus_per_node"):
-        rows.facts["gpus_per_node"] = each
-    if "derived" in stated:
-        rows.notes.append("its bandwidths are recomputed from size and time, by its own words")
+    rows.facts |= {fact: header[key] for key, fact in _FACTS.items() if header.get(key)}
+    if gpus_per_node := _stated_count(path, header, "gpus_per_node"):
+        rows.facts["gpus_per_node"] = gpus_per_node
+    if "derived" in header:
+        rows.notes.append("its header states that bandwidths are recomputed from size and time")
     return rows
 
 
-def _stated_heading(path: Path, stated: dict[str, str]) -> Heading:
-    ranks, nodes = (_stated_count(path, stated, key) for key in ("ranks", "nodes"))
-    library = next((name for name in ("nccl", "rccl") if name in stated), None)
-    return Heading(kind=kind_of(stated.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
+def _stated_heading(path: Path, header: dict[str, str]) -> Heading:
+    ranks, nodes = (_stated_count(path, header, key) for key in ("ranks", "nodes"))
+    library = next((name for name in ("nccl", "rccl") if name in header), None)
+    return Heading(kind=kind_of(header.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
 
 
-def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
-    value = stated.get(key)
+def _stated_count(path: Path, header: dict[str, str], key: str) -> int | None:
+    value = header.get(key)
     if value is None:
         return None
     if not value.isdecimal() or len(value) > 7 or not 0 < int(value) <= 1 << 20:
-        raise damaged_error(path, f"the header's {key} is no number of ranks, nodes or GPUs")
+        raise damaged_error(path, f"the header's {key} is not a number of ranks, nodes or GPUs")
     return int(value)
 
 
@@ -196,12 +196,19 @@ def _csv_row(path: Path, rows: SweepRows, heading: Heading, line: str, at: int) 
     if len(cells) != len(_COLUMNS):
         raise damaged_error(path, f"has {len(cells)} cells instead of {len(_COLUMNS)}", line=at)
     figures = [parse_decimal(cell) for cell in cells[4:]]
-    wrong = next(
+    invalid = next(
         (cell for cell, value in zip(cells[4:], figures, strict=True) if cell and value is None), None
     )
-    if wrong is not None or not cells[0].isdecimal():
-        raise damaged_error(path, "holds text where a number belongs", line=at)
+    if invalid is not None or not cells[0].isdecimal():
+        raise damaged_error(path, "has text in place of a number", line=at)
     size = int(cells[0][:20])
-    for in_place, own in ((False, figures[:3]), (True, figures[3:])):
-        if any(value is not None for value in own):
-            rows.add_row(heading, size, cells[2], Figures(own[0], own[1], own[2]), in_place=in_place, line=at)
+    for in_place, placement in ((False, figures[:3]), (True, figures[3:])):
+        if any(value is not None for value in placement):
+            rows.add_row(
+                heading,
+                size,
+                cells[2],
+                Figures(placement[0], placement[1], placement[2]),
+                in_place=in_place,
+                line=at,
+            )

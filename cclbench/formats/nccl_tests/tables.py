@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A printed table's columns, and its rows put together again where other output tore them apart."""
+"""A printed table's columns, and its rows, reassembled if other output interrupts them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cclbench.formats.nccl_tests.rows import Figures, wrong_count
 from cclbench.formats.texts import parse_decimal
 
 CUT = "cut, or interrupted by other output"
-MISFIT = "torn apart by other output, and its pieces do not fit together"
-BEHEADED = "a piece of a row whose beginning is missing"
+MISFIT = "interrupted by other output, with pieces that do not fit together"
+BEHEADED = "without a beginning"
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedColumns:
-    """Columns of a table: the row's name takes `lead` words at most, `figures` follow."""
+    """Columns of a table: at most `lead` words that describe the row, then `figures`."""
 
     lead: int
     figures: tuple[str, ...]
@@ -39,30 +39,30 @@ class PrintedColumns:
         return self.lead + len(self.figures) + (2 if self.stamped else 0)
 
     def split_row(self, words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]] | None:
-        """A row's name and its figures; None where words are missing. Columns of the name may be blank."""
+        """A row's description and figures; None if words are missing.  Description columns may be blank."""
         end = len(words) - (2 if self.stamped else 0)
         begin = end - len(self.figures)
         return (words[:begin], words[begin:end]) if 3 <= begin <= self.lead else None
 
     def parse_placements(self, words: Sequence[str]) -> list[Figures] | None:
-        """The figures out of place and in place; None where one is no number."""
+        """The figures out of place and in place; None if one is not a number."""
         begins = [i for i, name in enumerate(self.figures) if name == "time"]
-        found = []
+        placements = []
         for begin, end in pairwise([*begins, len(self.figures)]):
-            own = dict(zip(self.figures[begin:end], words[begin:end], strict=True))
-            time, algbw, busbw = (parse_decimal(own.get(name, "")) for name in ("time", "algbw", "busbw"))
+            values = dict(zip(self.figures[begin:end], words[begin:end], strict=True))
+            time, algbw, busbw = (parse_decimal(values.get(name, "")) for name in ("time", "algbw", "busbw"))
             if time is None or algbw is None or busbw is None:
                 return None
             # rccl-tests marks errors beyond its threshold with an asterisk.
-            found.append(
-                Figures(time, algbw, busbw, wrong_count(parse_decimal(own.get("wrong", "").rstrip("*"))))
+            placements.append(
+                Figures(time, algbw, busbw, wrong_count(parse_decimal(values.get("wrong", "").rstrip("*"))))
             )
-        return found[:2] or None
+        return placements[:2] or None
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedRow:
-    """A row as printed, where it begins, and whether it was put together from pieces."""
+    """A row as printed, the line where it begins, and whether it was reassembled."""
 
     words: tuple[str, ...]
     line: int
@@ -71,7 +71,7 @@ class PrintedRow:
 
 @dataclass(slots=True)
 class PrintedRows:
-    """Rows of one table as its lines come, and what of them is none, by why."""
+    """Collects the rows of one table, and counts what is left out by reason."""
 
     columns: PrintedColumns
     found: list[PrintedRow] = field(default_factory=list)
@@ -81,10 +81,10 @@ class PrintedRows:
     _torn: bool = False
 
     def add_words(self, words: Sequence[str], line: int, *, torn: bool) -> bool:
-        """Take a line's words, `torn` where the library's own line follows them; whether they are a row's.
+        """Add a line's words; returns whether they belong to a row.  `torn`: library output follows them.
 
-        A row is whole where its columns are all there; else the figures of later lines are appended until
-        there are exactly as many as the table has.
+        A row with missing columns is completed by the figures of later lines until it has exactly as many
+        as the table.
         """
         if len(words) > 1 and words[0].isdecimal() and words[1].isdecimal():
             self.end_row()
@@ -106,7 +106,7 @@ class PrintedRows:
         return True
 
     def end_row(self) -> None:
-        """No more pieces of the row at hand come."""
+        """End the current row: no more pieces follow."""
         if self._pieces:
             self.left_out[MISFIT if self._torn else CUT] += 1
             self._pieces = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA Nsight Systems: SQLite exports of its reports, with one rank for each process that uses a device."""
+"""NVIDIA Nsight Systems: SQLite exports of reports, with one rank for each process that uses a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAGIC: Final = b"SQLite format 3\0"
 
 
 class Nsys(Reader):
-    """Reader of Nsight Systems' SQLite exports."""
+    """Reader of Nsight Systems SQLite exports."""
 
     name = "nsys"
     counts: Mapping[str, str] = {"nic": "an nsys trace with --nic-metrics"}
@@ -51,7 +51,7 @@ class Nsys(Reader):
     }
 
     def sniff(self, head: bytes) -> float:
-        """Sure of a database whose beginning names the tool or its tables; any other SQLite may be one."""
+        """Sure of a database whose beginning names the tool's tables; any other SQLite file may be one."""
         if not head.startswith(MAGIC):
             return 0.0
         return (
@@ -59,14 +59,14 @@ class Nsys(Reader):
         )
 
     def refuse(self, path: Path) -> None:
-        """Nsight Systems' own reports."""
+        """`UnreadFormatError` for reports that are not exported."""
         if path.suffix.lower() in (".nsys-rep", ".qdrep"):
             hint = f"export it: nsys export --type sqlite --include-blobs=true {shlex.quote(path.name)}"
-            what = "is a report that only Nsight Systems can read"
-            raise UnreadFormatError(what, where=str(path), hint=hint)
+            message = "is a report that only Nsight Systems can read"
+            raise UnreadFormatError(message, where=str(path), hint=hint)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """A copy changed in place, in every table."""
+        """Copy the database and rewrite every table."""
         from cclbench.formats.nsys.rewriting import DatabaseRewriter
 
         database = DatabaseRewriter(
@@ -81,16 +81,16 @@ class Nsys(Reader):
 
     def parts(self, path: Path) -> list[Part]:
         """One part for each process that is a rank."""
-        # Here and below: a file can be recognised without what it takes to read it.
+        # Here and below: imports that are not needed to recognise a file.
         from cclbench.formats.nsys import reading
 
         return reading.member_parts(path)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        """Stream one rank's rows; a damaged database gives none, since its pages are in no order."""
+        """Stream one rank's rows; a damaged database has none, since its pages are unordered."""
         from cclbench.formats.nsys import reading
 
-        del allow_truncated  # every row is whole, or none is known to be
+        del allow_truncated  # rows before the damage cannot be identified
         trace = Trace(batches=iter(()), device_rows_in_order=False)
         trace.batches = reading.member_batches(path, part, trace)
         return trace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a capture says of itself: its processes, clock, devices, ranks, and what it lost.
+"""Facts about a capture: its processes, clock and devices, and events that it lost.
 
-Of the environments, command lines and names that captures keep, only integers that say a rank are used.
+Of the environments, command lines and names in captures, only integers that state a rank are used.
 """
 
 from __future__ import annotations
@@ -50,61 +50,61 @@ _NO_PROCESS: Final = "row of no known process"
 
 @dataclass(frozen=True, slots=True)
 class CapturedProcesses:
-    """A file's processes that are ranks, in order, and the clock its times count from.
+    """The processes of a file that are ranks, in order, and the origin of its times.
 
-    `members` are `globalPid`s (process in bits 24 to 47) by their names within the file; a file without
+    `members` are `globalPid`s (process in bits 24 to 47) by their names in the file; a file without
     processes has one member, None.
     """
 
     database: Database
     members: dict[str, int | None]
     base_ns: int
-    """Nanoseconds since the epoch at time 0; 0 where the file does not say."""
+    """Nanoseconds since the epoch at time 0; 0 if the file does not state it."""
     notes: tuple[str, ...]
 
     @classmethod
     def open_capture(cls, database: Database) -> CapturedProcesses:
-        """Look at the file; `InputError` where it is no export of Nsight Systems or has nothing to tell."""
+        """Inspect the file; `InputError` if it is not an export of Nsight Systems or has no events."""
         path = str(database.path)
         if not (_READ | _OF_EXPORTS) & set(database.tables):
             raise InputError("is an SQLite database, not an export of Nsight Systems", where=path)
         members = _process_members(database)
         if not members:
-            what = "holds no CUDA work, NVTX ranges or MPI calls"
-            raise InputError(what, where=path, hint="capture with nsys profile --trace=cuda,nvtx,mpi")
+            message = "holds no CUDA work, NVTX ranges or MPI calls"
+            raise InputError(message, where=path, hint="capture with nsys profile --trace=cuda,nvtx,mpi")
         if not database.has_columns("StringIds", "id", "value"):
-            what = "has no table StringIds: without names nothing tells computing from communication"
-            raise InputError(what, where=path, hint=EXPORT_AGAIN)
+            message = "has no table StringIds: communication kernels are recognised by their names"
+            raise InputError(message, where=path, hint=EXPORT_AGAIN)
         base, notes = _base_time_ns(database)
         return cls(database, members, base, notes)
 
     def is_first(self, member: str) -> bool:
-        """Whether a member is the one whose part tells what concerns the whole file."""
+        """Whether a member is the first, whose part also reports what concerns the whole file."""
         return member == next(iter(self.members))
 
     def process_id(self, member: str) -> int | None:
-        """A member's process, as its host numbers it."""
+        """The process id of a member."""
         process = self.members[member]
         return None if process is None else process >> 24 & 0xFFFFFF
 
     def device_ordinals(self, member: str) -> list[int]:
-        """CUDA devices that a member's kernels and graphs ran on."""
-        found = dict[int, None]()
+        """CUDA devices on which a member's kernels and graphs ran."""
+        devices = dict[int, None]()
         for table in (KERNELS, GRAPHS):
             where = self.of_process(member, table)
-            told = self.database.select_rows(
+            rows = self.database.select_rows(
                 table, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"]
             )
-            found |= dict.fromkeys(device for (device,) in told if isinstance(device, int))
-        return list(found)
+            devices |= dict.fromkeys(device for (device,) in rows if isinstance(device, int))
+        return list(devices)
 
     def count_rows(self, member: str, *tables: str) -> int:
-        """Rows that a member has in these tables; without any, those of work on a device."""
+        """Number of a member's rows in these tables; by default in all tables of device work."""
         known = (table for table in tables or _WORK if table in self.database.tables)
         return sum(self.database.count_rows(table, self.of_process(member, table)) for table in known)
 
     def of_process(self, member: str, table: str) -> str:
-        """SQL that chooses a member's rows of a table; none where several share one without processes."""
+        """SQL condition for a member's rows of a table; none match if members share it without processes."""
         process = self.members[member]
         key = _process_of(self.database, table)
         if process is None or key is None:
@@ -112,7 +112,7 @@ class CapturedProcesses:
         return f"{key} = {process}"
 
     def left_out(self) -> dict[str, int]:
-        """Rows of the file that belong to no member or lie in tables that are not read, by reason."""
+        """Number of rows that belong to no member or to tables that are not read, by reason."""
         database = self.database
         counts = {_NO_DEVICE: 0, _NO_PROCESS: 0}
         mine = ", ".join(str(process) for process in self.members.values())
@@ -131,7 +131,7 @@ class CapturedProcesses:
 
 
 def process_key(column: str) -> str:
-    """SQL of the process in a column of threads or processes."""
+    """SQL for the process in a column of thread or process ids."""
     return f'("{column}" & {_PROCESS_BITS})'
 
 
@@ -141,7 +141,7 @@ def _process_of(database: Database, table: str) -> str | None:
 
 
 def _process_members(database: Database) -> dict[str, int | None]:
-    """Processes with work on a device, else those with ranges or calls of MPI; by device, then process."""
+    """Processes with device work, else those with NVTX ranges or MPI calls; by device, then process."""
     work = [t for t in _WORK if database.select_rows(t, "1", then="LIMIT 1")]
     if any(not database.has_columns(table, "globalPid") for table in work):
         return {"": None}
@@ -153,8 +153,8 @@ def _process_members(database: Database) -> dict[str, int | None]:
             order[process] = min(order.get(process, 1 << 31), device or 0)
     for table in () if work else (NVTX, *MPI):
         where = f"globalTid IS NOT NULL{f' AND eventType IN {RANGES}' if table == NVTX else ''}"
-        told = database.select_rows(table, f"DISTINCT {process_key('globalTid')}", where, needs=["globalTid"])
-        order |= dict.fromkeys((process for (process,) in told), 0)
+        rows = database.select_rows(table, f"DISTINCT {process_key('globalTid')}", where, needs=["globalTid"])
+        order |= dict.fromkeys((process for (process,) in rows), 0)
     processes = sorted(order, key=lambda process: (order[process], process))
     pids = [process >> 24 & 0xFFFFFF for process in processes]
     names = pids if len(set(pids)) == len(pids) else processes
@@ -162,26 +162,28 @@ def _process_members(database: Database) -> dict[str, int | None]:
 
 
 def _base_time_ns(database: Database) -> tuple[int, tuple[str, ...]]:
-    told = database.select_rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", needs=["utcEpochNs"])
-    if len(told) == 1 and isinstance(begin := told[0][0], int) and 0 < begin < LATEST_NS:
+    rows = database.select_rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", needs=["utcEpochNs"])
+    if len(rows) == 1 and isinstance(begin := rows[0][0], int) and 0 < begin < LATEST_NS:
         return begin, ()
-    return 0, ("the export does not say when the session began: times count from its start",)
+    return 0, ("the export does not state when the session began: times are relative to its start",)
 
 
 def profiler_diagnostics(database: Database) -> list[str]:
-    """What the profiler warned of: known words about lost events as they are, all others as a number."""
+    """Notes on the profiler's warnings: the text of those about lost events, the number of all others."""
     lost: dict[str, int] = {}
-    others = {2: 0, 3: 0}
+    other_counts = {2: 0, 3: 0}
     columns = "severity, CAST(substr(text, 1, 300) AS TEXT), count(*)"
-    told = database.select_rows(
+    rows = database.select_rows(
         DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2", needs=["severity", "text"]
     )
-    for severity, text, count in told:
+    for severity, text, count in rows:
         if known := LOST.search(text or ""):
             lost[known[0]] = lost.get(known[0], 0) + count
         else:
-            others[severity] += count
+            other_counts[severity] += count
     notes = [f"the profiler warns ({count}x): {text}" for text, count in sorted(lost.items())]
-    if any(others.values()):
-        notes.append(f"the profiler left {others[2]} other warnings and {others[3]} errors in its report")
+    if any(other_counts.values()):
+        notes.append(
+            f"the profiler left {other_counts[2]} other warnings and {other_counts[3]} errors in its report"
+        )
     return notes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of the hardware: metrics of GPUs, and of network interfaces.
+"""Hardware counters: metrics of GPUs and of network interfaces.
 
-A GPU's sample is the mean since the one before it.  A network interface's is a rate over its interval,
+A GPU's sample is the mean since the previous one.  A network interface's is a rate over its interval,
 in `bytes/ms` and the like (docs.nvidia.com/nsight-systems, SQLite schema reference and user guide).
 """
 
@@ -34,7 +34,7 @@ _GPU: Final = {
     "PCIe TX Throughput": "pcie_tx_utilization",
     "PCIe RX Throughput": "pcie_rx_utilization",
 }
-"""Percentages by the names in TARGET_INFO_GPU_METRICS; all others keep their own."""
+"""Counters in percent by their names in TARGET_INFO_GPU_METRICS; all others keep their names."""
 _NIC: Final = {
     "IB: Bytes sent": "nic_tx_bytes",
     "IB: Bytes received": "nic_rx_bytes",
@@ -48,7 +48,7 @@ _NAMELESS: Final = "hardware sample without a name"
 def counter_samples(
     capture: CapturedProcesses, member: str, dropped: Counter[str], *, first: bool
 ) -> Iterator[pa.Table]:
-    """Tables of `schema.COUNTERS`: of a member's GPUs, and with the first member of the host's interfaces."""
+    """Tables of `schema.COUNTERS` for a member's GPUs; with the first member also for network interfaces."""
     yield from _of_gpus(capture, member, dropped, first=first)
     if first:
         yield from _of_interfaces(capture, dropped)
@@ -70,41 +70,41 @@ def _of_gpus(
     known = ", ".join(str(kind) for kinds in owners.values() for kind in kinds)
     if first and (unused := database.count_rows(table, f"typeId NOT IN ({known})" if known else "")):
         dropped["GPU metric of a GPU that no rank is known to use"] = unused
-    mine = owners.get(member, {})
-    if not mine:
+    device_by_gpu = owners.get(member, {})
+    if not device_by_gpu:
         return
-    told = database.select_rows(
+    metric_names = database.select_rows(
         names, f"{database.first_column_sql(names, 'typeId')}, metricId, metricName", then="LIMIT 65536"
     )
-    called = {(of, metric): str(name) for of, metric, name in told}
+    names_by_id = {(gpu, metric): str(name) for gpu, metric, name in metric_names}
     columns = {"of": "typeId", "metric": "metricId", "end": '"timestamp"', "value": "CAST(value AS REAL)"}
-    where = f"typeId IN ({', '.join(map(str, mine))})"
-    before: dict[tuple[int, int], int] = {}
+    where = f"typeId IN ({', '.join(map(str, device_by_gpu))})"
+    last_end: dict[tuple[int, int], int] = {}
     for batch in database.read_batches(table, columns, where, real=("value",)):
-        for (of, metric), rows in _group_batch(batch, ("of", "metric"), dropped):
-            name = called.get((of, metric), called.get((None, metric)))
+        for (gpu, metric), rows in _group_batch(batch, ("of", "metric"), dropped):
+            name = names_by_id.get((gpu, metric), names_by_id.get((None, metric)))
             if name is None:
                 dropped[_NAMELESS] += len(rows)
                 continue
             rows = rows.sort_by("end")
             end = _sample_times(capture, rows["end"])
-            start = np.concatenate([[before.get((of, metric), end[0])], end[:-1]])
+            start = np.concatenate([[last_end.get((gpu, metric), end[0])], end[:-1]])
             unknown = start > end
-            unknown[0] |= (of, metric) not in before
-            before[of, metric] = int(end[-1])
+            unknown[0] |= (gpu, metric) not in last_end
+            last_end[gpu, metric] = int(end[-1])
             yield _counter_table(
                 rows,
                 _GPU.get(name.removesuffix(_PERCENT)),
                 name,
                 scaled=np.asarray(rows["value"]) / 100,
-                device=pa.repeat(pa.scalar(mine[of], pa.int16()), len(rows)),
+                device=pa.repeat(pa.scalar(device_by_gpu[gpu], pa.int16()), len(rows)),
                 start_ns=pa.array(start, pa.int64(), mask=unknown),
                 end_ns=pa.array(end),
             )
 
 
 def _gpu_metric_owners(capture: CapturedProcesses) -> dict[str, dict[int, int]]:
-    """By member the `typeId` of its GPUs' metrics, whose lowest byte is `pwGpuId`, and their CUDA device."""
+    """CUDA device by `typeId` of GPU metrics, whose lowest byte is `pwGpuId`, for each member."""
     database = capture.database
     kinds = [
         kind for (kind,) in database.select_rows("GPU_METRICS", "DISTINCT CAST(typeId AS INTEGER)") if kind
@@ -125,7 +125,7 @@ def _gpu_metric_owners(capture: CapturedProcesses) -> dict[str, dict[int, int]]:
 
 
 def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterator[pa.Table]:
-    """Metrics of network interfaces, which are the host's and no rank's."""
+    """Metrics of network interfaces, which belong to the host rather than a rank."""
     database, table, names = capture.database, "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
     if table not in database.tables:
         return
@@ -135,12 +135,12 @@ def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterato
     ):
         dropped[_NAMELESS] += database.count_rows(table)
         return
-    told = database.select_rows(
+    metric_names = database.select_rows(
         names,
         f"metricsListId, metricsIdx, name, {database.first_column_sql(names, 'unit')}",
         then="LIMIT 65536",
     )
-    called = {(one, at): (str(name), unit) for one, at, name, unit in told}
+    metrics = {(metric_list, index): (str(name), unit) for metric_list, index, name, unit in metric_names}
     interfaces = _interface_names(database)
     columns = {
         "of": "globalId",
@@ -152,12 +152,14 @@ def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterato
         "value": "CAST(value AS REAL)",
     }
     for batch in database.read_batches(table, columns, real=("value",)):
-        for (of, port, one, at), rows in _group_batch(batch, ("of", "port", "one", "at"), dropped):
-            if (one, at) not in called:
+        for (interface, port, metric_list, index), rows in _group_batch(
+            batch, ("of", "port", "one", "at"), dropped
+        ):
+            if (metric_list, index) not in metrics:
                 dropped[_NAMELESS] += len(rows)
                 continue
-            name, unit = called[one, at]
-            place = interfaces.get(of, f"interface {of}")
+            name, unit = metrics[metric_list, index]
+            place = interfaces.get(interface, f"interface {interface}")
             start, end = _sample_times(capture, rows["start"]), _sample_times(capture, rows["end"])
             yield _counter_table(
                 rows,
@@ -173,16 +175,16 @@ def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterato
 def _group_batch(
     batch: pa.RecordBatch, keys: tuple[str, ...], dropped: Counter[str]
 ) -> Iterator[tuple[tuple[int, ...], pa.RecordBatch]]:
-    """A batch's rows by their keys; those without a key, time or value are counted."""
-    whole = batch.drop_null()
-    if lost := len(batch) - len(whole):
+    """A batch's rows grouped by key; those without a key, time or value are counted as dropped."""
+    complete = batch.drop_null()
+    if lost := len(batch) - len(complete):
         dropped["hardware sample without a time or value"] += lost
-    if not len(whole):
+    if not len(complete):
         return
-    columns = np.stack([np.asarray(whole[key], np.int64) for key in keys], axis=1)
+    columns = np.stack([np.asarray(complete[key], np.int64) for key in keys], axis=1)
     unique, inverse = np.unique(columns, axis=0, return_inverse=True)
     for i, key in enumerate(unique.tolist()):
-        yield tuple(key), whole.take(pa.array(np.flatnonzero(inverse == i)))
+        yield tuple(key), complete.take(pa.array(np.flatnonzero(inverse == i)))
 
 
 def _interface_names(database: Database) -> dict[int, str]:
@@ -203,10 +205,10 @@ def _sample_times(capture: CapturedProcesses, column: pa.Array) -> Int64:
 
 
 def _counter_table(
-    rows: pa.RecordBatch, known: str | None, own: str, *, scaled: npt.NDArray[np.float64], **columns: Any
+    rows: pa.RecordBatch, known: str | None, name: str, *, scaled: npt.NDArray[np.float64], **columns: Any
 ) -> pa.Table:
-    """A table of `schema.COUNTERS`: the values `scaled` where the counter is `known`, else as they stand."""
-    columns |= {"counter": known or own, "unit": COUNTER_UNITS[known] if known else None}
+    """A table of `schema.COUNTERS`: the values `scaled` if the counter is `known`, else unchanged."""
+    columns |= {"counter": known or name, "unit": COUNTER_UNITS[known] if known else None}
     columns["value"] = pa.array(scaled) if known else rows["value"]
     arrays = []
     for field in COUNTERS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQLite file as Arrow batches: what tables and columns it has, and errors that name them."""
+"""A SQLite file as Arrow batches: its tables and columns, and errors that name them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EXPORT_AGAIN: Final = "export it again: nsys export --type sqlite --include-blob
 
 
 class Database:
-    """A database opened to be read; use as a context manager.
+    """A database opened for reading; use as a context manager.
 
-    `InputError` where the file is cut, damaged, still being written, or no database.
+    `InputError` if the file is cut, damaged, still being written, or not a database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,18 +57,18 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._cursor.close()
         self._connection.close()
 
     def has_columns(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with all these columns."""
+        """Whether the table exists and has all these columns."""
         return table in self.tables and self.tables[table].keys() >= set(columns)
 
     def first_column_sql(self, table: str, *names: str) -> str:
-        """The first of these columns that is not null, as SQL; NULL where the table has none of them."""
-        known = [f'"{name}"' for name in names if self.has_columns(table, name)]
-        return f"coalesce({', '.join(known)})" if len(known) > 1 else known[0] if known else "NULL"
+        """SQL for the first of these columns that is not null; NULL if the table has none of them."""
+        columns = [f'"{name}"' for name in names if self.has_columns(table, name)]
+        return f"coalesce({', '.join(columns)})" if len(columns) > 1 else columns[0] if columns else "NULL"
 
     def read_batches(
         self,
@@ -79,7 +79,7 @@ class Database:
         text: Sequence[str] = (),
         real: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a table in its order; `columns` are SQL by name, integers but for `text` and `real`.
+        """Rows of a table in its order; `columns` maps names to SQL, integers except `text` and `real`.
 
         One iteration at a time: a second call ends the first.
         """
@@ -92,13 +92,13 @@ class Database:
     def select_rows(
         self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()
     ) -> list[tuple[Any, ...]]:
-        """All rows of a small answer; none where there is no such table, or it lacks a column of `needs`."""
+        """All rows of a small result; none if the table does not exist or lacks a column of `needs`."""
         if not self.has_columns(table, *needs):
             return []
         return self._run_query(f"{_select_sql(table, columns, where)} {then}", f"table {table}")
 
     def count_rows(self, table: str, where: str = "") -> int:
-        """Rows of a table."""
+        """Number of rows of a table."""
         return int(self.select_rows(table, "count(*)", where)[0][0])
 
     def _run_query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
@@ -108,19 +108,19 @@ class Database:
 
     def string_ids(self, ids: Sequence[int]) -> dict[int, str]:
         """Texts of `StringIds` by id."""
-        found: dict[int, str] = {}
+        strings: dict[int, str] = {}
         for at in range(0, len(ids), 500):
-            wanted = ",".join(map(str, ids[at : at + 500]))
+            id_list = ",".join(map(str, ids[at : at + 500]))
             columns = f"id, length(value), CAST(substr(value, 1, {_LONGEST_NAME}) AS TEXT)"
-            where = f"id IN ({wanted}) AND value IS NOT NULL"
+            where = f"id IN ({id_list}) AND value IS NOT NULL"
             for key, length, value in self.select_rows("StringIds", columns, where):
                 if length > _LONGEST_NAME:
                     place = f"{self.path}: table StringIds, id {key}"
                     raise InputError(
                         f"a name of {length:,} characters", where=place, hint="is the file damaged?"
                     )
-                found[key] = value
-        return found
+                strings[key] = value
+        return strings
 
     def _check_types(
         self,
@@ -130,20 +130,20 @@ class Database:
         text: Sequence[str],
         real: Sequence[str],
     ) -> pa.RecordBatch:
-        """The batch, if its types are those expected: the driver goes by the values it meets."""
-        batch.validate(full=True)  # texts of a damaged file may be none
+        """The batch, if it has the expected types: the driver infers them from values."""
+        batch.validate(full=True)  # a damaged file may have invalid UTF-8
         for field in batch.schema:
             expected = (
                 pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
             )
             if field.type != expected and batch[field.name].null_count < len(batch):
-                what = f"{columns[field.name]} of table {table} holds {field.type} values"
-                raise InputError(what, where=str(self.path), hint="is it an export of Nsight Systems?")
+                message = f"{columns[field.name]} of table {table} holds {field.type} values"
+                raise InputError(message, where=str(self.path), hint="is it an export of Nsight Systems?")
         return batch
 
     @contextmanager
     def _name_errors(self, what: str) -> Iterator[None]:
-        """The driver's errors as one line that says what was being read."""
+        """Convert the driver's errors to an `InputError` that names what was read."""
         from adbc_driver_manager import Error
 
         try:
@@ -154,7 +154,7 @@ class Database:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if is_out_of_memory(error):
                 raise
-            # A cursor's batches report through Arrow, with the driver's words inside.
+            # Errors of a cursor's batches come through Arrow and contain the driver's message.
             raise _database_error(self.path, what, str(error).splitlines()[0][:200]) from None
 
 
@@ -169,30 +169,30 @@ def _database_error(path: Path, what: str, reason: str) -> InputError:
 
 
 def _check_header(path: Path) -> bool:
-    """Whether the file must be opened without locks; `InputError` where it is not whole.
+    """Whether the file must be opened without locks; `InputError` if it is incomplete.
 
-    The header has the page size at byte 16, the journal's kind at 18, the number of pages at 28 (valid
-    where the change counters at 24 and 92 agree): https://www.sqlite.org/fileformat.html, section 1.3.
+    The header has the page size at byte 16, the journal mode at 18, the number of pages at 28 (valid if the
+    change counters at 24 and 92 agree): https://www.sqlite.org/fileformat.html, section 1.3.
     """
     try:
         with path.open("rb") as file:
             head, size = file.read(100), path.stat().st_size
-        beside = {end: path.with_name(path.name + end) for end in ("-wal", "-journal")}
-        unwritten = [end for end, other in beside.items() if other.is_file() and other.stat().st_size]
+        journals = {end: path.with_name(path.name + end) for end in ("-wal", "-journal")}
+        unwritten = [end for end, journal in journals.items() if journal.is_file() and journal.stat().st_size]
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
     if not head:
         raise InputError("empty file", where=str(path), hint=EXPORT_AGAIN)
     if len(head) < 100 or not head.startswith(MAGIC):
-        raise InputError("is no whole SQLite database", where=f"{path}: byte 0", hint=EXPORT_AGAIN)
+        raise InputError("is not a complete SQLite database", where=f"{path}: byte 0", hint=EXPORT_AGAIN)
     if unwritten:
-        what = f"is not finished: {path.name}{unwritten[0]} beside it holds changes"
-        raise InputError(what, where=str(path), hint="wait until the export has ended, or export it again")
+        message = f"is not finished: {path.name}{unwritten[0]} next to it has changes"
+        raise InputError(message, where=str(path), hint="wait until the export has ended, or export it again")
     page = int.from_bytes(head[16:18], "big")
-    whole = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)
-    if head[24:28] == head[92:96] and size < whole:
-        what = f"is cut: {size:,} of {whole:,} bytes"
-        raise InputError(what, where=f"{path}: byte {size:,}", hint=EXPORT_AGAIN)
+    expected = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)
+    if head[24:28] == head[92:96] and size < expected:
+        message = f"is cut: {size:,} of {expected:,} bytes"
+        raise InputError(message, where=f"{path}: byte {size:,}", hint=EXPORT_AGAIN)
     return head[18:20] == _WAL
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rank, device and versions of a member of a capture.
 
-Of the environments, command lines and names that captures keep, only integers that say a rank are used.
+Of the environments, command lines and names in captures, only integers that state a rank are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cclbench.formats.trace import plausible_amount
 from cclbench.record.facts import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
-"""Facts about the export, in its table's names since schema 3 and before."""
+"""Table with facts about the export, since schema 3 and before."""
 RANK_VARIABLES: Final = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -26,7 +26,7 @@ RANK_VARIABLES: Final = (
 
 
 def member_facts(capture: CapturedProcesses, member: str) -> TraceFacts:
-    """What the file states of one of its members."""
+    """Facts that the file states about a member."""
     database, pid = capture.database, capture.process_id(member)
     rank, world, source = _stated_rank(database, capture.members[member], alone=len(capture.members) == 1)
     gpus = _process_gpus(capture, member)
@@ -49,12 +49,12 @@ def member_facts(capture: CapturedProcesses, member: str) -> TraceFacts:
 
 
 def _process_gpus(capture: CapturedProcesses, member: str) -> list[dict[str, Any]]:
-    """The GPUs that may be a process's: those its CUDA devices are mapped to, else all of the host."""
+    """The GPUs of a process: those its CUDA devices are mapped to, else all of the host."""
     database, devices = capture.database, capture.device_ordinals(member)
     names = ("id", "name", "totalMemory", "memoryBandwidth", "smCount")
     listed = ", ".join(database.first_column_sql("TARGET_INFO_GPU", name) for name in names)
-    told = database.select_rows("TARGET_INFO_GPU", listed, then="LIMIT 1024", needs=["id"])
-    gpus = [dict(zip(names, row, strict=True)) for row in told]
+    rows = database.select_rows("TARGET_INFO_GPU", listed, then="LIMIT 1024", needs=["id"])
+    gpus = [dict(zip(names, row, strict=True)) for row in rows]
     mapped = {
         gpu for cuda, gpu in cuda_devices(database, capture.process_id(member)).items() if cuda in devices
     }
@@ -70,9 +70,9 @@ def cuda_devices(database: Database, pid: int | None) -> dict[int, int]:
 
 
 def _common_value(gpus: list[dict[str, Any]], name: str) -> Any:
-    """What all of them have in common; None where they differ or do not tell."""
-    told = {gpu[name] for gpu in gpus}
-    return told.pop() if len(told) == 1 else None
+    """The value that all GPUs share; None if they differ or do not state it."""
+    values = {gpu[name] for gpu in gpus}
+    return values.pop() if len(values) == 1 else None
 
 
 def _short_text(value: object) -> str | None:
@@ -83,8 +83,10 @@ def _export_version(database: Database) -> str | None:
     """Product and schema, as in `2026.2.1.210 (schema 3.25.0)`."""
     for table in _CAPTURE:
         where = "name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
-        told = dict(database.select_rows(table, "name, CAST(value AS TEXT)", where, needs=["name", "value"]))
-        product, schema = (told.get(f"EXPORT_{of}_VERSION") for of in ("PRODUCT", "SCHEMA"))
+        values = dict(
+            database.select_rows(table, "name, CAST(value AS TEXT)", where, needs=["name", "value"])
+        )
+        product, schema = (values.get(f"EXPORT_{part}_VERSION") for part in ("PRODUCT", "SCHEMA"))
         if product and schema and re.fullmatch(r"[\w.\- ]{1,64}", product + schema):
             return f"{product} (schema {schema})"
     return None
@@ -93,17 +95,17 @@ def _export_version(database: Database) -> str | None:
 def _stated_rank(
     database: Database, process: int | None, *, alone: bool
 ) -> tuple[int | None, int | None, str | None]:
-    """Rank, size of the world, and who says so: MPI's table, its thread's name, the launcher's variables.
+    """Rank, world size, and their source: MPI's table, its thread's name, or the launcher's variables.
 
-    Those variables are of the process that nsys started, which only in a capture of one is the rank's.
+    The variables belong to the process that nsys started, which is the rank only in a capture of one.
     """
     if process is not None:
         if database.has_columns("MPI_RANKS", "globalTid", "rank"):
             mine = f"{process_key('globalTid')} = {process}"
-            told = database.select_rows("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
+            rows = database.select_rows("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
         else:
-            told = _named_thread(database, process)
-        ranks = [rank for (rank,) in told]
+            rows = _named_thread(database, process)
+        ranks = [rank for (rank,) in rows]
         if len(ranks) == 1 and isinstance(ranks[0], int) and 0 <= ranks[0] < 1 << 31:
             return ranks[0], None, "MPI"
     if alone:
@@ -115,21 +117,21 @@ def _stated_rank(
 
 
 def _named_thread(database: Database, process: int) -> list[tuple[int]]:
-    """The rank in `MPI Rank 3`, the name that an MPI tracer gives to its thread."""
+    """The rank in `MPI Rank 3`, the name that an MPI tracer gives its thread."""
     mine = f"eventType = {THREAD_NAME} AND {process_key('globalTid')} = {process}"
     where = f"{mine} AND text GLOB 'MPI Rank [0-9]*'"
     needs = ["globalTid", "text", "eventType"]
-    told = database.select_rows(NVTX, "DISTINCT text", where, "LIMIT 2", needs=needs)
-    found = [re.fullmatch(r"MPI Rank (\d{1,9})", str(text)) for (text,) in told]
-    return [(int(match[1]),) for match in found if match]
+    rows = database.select_rows(NVTX, "DISTINCT text", where, "LIMIT 2", needs=needs)
+    matches = [re.fullmatch(r"MPI Rank (\d{1,9})", str(text)) for (text,) in rows]
+    return [(int(match[1]),) for match in matches if match]
 
 
 def _launcher_variables(database: Database) -> dict[str, int]:
-    """The integers among the launcher's variables that say a rank or how many there are."""
-    wanted = [name for pair in RANK_VARIABLES for name in pair]
-    globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
+    """Integer variables of launchers that state a rank or the number of ranks."""
+    names = [name for pair in RANK_VARIABLES for name in pair]
+    globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in names)
     where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"
     needs = ["name", "value"]
-    told = database.select_rows("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64", needs=needs)
-    found = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in told]
-    return {match[1]: int(match[3]) for match in found if match}
+    rows = database.select_rows("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64", needs=needs)
+    matches = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in rows]
+    return {match[1]: int(match[3]) for match in matches if match}

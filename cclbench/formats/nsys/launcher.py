@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The size of the job that torchrun started under nsys, by torchrun's command line in the capture.
+"""World size of a job that torchrun started under nsys, from torchrun's command line in the capture.
 
-Names and defaults of its options are those of PyTorch's `torch/distributed/run.py`; a variable `PET_NNODES`
-of its environment stands for an option `--nnodes` that is not given.  Only two integers are used.
+Names and defaults of its options are those of PyTorch's `torch/distributed/run.py`; an environment variable
+`PET_NNODES` is used if the option `--nnodes` is not given.  Only two integers are used.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FLAGS: Final = ("standalone", "m", "module", "no_python", "run_path", "use_env"
 
 
 def launched_world(database: Database, members: int) -> int | None:
-    """Nodes × processes on each; None where that is not stated in numbers, or for other than `members`.
+    """Nodes × processes per node; None if they are not stated as numbers, or processes are not `members`.
 
-    A capture whose ranks are not as many as the processes that torchrun started lacks some, or has others.
+    If the capture has another number of ranks than torchrun started, some are missing or foreign.
     """
     if not database.has_columns(_CAPTURE, "name", "value"):
         return None
@@ -42,12 +42,12 @@ def launched_world(database: Database, members: int) -> int | None:
 
 
 def _started_command(database: Database) -> list[str]:
-    """Program and arguments of the one process that nsys started; empty where it started several."""
+    """Program and arguments of the process that nsys started; empty if it started several."""
     where = "name GLOB 'PROCESS_[0-9]*:COMMAND' OR name GLOB 'PROCESS_[0-9]*:ARGUMENT_[0-9]*'"
     commands: dict[str, dict[int, str]] = {}
     for name, value in database.select_rows(_CAPTURE, f"name, {_VALUE}", where, "LIMIT 4096"):
-        if found := _COMMAND.fullmatch(str(name)):
-            commands.setdefault(found[1], {})[int(found[2] or -1)] = str(value)
+        if match := _COMMAND.fullmatch(str(name)):
+            commands.setdefault(match[1], {})[int(match[2] or -1)] = str(value)
     if len(commands) != 1:
         return []
     (words,) = commands.values()
@@ -55,7 +55,7 @@ def _started_command(database: Database) -> list[str]:
 
 
 def _torchrun_options(command: Sequence[str]) -> dict[str, str] | None:
-    """The options that stand before the script, by name; None where the program is not torchrun."""
+    """The options before the script, by name; None if the program is not torchrun."""
     program, arguments = (command[0].rpartition("/")[2], list(command[1:])) if command else ("", [])
     if re.fullmatch(r"python[\d.]*", program) and arguments[:1] == ["-m"]:
         program, arguments = "".join(arguments[1:2]), arguments[2:]
@@ -75,13 +75,13 @@ def _torchrun_options(command: Sequence[str]) -> dict[str, str] | None:
 
 
 def _full_option(name: str) -> str:
-    """The option that argparse takes an abbreviation for, of those that count."""
+    """The full name of an option that argparse lets be abbreviated, of those used here."""
     return next((known for known in (_NODES, _PROCESSES) if len(name) > 1 and known.startswith(name)), name)
 
 
 def _torchrun_variables(database: Database) -> dict[str, str]:
-    """Values of torchrun's environment for options that are not given."""
+    """Values of torchrun's environment variables, by option."""
     where = "name LIKE '%:ENVIRONMENT_VARIABLE' AND value GLOB 'PET_N*=*'"
-    told = database.select_rows(_CAPTURE, f"DISTINCT {_VALUE}", where, "LIMIT 64")
-    found = [_VARIABLE.fullmatch(str(value)) for (value,) in told]
-    return {match[1].lower(): match[3] for match in found if match}
+    rows = database.select_rows(_CAPTURE, f"DISTINCT {_VALUE}", where, "LIMIT 64")
+    matches = [_VARIABLE.fullmatch(str(value)) for (value,) in rows]
+    return {match[1].lower(): match[3] for match in matches if match}

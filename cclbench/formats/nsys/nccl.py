@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL's NVTX ranges tell of its kernels: the call, and its bytes where the export kept them.
+"""Payloads of NCCL kernels from NVTX ranges: the call, and its bytes if the export has them.
 
-A kernel is launched in the call itself or, as frameworks group their calls, in the `ncclGroupEnd` that
-closes their group.  "Message size" is what NCCL's functions take as their count, in bytes: one rank's
-share of all_gather, reduce_scatter, gather and scatter, and of all_to_all that for one peer.  Peers are
-ranks within the communicator, whose global ranks nobody states: they are not told.  A communicator's id is
-the same in all its processes; its size and the process's place come with the calls that begin and end it.
+A kernel is launched in the call itself or, if calls are grouped, in the `ncclGroupEnd` that ends the group.
+"Message size" is the count argument of NCCL's functions, in bytes: one rank's share in all_gather,
+reduce_scatter, gather and scatter, the share for one peer in all_to_all.  Peers are ranks in the
+communicator, whose global ranks are not stated; they are not recorded.  A communicator's id is the same in
+all its processes; its size and the process's rank are stated by the calls that create and destroy it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _SCHEMAS: Final = ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_PAYLOAD_ENTRIES")
 _FORMATS: Final = {5: "<i", 6: "<I", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
 """Integers among NVTX's payload entry types (nvToolsExtPayload.h)."""
 _HEADER: Final = struct.Struct("<QQQQ")
-"""Of `binaryData`: domain, schema, size of the payload, its offset."""
+"""Header of `binaryData`: domain, schema, size of the payload, its offset."""
 _LONGEST_BLOB: Final = 4096
-"""Bytes of a range's binary data that are worth reading: NCCL's payloads have some tens."""
+"""Most bytes of a range's binary data that are read: NCCL's payloads have some tens."""
 
 _Layout = dict[tuple[int, int], dict[str, tuple[int, str]]]
 """Offset and format of each field, by domain and schema."""
@@ -57,8 +57,8 @@ class _Range:
     size: int | None = None
 
 
-def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
-    """The member's communicators; what NCCL's ranges and PyTorch's around them say is added to `told`.
+def add_nccl_payloads(reader: TableReader, stated: StatedPayloads) -> tuple[Communicator, ...]:
+    """The member's communicators; adds the payloads of NCCL's and PyTorch's ranges to `told`.
 
     All launches must have been read before.
     """
@@ -66,94 +66,98 @@ def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Commun
         return ()
     calls, communicators = _nccl_calls(reader)
     ranks = _communicator_sizes(communicators)
-    around = _pytorch_ranges(reader)
-    for track, listed in around.items():
-        for one in listed:
-            annotated = Payload(source="annotation", collective=one.name.partition(":")[2])
-            told.add_payload(annotated, track=track, start_ns=one.start_ns, end_ns=one.end_ns)
+    enclosing = _pytorch_ranges(reader)
+    for track, listed in enclosing.items():
+        for r in listed:
+            annotated = Payload(source="annotation", collective=r.name.partition(":")[2])
+            stated.add_payload(annotated, track=track, start_ns=r.start_ns, end_ns=r.end_ns)
     launches = _kernel_launches(reader.launches)
     for track, listed in calls.items():
         for place, members in _launched_in(listed):
             launched = launches.get(track, np.empty(0, np.int64))
             first, last = np.searchsorted(launched, [place.start_ns, place.end_ns])
             if len(members) > 1 and last - first != 1:
-                continue  # which kernel serves which calls is not told
-            payload = _kernel_payload(members, ranks, _innermost_kind(around.get(track, []), place.start_ns))
+                continue  # ambiguous: which kernel belongs to which calls
+            payload = _kernel_payload(
+                members, ranks, _innermost_kind(enclosing.get(track, []), place.start_ns)
+            )
             if payload is not None:
-                told.add_payload(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
-    sized = [one.size is not None for listed in calls.values() for one in listed if _CALL.fullmatch(one.name)]
+                stated.add_payload(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
+    sized = [r.size is not None for listed in calls.values() for r in listed if _CALL.fullmatch(r.name)]
     if sized and not all(sized):
         reader.notes.append(
-            f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export left"
-            " them out; re-export with nsys export --type sqlite --include-blobs=true"
+            f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export does"
+            " not include them; re-export with nsys export --type sqlite --include-blobs=true"
         )
-    used = {one.communicator for listed in calls.values() for one in listed if one.communicator}
-    if unknown := len(used.difference(one.name for one in communicators)):
+    used = {r.communicator for listed in calls.values() for r in listed if r.communicator}
+    if unknown := len(used.difference(r.name for r in communicators)):
         reader.notes.append(
-            f"who takes part in {unknown} of {len(used)} NCCL communicators is unknown: the capture holds"
-            " neither their beginning nor their end"
+            f"the ranks of {unknown} of {len(used)} NCCL communicators are unknown: the capture contains"
+            " neither their creation nor their destruction"
         )
     return communicators
 
 
 def _nccl_calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
-    """NCCL's ranges by thread, in order, and the communicators they tell of."""
+    """NCCL's ranges by thread, in order, and the communicators that they state."""
     database, layout = reader.database, _payload_layout(reader.database)
     blob = "NULL"
     if layout and database.has_columns(NVTX, "binaryData"):
         blob = f"hex(substr(binaryData, 1, {_LONGEST_BLOB}))"
-    named = "GLOB 'nccl[A-Z]*'"
-    registered = database.select_rows("StringIds", "id", f"value {named}", "LIMIT 500")
+    is_call = "GLOB 'nccl[A-Z]*'"
+    registered = database.select_rows("StringIds", "id", f"value {is_call}", "LIMIT 500")
     ids = ", ".join(str(i) for (i,) in registered)
     where = (
         f"eventType IN {RANGES} AND domainId <> 0"
-        f" AND ({database.first_column_sql(NVTX, 'text')} {named} OR textId IN ({ids}))"
+        f" AND ({database.first_column_sql(NVTX, 'text')} {is_call} OR textId IN ({ids}))"
     )
     calls: dict[int, list[_Range]] = defaultdict(list)
     communicators: dict[Communicator, None] = {}
-    for one, domain, payload in _select_ranges(reader, where, blob):
+    for call, domain, payload in _select_ranges(reader, where, blob):
         fields = _decode_payload(payload, domain, layout) if payload else {}
-        # An id of 0 is NCCL's for a call without a communicator.
+        # NCCL's id of 0 means a call without a communicator.
         communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
         rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
         if communicator and 0 <= rank < count < _MOST_RANKS:
             communicators[Communicator(communicator, rank, count)] = None
-        known = size if 0 <= size < _LARGEST_BYTES else None
-        calls[one.track].append(_Range(one.name, one.track, one.start_ns, one.end_ns, communicator, known))
+        valid_size = size if 0 <= size < _LARGEST_BYTES else None
+        calls[call.track].append(
+            _Range(call.name, call.track, call.start_ns, call.end_ns, communicator, valid_size)
+        )
     for listed in calls.values():
-        listed.sort(key=lambda one: one.start_ns)
+        listed.sort(key=lambda call: call.start_ns)
     return calls, tuple(communicators)
 
 
 def _communicator_sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
-    """Ranks in each communicator, but for those of which two sizes are told."""
-    told = defaultdict[str, set[int]](set)
-    for one in communicators:
-        told[one.name].add(one.size)
-    return {name: sizes.pop() for name, sizes in told.items() if len(sizes) == 1}
+    """Number of ranks of each communicator, without those for which two sizes are stated."""
+    sizes_by_name = defaultdict[str, set[int]](set)
+    for communicator in communicators:
+        sizes_by_name[communicator.name].add(communicator.size)
+    return {name: sizes.pop() for name, sizes in sizes_by_name.items() if len(sizes) == 1}
 
 
 def _pytorch_ranges(reader: TableReader) -> dict[int, list[_Range]]:
-    """PyTorch's ranges around its calls of NCCL, `nccl:all_to_all`, by thread and in order."""
-    found: dict[int, list[_Range]] = defaultdict(list)
+    """PyTorch's ranges around its NCCL calls, `nccl:all_to_all`, by thread and in order."""
+    ranges: dict[int, list[_Range]] = defaultdict(list)
     if reader.database.has_columns(NVTX, "text"):
         where = f"eventType IN {RANGES} AND coalesce(domainId, 0) = 0 AND text GLOB 'nccl:*'"
-        for one, _, _ in _select_ranges(reader, where, "NULL"):
-            found[one.track].append(one)
-    for listed in found.values():
-        listed.sort(key=lambda one: one.start_ns)
-    return found
+        for r, _, _ in _select_ranges(reader, where, "NULL"):
+            ranges[r.track].append(r)
+    for listed in ranges.values():
+        listed.sort(key=lambda r: r.start_ns)
+    return ranges
 
 
 def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, int, str]]:
-    """Ranges that SQL chooses, with their domain and their payload in hexadecimal digits."""
+    """Ranges that match the SQL condition, with their domain and their payload in hexadecimal digits."""
     texts = {
         "text": f"coalesce({reader.database.first_column_sql(NVTX, 'text')}, '')",
         "blob": f"coalesce({blob}, '')",
     }
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     base = reader.capture.base_ns
-    found = []
+    selected = []
     for batch in reader.member_batches(NVTX, columns, where, texts=texts, counted=False):
         ids = [i for i in batch["name"].unique().to_pylist() if i is not None]
         registered = reader.database.string_ids(ids)
@@ -161,53 +165,55 @@ def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Ra
         for track, text, name, start, end, domain, payload in zip(
             thread_numbers(batch["track"]).tolist(), *columns_of, strict=True
         ):
-            called = re.split(r", (?:seq|op_id) = ", text or registered.get(name, ""))[0]
-            found.append((_Range(called, track, start + base, end + base), domain or 0, payload))
-    return found
+            title = re.split(r", (?:seq|op_id) = ", text or registered.get(name, ""))[0]
+            selected.append((_Range(title, track, start + base, end + base), domain or 0, payload))
+    return selected
 
 
 def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:
-    """The range in which each call or group of calls is launched, with those calls, of one thread."""
-    found = []
+    """The range in which each call or group of calls of a thread is launched, with these calls."""
+    launches = []
     depth, group = 0, list[_Range]()
-    for one in listed:
-        if one.name == "ncclGroupStart":
+    for call in listed:
+        if call.name == "ncclGroupStart":
             group = [] if depth == 0 else group
             depth += 1
-        elif one.name == "ncclGroupEnd":
+        elif call.name == "ncclGroupEnd":
             if depth == 1 and group:
-                found.append((one, group))
+                launches.append((call, group))
             depth = max(depth - 1, 0)
-        elif _CALL.fullmatch(one.name):
+        elif _CALL.fullmatch(call.name):
             if depth:
-                group.append(one)
+                group.append(call)
             else:
-                found.append((one, [one]))
-    return found
+                launches.append((call, [call]))
+    return launches
 
 
-def _kernel_payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None) -> Payload | None:
-    """What one kernel for these calls does; None where they are not of one kind and communicator."""
-    communicators = {one.communicator for one in calls}
-    kinds = {kind_of(one.name) or "broadcast" for one in calls}
+def _kernel_payload(
+    calls: Sequence[_Range], ranks: dict[str, int], enclosing_kind: str | None
+) -> Payload | None:
+    """The payload of one kernel for these calls; None if they differ in kind or communicator."""
+    communicators = {call.communicator for call in calls}
+    kinds = {kind_of(call.name) or "broadcast" for call in calls}
     if len(communicators) > 1 or (len(kinds) > 1 and kinds != {"send", "recv"}):
         return None
     communicator = communicators.pop()
     count = ranks.get(communicator) if communicator is not None else None
-    sizes = [(kind_of(one.name) or "broadcast", one.size) for one in calls]
+    sizes = [(kind_of(call.name) or "broadcast", call.size) for call in calls]
     if kinds <= {"send", "recv"}:
-        whole = all(size is not None for _, size in sizes)
-        if len(calls) > 1 and not whole:
+        all_sized = all(size is not None for _, size in sizes)
+        if len(calls) > 1 and not all_sized:
             return None
         sent = [size or 0 for kind, size in sizes if kind == "send"]
         received = [size or 0 for kind, size in sizes if kind == "recv"]
-        collective = kinds.pop() if len(kinds) == 1 else around or "send_recv"
-        in_bytes = sum(sent) if sent and whole else None
-        out_bytes = sum(received) if received and whole else None
+        collective = kinds.pop() if len(kinds) == 1 else enclosing_kind or "send_recv"
+        in_bytes = sum(sent) if sent and all_sized else None
+        out_bytes = sum(received) if received and all_sized else None
     else:
         collective = kinds.pop()
-        told = [size for _, size in sizes if size is not None]
-        total = sum(told) if len(told) == len(calls) else None
+        known_sizes = [size for _, size in sizes if size is not None]
+        total = sum(known_sizes) if len(known_sizes) == len(calls) else None
         in_bytes, out_bytes = _payload_sides(collective, total, count)
     return Payload(
         source="host_op",
@@ -220,7 +226,7 @@ def _kernel_payload(calls: Sequence[_Range], ranks: dict[str, int], around: str 
 
 
 def _payload_sides(kind: str, size: int | None, ranks: int | None) -> tuple[int | None, int | None]:
-    """Payload in and out of a call whose message size is that."""
+    """Input and output bytes of a call by its message size."""
     all_ranks = None if size is None or ranks is None else size * ranks
     return {
         "all_gather": (size, all_ranks),
@@ -234,23 +240,23 @@ def _payload_sides(kind: str, size: int | None, ranks: int | None) -> tuple[int 
 
 
 def _innermost_kind(ranges: Sequence[_Range], instant: int) -> str | None:
-    """The kind that the range around an instant names."""
-    at = bisect_right(ranges, instant, key=lambda one: one.start_ns) - 1
+    """The kind of collective in the name of the range around an instant."""
+    at = bisect_right(ranges, instant, key=lambda r: r.start_ns) - 1
     if at < 0 or ranges[at].end_ns <= instant:
         return None
     return kind_of(ranges[at].name.partition(":")[2])
 
 
 def _kernel_launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
-    """Begins of kernel launches by thread, in order."""
+    """Start times of kernel launches by thread, in order."""
     if not read:
         return {}
     track, start = (np.concatenate(column) for column in zip(*read, strict=True))
-    return {int(one): np.sort(start[track == one]) for one in np.unique(track)}
+    return {int(thread): np.sort(start[track == thread]) for thread in np.unique(track)}
 
 
 def _payload_layout(database: Database) -> _Layout:
-    """Where the fields lie; schemas that contradict themselves are left out."""
+    """Offsets of the fields; contradictory schemas are left out."""
     table = next(
         (t for t in _SCHEMAS if database.has_columns(t, "domainId", "schemaId", "name", "type", "offset")),
         None,
@@ -265,15 +271,15 @@ def _payload_layout(database: Database) -> _Layout:
         table, columns, f"name IN ({listed})", "LIMIT 65536"
     ):
         place = (offset, _FORMATS.get(kind, ""))
-        # A column of SQLite may hold values of any type.
-        known = bool(place[1]) and isinstance(offset, int)
-        if layout[domain, schema].setdefault(name, place) != place or not known:
+        # A SQLite column may contain values of any type.
+        is_integer = bool(place[1]) and isinstance(offset, int)
+        if layout[domain, schema].setdefault(name, place) != place or not is_integer:
             contradicted.add((domain, schema))
     return {key: fields for key, fields in layout.items() if key not in contradicted}
 
 
 def _decode_payload(payload: str, domain: int, layout: _Layout) -> dict[str, int]:
-    """The fields of a payload; none where it is not what its schema says."""
+    """The fields of a payload; empty if it does not match its schema."""
     blob = bytes.fromhex(payload)
     if len(blob) < _HEADER.size:
         return {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's rows of a database of Nsight Systems."""
+"""Read one rank's rows from a database of Nsight Systems."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from cclbench.ground.errors import InputError
 
 
 def member_parts(path: Path) -> list[Part]:
-    """One for each process that is a rank."""
+    """One part for each process that is a rank."""
     with Database(path) as database:
         return [Part(member=member) for member in CapturedProcesses.open_capture(database).members]
 
 
 def member_batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
-    """All rows; `trace` is complete when the last one is taken."""
+    """All rows; `trace` is complete after the last batch."""
     with Database(path) as database:
         capture = CapturedProcesses.open_capture(database)
         if part.member not in capture.members:
@@ -39,7 +39,7 @@ def member_batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.T
         yield from mpi_calls(reader, trace.told)
         communicators = add_nccl_payloads(reader, trace.told)
         if reader.mpi_calls and capture.count_rows(part.member):
-            note = "calls of MPI are rows of the host: their time is no time of the device"
+            note = "MPI calls are host rows: their time is not device time"
             reader.notes.append(f"{reader.mpi_calls} {note}")
         yield from counter_samples(capture, part.member, reader.dropped, first=first)
         if first:

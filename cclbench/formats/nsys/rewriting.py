@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewriting of exports: every text of every table is looked at, whatever the table is called.
+"""Redact exports: every text of every table, whatever the table's name.
 
-A working copy is opened as the untrusted file it is and changed; what is kept is written anew from its rows,
-so that no page holds what was there before.
+A working copy is opened as an untrusted file and changed, then written anew from its rows (VACUUM), so that
+no page contains deleted text.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cclbench.ground.units import MIB
 
 _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
 _PAIRS: Final = ("name", "value")
-"""Columns of a table whose rows are fields by name: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
+"""Columns of a table of named values: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
 _NOTHING: Final[Mapping[str, str]] = {}
 _LONGEST: Final = 64 * MIB
 _LONGEST_WARNING: Final = 300
 _REFERENCE: Final = re.compile(r"(?i).*(?:name|text|content|filename|symbol|module|label|string)(?:id)?")
-"""Columns that may refer to a text of StringIds."""
+"""Columns that may refer to StringIds."""
 _INTEGERS: Final = " OR ".join(
     f"value GLOB '{name}=*' AND substr(value, {len(name) + 2}) NOT GLOB '*[^0-9:\"]*'"
     for name in (*(name for pair in RANK_VARIABLES for name in pair), "PET_NNODES", "PET_NPROC_PER_NODE")
@@ -43,12 +43,12 @@ _READ_PAIRS: Final = (
     f" OR name GLOB '*:ENVIRONMENT_VARIABLE' AND ({_INTEGERS})"
 )
 _READ_EVENTS: Final = "severity IN (2, 3)"
-"""Rows that a reader uses of tables that are not published."""
+"""Rows of tables that are not published which the reader uses, and which are kept."""
 _LAUNCHED: Final = re.compile(
     r"(?:.*/)?(torchrun|python[\d.]*)|(-m|--?standalone|torch\.distributed\.(?:run|launch)"
     r"|--?n(?:nodes|proc[-_]per[-_]node)(?:=\d+(?::\d+)?)?|\d{1,6}(?::\d{1,6})?)"
 )
-"""Of a command line what says how many processes run: the launcher, its options in numbers."""
+"""Parts of a command line that state the number of processes: the launcher and its numeric options."""
 _OPERATOR: Final = (
     "text GLOB 'aten::*' OR text GLOB 'autograd::*' OR text GLOB '*, seq = *' OR text GLOB '*, op_id = *'"
     " OR text GLOB '*, seq=*' OR text GLOB '*, stashed seq=*'"
@@ -56,7 +56,7 @@ _OPERATOR: Final = (
 
 
 class DatabaseRewriter:
-    """One export's way: `rewrite_into` it into a copy, or only look."""
+    """Rewrites an export into a copy, or only counts the replacements."""
 
     def __init__(
         self, path: Path, redactor: Redactor, *, annotations: bool, withheld: Mapping[str, str] = _NOTHING
@@ -65,8 +65,8 @@ class DatabaseRewriter:
         self._withheld = withheld
 
     def rewrite_into(self, scratch: Path | None) -> None:
-        """Write a database of the changed rows to `scratch`; without one, count what would change."""
-        with Database(self._path) as known:  # refuses what is cut, damaged or still being written
+        """Write a database of the changed rows to `scratch`; without it, count what would change."""
+        with Database(self._path) as known:  # rejects a file that is cut, damaged or still being written
             self._tables = known.tables
         if scratch is None:
             self._change_rows(self._path, None)
@@ -110,16 +110,16 @@ class DatabaseRewriter:
             ) from None
 
     def _refuse_foreign_schema(self, database: sqlite3.Connection) -> None:
-        """`InputError` where the schema holds more than an export's: it would run with every change."""
+        """`InputError` if the schema has more than tables and indices: triggers would run with changes."""
         for kind, name, sql in database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master"):
             text = sql.decode(errors="replace")
             virtual = text.upper().split()[:2] == ["CREATE", "VIRTUAL"]
             if kind not in (b"table", b"index") or virtual or self._redactor.text(text)[1]:
-                what = f"its schema holds more than an export's ({name.decode(errors='replace')[:60]!r})"
-                raise InputError(what, where=display_path(self._path), hint=EXPORT_AGAIN)
+                message = f"its schema has more than an export's ({name.decode(errors='replace')[:60]!r})"
+                raise InputError(message, where=display_path(self._path), hint=EXPORT_AGAIN)
 
     def _delete_withheld(self, database: sqlite3.Connection, *, writable: bool) -> None:
-        """Delete rows of tables that are not published, and names that nothing else refers to."""
+        """Delete rows of tables that are not published, and names to which nothing else refers."""
         gone, unused, used = list[str](), list[str](), list[str]()
         for table, columns in self._tables.items():
             holds = next((self._withheld[name] for name in self._withheld if fnmatchcase(table, name)), None)
@@ -149,28 +149,31 @@ class DatabaseRewriter:
             f"max(typeof({_quote_identifier(c)}) = 'text'), max(typeof({_quote_identifier(c)}) = 'blob')"
             for c in columns
         )
-        (found,) = database.execute(f"SELECT {held} FROM {_quote_identifier(table)}")  # noqa: S608 - quoted names
+        (has_kind,) = database.execute(f"SELECT {held} FROM {_quote_identifier(table)}")  # noqa: S608 - quoted names
         pairs = all(name in columns for name in _PAIRS)
         for i, column in enumerate(columns):
             by = "name" if pairs and column == "value" else None
-            for kind, own, any_of_kind in (("text", by, found[2 * i]), ("blob", None, found[2 * i + 1])):
+            for kind, named_by, any_of_kind in (
+                ("text", by, has_kind[2 * i]),
+                ("blob", None, has_kind[2 * i + 1]),
+            ):
                 changes = (
-                    list(self._column_changes(database, table, column, kind, own)) if any_of_kind else []
+                    list(self._column_changes(database, table, column, kind, named_by)) if any_of_kind else []
                 )
                 if writable and changes:
-                    _apply_changes(database, table, column, kind, own, changes)
+                    _apply_changes(database, table, column, kind, named_by, changes)
 
     def _column_changes(
         self, database: sqlite3.Connection, table: str, column: str, kind: str, by: str | None
     ) -> Iterator[tuple[bytes, bytes, bytes | None]]:
-        """(old, new, name) of each different value of a column that changes."""
-        named = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
-        each = (
-            f"SELECT {_quote_identifier(column)}, {named}, count(*) FROM {_quote_identifier(table)}"  # noqa: S608 - quoted names
+        """(old, new, name) of each distinct value of a column that changes."""
+        name_sql = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
+        distinct = (
+            f"SELECT {_quote_identifier(column)}, {name_sql}, count(*) FROM {_quote_identifier(table)}"  # noqa: S608 - quoted names
             f" WHERE typeof({_quote_identifier(column)}) = '{kind}' GROUP BY 1, 2"
         )
         ranges = self._annotation_texts(database, table, column)
-        for old, name, times in database.execute(each):
+        for old, name, times in database.execute(distinct):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
                 new, counts = self._redactor.masked(old)
@@ -179,7 +182,9 @@ class DatabaseRewriter:
                 changed, counts = self._rewrite_text(text, field or column, table, annotation=old in ranges)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
-                self._redactor.count(f"{table}.{column}", {of: count * times for of, count in counts.items()})
+                self._redactor.count(
+                    f"{table}.{column}", {rule: count * times for rule, count in counts.items()}
+                )
                 yield old, new, name
 
     def _rewrite_text(
@@ -199,7 +204,7 @@ class DatabaseRewriter:
         return self._redactor.annotation(text) if annotation else self._redactor.text(text, field)
 
     def _annotation_texts(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
-        """Texts of NVTX ranges that people wrote, where they are to be numbered."""
+        """Texts of NVTX ranges chosen by users, if annotations are to be numbered."""
         if not self._annotations or (table, column) not in ((NVTX, "text"), ("StringIds", "value")):
             return frozenset()
         if not {"eventType", "text", "textId"} <= self._tables.get(NVTX, {}).keys():
@@ -208,15 +213,15 @@ class DatabaseRewriter:
         if column == "text":
             sql = f"SELECT DISTINCT text {where} AND text IS NOT NULL AND NOT ({_OPERATOR})"
         else:
-            # A registered name that something else is called too is that thing's.
-            others = [
+            # A registered name that other tables use, too, is not an annotation.
+            other_uses = [
                 f" EXCEPT SELECT {_quote_identifier(name)} FROM {_quote_identifier(other)}"  # noqa: S608 - quoted names
                 for other, names in self._tables.items()
                 if other not in (NVTX, "StringIds")
                 for name in names
                 if name.lower().endswith(("nameid", "name", "contentid"))
             ]
-            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(others)})"  # noqa: S608
+            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(other_uses)})"  # noqa: S608
         return frozenset(text for (text,) in database.execute(sql) if isinstance(text, bytes))
 
 
@@ -231,8 +236,8 @@ def _apply_changes(
     known = {(old, name): new for old, new, name in changes}
     database.create_function("changed", 2, lambda old, name: known.get((old, name)))
     value = _quote_identifier(column)
-    named = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
-    new = f"changed(CAST({value} AS BLOB), {named})"
+    name_sql = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
+    new = f"changed(CAST({value} AS BLOB), {name_sql})"
     database.execute(
         f"UPDATE {_quote_identifier(table)} SET {value} = CAST({new} AS {kind})"  # noqa: S608 - quoted names
         f" WHERE typeof({value}) = '{kind}' AND {new} IS NOT NULL"

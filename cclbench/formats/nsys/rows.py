@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a member's tables to rows: device work and CUDA calls; names looked up once each."""
+"""Rows of a member's tables: device work and CUDA calls; each name is looked up once."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from cclbench.ground.intervals import Int64, Mask
 
 Codes = npt.NDArray[np.int32]
 Columns = dict[str, tuple[str, ...]]
-"""Columns to read by our name for them: the names that exports have had for each."""
+"""Columns to read, by our name: the names that exports have used."""
 
 _NO_STREAM: Final = (1 << 32) - 1
 _BACKTRACE: Final = 67
-"""`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
+"""`eventClass` of the range in which a call's backtrace was collected, a copy of the call's row."""
 _LARGEST_DEVICE: Final = (1 << 15) - 1
 NO_NAME: Final = "(no name)"
 _COPY_KINDS: Final = {
@@ -53,16 +53,16 @@ _COPY_KINDS: Final = {
     12: ("unified DtoH", None),
     13: ("unified DtoD", None),
 }
-"""CUPTI's kinds of copy; arrays lie on the device, and unified memory moves by faults, not by copies."""
+"""CUPTI's kinds of copies; arrays are on the device, and unified memory moves by page faults, not copies."""
 _MEMORIES: Final = (
     *("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown"),
 )
-"""Of a copy's `srcKind` and `dstKind`, as Nsight Systems numbers them."""
+"""Memory kinds of a copy's `srcKind` and `dstKind`, as Nsight Systems numbers them."""
 _SYNC_KINDS: Final = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 
 
 class TableReader:
-    """A member's rows, table by table; what becomes no row is counted in `dropped`."""
+    """Reads a member's rows, table by table; counts others in `dropped`."""
 
     def __init__(self, capture: CapturedProcesses, member: str) -> None:
         self.capture, self.member = capture, member
@@ -71,13 +71,13 @@ class TableReader:
         self.dropped: Counter[str] = Counter()
         self.notes: list[str] = []
         self.launches: list[tuple[Int64, Int64]] = []
-        """Thread and begin of each kernel launch."""
+        """Thread and start of each kernel launch."""
         self.mpi_calls = 0
         self.graphs = GraphLaunches()
         self._codes: dict[tuple[str, int], int] = {}
 
     def all_rows(self) -> Iterator[Rows]:
-        """Work of the devices, then calls of the host."""
+        """Device work, then host calls."""
         yield from self._kernel_rows()
         yield from self._copy_rows()
         yield from self._enumeration_rows(MEMSETS, "memset", lambda _: "Memset (Device)")
@@ -101,38 +101,41 @@ class TableReader:
         texts: dict[str, str] | None = None,
         counted: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """The member's rows that have a time, with `start` and `end`; the others are counted once."""
+        """The member's rows with `start` and `end`; rows without a time are counted if `counted`."""
         if table not in self.database.tables:
             return
         if not self.database.has_columns(table, "start", "end"):
             raise InputError(f"table {table} has no start and end", where=str(self.database.path))
-        sql = {name: self.database.first_column_sql(table, *known) for name, known in columns.items()}
+        sql = {
+            name: self.database.first_column_sql(table, *names_in_exports)
+            for name, names_in_exports in columns.items()
+        }
         sql |= {"start": '"start"', "end": '"end"'} | (texts or {})
         mine = self.capture.of_process(self.member, table)
         chosen = " AND ".join(f"({part})" for part in (mine, where) if part)
         for batch in self.database.read_batches(table, sql, chosen, text=tuple(texts or ())):
-            # An end that was never seen is null or, from CUPTI, 0.
+            # A missing end is null or, from CUPTI, 0.
             begun = pc.and_(batch["start"].is_valid(), batch["end"].is_valid())
             never = pc.and_(pc.equal(batch["end"], 0), pc.greater(batch["start"], 0))
-            whole = pc.and_(begun, pc.invert(pc.fill_null(never, False)))
-            kept = batch.filter(whole)
-            if counted and len(kept) < len(batch):
-                self.dropped["row without a time or duration"] += len(batch) - len(kept)
-            if len(kept):
-                yield kept
+            complete = pc.and_(begun, pc.invert(pc.fill_null(never, False)))
+            rows = batch.filter(complete)
+            if counted and len(rows) < len(batch):
+                self.dropped["row without a time or duration"] += len(batch) - len(rows)
+            if len(rows):
+                yield rows
 
     def name_codes(self, kind: str, ids: pa.Array, name_of: Callable[[int], str] | None = None) -> Codes:
-        """Codes of names in a kind's table of names, by ids of StringIds or by `name_of` an enumeration."""
+        """Codes in a kind's table of names, for ids of StringIds or for values that `name_of` names."""
         filled = np.asarray(ids.fill_null(-1), np.int64)
         unique, inverse = np.unique(filled, return_inverse=True)
-        found = self._codes if name_of is None else {}
-        unknown = [i for i in unique.tolist() if (kind, i) not in found]
+        code_of = self._codes if name_of is None else {}
+        unknown = [i for i in unique.tolist() if (kind, i) not in code_of]
         if unknown:
             strings = self.database.string_ids(unknown) if name_of is None else {}
             for i in unknown:
                 name = strings.get(i, NO_NAME) if name_of is None else name_of(i)
-                found[kind, i] = self.names[kind][name]
-        return np.array([found[kind, i] for i in unique.tolist()], np.int32)[inverse]
+                code_of[kind, i] = self.names[kind][name]
+        return np.array([code_of[kind, i] for i in unique.tolist()], np.int32)[inverse]
 
     def recode_names(self, kind: str, names: list[str], codes: Codes) -> Codes:
         """Codes in a kind's table of names for codes into a list of names."""
@@ -140,7 +143,7 @@ class TableReader:
         return np.array([self.names[kind][names[code]] for code in unique.tolist()], np.int32)[inverse]
 
     def make_rows(self, kind: str, side: str, batch: pa.RecordBatch, codes: Codes, **columns: Any) -> Rows:
-        """Rows of a batch, times on the wall clock."""
+        """Rows of a batch, with epoch times."""
         columns |= (
             self._device_columns(batch) if side == "device" else {"track": thread_numbers(batch["track"])}
         )
@@ -161,7 +164,7 @@ class TableReader:
         )
 
     def _device_columns(self, batch: pa.RecordBatch) -> dict[str, Any]:
-        """Device, stream and correlation of device rows; correlation 0 is CUPTI's none."""
+        """Device, stream and correlation of device rows; CUPTI's correlation 0 means none."""
         device = batch["device"]
         if len(device) > device.null_count:
             least, most = pc.min_max(device).as_py().values()
@@ -187,9 +190,7 @@ class TableReader:
             self.graphs.add_kernels(rows)
             yield rows
         if nameless:
-            self.notes.append(
-                f"{nameless} kernels have no name: communication among them counts as computing"
-            )
+            self.notes.append(f"{nameless} kernels have no name: they count as compute")
 
     def _copy_rows(self) -> Iterator[Rows]:
         columns = _ON_DEVICE | {"bytes": ("bytes",), "name": ("copyKind",)}
@@ -220,18 +221,18 @@ class TableReader:
         return size
 
     def _enumeration_rows(
-        self, table: str, kind: str, name_of: Callable[[int], str], *named: str
+        self, table: str, kind: str, name_of: Callable[[int], str], *columns: str
     ) -> Iterator[Rows]:
-        """Rows whose names an enumeration tells."""
-        for batch in self.member_batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": named}):
+        """Rows of a table whose names come from an enumeration."""
+        for batch in self.member_batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": columns}):
             codes = self.name_codes(kind, batch["name"], name_of)
             size = {"bytes": self._copy_sizes(batch)} if kind == "memset" else {}
             yield self.make_rows(kind, "device", batch, codes, **size)
 
     def _graph_rows(self) -> Iterator[Rows]:
-        """Launches of graphs that were traced whole, named by their executable graph.
+        """Launches of graphs traced as a whole, named by their executable graph.
 
-        Of a launch whose kernels have rows of their own there is none: it would count twice.
+        A launch whose kernels have rows is left out: it would count twice.
         """
         mine = self.capture.of_process(self.member, GRAPHS)
         alone = self._without_kernels()
@@ -242,7 +243,7 @@ class TableReader:
             )
         columns = _ON_DEVICE | {"name": ("graphExecId", "graphId")}
         for batch in self.member_batches(GRAPHS, columns, alone):
-            begun = batch.filter(pc.not_equal(batch["start"], 0))  # CUPTI's 0 is a time that is not known
+            begun = batch.filter(pc.not_equal(batch["start"], 0))  # CUPTI's 0 means unknown
             self.dropped["row without a time or duration"] += len(batch) - len(begun)
             if not len(begun):
                 continue
@@ -253,7 +254,7 @@ class TableReader:
         self.notes += self.graphs.launch_notes
 
     def _without_kernels(self) -> str:
-        """SQL that chooses the graph launches of which no kernel has a row; empty where none can have one."""
+        """SQL condition for graph launches without kernel rows; empty if no kernel can have one."""
         if not (
             self.database.has_columns(GRAPHS, "correlationId")
             and self.database.has_columns(KERNELS, "correlationId")
@@ -297,7 +298,7 @@ _ON_DEVICE: Final[Columns] = {
 
 
 def thread_numbers(ids: pa.Array) -> Int64:
-    """Thread numbers: the lowest 24 bits of `globalTid`; −1 where there is none."""
+    """Thread numbers: the lowest 24 bits of `globalTid`; −1 for null."""
     filled = np.asarray(ids.fill_null(-1), np.int64)
     return np.where(filled < 0, -1, filled & 0xFFFFFF)
 
@@ -305,8 +306,8 @@ def thread_numbers(ids: pa.Array) -> Int64:
 def _copy_name(kind: int, src_kind: int, dst_kind: int) -> str:
     """`Memcpy HtoD (Pinned -> Device)`, as PyTorch's profiler writes it."""
     known = range(len(_MEMORIES))
-    stated = src_kind in known and dst_kind in known
-    way = f" ({_MEMORIES[src_kind]} -> {_MEMORIES[dst_kind]})" if stated else ""
+    known_memories = src_kind in known and dst_kind in known
+    way = f" ({_MEMORIES[src_kind]} -> {_MEMORIES[dst_kind]})" if known_memories else ""
     return f"Memcpy {_COPY_KINDS.get(kind, ('of unknown kind', None))[0]}{way}"
 
 
@@ -316,7 +317,7 @@ def _graph_name(graph: int) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _call_kind(name: str) -> str:
-    """Kind of row of a CUDA call: those that put work on a device launch it."""
+    """Kind of a CUDA call's row: launch if it puts work on a device."""
     if "Launch" in name or "Memcpy" in name or "Memset" in name:
         return "launch"
     return "sync" if "Synchronize" in name else "other"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches of CUDA graphs that were traced as a whole, and the iterations that they repeat."""
+"""Launches of CUDA graphs traced as a whole, and the iterations that they form."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from cclbench.formats.trace import DeviceStep
 from cclbench.ground.intervals import Int64, Mask
 
 _MOST: Final = 0.5
-"""Share of the kernels' and graphs' summed time from which on graphs are what a device repeats."""
+"""Smallest share of graphs in the time of kernels and graphs from which iterations are derived."""
 
 
 class GraphLaunches:
-    """A member's graph launches, and how long its kernels take beside them."""
+    """A member's graph launches, and the time of its other kernels."""
 
     def __init__(self) -> None:
         self._kernel_ns = 0
         self._launches: list[Int64] = []
 
     def add_kernels(self, kernels: Rows) -> None:
-        """Kernels that have rows of their own."""
+        """Add kernels outside of graphs."""
         self._kernel_ns += int(kernels.dur_ns.sum())
 
     def add_launches(self, graphs: Rows, device: Int64) -> None:
-        """Launches, in any order, and the device of each."""
+        """Add launches, in any order, and the device of each."""
         columns = graphs.start_ns, graphs.start_ns + graphs.dur_ns, device, graphs.track, graphs.codes
         self._launches.append(np.stack(columns).astype(np.int64))
 
     @property
     def launch_notes(self) -> Iterator[str]:
-        """What people are told of them."""
+        """Notes for the user."""
         if count := sum(part.shape[1] for part in self._launches):
             yield (
                 f"{count:,} CUDA graph launches were traced whole: what ran inside is unknown;"
@@ -42,8 +42,7 @@ class GraphLaunches:
             )
 
     def device_iterations(self) -> list[DeviceStep]:
-        """The repetitions of the launches on the stream where graphs run longest; none where kernels outside
-        of graphs take longer than graphs do."""
+        """Iterations on the stream where graphs run longest; none if other kernels take longer."""
         if not self._launches:
             return []
         start, end, device, track, graph = np.concatenate(self._launches, axis=1)
@@ -53,38 +52,38 @@ class GraphLaunches:
         streams, stream = np.unique(np.stack([device, track]), axis=1, return_inverse=True)
         busy = np.zeros(streams.shape[1], np.int64)
         np.add.at(busy, stream.ravel(), end - start)
-        own = np.flatnonzero(stream.ravel() == busy.argmax())
-        own = own[np.lexsort((end[own], start[own]))]
-        first = np.flatnonzero(begins_iteration(graph[own]))
+        on_stream = np.flatnonzero(stream.ravel() == busy.argmax())
+        on_stream = on_stream[np.lexsort((end[on_stream], start[on_stream]))]
+        first = np.flatnonzero(begins_iteration(graph[on_stream]))
         if not len(first):
             return []
-        until = np.maximum.reduceat(end[own], first)
+        last_end = np.maximum.reduceat(end[on_stream], first)
         return [
             DeviceStep("CUDA graph launches", begin, last, source="graph")
-            for begin, last in zip(start[own[first]].tolist(), until.tolist(), strict=True)
+            for begin, last in zip(start[on_stream[first]].tolist(), last_end.tolist(), strict=True)
         ]
 
 
 def begins_iteration(graphs: Int64) -> Mask:
-    """Which launches begin an iteration, of launches in order by their graph, shape (launches,).
+    """Mask of launches that begin an iteration, from the graphs of launches in order, shape (launches,).
 
-    Where one sequence of launches repeats throughout, its first launch does.  Otherwise a launch continues
-    an iteration if its graph only ever follows the one before, and that one only ever precedes it: pieces of
-    one model that run in order. Of the others those begin one whose graph does so at least twice.
+    If one sequence of launches repeats throughout, its first launch begins one.  Otherwise a launch continues
+    an iteration if its graph only ever follows the previous one, and that one only ever precedes it: parts of
+    one model that run in order.  The others begin one if their graph does so at least twice.
     """
     begins = np.ones(len(graphs), np.bool_)
     if period := _launch_period(graphs):
         begins[:] = np.arange(len(graphs)) % period == 0
         return begins
-    before, after = np.unique(np.stack([graphs[:-1], graphs[1:]]), axis=1)
-    chained = np.isin(graphs[:-1], _unique_values(before)) & np.isin(graphs[1:], _unique_values(after))
+    previous, following = np.unique(np.stack([graphs[:-1], graphs[1:]]), axis=1)
+    chained = np.isin(graphs[:-1], _unique_values(previous)) & np.isin(graphs[1:], _unique_values(following))
     begins[1:] = ~(chained & (graphs[:-1] != graphs[1:]))
     known, count = np.unique(graphs[begins], return_counts=True)
     return begins & np.isin(graphs, known[count > 1])
 
 
 def _launch_period(graphs: Int64) -> int:
-    """After how many launches the sequence repeats, from the first to the last; 0 where it does not."""
+    """Number of launches after which the sequence repeats throughout; 0 if it does not."""
     known, counts = np.unique(graphs, return_counts=True)
     apart = np.diff(np.flatnonzero(graphs == known[counts.argmin()]))
     if not len(apart) or (apart != apart[0]).any():

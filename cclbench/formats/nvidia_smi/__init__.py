@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """nvidia-smi: `dmon` (text and CSV), `--query-gpu ... --format=csv`, `nvlink -gt d`.
 
-Units are those of the tool's own second line or head (W, %, MB/s, GPM:MiB/s); a file printed without them
-is not read, for nobody could tell.  `sm` and `mem` are shares of time.  `rxpci` and
-`txpci` are rates over 20 ms (NVML, nvmlDeviceGetPcieThroughput), a sample of an interval that may be much
-longer, so they stay rates.  GPM's columns (Hopper and later) are means since the GPU's sample before: where
-lines carry date and time (`-o DT`) and are evenly spaced, a rate of NVLink times the spacing is bytes.
-Dates are of the machine's zone, which nobody states: rows have no place in time.
+Units are read from the tool's second line or header (W, %, MB/s, GPM:MiB/s); a file without units is not
+read.  `sm` and `mem` are shares of time.  `rxpci` and `txpci` are rates over 20 ms (NVML,
+nvmlDeviceGetPcieThroughput), a sample of an interval that may be much longer, so they stay rates.  GPM's
+columns (Hopper and later) are means since the GPU's previous sample: if lines have date and time (`-o DT`)
+and are evenly spaced, an NVLink rate times the spacing is bytes.  Dates are local times without a zone: rows
+have no time.
 
-`nvlink -gt d` prints each link's cumulative payload in KiB, both ways; `-gt r` counts protocol as well, and
-is kept apart.  A file holds one dump or several, each perhaps after a line `# time_ns N`.
+`nvlink -gt d` prints each link's cumulative payload in KiB, in both directions; `-gt r` includes protocol
+overhead and becomes separate counters.  A file has one or several dumps, each optionally after a line
+`# time_ns N`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ DMON: Final = {
     "nvltx": "nvlink_tx_rate",
     "nvlrx": "nvlink_rx_rate",
 }
-"""Counters by dmon's columns; those from `smutil` on are GPM's."""
+"""Counters by dmon's columns; columns from `smutil` on are GPM's."""
 QUERY: Final = {
     "power.draw": "power",
     "utilization.gpu": "gpu_utilization",
@@ -55,7 +56,7 @@ _FACTORS: Final = {
     "MB/s": ("B/s", Decimal(10**6)),
     "GPM:MiB/s": ("B/s", Decimal(1 << 20)),
 }
-"""Of a unit as the tool writes it: our unit, and how many of it."""
+"""Our unit and the factor to it, by the tool's unit."""
 
 _GPU = re.compile(r"GPU (\d{1,5}): .*?(?:\(UUID: ([^)]*)\))?\s*")
 _LINK = re.compile(r"\s*Link (\d{1,3}): (Data|Raw) (Tx|Rx): (\S+)(?: (\w+))?\s*")
@@ -65,13 +66,13 @@ _DMON_HEAD = re.compile(r"#\s*(?:Date|Time|gpu)\b.*")
 _QUERY_HEAD = re.compile(r"(?:[\w.]+(?: \[[^\]]*\])?, )*(?:power\.draw|utilization\.(?:gpu|memory)) \[.*")
 
 _Samples = list[tuple[int | None, Decimal]]
-"""Time and rate of each."""
+"""Time and rate of each sample."""
 _Rates = dict[tuple[str, int], _Samples]
-"""By counter and GPU."""
+"""Samples by counter and GPU."""
 
 
 class NvidiaSmi(EvidenceReader):
-    """Reader of what nvidia-smi prints, time after time."""
+    """Reader of periodic output of nvidia-smi."""
 
     name = "nvidia_smi"
     counts: Mapping[str, str] = {"nvlink": "`nvidia-smi nvlink -gt d` from before and after"}
@@ -83,7 +84,7 @@ class NvidiaSmi(EvidenceReader):
     tested = "documentation: NVML, published outputs of dmon, --query-gpu and nvlink"
 
     def sniff(self, head: bytes) -> float:
-        """Sure of a head of dmon's columns or of a query's with units, and of NVLink's counts."""
+        """Sure of a header of dmon or of a query with units, and of NVLink counters."""
         head = strip_decoration(head)
         first = next((line for line in head.decode(errors="replace").splitlines() if line.strip()), "")
         of_links = b"Link " in head and _SEEN_LINK.search(head)
@@ -92,13 +93,13 @@ class NvidiaSmi(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """All samples, by GPU and link."""
         rows = CounterRows(path)
-        first, every = rows.first_and_all()
+        first, lines = rows.first_and_all()
         if _dmon_head(first):
-            _read_dmon(rows, every)
+            _read_dmon(rows, lines)
         elif _QUERY_HEAD.fullmatch(first):
-            _read_query(rows, every)
+            _read_query(rows, lines)
         else:
-            _read_nvlink(rows, every)
+            _read_nvlink(rows, lines)
         return rows.evidence()
 
 
@@ -127,9 +128,9 @@ def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
                 units = cells
             continue
         if len(units) != len(columns):
-            raise rows.error_at_line("no line of units under the head", "print them: without `nounit`")
+            raise rows.error_at_line("no line of units under the header", "print them: without `nounit`")
         if len(cells) != len(columns):
-            raise rows.error_at_line(f"{len(cells)} values under a head of {len(columns)}")
+            raise rows.error_at_line(f"{len(cells)} values under a header of {len(columns)}")
         row = dict(zip(columns, cells, strict=True))
         device = rows.device_index(row["gpu"])
         at = _local_seconds(rows, f"{row['Date']} {row['Time']}") if "Date" in row and "Time" in row else None
@@ -149,20 +150,20 @@ def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
 def _counter_value(
     rows: CounterRows, counter: str | None, unit: str, cell: str
 ) -> tuple[str, Decimal | None]:
-    known = _FACTORS.get(unit)
-    if counter is None or known is None or unit_of(counter) != known[0]:
+    unit_and_factor = _FACTORS.get(unit)
+    if counter is None or unit_and_factor is None or unit_of(counter) != unit_and_factor[0]:
         rows.left_out[NO_COUNTER] += 1
         return "", None
     value = rows.parse_number(cell)
-    if value is not None and known[0] == "1" and value > 100:
+    if value is not None and unit_and_factor[0] == "1" and value > 100:
         rows.left_out["shares above 1"] += 1
         value = None
-    return counter, None if value is None else value * known[1]
+    return counter, None if value is None else value * unit_and_factor[1]
 
 
 @lru_cache(maxsize=64)
 def _wall_clock_seconds(text: str) -> int:
-    """Seconds on the wall clock of the zone that nobody states."""
+    """Seconds of local time since 1970, in an unknown zone."""
     moment = datetime.strptime(text, "%Y%m%d %H:%M:%S")
     return (moment - datetime(1970, 1, 1)) // timedelta(seconds=1)
 
@@ -172,42 +173,42 @@ def _local_seconds(rows: CounterRows, text: str) -> int:
     try:
         return _wall_clock_seconds(text)
     except ValueError:
-        raise rows.error_at_line("no date and time where they belong") from None
+        raise rows.error_at_line("no date and time in their columns") from None
 
 
-def _add_nvlink_rates(rows: CounterRows, seen: _Rates) -> None:
-    """NVLink's mean rates: bytes where a GPU's samples are evenly spaced, else rates."""
-    for (counter, device), every in seen.items():
-        samples = _drop_repeated(every)
-        if again := len(every) - len(samples):
-            rows.left_out[AGAIN] += again
+def _add_nvlink_rates(rows: CounterRows, rates: _Rates) -> None:
+    """Add mean rates of NVLink: as bytes if a GPU's samples are evenly spaced, else as rates."""
+    for (counter, device), all_samples in rates.items():
+        samples = _drop_repeated(all_samples)
+        if repeated := len(all_samples) - len(samples):
+            rows.left_out[AGAIN] += repeated
         spacing = _sample_spacing([at for at, _ in samples])
         for i, (_, rate) in enumerate(samples):
             if spacing is None or i == 0:
                 rows.add_row(counter, rate, device=device)
             else:
                 rows.add_row(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
-    seen.clear()
+    rates.clear()
 
 
 def _drop_repeated(samples: _Samples) -> _Samples:
-    """The samples but those that the clock, once it goes back, meets again: of a file joined to itself."""
-    kept: _Samples = []
-    once: set[tuple[int | None, Decimal]] = set()
+    """The samples without repeated ones after the clock goes back: the file was concatenated with itself."""
+    distinct: _Samples = []
+    earlier: set[tuple[int | None, Decimal]] = set()
     latest: int | None = None
     back = False
     for at, rate in samples:
         back = at is not None and latest is not None and (at < latest or (back and at == latest))
-        if back and (at, rate) in once:
+        if back and (at, rate) in earlier:
             continue
-        kept.append((at, rate))
-        once.add((at, rate))
+        distinct.append((at, rate))
+        earlier.add((at, rate))
         latest = at if at is not None else latest
-    return kept
+    return distinct
 
 
 def _sample_spacing(stamps: list[int | None]) -> Decimal | None:
-    """Seconds between samples, where no gap differs from the mean by more than the stamps' second."""
+    """Mean seconds between samples; None if a gap differs from it by more than one second."""
     known = [at for at in stamps if at is not None]
     if len(known) < 2 or len(known) < len(stamps):
         return None
@@ -224,9 +225,9 @@ def _read_query(rows: CounterRows, lines: Iterable[str]) -> None:
             head = [(name, unit.rstrip("]")) for name, _, unit in (cell.partition(" [") for cell in cells)]
             continue
         if len(cells) != len(head):
-            raise rows.error_at_line(f"{len(cells)} values under a head of {len(head)}")
-        named = {name: cell for (name, _), cell in zip(head, cells, strict=True)}
-        device = rows.device_index(named["index"]) if "index" in named else None
+            raise rows.error_at_line(f"{len(cells)} values under a header of {len(head)}")
+        values = {name: cell for (name, _), cell in zip(head, cells, strict=True)}
+        device = rows.device_index(values["index"]) if "index" in values else None
         for (name, unit), cell in zip(head, cells, strict=True):
             if name in ("index", "timestamp"):
                 continue
@@ -247,26 +248,26 @@ def _read_nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
             at, device, dumped, counted = mark, None, set(), set()
         elif gpu := _GPU.fullmatch(line):
             device = rows.device_index(gpu[1], gpu[2] or "")
-            if device in dumped:  # the next dump begins, at a time that no line tells
+            if device in dumped:  # the next dump begins, without a time
                 at, dumped, counted = None, set(), set()
             dumped.add(device)
         elif (link := _LINK.fullmatch(line)) and device is not None:
             number, kind, way, text, unit = link.groups()
-            if (own := (number, kind, way, device)) in counted:
+            if (key := (number, kind, way, device)) in counted:
                 raise rows.error_at_line(f"one dump counts link {number} twice", "is the file damaged?")
-            counted.add(own)
+            counted.add(key)
             value = rows.parse_number(text)
             if value is None:
                 continue
             if unit != "KiB" or value != int(value):
-                raise rows.error_at_line("an NVLink count that is no whole number of KiB")
+                raise rows.error_at_line("an NVLink counter that is not a whole number of KiB")
             counter = f"nvlink_{'raw_' if kind == 'Raw' else ''}{way.lower()}_bytes"
             rows.add_cumulative(counter, int(value) * 1024, device=device, port=f"nvlink {number}", at_ns=at)
         elif _NO_LINK.fullmatch(line):
             rows.left_out[NO_VALUE] += 1
         else:
             raise rows.error_at_line(
-                "no line of `nvidia-smi nvlink -gt d`", "leave out lines that it did not write"
+                "not a line of `nvidia-smi nvlink -gt d`", "leave out lines that it did not write"
             )
 
 

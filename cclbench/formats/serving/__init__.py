@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client measured of a server: result files of vLLM's and SGLang's serving benchmarks.
+"""Result files of the serving benchmarks of vLLM and SGLang, measured by a client.
 
-vLLM (benchmarks/benchmark_serving.py, later vllm/benchmarks/serve.py) writes one JSON object, or one a
-line with --append-result; SGLang (python/sglang/bench_serving.py) appends one object a line.  Both hold
-figures in milliseconds and, with --save-detailed or --output-details, what was measured of each request,
-in seconds.  Answers and the texts of errors are read past and never kept.
+vLLM (benchmarks/benchmark_serving.py, later vllm/benchmarks/serve.py) writes one JSON object, or one on each
+line with --append-result; SGLang (python/sglang/bench_serving.py) appends one object a line.  Both contain
+figures in milliseconds and, with --save-detailed or --output-details, measurements of each request in
+seconds.  Generated texts and error texts are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARKS: Final = (
     (b'"duration"', b'"completed"', b'"request_throughput"'),
 )
 _FIGURE: Final = re.compile(rb'\s*\{[^{}\[\]]*"(?:mean|p99)_ttft_ms"\s*:')
-"""Of the object itself; of one within it nobody knows whose it is."""
+"""A figure of the outer object, not of one inside it."""
 
 Setting = str | int | float
 
@@ -58,10 +58,10 @@ class Serving(EvidenceReader):
     }
 
     def sniff(self, head: bytes) -> float:
-        """Sure of the settings that either client writes first, and of the figures of a shortened file."""
+        """Sure of the settings that either client writes first, and of figures in a shortened file."""
         head = strip_decoration(head)
-        own = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
-        return 0.9 if own or _FIGURE.match(head) else 0.0
+        has_settings = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
+        return 0.9 if has_settings or _FIGURE.match(head) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """The requests and figures of every benchmark in the file, numbered from 0."""
@@ -69,11 +69,11 @@ class Serving(EvidenceReader):
         left_out, notes = Counter[str](), list[str]()
         for number, written in enumerate(written_results(path)):
             tables.append(figures.request_table(written, number))
-            stated, missed = figures.figure_rows(written, number)
-            rows, left_out = rows + stated, left_out + missed
+            figure_list, skipped = figures.figure_rows(written, number)
+            rows, left_out = rows + figure_list, left_out + skipped
             settings.append(figures.benchmark_settings(written))
-            if not len(tables[-1]) and not stated:
-                raise written.entry_error("holds no figure and no request of a serving benchmark")
+            if not len(tables[-1]) and not figure_list:
+                raise written.entry_error("has no figure and no request of a serving benchmark")
             if note := _completion_disagreement(written, tables[-1]):
                 notes.append(f"benchmark {number + 1}: {note}")
         return Evidence(
@@ -89,14 +89,14 @@ def _completion_disagreement(written: WrittenResult, table: pa.Table) -> str | N
     completed, answered = written.entries.get("completed"), sum(filter(None, table["success"].to_pylist()))
     if completed in (None, answered) or table["success"].null_count == len(table):
         return None
-    return f"the file says {completed} requests completed, its lists show {answered}"
+    return f"the file states {completed} completed requests, its lists have {answered}"
 
 
 def _merge_settings(settings: list[dict[str, Setting]]) -> dict[str, Setting | list[str]]:
-    """Each setting once where all benchmarks share it, else its values in order of appearance."""
+    """Each setting once if all benchmarks share it, else its values in order of appearance."""
     merged: dict[str, Setting | list[str]] = {}
-    for name in dict.fromkeys(name for one in settings for name in one):
-        values = list(dict.fromkeys(one[name] for one in settings if name in one))
+    for name in dict.fromkeys(name for setting in settings for name in setting):
+        values = list(dict.fromkeys(setting[name] for setting in settings if name in setting))
         merged[name] = values[0] if len(values) == 1 else [str(value) for value in values]
     return merged
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client states of a whole benchmark, under the names of all generations, and of each request."""
+"""A client's figures of a whole benchmark, under the names of all versions, and of each request."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _FIGURES: Final = {
     "max_concurrent_requests": ("peak_concurrency", "count"),
     "accept_length": ("accept_length", "count"),
 }
-"""Figure and unit by the client's name for it; the spelling with a colon is vLLM's until 2025."""
+"""Figure and unit by the client's name; the spelling with a colon is vLLM's until 2025."""
 _STAT: Final = r"mean|median|std|min|max|p(?:[1-9]?\d|99\.9{1,3})"
-"""A closed set: the stat's column has room for 127 words."""
+"""A closed set: the column's dictionary has at most 127 entries."""
 _LATENCY = re.compile(rf"({_STAT})_(ttft|tpot|itl|e2el|e2e_latency)_ms")
 _PERCENTILES = re.compile(r"percentiles_(ttft|tpot|itl|e2el)_ms")
 _LISTS: Final = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "errors")
@@ -52,8 +52,8 @@ Column = list[int | None]
 
 
 def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
-    """Client, backend, data set, the model's own name without its folders, and the load asked for."""
-    entries, found = written.entries, dict[str, str | int | float]()
+    """Client, backend, data set, the model's name without its path, and the requested load."""
+    entries, settings = written.entries, dict[str, str | int | float]()
     model = str(entries.get("model_id") or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
     names = {
         "client": "vLLM" if "tokenizer_id" in entries else "SGLang" if "dataset_name" in entries else None,
@@ -61,44 +61,46 @@ def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
         "dataset": entries.get("dataset_name"),
         "model": model,
     }
-    found |= {key: name for key, name in names.items() if isinstance(name, str) and _NAME.fullmatch(name)}
+    settings |= {key: name for key, name in names.items() if isinstance(name, str) and _NAME.fullmatch(name)}
     for key in _LOAD:
         value = entries.get(key)
         if isinstance(value, float) and value == math.inf:
-            found[key] = "inf"
+            settings[key] = "inf"
         elif value in ("inf", "trace"):
-            found[key] = value
+            settings[key] = value
         elif value is not None:
             number = written.bounded_number(key, value)
-            found[key] = int(number) if number.is_integer() else number
-    return found
+            settings[key] = int(number) if number.is_integer() else number
+    return settings
 
 
 def figure_rows(written: WrittenResult, benchmark: int) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Rows of `schema.SERVING`, and how many entries became none, by reason."""
-    found, left_out = dict[Key, dict[str, Any]](), Counter[str]()
+    """Rows of `schema.SERVING`, and the number of entries left out, by reason."""
+    rows_by_key, left_out = dict[Key, dict[str, Any]](), Counter[str]()
     for name, value, key, unit, most in _stated_figures(written):
         if key is None:
             left_out["settings and figures that have no column"] += 1
         elif is_number(value) and value < 0 and key[1] is not None:
-            left_out["negative latencies"] += 1  # SGLang's difference of two clocks' readings
+            left_out["negative latencies"] += 1  # SGLang subtracts readings of two clocks
         elif isinstance(value, float):
             left_out["figures that are NaN or infinite"] += 1
         elif value is not None:
             row = {"benchmark": benchmark, "figure": key[0], "stat": key[1], "unit": unit}
-            found.setdefault(key, row | {"value": written.bounded_number(name, value, most)})
-    # The clients state the mean of nothing as 0, and with it every other statistic.
-    empty = {figure for (figure, stat), row in found.items() if stat == "mean" and row["value"] == 0}
+            rows_by_key.setdefault(key, row | {"value": written.bounded_number(name, value, most)})
+    # The clients write 0 for every statistic of an empty list.
+    empty = {figure for (figure, stat), row in rows_by_key.items() if stat == "mean" and row["value"] == 0}
     if empty:
-        left_out["latencies that no request had, written as 0"] += sum(figure in empty for figure, _ in found)
-    return [row for (figure, _), row in found.items() if figure not in empty], left_out
+        left_out["latencies that no request had, written as 0"] += sum(
+            figure in empty for figure, _ in rows_by_key
+        )
+    return [row for (figure, _), row in rows_by_key.items() if figure not in empty], left_out
 
 
 def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | None, str, int]]:
-    """Name, value in base units, key, unit and largest value of every figure; no key where we have none."""
+    """Name, value in base units, key, unit and largest value of every figure; key None if it is not read."""
     for name, value in written.entries.items():
-        if plain := _FIGURES.get(name):
-            figure, unit = plain
+        if known := _FIGURES.get(name):
+            figure, unit = known
             yield name, value, (figure, None), unit, _LONGEST_RUN_S if unit == "s" else MOST
         elif latency := _LATENCY.fullmatch(name):
             yield (
@@ -111,7 +113,7 @@ def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | No
         elif latency := _PERCENTILES.fullmatch(name):
             for pair in written.list_of(name) or []:
                 if not isinstance(pair, list) or len(pair) != 2:
-                    raise written.entry_error(f"{name} holds something that is no percentile and its time")
+                    raise written.entry_error(f"{name} has an entry that is not a percentile and its time")
                 stat = f"p{written.bounded_number(name, pair[0], 100):g}"
                 key = _figure_key(latency[1], stat) if re.fullmatch(_STAT, stat) else None
                 yield name, _milliseconds_to_seconds(pair[1]), key, "s", _LONGEST_WAIT_S
@@ -122,7 +124,7 @@ def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | No
 def _milliseconds_to_seconds(milliseconds: object) -> object:
     if is_number(milliseconds) and -MOST < milliseconds < MOST:
         return milliseconds / Decimal(1000)
-    return milliseconds  # as it stands: no figure, or beyond all times and all arithmetic
+    return milliseconds  # unchanged: not a number, or out of range
 
 
 def _figure_key(figure: str, stat: str) -> Key:
@@ -130,14 +132,14 @@ def _figure_key(figure: str, stat: str) -> Key:
 
 
 def request_table(written: WrittenResult, benchmark: int) -> pa.Table:
-    """Rows of `schema.REQUESTS`; none where the result has no lists.
+    """Rows of `schema.REQUESTS`; none if the result has no lists.
 
-    A time to first token or a latency of 0 is what the clients begin with: nothing came, so it is null.
+    The clients initialise times to 0: a time to first token or a latency of 0 means no answer, and is null.
     """
     lists = {name: values for name in _LISTS if (values := written.list_of(name)) is not None}
     if len({len(values) for values in lists.values()}) > 1:
         lengths = ", ".join(f"{name} {len(values):,}" for name, values in lists.items())
-        raise written.entry_error(f"its lists are about different numbers of requests: {lengths}")
+        raise written.entry_error(f"its lists have different numbers of requests: {lengths}")
     count = len(next(iter(lists.values()), []))
     nothing: list[None] = [None] * count
     output = _token_column(written, "output_lens", lists)
@@ -161,7 +163,7 @@ def request_table(written: WrittenResult, benchmark: int) -> pa.Table:
 def _token_column(written: WrittenResult, name: str, lists: dict[str, list[Any]]) -> Column | None:
     values = lists.get(name)
     if values is not None and any(type(v) is not int or not 0 <= v < 1 << 31 for v in values):
-        raise written.entry_error(f"{name} holds something that is no number of tokens")
+        raise written.entry_error(f"{name} has an entry that is not a number of tokens")
     return values
 
 
@@ -170,23 +172,24 @@ def _token_gaps(written: WrittenResult, lists: dict[str, list[Any]]) -> list[lis
     if listed is None:
         return None
     if not all(isinstance(gaps, list) for gaps in listed):
-        raise written.entry_error("itls holds something that is no list of times")
+        raise written.entry_error("itls has an entry that is not a list of times")
     return [_nanoseconds(written, "itls", gaps) for gaps in listed]
 
 
 def _nanoseconds(written: WrittenResult, name: str, seconds: list[Any]) -> list[int]:
-    """From the digits of the file."""
+    """Nanoseconds, exact by the digits of the file."""
     if not all(is_number(value) and 0 <= value <= _LONGEST_WAIT_S for value in seconds):
-        raise written.entry_error(f"{name} holds something that is no time from 0 s to a day")
+        raise written.entry_error(f"{name} has an entry that is not a time from 0 s to a day")
     return [round(value * 10**9) for value in seconds]
 
 
 def _request_success(
     written: WrittenResult, lists: dict[str, list[Any]], output: Column, times: Column
 ) -> list[bool | None]:
-    """Whether each request was answered: without an error, with at least one token.
+    """Whether each request succeeded: no error, and at least one token.
 
-    Where neither is listed, whether it has a time, if as many have one as the client says completed.
+    If neither is listed: whether it has a time, provided that as many have one as the client states
+    completed.
     """
     if "errors" in lists and output:
         return [not error and tokens != 0 for error, tokens in zip(lists["errors"], output, strict=True)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result objects of a file, one over all its lines or one a line, and where each begins.
+"""The result objects of a file, a single one or one a line, and the line where each begins.
 
-Python's `json` wrote them, so they may hold `Infinity` (SGLang's request rate) and `NaN`.
+They are written by Python's `json`, and may contain `Infinity` (SGLang's request rate) and `NaN`.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from cclbench.formats.texts import read_whole
 from cclbench.ground.errors import InputError
 
 LARGEST: Final = 256 << 20
-"""Bytes of a (decompressed) file that are read at most."""
+"""Most bytes of a (decompressed) file that are read."""
 MOST: Final = 1 << 50
-"""No count and no rate of a benchmark is larger."""
+"""Largest accepted count or rate of a benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenResult:
-    """A result as the client wrote it: fractions are Decimals, so a float is NaN or infinite."""
+    """A result as written by the client: fractions are Decimals, so a float is NaN or infinite."""
 
     entries: dict[str, Any]
     where: str
 
     def list_of(self, name: str) -> list[Any] | None:
-        """The list of that name; None where there is none."""
+        """The list with this name, None if absent; `InputError` if it is not a list."""
         value = self.entries.get(name)
         if value is not None and not isinstance(value, list):
-            raise self.entry_error(f"{name} is no list")
+            raise self.entry_error(f"{name} is not a list")
         return value
 
     def bounded_number(self, name: str, value: object, most: int = MOST) -> float:
-        """A count, a rate or a time, from 0 to `most`."""
+        """A count, a rate or a time from 0 to `most`; `InputError` otherwise."""
         if not is_number(value) or not 0 <= value <= most:
-            raise self.entry_error(f"{name} is no number from 0 to {most:.3g}")
+            raise self.entry_error(f"{name} is not a number from 0 to {most:.3g}")
         return float(value)
 
     def entry_error(self, what: str) -> InputError:
-        """The error for an entry that no client writes so."""
+        """The error for an invalid entry."""
         return InputError(what, where=self.where, hint="run the benchmark again, or remove this result")
 
 
 def is_number(value: object) -> TypeGuard[int | Decimal]:
-    """Whether a value is a finite number of the file."""
+    """Whether a value is a finite number."""
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
 def written_results(path: Path) -> Iterator[WrittenResult]:
-    """Each result of the file; `InputError` with the line of the first that is none."""
+    """Each result of the file; `InputError` with the line of the first invalid one."""
     try:
         text = read_whole(path, LARGEST).decode()
     except UnicodeDecodeError as error:
@@ -64,18 +64,18 @@ def written_results(path: Path) -> Iterator[WrittenResult]:
     if len(lines) > 1 and not (lines[0][1].rstrip().endswith("}") or lines[1][1].startswith("{")):
         lines = [(lines[0][0], "\n".join(line for _, line in lines))]
     for number, line in lines:
-        what, at = "nests too deep, or holds a number too long to be one", number
+        message, at = "is nested too deeply, or has a number with too many digits", number
         try:
             entries = json.loads(line, parse_float=Decimal)
         except json.JSONDecodeError as error:
-            what, at = f"is no JSON ({error.msg}, column {error.colno})", number + error.lineno - 1
+            message, at = f"is not JSON ({error.msg}, column {error.colno})", number + error.lineno - 1
         except (ValueError, InvalidOperation, RecursionError):
             pass
         else:
             if isinstance(entries, dict):
                 yield WrittenResult(entries, f"{path}: line {number}")
                 continue
-            what = "is no JSON object"
+            message = "is not a JSON object"
         raise InputError(
-            what, where=f"{path}: line {at}", hint="run the benchmark again, or remove this line"
+            message, where=f"{path}: line {at}", hint="run the benchmark again, or remove this line"
         )

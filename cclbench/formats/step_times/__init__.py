@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the profiler costs: the file that cclbench.torch.profile and cclbench.jax.profile write.
+"""Overhead of the profiler: step times written by cclbench.torch.profile and cclbench.jax.profile.
 
-Its facts are a rank's means and, where steps are told apart, the extremes that say whether the two differ.
+Its facts are a rank's mean step times and, if single steps are listed, their extremes, which show whether the
+means differ.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MOST_BYTES: Final = 1 << 24
 
 
 class StepTimesFile(EvidenceReader):
-    """Reader of step times with and without the profiler."""
+    """Reader of a file of step times with and without the profiler."""
 
     name = "step_times"
     description = "step times with and without the profiler, as cclbench's own capture measures them"
@@ -33,7 +34,7 @@ class StepTimesFile(EvidenceReader):
         return 1.0 if f'"{SCHEMA}"'.encode() in head[:200] else 0.0
 
     def read(self, path: Path) -> Evidence:
-        """Facts alone, in seconds."""
+        """Facts only, in seconds."""
         try:
             times = msgspec.json.decode(read_whole(path, _MOST_BYTES), type=StepTimes)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

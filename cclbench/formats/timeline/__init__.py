@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timelines of operators as tables: Parquet, CSV or JSON lines, and a `timeline.yaml` that says what is what.
+"""Timelines of operators as tables (Parquet, CSV or JSON lines), described by a mapping, `timeline.yaml`.
 
-A row is one run of one operator on one rank: its begin and duration, the step, what it is called.  What the
-names mean, and which ranks communicate with which, says the mapping: nothing is guessed from names.
+A row is one run of an operator on a rank: its name, start, duration and step.  The mapping states what each
+operator does and which ranks communicate: nothing is inferred from names.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cclbench.ground.intervals import Int64
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _SHIFT: Final = 24
-"""Bits of a row's own sequence number within that of its operator and step."""
+"""Bits of a row's sequence number in the number that also contains its operator and step."""
 _MOST_STEPS: Final = 1 << 26
 _UNKNOWN: Final = -1
 
 
 class Timeline(Reader):
-    """Reader of tables of operators."""
+    """Reader of operator timelines."""
 
     name = "timeline"
     precedence = 5
@@ -41,33 +41,31 @@ class Timeline(Reader):
     extensions: tuple[str, ...] = (*ENDINGS, ".csv.gz", ".jsonl.gz")
     described_by = FILE
     capture = (
-        "rows of rank, step, operator, start and duration; `timeline.yaml` beside them says which is which"
+        "rows of rank, step, operator, start and duration; `timeline.yaml` next to them names the columns"
     )
     versions = "version 1 of the mapping"
     tested = "real: the operators of an 8-rank pipeline job"
 
     def sniff(self, head: bytes) -> float:
-        """Never: a table says nothing of what it holds, the mapping beside it does."""
+        """Always 0: tables are recognised by the mapping next to them."""
         del head
         return 0.0
 
     def described(self, path: Path) -> bool:
-        """Whether `timeline.yaml` beside it names the file."""
+        """Whether the `timeline.yaml` next to it names the file."""
         return is_mapped(path)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """Refused: a data point has no place for the mapping, without which the table says nothing."""
+        """`InputError`: a data point cannot contain the mapping, without which a table cannot be read."""
         del target, redactor, annotations
-        raise InputError(
-            f"is read by the {FILE} beside it, which a data point does not hold", where=str(path)
-        )
+        raise InputError(f"needs the {FILE} next to it, which a data point cannot contain", where=str(path))
 
     def parts(self, path: Path) -> list[Part]:
-        """Each rank of the file."""
+        """One part for each rank of the file."""
         return [Part(str(rank)) for rank in sorted(survey_beside(path).files[path.name])]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        """One rank of the file."""
+        """Read one rank of the file."""
         del allow_truncated
         survey, rank = survey_beside(path), int(part.member)
         trace = Trace(batches=iter(()), device_rows_in_order=False)
@@ -80,13 +78,13 @@ class Timeline(Reader):
         trace.device_steps = survey.rank_steps(rank)
         if not survey.is_complete:
             there = f"{len(survey.places)} of {survey.mapping.ranks} ranks"
-            trace.notes.append(f"tables of {there}: process groups by place are not known")
+            trace.notes.append(f"tables of {there}: process groups by place are unknown")
         trace.batches = _RankRows(survey, rank, trace).row_batches(path)
         return trace
 
 
 def _dimension_groups(survey: Survey, rank: int) -> tuple[ProcessGroup, ...]:
-    """The rank's process group along each dimension."""
+    """The rank's process group in each dimension."""
     if not survey.is_complete:
         return ()
     return tuple(
@@ -97,14 +95,14 @@ def _dimension_groups(survey: Survey, rank: int) -> tuple[ProcessGroup, ...]:
 
 
 class _RankRows:
-    """One rank's rows of a table, as they are read."""
+    """Reads one rank's rows of a table."""
 
     def __init__(self, survey: Survey, rank: int, trace: Trace) -> None:
         self.survey, self.rank, self.trace = survey, rank, trace
         self.names = {"kernel": Names(), "copy": Names()}
         self.categories: dict[int, str] = {}
         self.kernels = 0
-        """Those before the batch at hand."""
+        """Number of kernels before the current batch."""
         mapping = survey.mapping
         self.origins = survey.step_origins() if mapping.time.origin == "step" else {}
         self.place_of_step = {step: i for i, step in enumerate(sorted(survey.spans))}
@@ -115,24 +113,24 @@ class _RankRows:
         self.begins = np.array([step.start_ns for step in steps], np.int64)
         self.steps = np.array([step.number for step in steps], np.int64)
         self.elsewhere = 0
-        """Rows that begin while another step than their own runs."""
+        """Number of rows that begin during another step than their own."""
 
     def row_batches(self, path: Path) -> Iterator[Rows]:
-        """Rows of operators that compute or communicate, then copies, of each batch of the file."""
+        """For each batch of the file: rows that compute or communicate, then copies."""
         for batch in table_batches(path, self.survey.mapping):
-            own = batch.filter(pc.equal(batch["rank"], self.rank))
-            if not len(own):
+            rows = batch.filter(pc.equal(batch["rank"], self.rank))
+            if not len(rows):
                 continue
-            texts = own["operator"].dictionary_encode()
+            texts = rows["operator"].dictionary_encode()
             words, word = texts.dictionary.to_pylist(), texts.indices.to_numpy()
             does = np.array([self.survey.operators[name].does for name in words], np.str_)[word]
-            self.trace.dropped["rows of operators that the mapping leaves out"] += int((does == IGNORE).sum())
-            yield from self._of_kind("kernel", own, words, word, (does != COPY) & (does != IGNORE))
-            yield from self._of_kind("copy", own, words, word, does == COPY)
+            self.trace.dropped["rows of operators that the mapping ignores"] += int((does == IGNORE).sum())
+            yield from self._of_kind("kernel", rows, words, word, (does != COPY) & (does != IGNORE))
+            yield from self._of_kind("copy", rows, words, word, does == COPY)
         self.trace.dropped = +self.trace.dropped
         if self.elsewhere:
             self.trace.notes.append(
-                f"{self.elsewhere:,} rows begin in the time of another step than theirs, and count there"
+                f"{self.elsewhere:,} rows begin during another step than their own, and count there"
             )
 
     def _of_kind(
@@ -153,8 +151,8 @@ class _RankRows:
             start += self._of_steps(batch, self.origins)
         if "step" in batch.schema.names and len(self.steps):
             at = np.maximum(np.searchsorted(self.begins, start, side="right") - 1, 0)
-            told = batch["step"].fill_null(-1).to_numpy(zero_copy_only=False)
-            self.elsewhere += int(((told >= 0) & (told != self.steps[at])).sum())
+            stated_step = batch["step"].fill_null(-1).to_numpy(zero_copy_only=False)
+            self.elsewhere += int(((stated_step >= 0) & (stated_step != self.steps[at])).sum())
         if kind == "kernel":
             for name in words:
                 operator = self.survey.operators[name]
@@ -173,18 +171,21 @@ class _RankRows:
             bytes=batch["bytes"] if kind == "copy" and "bytes" in batch.schema.names else None,
         )
 
-    def _of_steps(self, batch: pa.RecordBatch, of: dict[int, int]) -> Int64:
-        """What belongs to each row's step; `InputError` for a row without one, shape (rows,)."""
+    def _of_steps(self, batch: pa.RecordBatch, value_of: dict[int, int]) -> Int64:
+        """The value of each row's step, shape (rows,); `InputError` for a row without a step."""
         if batch["step"].null_count:
-            raise InputError("rows have no step, from whose begin times count", where=f"rank {self.rank}")
+            raise InputError("rows have no step, to which times are relative", where=f"rank {self.rank}")
         steps, at = np.unique(batch["step"].to_numpy(), return_inverse=True)
-        return np.array([of[step] for step in steps.tolist()], np.int64)[at]
+        return np.array([value_of[step] for step in steps.tolist()], np.int64)[at]
 
     def _row_tracks(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> Int64:
-        """The stream; where the table has none, 0 of what computes, and one of each other operator."""
+        """The stream; if the table has none, 0 for compute and one stream for each other operator."""
         computes = [self.survey.operators[name].does == COMPUTE for name in words]
-        own = [0 if here else self.number[name] + 1 for name, here in zip(words, computes, strict=True)]
-        tracks = np.array(own, np.int64)[word]
+        track_of_word = [
+            0 if is_compute else self.number[name] + 1
+            for name, is_compute in zip(words, computes, strict=True)
+        ]
+        tracks = np.array(track_of_word, np.int64)[word]
         if "stream" not in batch.schema.names:
             return tracks
         return np.asarray(
@@ -192,58 +193,58 @@ class _RankRows:
         )
 
     def _add_payloads(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> None:
-        """Say of each row that communicates what the table and the mapping tell of it."""
+        """Add the payload of each row that communicates, from the table and the mapping."""
         communicates = np.array([self.survey.operators[name].communicates for name in words], np.bool_)
         rows = np.flatnonzero(communicates[word])
         if not len(rows):
             return
-        own = batch.take(pa.array(rows))
-        groups = self._column_or_nulls(own, "group", pa.string()).dictionary_encode()
-        told = np.stack(
+        communication = batch.take(pa.array(rows))
+        groups = self._column_or_nulls(communication, "group", pa.string()).dictionary_encode()
+        keys = np.stack(
             [
                 word[rows].astype(np.int64),
                 groups.indices.fill_null(_UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64),
-                self._column_or_nulls(own, "peer", pa.int64())
+                self._column_or_nulls(communication, "peer", pa.int64())
                 .fill_null(_UNKNOWN)
                 .to_numpy(zero_copy_only=False),
-                self._column_or_nulls(own, "bytes", pa.int64())
+                self._column_or_nulls(communication, "bytes", pa.int64())
                 .fill_null(_UNKNOWN)
                 .to_numpy(zero_copy_only=False),
             ]
         )
-        kinds, of = np.unique(told, axis=1, return_inverse=True)
-        named = groups.dictionary.to_pylist()
+        kinds, kind = np.unique(keys, axis=1, return_inverse=True)
+        group_names = groups.dictionary.to_pylist()
         payloads = [
-            self._row_payload(words[name], named[group] if group >= 0 else None, peer, size)
+            self._row_payload(words[name], group_names[group] if group >= 0 else None, peer, size)
             for name, group, peer, size in kinds.T.tolist()
         ]
         sequence = self._sequence_numbers(
-            own, np.array([self.number[name] for name in words], np.int64)[word[rows]]
+            communication, np.array([self.number[name] for name in words], np.int64)[word[rows]]
         )
-        self.trace.told.add_rows(payloads, of.ravel(), self.kernels + rows, sequence)
+        self.trace.told.add_rows(payloads, kind.ravel(), self.kernels + rows, sequence)
 
     def _column_or_nulls(self, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         return batch[name] if name in batch.schema.names else pa.nulls(len(batch), kind)
 
     def _sequence_numbers(self, batch: pa.RecordBatch, operator: Int64) -> Int64:
-        """A number that no other call of the job has, −1 where the table has none, shape (rows,).
+        """A number that is unique in the job, −1 if the table has none, shape (rows,).
 
-        That of a table may begin anew in each step, and with each operator.
+        The table's numbers may restart in each step and for each operator.
         """
-        told = self._column_or_nulls(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
-        number = told.to_numpy(zero_copy_only=False)
+        column = self._column_or_nulls(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
+        number = column.to_numpy(zero_copy_only=False)
         if (number >= 1 << _SHIFT).any():
-            raise InputError(f"holds a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
+            raise InputError(f"has a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
         step = np.zeros(len(batch), np.int64)
         if self.place_of_step and not batch["step"].null_count:
             step = self._of_steps(batch, self.place_of_step)
-        whole = ((step * len(self.number) + operator) << _SHIFT) + number
-        return np.where(number >= 0, whole, _UNKNOWN)
+        unique_number = ((step * len(self.number) + operator) << _SHIFT) + number
+        return np.where(number >= 0, unique_number, _UNKNOWN)
 
     def _row_payload(self, name: str, group: str | None, peer: int, size: int) -> Payload:
         operator, survey = self.survey.operators[name], self.survey
         pair = operator.does in PAIRS
-        other = survey.peer_rank(name, self.rank) if peer < 0 else peer
+        peer_rank = survey.peer_rank(name, self.rank) if peer < 0 else peer
         dimensions = operator.peer if pair else operator.over
         ranks = None if pair else survey.operator_members(name, self.rank, group)
         return Payload(
@@ -251,13 +252,13 @@ class _RankRows:
             collective=operator.does,
             library="custom",
             in_bytes=size if size >= 0 else None,
-            # A group that has a name of its own, so that it is not taken for the only one that is listed.
+            # A name, so that the group is not identified with the only listed one.
             group_name=group or name,
             group_description="_".join(dimensions or ()) or None,
             group_size=len(ranks) if ranks else None,
             ranks=ranks,
-            src_rank=None if not pair else self.rank if operator.does == "send" else other,
-            dst_rank=None if not pair else other if operator.does == "send" else self.rank,
+            src_rank=None if not pair else self.rank if operator.does == "send" else peer_rank,
+            dst_rank=None if not pair else peer_rank if operator.does == "send" else self.rank,
         )
 
 

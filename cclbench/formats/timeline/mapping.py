@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`timeline.yaml`: which column of a table of operators is what, and what each operator does."""
+"""`timeline.yaml`: the columns of a table of operators, and what each operator does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEY: Final = re.compile(rb"""^["']?(?:columns|operators)["']?[ \t]*:""", re.MUL
 
 
 class TimelineOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator does: a kind of collective, or COMPUTE, COPY or IGNORE; and with which ranks."""
+    """What an operator does (a kind of collective, COMPUTE, COPY or IGNORE), and with which ranks."""
 
     does: str
     category: str = "compute"
@@ -39,7 +39,7 @@ class TimelineOperator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def communicates(self) -> bool:
-        """Whether it is communication."""
+        """Whether it is a collective or a transfer."""
         return self.does not in (COMPUTE, COPY, IGNORE)
 
 
@@ -59,14 +59,14 @@ class TimelineColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Time(msgspec.Struct, frozen=True, kw_only=True, rename={"origin": "from"}):
-    """Unit of times, and whether they count from one origin or from each step's begin."""
+    """Unit of times, and whether they are relative to one origin or to the beginning of each step."""
 
     unit: Literal["s", "ms", "us", "ns"]
     origin: Literal["file", "step"] = "file"
 
 
 class TimelineMapping(msgspec.Struct, frozen=True, kw_only=True):
-    """All of the file; `place` is the column of each parallel dimension, `ranks` how many the job has."""
+    """The file; `place` is the column of each parallel dimension, `ranks` the number of ranks of the job."""
 
     version: int
     files: str
@@ -77,30 +77,31 @@ class TimelineMapping(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int | None = None
 
     def operator_named(self, name: str) -> TimelineOperator | None:
-        """What the operator of that name does, None where nothing says so."""
+        """The entry for an operator's name, None if there is none."""
         patterns = (pattern for pattern in self.operators if fnmatchcase(name, pattern))
         return next((self.operators[pattern] for pattern in patterns), None)
 
 
 def is_mapped(path: Path) -> bool:
-    """Whether a `timeline.yaml` in the file's folder says that the file is a timeline.
+    """Whether the `timeline.yaml` in the file's folder names the file.
 
-    One that has neither `columns` nor `operators` is another tool's.  `InputError` where it is no mapping.
+    A `timeline.yaml` with neither `columns` nor `operators` is another tool's.  `InputError` if it is
+    invalid.
     """
-    beside = path.with_name(FILE)
-    if path.name == FILE or not beside.is_file() or not _KEY.search(head_of(beside)):
+    mapping = path.with_name(FILE)
+    if path.name == FILE or not mapping.is_file() or not _KEY.search(head_of(mapping)):
         return False
-    return fnmatchcase(path.name, mapping_at(beside).files)
+    return fnmatchcase(path.name, mapping_at(mapping).files)
 
 
 def mapping_at(path: Path) -> TimelineMapping:
-    """The mapping in a YAML file, read again where it changes; `InputError` as `_read_mapping`."""
+    """The mapping in a YAML file, read again when it changes; `InputError` as `_read_mapping`."""
     return _read_mapping(path, stamp_of(path.stat()))
 
 
 @lru_cache(maxsize=8)
 def _read_mapping(path: Path, stamp: tuple[int, ...]) -> TimelineMapping:
-    """`InputError` with file and line where it is none."""
+    """Read a mapping; `InputError` with file and line if it is invalid."""
     del stamp
     document = yaml_file.read(path, "timeline mapping")
     problems = list(document.problems) or schema_problems(document, packaged_schema("timeline"))
@@ -109,14 +110,14 @@ def _read_mapping(path: Path, stamp: tuple[int, ...]) -> TimelineMapping:
         for place, message in _mapping_contradictions(document)
     ]
     if problems:
-        raise InputError(listed([str(one) for one in problems], _MOST_SHOWN))
+        raise InputError(listed([str(problem) for problem in problems], _MOST_SHOWN))
     return msgspec.convert(document.value, TimelineMapping)
 
 
 def _mapping_contradictions(document: Document) -> Iterator[tuple[Place, str]]:
     columns, place = document.value["columns"], document.value.get("place", {})
     if document.value["time"].get("from") == "step" and "step" not in columns:
-        yield ("columns",), "has no step, from whose begin times count"
+        yield ("columns",), "has no step, to which times are relative"
     for name, operator in document.value["operators"].items():
         for key, message in _of_operator(operator, columns, place):
             yield ("operators", name, key), message
@@ -128,13 +129,13 @@ def _of_operator(
     does = operator["does"]
     collective = does not in (COMPUTE, COPY, IGNORE, *PAIRS)
     if "category" in operator and does != COMPUTE:
-        yield "category", f"is for what computes, and it does {does}"
+        yield "category", f"is only for compute, and it does {does}"
     for key, fits in (("over", collective), ("peer", does in PAIRS)):
         if key not in operator:
             continue
         if not fits:
-            yield key, f"says nothing of what does {does}"
+            yield key, f"does not apply to {does}"
         elif unplaced := [dimension for dimension in operator[key] if dimension not in place]:
-            yield key, f"names {unplaced[0]}, of which `place` has no column"
+            yield key, f"names {unplaced[0]}, for which `place` has no column"
         elif (column := "group" if key == "over" else "peer") in columns:
-            yield key, f"and columns.{column} both tell it"
+            yield key, f"and columns.{column} both state it"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tables of a mapping say together: the ranks and their places, who runs what, when steps are."""
+"""Summary of all tables of a mapping: ranks and their places, ranks of each operator, times of steps."""
 
 from __future__ import annotations
 
@@ -29,60 +29,61 @@ Coordinates = tuple[int | None, ...]
 
 @dataclass(slots=True, eq=False)
 class Survey:
-    """The tables of a folder, read once: arrays of nothing, but one entry a rank, operator and step."""
+    """Summary of a folder's tables, read once: an entry for each rank, operator and step."""
 
     mapping: TimelineMapping
     places: dict[int, Coordinates] = field(default_factory=dict)
-    """By rank."""
+    """Places by rank."""
     files: dict[str, set[int]] = field(default_factory=dict)
-    """Ranks that each table has rows of, by the table's name."""
+    """Ranks in each table, by the table's name."""
     operators: dict[str, TimelineOperator] = field(default_factory=dict)
-    """By name, in order of the name."""
+    """Operators by name, sorted."""
     runs: dict[str, set[int]] = field(default_factory=dict)
     """Ranks that run each operator."""
     groups: dict[str, set[int]] = field(default_factory=dict)
-    """Ranks that each process group has by the tables' column of groups."""
+    """Ranks of each process group, by the tables' group column."""
     spans: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    """By step and rank, begin of the first row and end of the last, ns, as the tables tell them."""
+    """Begin of the first row and end of the last, ns, by step and rank."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all ranks of the job are there, as far as the mapping tells how many there are."""
+        """Whether all ranks of the job are present; True if the mapping does not state their number."""
         return self.mapping.ranks in (None, len(self.places))
 
     def step_origins(self) -> dict[int, int]:
-        """What is added to each step's times where they count from its begin: steps lie end to end, ns."""
-        found: dict[int, int] = {}
+        """Offsets of times that are relative to each step's beginning, ns: steps are put end to end."""
+        origins: dict[int, int] = {}
         at = 0
         for step in sorted(self.spans):
             begin = min(span[0] for span in self.spans[step].values())
-            found[step] = at - begin
+            origins[step] = at - begin
             at += max(span[1] for span in self.spans[step].values()) - begin
-        return found
+        return origins
 
     def rank_steps(self, rank: int) -> list[DeviceStep]:
         """The rank's steps.
 
-        One begins with its first row and ends where the next number's begins, or with its last row where that
-        number is missing.  Times from each step's begin: from the first row of any rank to its own last.
+        A step begins with its first row and ends where the step with the next number begins, or with its last
+        row if that step is missing.  If times are relative to each step: from the first row of any rank to
+        the rank's last row.
         """
-        own = {step: spans[rank] for step, spans in sorted(self.spans.items()) if rank in spans}
+        own_spans = {step: spans[rank] for step, spans in sorted(self.spans.items()) if rank in spans}
         origins = self.step_origins() if self.mapping.time.origin == "step" else None
-        last = max(own, default=0)
-        found = []
-        for step, (begin, end) in own.items():
+        last = max(own_spans, default=0)
+        steps = []
+        for step, (begin, end) in own_spans.items():
             if origins is None:
-                following = own.get(step + 1)
+                following = own_spans.get(step + 1)
                 end, closed = following[0] if following else end, step != last
             else:
                 begin = min(span[0] for span in self.spans[step].values()) + origins[step]
                 end, closed = end + origins[step], True
             name = f"step {step}"
-            found.append(DeviceStep(name=name, number=step, start_ns=begin, end_ns=end, closed=closed))
-        return found
+            steps.append(DeviceStep(name=name, number=step, start_ns=begin, end_ns=end, closed=closed))
+        return steps
 
     def operator_members(self, name: str, rank: int, group: str | None) -> tuple[int, ...] | None:
-        """The ranks that run the operator with this one in that group, None where the tables do not tell."""
+        """The ranks that run the operator together with this one, None if the tables do not state them."""
         over = self.operators[name].over
         if group is not None and self.is_complete:
             return tuple(sorted(self.groups[group]))
@@ -91,72 +92,72 @@ class Survey:
         return self._ranks_differing_in(over, self.runs[name], rank)
 
     def ranks_along(self, dimension: str, rank: int) -> tuple[int, ...]:
-        """The ranks that differ from this one in that dimension only."""
+        """The ranks that differ from this one only in this dimension."""
         return self._ranks_differing_in((dimension,), self.places, rank)
 
     def _ranks_differing_in(self, over: Sequence[str], ranks: Iterable[int], rank: int) -> tuple[int, ...]:
         fixed = [i for i, dimension in enumerate(self.mapping.place) if dimension not in over]
-        own = self.places[rank]
-        return tuple(sorted(r for r in ranks if all(self.places[r][i] == own[i] for i in fixed)))
+        coordinates = self.places[rank]
+        return tuple(sorted(r for r in ranks if all(self.places[r][i] == coordinates[i] for i in fixed)))
 
     def peer_rank(self, name: str, rank: int) -> int | None:
-        """The other rank of a send or receive by its place, None where there is none or nobody tells."""
-        further = self.operators[name].peer
-        own = self.places[rank]
-        if further is None or None in own:
+        """The other rank of a send or receive by its place, None if there is none or it is not stated."""
+        offsets = self.operators[name].peer
+        coordinates = self.places[rank]
+        if offsets is None or None in coordinates:
             return None
-        wanted = tuple(
-            (at or 0) + further.get(dimension, 0)
-            for dimension, at in zip(self.mapping.place, own, strict=True)
+        target = tuple(
+            (at or 0) + offsets.get(dimension, 0)
+            for dimension, at in zip(self.mapping.place, coordinates, strict=True)
         )
-        return next((other for other, place in self.places.items() if place == wanted), None)
+        return next((peer for peer, place in self.places.items() if place == target), None)
 
 
 def survey_beside(path: Path) -> Survey:
-    """What the tables beside that one, itself included, say together; read once as long as none changes."""
-    beside = path.with_name(FILE)
-    mapping = mapping_at(beside)
+    """Summary of all tables in the folder of `path`, read again when one changes."""
+    mapping_path = path.with_name(FILE)
+    mapping = mapping_at(mapping_path)
     tables = sorted(p for p in path.parent.iterdir() if p.is_file() and p.name != FILE)
-    own = [table for table in tables if fnmatchcase(table.name, mapping.files)]
-    stamps = tuple((str(file), stamp_of(file.stat())) for file in (beside, *own))
-    return _survey_tables(beside, stamps)
+    mapped = [table for table in tables if fnmatchcase(table.name, mapping.files)]
+    stamps = tuple((str(file), stamp_of(file.stat())) for file in (mapping_path, *mapped))
+    return _survey_tables(mapping_path, stamps)
 
 
 @lru_cache(maxsize=2)
-def _survey_tables(beside: Path, stamps: tuple[tuple[str, tuple[int, ...]], ...]) -> Survey:
-    mapping = mapping_at(beside)
+def _survey_tables(mapping_path: Path, stamps: tuple[tuple[str, tuple[int, ...]], ...]) -> Survey:
+    mapping = mapping_at(mapping_path)
     survey = Survey(mapping)
     for name, _ in stamps[1:]:
         _add_table(survey, Path(name))
-    _require_operators(survey, beside)
+    _require_operators(survey, mapping_path)
     survey.operators = {name: survey.operators[name] for name in sorted(survey.operators)}
     if mapping.ranks is not None and len(survey.places) > mapping.ranks:
-        what = f"says that the job has {mapping.ranks} ranks, and the tables have {len(survey.places)}"
-        raise InputError(what, where=str(beside))
+        message = f"states {mapping.ranks} ranks, and the tables have {len(survey.places)}"
+        raise InputError(message, where=str(mapping_path))
     if mapping.place:
-        _require_one_place_each(survey.places, beside)
+        _require_one_place_each(survey.places, mapping_path)
     return survey
 
 
 def _add_table(survey: Survey, path: Path) -> None:
-    """What one table says; `InputError` where a rank stands in two places."""
+    """Add one table; `InputError` if a rank has two places."""
     places = [f"place.{dimension}" for dimension in survey.mapping.place]
     ranks = survey.files.setdefault(path.name, set())
-    own = [name for name in ("step", "group") if getattr(survey.mapping.columns, name) is not None]
+    optional = [name for name in ("step", "group") if getattr(survey.mapping.columns, name) is not None]
     for batch in table_batches(path, survey.mapping):
         ends = pc.add(batch["start"], pc.max_element_wise(batch["duration"], 0))
         table = pa.Table.from_batches([batch]).append_column("end", ends)
-        keys = ["rank", "operator", *own, *places]
+        keys = ["rank", "operator", *optional, *places]
         for row in table.group_by(keys).aggregate([("start", "min"), ("end", "max")]).to_pylist():
             rank, name = row["rank"], row["operator"]
             _require_rank(rank, path)
             at = tuple(row[place] for place in places)
             if survey.places.setdefault(rank, at) != at:
-                what = f"rank {rank} stands in two places, {survey.places[rank]} and {at}"
-                raise InputError(what, where=str(path), hint=f"places: {', '.join(survey.mapping.place)}")
+                message = f"rank {rank} has two places, {survey.places[rank]} and {at}"
+                raise InputError(message, where=str(path), hint=f"places: {', '.join(survey.mapping.place)}")
             ranks.add(rank)
             operator = survey.operators.get(name) or survey.mapping.operator_named(name)
-            # One that the mapping leaves unsaid is refused once all of them are known.
+            # Operators without an entry are rejected together, once all are known.
             survey.runs.setdefault(name, set()).add(rank)
             if len(survey.runs) > _MOST_OPERATORS:
                 raise InputError(f"has more than {_MOST_OPERATORS:,} operators", where=str(path))
@@ -178,18 +179,22 @@ def _require_rank(rank: int, path: Path) -> None:
         )
 
 
-def _require_operators(survey: Survey, beside: Path) -> None:
-    unsaid = sorted(set(survey.runs) - set(survey.operators))
-    if unsaid:
-        names = ", ".join(printable(name[:60]) for name in unsaid[:5]) + (", ..." if len(unsaid) > 5 else "")
+def _require_operators(survey: Survey, mapping_path: Path) -> None:
+    missing = sorted(set(survey.runs) - set(survey.operators))
+    if missing:
+        names = ", ".join(printable(name[:60]) for name in missing[:5]) + (
+            ", ..." if len(missing) > 5 else ""
+        )
         hint = "add it below operators, with `does: ignore` to leave its rows out"
-        raise InputError(f"does not say what {names} does", where=str(beside), hint=hint)
+        raise InputError(f"has no entry for {names}", where=str(mapping_path), hint=hint)
 
 
-def _require_one_place_each(places: Mapping[int, Coordinates], beside: Path) -> None:
+def _require_one_place_each(places: Mapping[int, Coordinates], mapping_path: Path) -> None:
     at: dict[Coordinates, int] = {}
     for rank, place in sorted(places.items()):
         if place in at:
-            what = f"ranks {at[place]} and {rank} stand in the same place, {place}"
-            raise InputError(what, where=str(beside), hint="name the columns of all dimensions below place")
+            message = f"ranks {at[place]} and {rank} have the same place, {place}"
+            raise InputError(
+                message, where=str(mapping_path), hint="name the columns of all dimensions below place"
+            )
         at[place] = rank

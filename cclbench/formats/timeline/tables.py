@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of operators in bounded batches, whatever file they are in: times in ns, names, whole numbers."""
+"""Tables of operators in bounded batches, from any kind of file: times in ns, texts, integers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _EXACT: Final = pa.decimal256(76, 30)
 _TEXTS: Final = ("operator", "group")
 _TIMES: Final = ("start", "duration")
 _MAY_LACK: Final = ("step", "stream", "sequence", "group", "peer", "bytes")
-"""What a row need not have."""
+"""Columns that may be null."""
 
 
 def wanted_columns(mapping: TimelineMapping) -> dict[str, str]:
-    """The table's columns by what they are: those of `Columns`, and `place.<dimension>`."""
+    """The table's columns by our names: those of `TimelineColumns`, and `place.<dimension>`."""
     fields = {name: getattr(mapping.columns, name) for name in mapping.columns.__struct_fields__}
     places = {f"place.{dimension}": column for dimension, column in mapping.place.items()}
     return {name: column for name, column in fields.items() if column is not None} | places
@@ -44,25 +44,25 @@ def wanted_columns(mapping: TimelineMapping) -> dict[str, str]:
 def table_batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBatch]:
     """Rows in the file's order, with the columns of `wanted_columns`: start and duration in ns, texts, int64.
 
-    `InputError` with file and row where one is damaged, or lacks a column or a value that it needs.
+    `InputError` with file and row if one is damaged, or lacks a required column or value.
     """
     columns = wanted_columns(mapping)
-    before = 0
+    rows_before = 0
     try:
         for batch in _read_table(path, columns):
-            yield _canonical_batch(batch, columns, mapping.time.unit, path, before)
-            before += len(batch)
+            yield _canonical_batch(batch, columns, mapping.time.unit, path, rows_before)
+            rows_before += len(batch)
     except (pa.ArrowException, OSError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         if is_out_of_memory(error):
             raise
-        said = printable(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
-        raise InputError(f"is damaged behind row {before:,}: {said}", where=str(path)) from None
+        reason = printable(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
+        raise InputError(f"is damaged after row {rows_before:,}: {reason}", where=str(path)) from None
 
 
 def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
     ending = next((e for e in ENDINGS if path.name.removesuffix(".gz").endswith(e)), None)
     if ending is None:
-        raise InputError("is no Parquet, CSV or JSON lines by its name", where=str(path))
+        raise InputError("is not named as Parquet, CSV or JSON lines", where=str(path))
     chosen = sorted(set(columns.values()))
     if ending == ".parquet":
         with parquet_file(path) as table:
@@ -77,7 +77,7 @@ def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]
 
 
 def _open_csv(raw: object, chosen: list[str]) -> pa.RecordBatchReader:
-    """All columns as texts, whose digits are then read exactly."""
+    """All columns as text, to parse the digits exactly."""
     from pyarrow import csv
 
     texts = csv.ConvertOptions(column_types=dict.fromkeys(chosen, pa.string()), strings_can_be_null=True)
@@ -97,38 +97,38 @@ def _json_lines(raw: object, columns: dict[str, str]) -> pa.RecordBatchReader:
     )
 
 
-def _require_columns(chosen: list[str], there: list[str], path: Path) -> None:
-    missing = [column for column in chosen if column not in there]
+def _require_columns(chosen: list[str], present: list[str], path: Path) -> None:
+    missing = [column for column in chosen if column not in present]
     if missing:
-        names = ", ".join(printable(name[:40]) for name in there[:12])
+        names = ", ".join(printable(name[:40]) for name in present[:12])
         raise InputError(
             f"has no column {missing[0]!r}, which timeline.yaml names", where=str(path), hint=names
         )
 
 
 def _canonical_batch(
-    batch: pa.RecordBatch, columns: dict[str, str], unit: str, path: Path, before: int
+    batch: pa.RecordBatch, columns: dict[str, str], unit: str, path: Path, rows_before: int
 ) -> pa.RecordBatch:
-    found: dict[str, pa.Array] = {}
+    canonical: dict[str, pa.Array] = {}
     for name, column in columns.items():
         values = batch[column]
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if name not in _MAY_LACK and values.null_count:
-            row = before + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+            row = rows_before + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
             raise InputError(f"has no {column}", where=f"{path}: row {row + 1:,}")
         kind = pa.string() if name in _TEXTS else pa.int64()
         if name in _TIMES:
-            found[name] = pa.array(_exact_nanoseconds(values, unit, f"{path}: column {column}"))
+            canonical[name] = pa.array(_exact_nanoseconds(values, unit, f"{path}: column {column}"))
         elif pa.types.is_null(values.type):
-            found[name] = pa.nulls(len(values), kind)
+            canonical[name] = pa.nulls(len(values), kind)
         else:
-            found[name] = values.cast(kind)
-    return pa.record_batch(found)
+            canonical[name] = values.cast(kind)
+    return pa.record_batch(canonical)
 
 
 def _exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
-    """Times as whole ns, half to even, from the file's own digits; of floats from their exact value."""
+    """Times as whole ns, half to even, from the file's digits or a float's exact value."""
     if pa.types.is_floating(values.type):
         scaled = values.cast(pa.float64()).to_numpy(zero_copy_only=False) * 10.0 ** _DIGITS[unit]
         if not (abs(scaled) < LATEST_NS).all():
@@ -140,6 +140,6 @@ def _exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
     if len(exact) and not pc.all(pc.less(pc.abs(exact), most)).as_py():
         raise InputError("holds a time that no clock has", where=where, hint="is time.unit right?")
     scaled = rounded.cast(pa.decimal128(38, _DIGITS[unit]), safe=False)
-    # A decimal is its digits as a whole number of 128 bits, of which all but the sign is in the lower 64.
+    # A decimal128 is an integer of 128 bits; these values fit the lower 64.
     words = np.frombuffer(scaled.buffers()[1], np.int64).reshape(-1, 2)
     return words[scaled.offset : scaled.offset + len(scaled), 0].copy()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA profiles as Chrome JSON, `*.trace.json.gz`, as JAX and xprof derive it from an XSpace.
 
-Put back into planes, it is read as `formats.xplane` reads those, less what the format leaves out: when
-the profile began, the devices' peaks and global ids, the programs, which memory an op accesses; and of
-events all but the first million.
+It is converted back to planes and read as `formats.xplane` reads those.  The format lacks the profile's start
+time, the devices' peaks and global ids, the programs, the memory space of accesses, and all events after the
+first million.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from cclbench.formats.rewriting import Redactor
 from cclbench.ground.errors import InputError
 
 MOST_EVENTS: Final = 1_000_000
-"""xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""
+"""xprof and JAX write the first million events, without a mark that there were more."""
 _PLANES: Final = re.compile(rb'"name"\s*:\s*"/(?:device:[A-Z]+:\d|host:CPU")')
 
 
 class XlaJson(Reader):
-    """Reader of XLA profiles' Chrome JSON."""
+    """Reader of XLA profiles as Chrome JSON."""
 
     name = "xla_json"
     precedence = 10
     derived_from = "xplane"
     description = "XLA profiles as Chrome JSON, of JAX and xprof: TPU, GPU, CPU"
     extensions: tuple[str, ...] = (".trace.json.gz", ".trace.json")
-    capture = "the `*.trace.json.gz` made from an xplane file, where nothing else is left"
+    capture = "the `*.trace.json.gz` derived from an xplane file, if that is not available"
     versions = "xprof 2.24"
     tested = "real: TPU v6e, MI300X and JAX on CPU devices, derived from their XSpace by xprof"
     after_other_text = True
 
     def sniff(self, head: bytes) -> float:
-        """Sure of Chrome JSON whose processes are named as planes are."""
+        """Sure of Chrome JSON whose processes have names of planes."""
         return 0.95 if b'"traceEvents"' in head and _PLANES.search(head) else 0.0
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """JSON, with the ranges of the host's plane that people named."""
-        # Here and below: a file can be recognised without what it takes to read it.
+        """Rewrite as JSON, with ranges of the host plane that users named."""
+        # Here and below: imports that are not needed to recognise a file.
         from cclbench.formats.xplane.chrome import chrome
         from cclbench.formats.xplane.proto import HOST
         from cclbench.formats.xplane.rewriting import ranges_of_people
@@ -52,7 +52,7 @@ class XlaJson(Reader):
         return rewrite_json(path, target, redactor, named=renamed)
 
     def parts(self, path: Path) -> list[Part]:
-        """Each device, by its plane's name; a device of the host where there is no accelerator."""
+        """One part for each device, named by its plane; CPU devices if there is no accelerator."""
         from cclbench.formats.xplane import host
         from cclbench.formats.xplane.chrome import BESIDE, chrome
 
@@ -61,7 +61,7 @@ class XlaJson(Reader):
         return devices or host.device_parts(profile.host_profile, path, profile.cut, BESIDE)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        """One device of the profile."""
+        """Read one device of the profile."""
         from cclbench.formats.xplane import host
         from cclbench.formats.xplane.chrome import chrome
 
@@ -82,9 +82,9 @@ class XlaJson(Reader):
         trace.cut = profile.cut
         trace.device_rows_in_order = profile.cut is None
         trace.notes.append(
-            f"the file has {MOST_EVENTS:,} events, the most that its format holds: later ones are missing;"
+            f"the file has {MOST_EVENTS:,} events, the most in this format: later ones are missing;"
             if profile.events >= MOST_EVENTS
-            else f"the format holds at most {MOST_EVENTS:,} events and does not tell what it leaves out;"
+            else f"this format has at most {MOST_EVENTS:,} events and does not state what it leaves out;"
         )
         trace.notes[-1] += " the .xplane.pb has all"
         return trace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA profiles (XSpace, `*.xplane.pb`) of JAX, TensorFlow and PyTorch/XLA: TPU, GPU and CPU devices.
 
-Each device is a rank.  Rows of the host belong to the process that drives all of them: see `process`.
+Each device is a rank.  Host rows belong to the process that drives all of them: see `process`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, ENVIRONMENT, SOUR
 from cclbench.ground.errors import InputError
 
 _BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
-"""The first bytes of a plane, even of one whose length is damaged."""
+"""The first bytes of a plane, even if its length is damaged."""
 
 
 class Xplane(Reader):
@@ -46,17 +46,17 @@ class Xplane(Reader):
     }
 
     def sniff(self, head: bytes) -> float:
-        """Sure of a file that begins with a named plane."""
+        """Sure of a file that begins with a plane."""
         return 0.9 if _BEGINS.match(head) else 0.0
 
     def refuse(self, path: Path) -> None:
-        """A file that is called a profile and does not begin as one, which must not be passed over."""
+        """`InputError` for a file with a profile's name that does not begin with a plane."""
         if path.name.endswith(self.extensions) and not _BEGINS.match(head_of(path)):
-            hint = "capture it again, or call it otherwise if it is none"
-            raise InputError("no plane begins where the profile does: damaged", where=str(path), hint=hint)
+            hint = "capture it again, or rename it if it is not a profile"
+            raise InputError("does not begin with a plane: damaged", where=str(path), hint=hint)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """Texts inside the nested messages, and every length around them."""
+        """Rewrite texts in the nested messages, and the lengths around them."""
         from cclbench.formats.xplane.rewriting import ProtobufRewriter
 
         profile = ProtobufRewriter(
@@ -67,8 +67,8 @@ class Xplane(Reader):
         return True
 
     def parts(self, path: Path) -> list[Part]:
-        """Each device, by its plane's name; a device of the host where there is no accelerator."""
-        # Here and below: a file can be recognised without what it takes to read it.
+        """One part for each device, named by its plane; CPU devices if there is no accelerator."""
+        # Here and below: imports that are not needed to recognise a file.
         from cclbench.formats.xplane import host
         from cclbench.formats.xplane.space import space_of
 
@@ -77,7 +77,7 @@ class Xplane(Reader):
         return devices or host.device_parts(profile.host_profile, path, profile.space.cut)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        """One device of the profile."""
+        """Read one device of the profile."""
         from cclbench.formats.xplane import host
         from cclbench.formats.xplane.space import space_of
 

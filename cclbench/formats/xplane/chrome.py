@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An XLA profile's Chrome JSON put back into planes.
+"""Convert an XLA profile's Chrome JSON back to planes.
 
-Each plane is a process, each line of it a thread, every stat a text in `args`, an event of no duration an
-instant.  Times are µs with all digits down to the ps.  What xprof derives for its viewer is left out.
+A plane is a process, a line a thread, a stat a text in `args`, an event without duration an instant.  Times
+are µs with all digits down to the ps.  Lines that xprof derives for its viewer are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NUMBER: Final = re.compile(r"-?\d{1,20}")
 _LONGEST_US: Final = 1 << 42
 _OPAQUE: Final = "memory_access_breakdown"
 _OF_OP: Final = frozenset({"hlo_category", "tf_op", "source", "model_flops", "flops", "bytes_accessed"})
-"""Args that a plane keeps with an op, not with each of its runs."""
+"""Args that in a plane belong to an op, not to each of its runs."""
 _OF_EVENT: Final = frozenset(
     {
         *("correlation_id", "device_duration_ps", "device_offset_ps", "device_ordinal", "hlo_module"),
@@ -67,7 +67,7 @@ _DECODER: Final = msgspec.json.Decoder(list[_ChromeEvent])
 
 
 class ChromeProfile:
-    """A file put back into planes, by name; `devices` are in the file's order."""
+    """A file converted to planes, by name; `devices` are in the file's order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,7 +75,7 @@ class ChromeProfile:
         self.dropped: Counter[str] = Counter()
         self.events = 0
         self.linked = False
-        """Whether events tell with which others they belong together."""
+        """Whether events are linked by flows."""
         self._names: dict[tuple[int, int | None], str] = {}
         stream = JsonEvents(path, _DECODER, allow_truncated=True)
         processes: dict[int, dict[int, list[_ChromeEvent]]] = defaultdict(lambda: defaultdict(list))
@@ -106,22 +106,22 @@ class ChromeProfile:
         order = {name: pid for (pid, tid), name in self._names.items() if tid is None}
         self.devices = sorted(self.planes.keys() - {HOST}, key=order.__getitem__)
         self.named = sorted(filter(DEVICE.fullmatch, order), key=order.__getitem__)
-        """All devices of the process, those included that did nothing."""
+        """All devices of the process, including idle ones."""
 
     @cached_property
     def host_profile(self) -> HostProfile:
-        """Ops of CPU devices; refused where nothing tells which mark ends which op."""
-        found = profile_of(self.planes, self.path, 0)
-        if found.ops and not self.linked:
+        """Ops of CPU devices; `InputError` if the ends of ops cannot be matched."""
+        profile = profile_of(self.planes, self.path, 0)
+        if profile.ops and not self.linked:
             raise InputError(
-                "the JSON that JAX writes does not tell when ops of CPU devices end",
+                "JSON written by JAX does not state when ops of CPU devices end",
                 where=str(self.path),
                 hint=BESIDE,
             )
-        return found
+        return profile
 
     def device_trace(self, name: str) -> Trace:
-        """All that a device did, and rows of the process that drives it."""
+        """Rows of a device, and of the process that drives it."""
         facts = TraceFacts(
             local_rank=self.named.index(name),
             producer="XLA profiler",
@@ -130,10 +130,10 @@ class ChromeProfile:
         )
         trace = Trace(batches=iter(()), facts=facts, notes=[NO_EPOCH])
         first, *others = self.devices
-        whose = others if name == first else None
+        elsewhere = others if name == first else None
         plane = self.planes.get
         trace.batches = device_batches(
-            trace, name, plane(name), plane, self.path, 0, DeviceMember(None), {}, whose
+            trace, name, plane(name), plane, self.path, 0, DeviceMember(None), {}, elsewhere
         )
         return trace
 
@@ -145,35 +145,35 @@ class ChromeProfile:
 
     def _build_plane(self, name: str, pid: int, threads: dict[int, list[_ChromeEvent]]) -> Any:
         plane = message_class()(name=name)
-        named: dict[_Key, int] = {}
+        metadata_ids: dict[_Key, int] = {}
         stats: dict[str, int] = {}
         titles = {tid: self._names.get((pid, tid), "") for tid in threads}
         runs = _module_runs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
-        for tid, found in threads.items():
+        for tid, events in threads.items():
             title = titles[tid]
             if _DERIVED.fullmatch(title):
-                self.dropped["row derived from others"] += len(found)
+                self.dropped["row derived from others"] += len(events)
                 continue
             stream = _STREAM.match(title)
             line = plane.lines.add(id=int(stream[1]) if stream else tid % (1 << 63), name=title)
-            for event in found:
+            for event in events:
                 args = {key: value for key, value in (event.args or {}).items() if isinstance(value, str)}
                 offset, length = _to_picoseconds(event.ts), _to_picoseconds(event.dur)
-                made = line.events.add(offset_ps=offset, duration_ps=length)
+                run = line.events.add(offset_ps=offset, duration_ps=length)
                 of_op: tuple[tuple[str, str], ...] = ()
                 text = event.name
                 if title == "XLA Ops":
                     text = args.get("long_name") or text
                     of_op = _of_op(args, _program_at(runs, offset))
-                made.metadata_id = named.setdefault((text, event.name, of_op), len(named) + 1)
+                run.metadata_id = metadata_ids.setdefault((text, event.name, of_op), len(metadata_ids) + 1)
                 if "flow" in args and _NUMBER.fullmatch(args["flow"]):
                     context = "_c" if event.name.startswith("end: ") else "_p"
                     # A flow's last two bits are its direction.
-                    _append_stat(made, stats, context, str(int(args["flow"]) >> 2))
+                    _append_stat(run, stats, context, str(int(args["flow"]) >> 2))
                     self.linked = True
                 for key in _OF_EVENT & args.keys():
-                    _append_stat(made, stats, key, args[key])
-        for (text, title, of_op), at in named.items():
+                    _append_stat(run, stats, key, args[key])
+        for (text, title, of_op), at in metadata_ids.items():
             metadata = plane.event_metadata.add(key=at).value
             metadata.id, metadata.name, metadata.display_name = at, text, title
             for key, value in of_op:
@@ -184,14 +184,14 @@ class ChromeProfile:
 
 
 def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], ...]:
-    # Bytes of all memories stand here as well where the device's own were told, which are now opaque.
+    # With an opaque breakdown by memory space, `bytes_accessed` is of all memories.
     left_out = {"bytes_accessed"} if _OPAQUE in args else set()
-    told = {key: args[key] for key in sorted(_OF_OP & args.keys() - left_out)}
-    return tuple(told.items()) if program is None else (*told.items(), ("program_id", program))
+    stated = {key: args[key] for key in sorted(_OF_OP & args.keys() - left_out)}
+    return tuple(stated.items()) if program is None else (*stated.items(), ("program_id", program))
 
 
 def _module_runs(events: list[_ChromeEvent]) -> list[tuple[int, int, str]]:
-    """Begin, end and program of each run of a module, whose name has the program's fingerprint."""
+    """Begin, end and program of each run of a module; its name contains the program's fingerprint."""
     return sorted(
         (_to_picoseconds(run.ts), _to_picoseconds(run.ts) + _to_picoseconds(run.dur), match[1])
         for run in events
@@ -200,7 +200,7 @@ def _module_runs(events: list[_ChromeEvent]) -> list[tuple[int, int, str]]:
 
 
 def _program_at(runs: list[tuple[int, int, str]], ps: int) -> str | None:
-    """The program whose run holds that instant."""
+    """The program that runs at this instant."""
     i = bisect_right(runs, ps, key=itemgetter(0)) - 1
     return runs[i][2] if i >= 0 and ps <= runs[i][1] else None
 
@@ -210,7 +210,7 @@ def _to_picoseconds(us: Decimal | None) -> int:
 
 
 def _append_stat(to: Any, stats: dict[str, int], name: str, value: str) -> None:
-    """Append a stat: a number where the text is one."""
+    """Append a stat, as a number if the text is one."""
     stat = to.stats.add(metadata_id=stats.setdefault(name, len(stats) + 1))
     number = int(value) if _NUMBER.fullmatch(value) else None
     if number is not None and -(1 << 63) <= number < 1 << 63:
@@ -222,4 +222,4 @@ def _append_stat(to: Any, stats: dict[str, int], name: str, value: str) -> None:
 
 
 chrome = remember_last(ChromeProfile)
-"""A file's planes, up to its `cut`."""
+"""The `ChromeProfile` of a file, up to its `cut`."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HLO says of a collective: kind, payload from shape and type, and who takes part, as global device ids.
+"""Collectives from HLO: kind, payload by shape and type, and participants as global device ids.
 
-Replica groups number replicas, partitions or both, by the opcode and its attributes; the program's device
-assignment says which device each is (openxla.org/xla/operation_semantics).  Without the assignment the
-size of the group is known and its ranks are not.
+Replica groups number replicas, partitions or both, depending on the opcode and its attributes; the program's
+device assignment maps them to devices (openxla.org/xla/operation_semantics).  Without the assignment the size
+of the group is known, but not its ranks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BY_PARTITION: Final = ("all-to-all", "ragged-all-to-all", "collective-permute",
 
 
 class DeviceMember(msgspec.Struct, frozen=True):
-    """A device as its programs know it."""
+    """A device in its programs."""
 
     device: int | None
     """Its global id."""
@@ -42,19 +42,19 @@ class DeviceMember(msgspec.Struct, frozen=True):
 
 
 def names_collective(category: str) -> bool:
-    """Whether a category of ops names a collective: `all-reduce`, `all-reduce-scatter fusion`."""
+    """Whether a category of ops is a collective: `all-reduce`, `all-reduce-scatter fusion`."""
     return any(opcode in category for opcode in _KINDS)
 
 
-def collective_payload(found: hlo.HloText, program: int | None, member: DeviceMember) -> Payload | None:
-    """What an instruction's text says of the collective it is; None where it is none."""
-    opcode = found.opcode.removesuffix("-start")
+def collective_payload(instruction: hlo.HloText, program: int | None, member: DeviceMember) -> Payload | None:
+    """The payload that an instruction's text states; None if it is not a collective."""
+    opcode = instruction.opcode.removesuffix("-start")
     if opcode not in _KINDS:
         return None
-    operands = hlo.parse_shapes(" ".join(found.operands))
-    # A start's result is (operand, result, ...), but that of all-reduce-start is the result.
-    paired = opcode != found.opcode and opcode != "all-reduce" and len(found.results) > 1
-    results = hlo.parse_shapes(found.results[1] if paired else " ".join(found.results))
+    operands = hlo.parse_shapes(" ".join(instruction.operands))
+    # A start's result is (operand, result, ...), that of all-reduce-start only the result.
+    paired = opcode != instruction.opcode and opcode != "all-reduce" and len(instruction.results) > 1
+    results = hlo.parse_shapes(instruction.results[1] if paired else " ".join(instruction.results))
     return Payload(
         source="kernel",
         library="xla",
@@ -62,32 +62,34 @@ def collective_payload(found: hlo.HloText, program: int | None, member: DeviceMe
         in_bytes=hlo.total_bytes(operands),
         out_bytes=hlo.total_bytes(results),
         dtype=next((array.dtype for array in (*operands, *results) if array.bytes), None),
-        **collective_members(opcode, hlo.parse_participants(found.attributes), program, member),
+        **collective_members(opcode, hlo.parse_participants(instruction.attributes), program, member),
     )
 
 
-def of_program(known: Instruction, program: int | None, member: DeviceMember) -> Payload | None:
-    """What a program's HLO says of the collective an instruction is, where only its name is in the trace."""
-    opcode = known.opcode.removesuffix("-start")
-    if opcode not in _KINDS or known.participants is None:
+def of_program(instruction: Instruction, program: int | None, member: DeviceMember) -> Payload | None:
+    """The payload that a program's HLO states, if the trace has only the instruction's name."""
+    opcode = instruction.opcode.removesuffix("-start")
+    if opcode not in _KINDS or instruction.participants is None:
         return None
-    out = known.out_bytes
-    if opcode != known.opcode and opcode != "all-reduce" and out is not None:
-        out = None if known.in_bytes is None else out - known.in_bytes  # a start gives its operand back too
+    out = instruction.out_bytes
+    if opcode != instruction.opcode and opcode != "all-reduce" and out is not None:
+        out = (
+            None if instruction.in_bytes is None else out - instruction.in_bytes
+        )  # a start also returns its operand
     return Payload(
         source="hlo",
         collective=_KINDS[opcode],
-        in_bytes=known.in_bytes,
+        in_bytes=instruction.in_bytes,
         out_bytes=out,
-        dtype=known.dtype,
-        **collective_members(opcode, known.participants, program, member),
+        dtype=instruction.dtype,
+        **collective_members(opcode, instruction.participants, program, member),
     )
 
 
 def collective_members(
     opcode: str, participants: hlo.Participants, program: int | None, member: DeviceMember
 ) -> dict[str, Any]:
-    """Size and devices of this device's group, and its partners, as fields of `Payload`."""
+    """Size and devices of this device's group, and its peers, as fields of `Payload`."""
     if opcode in ("send", "recv"):
         return {"group_size": 2}
     ids = None if program is None else member.programs.get(program % (1 << 64))
@@ -96,9 +98,11 @@ def collective_members(
         return {}
     numbered = None if ids is None else _group_devices(opcode, participants, ids, member.device)
     if numbered is None:
-        both = participants.has_channel and not participants.has_global_ids and opcode not in _BY_PARTITION
+        ambiguous = (
+            participants.has_channel and not participants.has_global_ids and opcode not in _BY_PARTITION
+        )
         sizes = {len(group) for group in groups}
-        return {"group_size": sizes.pop() if len(sizes) == 1 and not both else None}
+        return {"group_size": sizes.pop() if len(sizes) == 1 and not ambiguous else None}
     for group in groups or (tuple(range(len(numbered))),):
         if all(0 <= i < len(numbered) for i in group):
             devices = tuple(device for i in group for device in numbered[i])
@@ -109,52 +113,52 @@ def collective_members(
 
 
 class NamedGroups:
-    """Groups of devices by name, where ids of devices are no ranks: a run puts them together again."""
+    """Replaces device ids, which are not ranks, by named groups; ingestion matches them across ranks."""
 
     def __init__(self, device: int | None) -> None:
         self.device = device
         self.communicators: dict[str, Communicator] = {}
         self.unknown = False
 
-    def name_group(self, told: Payload) -> Payload:
-        """The payload with its group's name in place of its devices."""
-        if told.ranks is None or self.device not in told.ranks:
+    def name_group(self, payload: Payload) -> Payload:
+        """The payload with its group's name instead of its devices."""
+        if payload.ranks is None or self.device not in payload.ranks:
             self.unknown = True
             name = _NAMELESS
         else:
-            devices = sorted(told.ranks)
-            name = f"devices {group_id(told.ranks)}"
+            devices = sorted(payload.ranks)
+            name = f"devices {group_id(payload.ranks)}"
             place = Communicator(name, devices.index(self.device), len(devices))
             self.communicators[name] = place
-        return msgspec.structs.replace(told, ranks=None, src_rank=None, dst_rank=None, group_name=name)
+        return msgspec.structs.replace(payload, ranks=None, src_rank=None, dst_rank=None, group_name=name)
 
-    def facts_with_groups(self, told: TraceFacts) -> TraceFacts:
-        """Facts with all groups that were named, so that no other group is taken for one of them."""
+    def facts_with_groups(self, facts: TraceFacts) -> TraceFacts:
+        """Facts with all named groups, so that no other group is identified with one of them."""
         names = [*self.communicators, *([_NAMELESS] if self.unknown else [])]
         groups = tuple(map(ProcessGroup, names))
         communicators = tuple(self.communicators.values())
-        return msgspec.structs.replace(told, groups=groups, communicators=communicators)
+        return msgspec.structs.replace(facts, groups=groups, communicators=communicators)
 
 
 def _connected_pairs(pairs: tuple[tuple[int, int], ...]) -> hlo.Groups:
-    """Those that a collective-permute links with one another, directly or through others."""
+    """Connected components of the pairs of a collective-permute."""
     group: dict[int, set[int]] = {}
     for source, target in pairs:
-        one, other = sorted((group.setdefault(i, {i}) for i in (source, target)), key=len)
-        if one is not other:
-            other |= one
-            group.update(dict.fromkeys(one, other))
+        smaller, larger = sorted((group.setdefault(i, {i}) for i in (source, target)), key=len)
+        if smaller is not larger:
+            larger |= smaller
+            group.update(dict.fromkeys(smaller, larger))
     return tuple({tuple(sorted(linked)) for linked in group.values()})
 
 
 def _group_devices(
     opcode: str, participants: hlo.Participants, ids: Int64, device: int | None
 ) -> list[list[int]] | None:
-    """Devices each number of a replica group means, seen from this one; None where it runs nothing."""
-    own = np.argwhere(ids == device)
-    if device is None or len(own) != 1:
+    """Devices for each number in a replica group, as seen from this device; None if it is not assigned."""
+    position = np.argwhere(ids == device)
+    if device is None or len(position) != 1:
         return None
-    replica, partition = own[0].tolist()
+    replica, partition = position[0].tolist()
     if participants.has_global_ids:
         numbered = ids.reshape(-1, 1)
     elif not participants.has_channel:
@@ -169,11 +173,11 @@ def _group_devices(
 def _permute_partners(
     pairs: tuple[tuple[int, int], ...], numbered: list[list[int]], device: int | None
 ) -> dict[str, int]:
-    """Who sends to this device in a collective-permute and to whom it sends; itself where nobody does."""
-    own = next(i for i, devices in enumerate(numbered) if device in devices)
-    sources = [source for source, target in pairs if target == own]
-    targets = [target for source, target in pairs if source == own]
+    """Source and destination of this device in a collective-permute; itself if there is none."""
+    number = next(i for i, devices in enumerate(numbered) if device in devices)
+    sources = [source for source, target in pairs if target == number]
+    targets = [target for source, target in pairs if source == number]
     if not (sources or targets):
         return {}
-    source, target = (some[0] if some else own for some in (sources, targets))
+    source, target = (ends[0] if ends else number for ends in (sources, targets))
     return {"src_rank": numbered[source][0], "dst_rank": numbered[target][0]}

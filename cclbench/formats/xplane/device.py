@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device's plane and the host's give, whatever file they stand in."""
+"""Rows of a device's plane and of the host's, from either kind of file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.hlo_proto import HloProgram
 from cclbench.formats.xplane.proto import HOST
 
-NO_EPOCH = "the profile does not tell when it began: times count from its own begin"
+NO_EPOCH = "the profile does not state when it began: times are relative to its beginning"
 P = TypeVar("P")
 
 
 def remember_last(read: Callable[[Path], P]) -> Callable[[Path], P]:
-    """Reads a file whose last result is remembered, for the file's next device."""
+    """Cache the last result of reading a file, for the file's next device."""
 
     @lru_cache(maxsize=1)
     def as_of(path: Path, _size: int, _changed_ns: int) -> P:
@@ -39,9 +39,9 @@ def device_batches(
     programs: Mapping[int, HloProgram],
     others: Sequence[str] | None,
 ) -> Iterator[Rows]:
-    """All rows of a device and of the process that drives it; `plane` is the message of a name, or None.
+    """All rows of a device and of the process that drives it; `plane` returns a plane's message by name.
 
-    `others` are the file's other devices where this one has the process's own rows.
+    `others` are the file's other devices if this one also gets the process's rows, else None.
     """
     _, kind, number = name.split(":")
     launched: set[int] = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU planes: kernels and copies of the streams; all other lines show the same once more."""
+"""GPU planes: kernels and copies of the streams; all other lines are derived from them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _DIRECTIONS: Final = (
 
 
 def gpu_facts(stats: proto.Stats) -> dict[str, Any]:
-    """What the plane says of the device, as fields of `TraceFacts`.
+    """Facts about the device from its plane, as fields of `TraceFacts`.
 
-    `memory_bandwidth`, in B/s, is 2 · memory clock · bus width: true of NVIDIA's memories; the MI300X's
-    moves twice that, as kernels of its traces show, so AMD's figure is not taken.
+    `memory_bandwidth`, in B/s, is 2 · memory clock · bus width, which holds for NVIDIA; the MI300X achieves
+    twice that in its traces, so AMD's figure is not used.
     """
-    stated = str(stats.get("device_vendor")).lower()
-    vendor = stated if stated in ("nvidia", "amd") else None
+    text = str(stats.get("device_vendor")).lower()
+    vendor = text if text in ("nvidia", "amd") else None
     bandwidth = plausible_amount(stats.get("memory_bandwidth"))
     return {
         "vendor": vendor,
@@ -54,20 +54,20 @@ def gpu_facts(stats: proto.Stats) -> dict[str, Any]:
 
 def stream_correlations(message: Any) -> set[int]:
     """Correlation ids of all that ran on the plane's streams."""
-    wanted = {key for key, name in proto.stat_names(message).items() if name == "correlation_id"}
-    found = (
+    keys = {key for key, name in proto.stat_names(message).items() if name == "correlation_id"}
+    ids = (
         stat.uint64_value or stat.int64_value
         for line in message.lines
         if line.name.startswith("Stream")
         for event in line.events
         for stat in event.stats
-        if stat.metadata_id in wanted
+        if stat.metadata_id in keys
     )
-    return {i for i in found if 0 < i < 1 << 63}
+    return {i for i in ids if 0 < i < 1 << 63}
 
 
 class StreamExecution(NamedTuple):
-    """What an event on a stream tells of what ran, empty or None where it tells nothing."""
+    """What a stream event states about its execution; empty or None if it states nothing."""
 
     name: str
     correlation: int | None
@@ -94,11 +94,11 @@ def gpu_batches(
     member: DeviceMember,
     programs: Mapping[int, HloProgram],
 ) -> Iterator[Rows]:
-    """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
+    """All rows of a GPU's plane; `programs` state payload and participants of collectives."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
-    wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
-    found: list[LineEvents] = []
+    keys = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
+    lines: list[LineEvents] = []
     codes: dict[StreamExecution, int] = {}
     for line in message.lines:
         name = line.name or line.display_name
@@ -108,45 +108,45 @@ def gpu_batches(
         start, dur = proto.event_times(line, line.events, path, epoch_ns)
         code = np.empty(len(start), np.int64)
         for i, event in enumerate(line.events):
-            told = proto.decode_stats(
-                stat_names, (stat for stat in event.stats if stat.metadata_id in wanted)
-            )
-            grid, copy, fill, op = (str(told.get(detail, "")) for detail in _DETAILS)
+            stats = proto.decode_stats(stat_names, (stat for stat in event.stats if stat.metadata_id in keys))
+            grid, copy, fill, op = (str(stats.get(detail, "")) for detail in _DETAILS)
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
-            correlation, program = _positive_number(told.get("correlation_id")), told.get("program_id")
+            correlation, program = _positive_number(stats.get("correlation_id")), stats.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
             run = StreamExecution(title, correlation, grid, copy, fill, op, program)
             code[i] = codes.setdefault(run, len(codes))
-        found.append(LineEvents(name, line.id, code, start, dur))
-    ran, where = list(codes), str(path)
-    kinds = np.array([run.row_kind for run in ran], np.str_)
-    origins_of = _row_origins(ran, programs)
+        lines.append(LineEvents(name, line.id, code, start, dur))
+    runs, where = list(codes), str(path)
+    kinds = np.array([run.row_kind for run in runs], np.str_)
+    origins_of = _row_origins(runs, programs)
     for kind in ("kernel", "copy", "memset"):
-        columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}
+        columns = {"correlation": pa.array([run.correlation for run in runs], pa.int64())}
         if kind == "kernel":
-            columns |= grid_columns([_grid_size(run.grid) for run in ran], where, hint=proto.AGAIN)
+            columns |= grid_columns([_grid_size(run.grid) for run in runs], where, hint=proto.AGAIN)
         else:
-            columns["bytes"] = pa.array([_copy_bytes(run.copy or run.fill, where) for run in ran], pa.int64())
+            columns["bytes"] = pa.array(
+                [_copy_bytes(run.copy or run.fill, where) for run in runs], pa.int64()
+            )
         if kind == "copy":
-            texts = [f"{run.name} {run.copy}" for run in ran]
+            texts = [f"{run.name} {run.copy}" for run in runs]
             ways = [next((way for way, known in _DIRECTIONS if known.search(text)), None) for text in texts]
             columns["copy_direction"] = pa.array(ways, pa.string())
         columns |= origins.origin_columns(origins_of)
-        chosen = [line.take_events(kinds[line.code] == kind) for line in found if len(line)]
-        made = kind_rows(
+        chosen = [line.take_events(kinds[line.code] == kind) for line in lines if len(line)]
+        result = kind_rows(
             kind,
             "device",
             chosen,
-            [run.name for run in ran],
+            [run.name for run in runs],
             device=device,
             columns=columns,
-            categories=[_program_category(run, programs) for run in ran] if kind == "kernel" else (),
+            categories=[_program_category(run, programs) for run in runs] if kind == "kernel" else (),
         )
-        if made is None:
+        if result is None:
             continue
         if kind == "kernel":
-            _add_payloads(trace, made[1], ran, programs, member)
-        yield made[0]
+            _add_payloads(trace, result[1], runs, programs, member)
+        yield result[0]
 
 
 def _add_payloads(
@@ -156,7 +156,7 @@ def _add_payloads(
     programs: Mapping[int, HloProgram],
     member: DeviceMember,
 ) -> None:
-    """What the programs say of the collectives among the kernels, whose codes these are."""
+    """Add the payloads of collectives among the kernels with these codes, from the programs."""
     named = NamedGroups(member.device)
     unknown = alone = 0
     for row, run in enumerate(ran[code] for code in codes.tolist()):
@@ -176,7 +176,7 @@ def _add_payloads(
         )
     if alone:
         trace.notes.append(
-            f"process group of {alone} collectives unknown: the profile does not tell which of the program's"
+            f"process group of {alone} collectives unknown: the profile does not state which of the program's"
             " devices this GPU is"
         )
 
@@ -189,25 +189,25 @@ def _run_instruction(run: StreamExecution, programs: Mapping[int, HloProgram]) -
 def _row_origins(
     ran: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
 ) -> list[InstructionOrigin | None]:
-    """Each row's origin; without what its cost follows from where the instruction runs as several kernels.
+    """Each row's origin, without the values for its cost if the instruction runs as several kernels.
 
-    Nothing tells which of these kernels are one run of it, so that its cost would count once for each.
+    Kernels of one run cannot be identified, so its cost would count once for each.
     """
     kernels: dict[tuple[int | None, str], set[str]] = defaultdict(set)
     for run in ran:
         kernels[run.program, run.op].add(run.name)
-    found: list[InstructionOrigin | None] = []
+    origin_of_run: list[InstructionOrigin | None] = []
     for run in ran:
         instruction = _run_instruction(run, programs)
-        known = instruction.origin if instruction is not None else None
-        if known is not None and len(kernels[run.program, run.op]) > 1:
-            known = replace(known, values=None)
-        found.append(known)
-    return found
+        origin = instruction.origin if instruction is not None else None
+        if origin is not None and len(kernels[run.program, run.op]) > 1:
+            origin = replace(origin, values=None)
+        origin_of_run.append(origin)
+    return origin_of_run
 
 
 def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:
-    """What its program says the kernel does, where its name does not tell."""
+    """A kernel's category from its program, None if its name is classified."""
     if _is_classified(run.name):
         return None
     instruction = _run_instruction(run, programs)
@@ -225,7 +225,7 @@ def _is_collective(name: str) -> bool:
 
 
 def _add_marks(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: int) -> None:
-    """A line that is no stream: it may mark steps or runs of modules, and is no work."""
+    """Read step marks and runs of modules from a line that is not a stream; count all others as dropped."""
     name = line.name or line.display_name
     if name in ("Steps", "XLA Modules"):
         start, dur = proto.event_times(line, line.events, path, epoch_ns)
@@ -249,7 +249,7 @@ def _grid_size(details: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1 << 12)
 def _copy_bytes(details: str, where: str) -> int | None:
-    """Bytes from `kind:... size:4 dest:1`; a size of 0 is what the profiler writes where it knows none."""
+    """Bytes from `kind:... size:4 dest:1`; None for 0, which the profiler writes if it is unknown."""
     size = re.search(r"\b(?:size|num_bytes):(\d{1,40})\b", details)
     if size and int(size[1]) >= 1 << 62:
         raise InputError(f"impossible copy of {size[1]} bytes", where=where, hint=proto.AGAIN)

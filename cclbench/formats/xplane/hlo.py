@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HLO text of one instruction: opcode, shapes with bytes and memory, and who takes part in a collective.
+"""HLO text of one instruction: opcode, shapes with bytes and memory space, participants of a collective.
 
     %name = f32[8,128]{1,0:T(8,128)S(5)} opcode(f32[] %operand), channel_id=1, replica_groups=[4,2]<=[8]
 
@@ -21,9 +21,9 @@ from cclbench.classify import element_bytes
 from cclbench.ground.intervals import Int64
 
 MOST_DEVICES: Final = 1 << 20
-"""A list of more participants is taken for damage."""
+"""Most participants of a collective; a longer list is taken for damage."""
 HOST_MEMORY: Final = 5
-"""Memory space S(5) of a layout: the host's."""
+"""Memory space S(5) of a layout: host memory."""
 _MOST_AXES: Final = 32
 
 Groups = tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ _CHANNEL: Final = re.compile(r"channel_id=\d")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """An array: element type as HLO names it, bytes (None where HLO leaves them open), memory space."""
+    """An array: HLO element type, bytes (None if a dimension is unknown), memory space."""
 
     dtype: str
     bytes: int | None
@@ -54,25 +54,25 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Participants(msgspec.Struct, frozen=True):
-    """Who takes part in a collective, as numbers of replicas, partitions or both."""
+    """Participants of a collective, as numbers of replicas, partitions or both."""
 
     groups: Groups | None = None
-    """() where all are one group; None where nobody tells, or nothing that can be."""
+    """() if all are one group; None if unknown or invalid."""
     pairs: tuple[tuple[int, int], ...] = ()
-    """Who sends to whom in a collective-permute."""
+    """(source, target) pairs of a collective-permute."""
     has_channel: bool = False
     """Whether it communicates across partitions."""
     has_global_ids: bool = False
-    """Whether groups number devices, replica · partitions + partition, not replicas."""
+    """Whether groups contain device numbers, replica · partitions + partition, instead of replicas."""
 
 
 class HloText(msgspec.Struct, frozen=True):
-    """One instruction; `attributes` is the text behind its operands."""
+    """One instruction; `attributes` is the text after its operands."""
 
     name: str
     opcode: str
     results: tuple[str, ...]
-    """Types of the result's elements, one where it is no tuple."""
+    """Types of the result's elements; one unless it is a tuple."""
     operands: tuple[str, ...]
     attributes: str
 
@@ -84,7 +84,7 @@ class HloText(msgspec.Struct, frozen=True):
 
 
 def parse_instruction(text: str) -> HloText | None:
-    """Parse an instruction; None where the text is none."""
+    """Parse an instruction; None if the text is not one."""
     head = _HEAD.match(text)
     if head is None:
         return None
@@ -107,12 +107,12 @@ def parse_instruction(text: str) -> HloText | None:
 
 
 def parse_shapes(text: str) -> list[Shape]:
-    """All arrays of a type or of typed operands, in order; tokens and opaque values are none."""
-    return [_parse_shape(*found) for found in _SHAPE.findall(text)]
+    """All arrays of a type or of typed operands, in order, without tokens and opaque values."""
+    return [_parse_shape(*match) for match in _SHAPE.findall(text)]
 
 
 def parse_arrays(text: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Element type and sizes of all arrays of typed operands, in order; none whose sizes are open."""
+    """Element type and sizes of all arrays of typed operands, in order, without those of unknown size."""
     return [
         (dtype, tuple(map(int, lengths)))
         for dtype, dimensions, _ in _SHAPE.findall(text)
@@ -121,18 +121,18 @@ def parse_arrays(text: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def total_bytes(arrays: list[Shape]) -> int | None:
-    """Σ bytes; None where there is no array or the bytes of one are open."""
+    """Σ bytes; None if there is no array or one has unknown bytes."""
     known = [array.bytes for array in arrays if array.bytes is not None]
     return sum(known) if known and len(known) == len(arrays) else None
 
 
 def parse_participants(attributes: str) -> Participants:
-    """Who takes part, in any notation: `{{0,1},{2,3}}`, `[2,2]<=[2,2]T(1,0)`, `mesh['a'=2,'b'=2] {'a'}`."""
+    """Parse groups in any notation: `{{0,1},{2,3}}`, `[2,2]<=[2,2]T(1,0)`, `mesh['a'=2,'b'=2] {'a'}`."""
     pairs = _PAIRS.search(attributes)
-    listed = (_parse_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", pairs[1])) if pairs else ()
+    parsed_pairs = (_parse_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", pairs[1])) if pairs else ()
     return Participants(
         groups=_parse_groups(attributes),
-        pairs=tuple((source, target) for source, target in listed),
+        pairs=tuple((source, target) for source, target in parsed_pairs),
         has_channel=_CHANNEL.search(attributes) is not None,
         has_global_ids="use_global_device_ids=true" in attributes,
     )
@@ -141,26 +141,26 @@ def parse_participants(attributes: str) -> Participants:
 def _parse_groups(attributes: str) -> Groups | None:
     if listed := _LISTED.search(attributes):
         return tuple(_parse_integers(group) for group in re.findall(r"\{([\d, ]*)\}", listed[1]))
-    if found := _IOTA.search(attributes):
-        shape, tiles, order = (_parse_integers(part or "") for part in found.groups())
+    if match := _IOTA.search(attributes):
+        shape, tiles, order = (_parse_integers(part or "") for part in match.groups())
         return rows_of(iota_tiles(tiles, order), shape)
-    if found := _MESH.search(attributes):
-        axes = re.findall(r"'([^']*)'=(\d{1,9})", found[1])
+    if match := _MESH.search(attributes):
+        axes = re.findall(r"'([^']*)'=(\d{1,9})", match[1])
         names = [name for name, _ in axes]
-        parts = re.findall(r"'([^']*)'(?::\((\d{1,9})\)(\d{1,9}))?", found[3])
+        parts = re.findall(r"'([^']*)'(?::\((\d{1,9})\)(\d{1,9}))?", match[3])
         if not all(name in names for name, _, _ in parts):
             return None
-        tiled = _TILES.fullmatch(found[2] or "")
+        tiled = _TILES.fullmatch(match[2] or "")
         ids = iota_tiles(*(_parse_integers(part or "") for part in tiled.groups())) if tiled else None
-        if found[2] and not tiled:
-            ids = np.array(_parse_integers(found[2]), np.int64)
-        within = [(names.index(name), (int(a), int(b)) if a else None) for name, a, b in parts]
-        return mesh_groups([int(size) for _, size in axes], ids, within)
+        if match[2] and not tiled:
+            ids = np.array(_parse_integers(match[2]), np.int64)
+        axes_within = [(names.index(name), (int(a), int(b)) if a else None) for name, a, b in parts]
+        return mesh_groups([int(size) for _, size in axes], ids, axes_within)
     return None
 
 
 def iota_tiles(tiles: Sequence[int], order: Sequence[int]) -> Int64 | None:
-    """0, 1, 2, ... in the shape `tiles`, its axes transposed into `order`; None where that cannot be."""
+    """0, 1, 2, ... in the shape `tiles`, axes transposed to `order`, flattened; None if that is invalid."""
     count = math.prod(tiles)
     order = order or range(len(tiles))
     if not 0 < count <= MOST_DEVICES or not 0 < len(tiles) <= _MOST_AXES or min(tiles) < 0:
@@ -171,7 +171,7 @@ def iota_tiles(tiles: Sequence[int], order: Sequence[int]) -> Int64 | None:
 
 
 def rows_of(ids: Int64 | None, shape: Sequence[int]) -> Groups | None:
-    """Devices in that shape, whose last axis is a group; None where they do not fit."""
+    """Devices in this shape, each row of the last axis a group; None if they do not fit."""
     if ids is None or not shape or min(shape) < 1 or math.prod(shape) != len(ids):
         return None
     return tuple(map(tuple, ids.reshape(-1, shape[-1]).tolist()))
@@ -180,9 +180,9 @@ def rows_of(ids: Int64 | None, shape: Sequence[int]) -> Groups | None:
 def mesh_groups(
     sizes: Sequence[int], ids: Int64 | None, within: Sequence[tuple[int, tuple[int, int] | None]]
 ) -> Groups | None:
-    """Groups along axes of a mesh of devices `ids` (0, 1, 2, ... without); all other axes tell them apart.
+    """Groups along the axes `within` of a mesh of devices `ids` (default: 0, 1, 2, ...).
 
-    An axis of `within` may be in part, (b, s): of the axis seen as [b, s, rest], the middle.
+    An axis may be partial, (b, s): the middle of the axis reshaped to [b, s, rest].
     """
     ids = iota_tiles(sizes, ()) if ids is None else ids
     if ids is None or len(ids) != math.prod(sizes) or any(not 0 <= axis < len(sizes) for axis, _ in within):
@@ -191,7 +191,7 @@ def mesh_groups(
     begins: dict[tuple[int, int], int] = {}
     for axis, size in enumerate(sizes):
         parts = [part for at, part in within if at == axis and part is not None]
-        cuts = sorted({1, size, *(end for before, own in parts for end in (before, before * own))})
+        cuts = sorted({1, size, *(end for outer, length in parts for end in (outer, outer * length))})
         if cuts[0] < 1 or cuts[-1] > size or any(b % a for a, b in pairwise(cuts)):
             return None
         for a, b in pairwise(cuts):
@@ -199,14 +199,16 @@ def mesh_groups(
             shape.append(b // a)
     chosen = []
     for axis, part in within:
-        before, own = part or (1, sizes[axis])
-        chosen += [at for (of, a), at in begins.items() if of == axis and before <= a < before * own]
+        outer, length = part or (1, sizes[axis])
+        chosen += [
+            at for (axis_of, a), at in begins.items() if axis_of == axis and outer <= a < outer * length
+        ]
     if len(set(chosen)) < len(chosen):
         return None
-    others = [at for at in range(len(shape)) if at not in chosen]
-    apart = ids.reshape(shape).transpose([*others, *chosen]).reshape(-1)
+    apart_axes = [at for at in range(len(shape)) if at not in chosen]
+    ordered = ids.reshape(shape).transpose([*apart_axes, *chosen]).reshape(-1)
     size = math.prod(shape[at] for at in chosen)
-    return rows_of(apart, (len(ids) // size, size))
+    return rows_of(ordered, (len(ids) // size, size))
 
 
 def _parse_integers(text: str) -> tuple[int, ...]:
@@ -229,7 +231,7 @@ def _are_known(lengths: Sequence[str]) -> bool:
 
 
 def array_bytes(dtype: str, lengths: Iterable[int], bits: int | None = None) -> int | None:
-    """Bytes of an array, whose elements take `bits` where that is not their type's; None where unknown."""
+    """Bytes of an array; `bits` is the size of a packed element.  None if unknown."""
     if dtype in ("token", "opaque"):
         return 0
     bits = bits or 8 * (element_bytes(dtype) or bool(_SUB_BYTE.fullmatch(dtype)))
@@ -238,7 +240,7 @@ def array_bytes(dtype: str, lengths: Iterable[int], bits: int | None = None) -> 
 
 
 def _closing_parenthesis(text: str, at: int) -> int:
-    """Where the parenthesis that opens at `at` is closed, one past it; −1 where it is not."""
+    """Offset behind the parenthesis that closes the one at `at`; −1 if there is none."""
     depth = 0
     for bracket in re.compile("[()]").finditer(text, at):
         depth += 1 if bracket[0] == "(" else -1
@@ -248,7 +250,7 @@ def _closing_parenthesis(text: str, at: int) -> int:
 
 
 def _split_elements(text: str) -> Iterator[str]:
-    """Parts between the commas that lie in no bracket."""
+    """Parts between commas outside of brackets."""
     depth = begin = 0
     for mark in _NESTING.finditer(text):
         if mark[0] == "," and depth == 0:

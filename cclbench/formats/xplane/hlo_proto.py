@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled program in a profile: its instructions, the bytes they move, the devices it runs on.
+"""Compiled programs in a profile: instructions, their bytes, and the devices they run on.
 
-JAX puts the HloProto of each module into the plane `/host:metadata`; on CPU devices and GPUs nothing else
-tells the shapes of a collective.  Field numbers: hlo.proto and xla_data.proto of the OpenXLA project, and
-the bytes that JAX 0.10 writes.
+JAX writes the HloProto of each module to the plane `/host:metadata`; for CPU devices and GPUs it is the only
+source of a collective's shapes.  Field numbers: hlo.proto and xla_data.proto of the OpenXLA project, and the
+bytes that JAX 0.10 writes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _TYPES: Final = {
     24: "f8e5m2fnuz",
     25: "f8e4m3fnuz",
 }
-"""Names of PrimitiveType; types below a byte are left out."""
+"""Names of PrimitiveType, without types of less than a byte."""
 _TUPLE: Final = 13
 _LARGEST: Final = 1 << 56
 
@@ -78,7 +78,7 @@ _MOVES: Final = re.compile(
     r"|get-tuple-element|iota|pad|parameter|reshape|reverse|transpose|tuple"
 )
 _KEEPS: Final = re.compile(r"parameter|dot|bitcast|reshape|transpose|copy")
-"""What a fusion may hold that is a product alone: nothing that computes or changes a type."""
+"""Opcodes in a fusion that is only a matrix product: none that computes or converts."""
 _PRODUCT: Final = re.compile(r"dot_general|(Batch)?MatMul.*|Einsum")
 _TELLING: Final = (
     ("gemm", frozenset({"dot"})),
@@ -87,33 +87,33 @@ _TELLING: Final = (
     ("embedding", frozenset({"gather", "scatter"})),
     ("reduction", frozenset({"reduce", "reduce-window", "sort", "select-and-scatter"})),
 )
-"""What a fusion does, by the first of these that is in it; None leaves it to its name."""
+"""Category of a fusion by the first of these opcodes that it contains; None: by its name."""
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """An instruction of a module; bytes are those of all operands and of the result, None where unknown."""
+    """An instruction of a module; bytes of all operands and of the result, None if unknown."""
 
     opcode: str
     category: str | None
-    """Of `schema.CATEGORIES`; None where the opcode does not tell."""
+    """One of `schema.CATEGORIES`; None if the opcode does not determine it."""
     dtype: str | None
     in_bytes: int | None
     out_bytes: int | None
     participants: hlo.Participants | None = None
-    """Of a collective."""
+    """Participants of a collective."""
     origin: InstructionOrigin | None = None
-    """None of what runs within a fusion, not by itself."""
+    """None for an instruction inside a fusion."""
 
 
 class HloProgram:
-    """A compiled program from its HloProto; `InputError` with `where` as soon as its bytes are none."""
+    """A compiled program from its HloProto; `InputError` with `where` on access if it is damaged."""
 
     def __init__(self, content: bytes, where: str) -> None:
         self._content, self._where = content, where
 
     @cached_property
     def device_ids(self) -> Int64 | None:
-        """Global ids of the devices it runs on, shape (replicas, partitions); None where it tells none."""
+        """Global ids of its devices, shape (replicas, partitions); None if it does not state them."""
         columns = [list(column.ids) for column in self._parsed_as("Placed").hlo_module.assignment.columns]
         lengths = {len(column) for column in columns}
         if len(lengths) != 1 or 0 in lengths:
@@ -125,7 +125,7 @@ class HloProgram:
 
     @cached_property
     def instructions(self) -> dict[str, Instruction]:
-        """All its instructions by name."""
+        """All instructions by name."""
         module = self._parsed_as("Hlo").hlo_module
         inside = {c.id: frozenset(i.opcode for i in c.instructions) for c in module.computations}
         called = {
@@ -140,7 +140,7 @@ class HloProgram:
             for c in module.computations
             if c.id in called and (product := _sole_product(c)) is not None
         }
-        found = {}
+        by_name = {}
         for computation in module.computations:
             shapes = {i.id: i.shape for i in computation.instructions}
             for i in computation.instructions:
@@ -155,7 +155,7 @@ class HloProgram:
                         has_channel=i.channel_id > 0,
                         has_global_ids=i.global_ids,
                     )
-                found[i.name] = Instruction(
+                by_name[i.name] = Instruction(
                     opcode=i.opcode,
                     category=_instruction_category(i, inside),
                     dtype=_TYPES.get(types.pop()) if len(types) == 1 else None,
@@ -166,7 +166,7 @@ class HloProgram:
                     if computation.id in called
                     else _instruction_origin(i, operands, module.stack, products.get(i.name)),
                 )
-        return found
+        return by_name
 
     def _parsed_as(self, view: str) -> Any:
         from google.protobuf.message import DecodeError
@@ -178,15 +178,15 @@ class HloProgram:
 
 
 def plane_programs(plane: Any, where: str) -> dict[int, HloProgram]:
-    """The programs in a plane `/host:metadata` by id: a stat of it, or the entry's own."""
+    """The programs in a plane `/host:metadata` by id: the stat `program_id`, or the entry's key."""
     names = proto.stat_names(plane)
-    found = {}
+    programs = {}
     for key, metadata in proto.event_metadata(plane).items():
-        stated = proto.decode_stats(names, metadata.stats)
-        program, number = stated.get("Hlo Proto", stated.get("hlo_proto")), stated.get("program_id", key)
+        stats = proto.decode_stats(names, metadata.stats)
+        program, number = stats.get("Hlo Proto", stats.get("hlo_proto")), stats.get("program_id", key)
         if isinstance(program, bytes) and isinstance(number, int):
-            found[number % (1 << 64)] = HloProgram(program, where)
-    return found
+            programs[number % (1 << 64)] = HloProgram(program, where)
+    return programs
 
 
 class _Product(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ class _Product(msgspec.Struct, frozen=True):
 
 
 def _sole_product(computation: Any) -> _Product | None:
-    """The dot of a fusion that does nothing else; None of any other."""
+    """The dot of a fusion that is only a product; None for any other."""
     dots = [i for i in computation.instructions if i.opcode == "dot"]
     if len(dots) != 1 or not all(_KEEPS.fullmatch(i.opcode) for i in computation.instructions):
         return None
@@ -208,11 +208,11 @@ def _sole_product(computation: Any) -> _Product | None:
 def _instruction_origin(
     i: Any, operands: list[Any | None], stack: Any, product: _Product | None
 ) -> InstructionOrigin:
-    """The framework's op and line that it states, its operands, and of a product which dimensions it sums.
+    """Framework op and line of an instruction, its operands, and the dimensions of a product.
 
-    A product has as further arguments the dimensions that it contracts and those of its batch, left and
-    right, and its result's type, as JAX's dot_general has.  XLA lets one take in what it is transposed by,
-    whose name it may then keep.
+    Further arguments of a product are its contracting and batch dimensions, left and right, and its result's
+    type, as for JAX's dot_general.  XLA may fuse a transposition into a product, which then may have the name
+    of the transposition.
     """
     path, values = i.metadata.op_name, tuple[Any, ...]()
     if i.opcode == "dot":
@@ -236,7 +236,7 @@ def _instruction_origin(
 
 
 def _call_site(metadata: Any, stack: Any) -> str | None:
-    """The line in the metadata itself, or the innermost of its stack in the module's table, from 1 on."""
+    """The line in the metadata, or the innermost frame of its stack in the module's table."""
     if metadata.source_file:
         return line_of(metadata.source_file, metadata.source_line)
     frame = _entry_numbered(stack.frames, metadata.stack_frame)
@@ -251,23 +251,23 @@ def _call_site(metadata: Any, stack: Any) -> str | None:
 
 
 def _entry_numbered(listed: Sequence[Any], number: int) -> Any | None:
-    """The entry of that number, counted from 1; None where there is none."""
+    """The entry with this number, counted from 1; None if there is none."""
     return listed[number - 1] if 0 < number <= len(listed) else None
 
 
 def _replica_groups(i: Any) -> hlo.Groups | None:
-    """Replica groups, in whichever of four fields they are."""
+    """Replica groups, from one of four fields."""
     if i.HasField("mesh"):
         described, tiled = i.mesh.mesh, i.mesh.mesh.iota
         ids = np.array(described.devices, np.int64) if described.devices else None
         if described.HasField("iota") and (ids := hlo.iota_tiles(tiled.tiles, tiled.order)) is None:
             return None
         parts = [(a.part.before, a.part.size) if a.HasField("part") else None for a in i.mesh.axes]
-        within = [(axis.index, part) for axis, part in zip(i.mesh.axes, parts, strict=True)]
-        return hlo.mesh_groups([axis.size for axis in described.axes], ids, within)
+        axes = [(axis.index, part) for axis, part in zip(i.mesh.axes, parts, strict=True)]
+        return hlo.mesh_groups([axis.size for axis in described.axes], ids, axes)
     if i.HasField("iota") or i.listed.HasField("iota"):
-        stated = i.iota if i.HasField("iota") else i.listed.iota
-        return hlo.rows_of(hlo.iota_tiles(stated.tiles, stated.order), (stated.groups, stated.size))
+        tiling = i.iota if i.HasField("iota") else i.listed.iota
+        return hlo.rows_of(hlo.iota_tiles(tiling.tiles, tiling.order), (tiling.groups, tiling.size))
     listed = i.listed.groups or i.groups
     return tuple(tuple(group.ids) for group in listed) if listed or i.HasField("listed") else None
 
@@ -288,11 +288,11 @@ def _shape_leaves(shape: Any) -> Iterable[Any]:
     if shape.element_type != _TUPLE:
         yield shape
     for part in shape.tuple_shapes:
-        yield from _shape_leaves(part)  # as deep as protobuf lets messages nest, 100
+        yield from _shape_leaves(part)  # protobuf limits the depth to 100
 
 
 def _array_bytes(shapes: Iterable[Any | None]) -> int | None:
-    """Bytes of arrays; None where a type is unknown or the size absurd."""
+    """Bytes of arrays; None if a type is unknown or the size impossible."""
     total = 0
     for shape in shapes:
         if shape is None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile of XLA on CPU devices: no device planes, ops on the threads of `/host:CPU`.
+"""Profiles of XLA on CPU devices: no device planes, ops on the threads of `/host:CPU`.
 
-Each device ordinal is a rank, and a device as an accelerator is one: its ops are issued to it by a call
-of the program, run asynchronously and may overlap, so they are the device's kernels, linked with that
-call by the run's id.  An op's time is from its issue to its completion; on fewer cores than devices that
-holds waiting for a core.  A collective is one op; its rendezvous are rows of kind sync inside it.
+Each device ordinal is a rank and is treated like an accelerator: its ops are issued by a call of the program,
+run asynchronously and may overlap, so they are the device's kernels, linked to that call by the run id.  An
+op's time is from its issue to its completion; with fewer cores than devices it includes waiting for a core.
+A collective is one op; its rendezvous are rows of kind sync inside it.
 """
 
 from __future__ import annotations
@@ -35,55 +35,59 @@ _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send
 
 
 def device_parts(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
-    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did.
+    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` if none did.
 
-    `hint` is what to do where the profile is cut before them.
+    `hint` is shown if the profile is cut before them.
     """
-    found = device_ordinals(profile.ops)
-    if cut is not None and not found:
-        what = f"{cut.reason}, before any event of a device"
-        raise InputError(what, where=f"{path}: byte {cut.byte:,}", hint=hint)
-    if not found:
+    devices = device_ordinals(profile.ops)
+    if cut is not None and not devices:
+        message = f"{cut.reason}, before any event of a device"
+        raise InputError(message, where=f"{path}: byte {cut.byte:,}", hint=hint)
+    if not devices:
         raise InputError(
-            "no device plane, and no op of a CPU device in the host's",
+            "has no device plane, and no op of a CPU device in the host plane",
             where=str(path),
             hint="trace steps that run under jax.jit",
         )
-    return [Part(f"{_MEMBER}{device}") for device in found]
+    return [Part(f"{_MEMBER}{device}") for device in devices]
 
 
 def read_device(profile: HostProfile, part: Part) -> Trace:
-    """All that a device did; the lowest ordinal has the process's own rows as well."""
-    everywhere = device_ordinals(profile.ops)
+    """Rows of a device; the lowest ordinal also gets the process's rows."""
+    ordinals = device_ordinals(profile.ops)
     device = int(part.member.removeprefix(_MEMBER))
-    place = everywhere.index(device)
-    mine = sorted((op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns))
-    whole = [op for op in mine if op.complete]
-    kernels = [op for op in whole if not _is_container(profile, op)]
-    first = device == everywhere[0]
-    others = profile.others if first else []
+    place = ordinals.index(device)
+    device_ops = sorted(
+        (op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns)
+    )
+    complete = [op for op in device_ops if op.complete]
+    kernels = [op for op in complete if not _is_container(profile, op)]
+    first = device == ordinals[0]
+    other_events = profile.others if first else []
     batches = [
         _op_rows("kernel", kernels, profile, place),
-        _op_rows("annotation", [op for op in whole if _is_container(profile, op)], profile, place),
-        _host_rows("sync", [row for row, of in profile.meetings if of == device], place),
-        _launch_rows(profile.launches, {op.run for op in mine}),
-        _host_rows("annotation", [*profile.steps, *(row for kind, row in others if kind == "annotation")]),
-        _host_rows("other", [row for kind, row in others if kind == "other"]),
+        _op_rows("annotation", [op for op in complete if _is_container(profile, op)], profile, place),
+        _host_rows("sync", [row for row, of_device in profile.meetings if of_device == device], place),
+        _launch_rows(profile.launches, {op.run for op in device_ops}),
+        _host_rows(
+            "annotation", [*profile.steps, *(row for kind, row in other_events if kind == "annotation")]
+        ),
+        _host_rows("other", [row for kind, row in other_events if kind == "other"]),
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),
-        facts=_host_facts(profile, everywhere, place),
-        device_steps=_module_runs(whole),
+        facts=_host_facts(profile, ordinals, place),
+        device_steps=_module_runs(complete),
         dropped=Counter(profile.dropped if first else ()),
     )
-    if missing := len(mine) - len(whole):
+    if missing := len(device_ops) - len(complete):
         trace.dropped["op whose end is not in the capture"] = missing
     _add_payloads(trace, kernels, _calls(profile), device)
     return trace
 
 
 def _is_container(profile: HostProfile, op: HostOp) -> bool:
-    """Whether the op is a loop or call around ops that have rows of their own."""
+    """Whether the op is a loop or call that contains other ops."""
     known = _op_instruction(profile, op.program, op.name)
     opcode = known.opcode if known else op.name.partition(".")[0]
     return opcode in CONTAINERS
@@ -99,19 +103,23 @@ def _op_rows(kind: str, ops: Sequence[HostOp], profile: HostProfile, place: int)
     numbers: dict[tuple[int | None, str], int] = {}
     number = pa.array([numbers.setdefault((op.program, op.name), len(numbers)) for op in ops], pa.int64())
     instructions = [_op_instruction(profile, program, name) for program, name in numbers]
-    of_program = origin_columns([None if known is None else known.origin for known in instructions])
-    told: dict[int, set[str | None]] = defaultdict(set)
+    of_program = origin_columns(
+        [None if instruction is None else instruction.origin for instruction in instructions]
+    )
+    categories_by_code: dict[int, set[str | None]] = defaultdict(set)
     for code, op in zip(rows.codes.tolist(), ops, strict=True):
-        known = _op_instruction(profile, op.program, op.name)
-        told[code].add("communication" if op.meeting else known.category if known else None)
+        instruction = _op_instruction(profile, op.program, op.name)
+        categories_by_code[code].add(
+            "communication" if op.meeting else instruction.category if instruction else None
+        )
     return dataclasses.replace(
         rows,
         correlation=[op.run for op in ops],
         **{name: column.take(number) for name, column in of_program.items()},
-        # Programs may use one name for different things; then the name alone has to tell.
+        # Programs may use one name for different ops; it is then classified by name alone.
         name_categories={
             code: category
-            for code, categories in told.items()
+            for code, categories in categories_by_code.items()
             if len(categories) == 1 and (category := next(iter(categories))) is not None
         },
     )
@@ -143,7 +151,7 @@ def _launch_rows(calls: Iterable[HostEvent], runs: set[int]) -> Rows:
 
 
 def _module_runs(ops: Iterable[HostOp]) -> list[DeviceStep]:
-    """Each run of a module on the device, from its first op's issue to its last one's completion."""
+    """Each run of a module on the device, from its first op's issue to its last op's completion."""
     spans: dict[tuple[int, str], tuple[int, int]] = {}
     for op in ops:
         start, end = spans.get((op.run, op.module), (op.start_ns, op.end_ns))
@@ -160,7 +168,7 @@ def _host_facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> 
         producer_version=str(version) if version else None,
         process_id=process if isinstance(process, int) else None,
         device_name=HOST_DEVICE,
-        # Programs of one device each, on several, are no world.
+        # Separate programs of one device each are not a world.
         world_size=world if world >= len(everywhere) else None,
         device_count=len(everywhere),
         local_rank=place,
@@ -168,7 +176,7 @@ def _host_facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> 
 
 
 def _add_payloads(trace: Trace, kernels: Sequence[HostOp], calls: _CollectiveOps, device: int) -> None:
-    """Who takes part in each collective, with how many bytes, and its number within the group."""
+    """Add the payload of each collective, and its sequence number in the group."""
     named = NamedGroups(device)
     unknown: Counter[str] = Counter()
     for row, op in enumerate(kernels):
@@ -179,12 +187,12 @@ def _add_payloads(trace: Trace, kernels: Sequence[HostOp], calls: _CollectiveOps
     trace.facts = named.facts_with_groups(trace.facts)
     for module, count in (+unknown).items():
         trace.notes.append(
-            f"payload bytes of {count} collectives unknown: the profile's HLO of {module} does not tell them"
+            f"payload bytes of {count} collectives unknown: the profile's HLO of {module} does not state them"
         )
 
 
 class _CollectiveOps:
-    """What a profile's collectives are, with the devices that take part as their `ranks`."""
+    """Payloads of a profile's collectives, with device ids as their `ranks`."""
 
     def __init__(self, profile: HostProfile) -> None:
         self.profile, self.devices = profile, set(device_ordinals(profile.ops))
@@ -193,46 +201,50 @@ class _CollectiveOps:
         self.known: dict[tuple[int | None, str, int, Rendezvous | None], Payload | None] = {}
 
     def op_payload(self, op: HostOp) -> Payload | None:
-        """None where the op is no collective; whom it met goes before whom its program says it meets."""
+        """The payload, None if the op is not a collective; its rendezvous overrides the program."""
         key = op.program, op.name, op.device, op.meeting
         if key not in self.known:
             self.known[key] = self._program_payload(op)
         return self.known[key]
 
     def _program_payload(self, op: HostOp) -> Payload | None:
-        known, met = _op_instruction(self.profile, op.program, op.name), op.meeting
-        told = of_program(known, op.program, DeviceMember(op.device, self.placed)) if known else None
-        if met is not None:
-            told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))
-            told = replace(told, ranks=met.devices, group_size=len(met.devices))
-        return told and replace(told, library="xla")
+        instruction, rendezvous = _op_instruction(self.profile, op.program, op.name), op.meeting
+        payload = (
+            of_program(instruction, op.program, DeviceMember(op.device, self.placed)) if instruction else None
+        )
+        if rendezvous is not None:
+            payload = payload or Payload(
+                source="kernel", collective=_CALLED.get(rendezvous.collective, rendezvous.collective)
+            )
+            payload = replace(payload, ranks=rendezvous.devices, group_size=len(rendezvous.devices))
+        return payload and replace(payload, library="xla")
 
     @cached_property
     def sequence_numbers(self) -> dict[int, int]:
-        """The sequence number of each collective op within its group, by the op's identity.
+        """Sequence number of each collective op in its group, by `id` of the op.
 
-        Partners run the same op of the same run for the same time over; collectives are numbered by their
-        first arrival, which takes all devices of the group.  Channel ids tell nothing: JAX gives all of a
-        shard_map the same.
+        Peers run the same op of the same run for the same n-th time; collectives are numbered by their first
+        arrival, which takes all devices of the group.  Channel ids are not used: JAX gives all collectives of
+        a shard_map the same one.
         """
         turns: Counter[tuple[object, ...]] = Counter()
         last: Counter[tuple[int, ...]] = Counter()
         number: dict[tuple[object, ...], int] = {}
-        found = {}
+        numbers = {}
         for op in sorted(self.profile.ops, key=lambda op: op.start_ns):
             payload = self.op_payload(op)
             if payload is None or payload.ranks is None or not self.devices.issuperset(payload.ranks):
                 continue
             group = tuple(sorted(payload.ranks))
-            which = op.run, op.program, op.name
-            turn = turns[(*which, op.device)]
-            turns[(*which, op.device)] += 1
-            if (*which, group, turn) not in number:
-                number[*which, group, turn] = last[group]
+            run_key = op.run, op.program, op.name
+            turn = turns[(*run_key, op.device)]
+            turns[(*run_key, op.device)] += 1
+            if (*run_key, group, turn) not in number:
+                number[*run_key, group, turn] = last[group]
                 last[group] += 1
-            found[id(op)] = number[*which, group, turn]
-        return found
+            numbers[id(op)] = number[*run_key, group, turn]
+        return numbers
 
 
 _calls: Final = lru_cache(maxsize=1)(_CollectiveOps)
-"""Those of the last profile asked for are remembered, for its next device."""
+"""Cached for the last profile, for its next device."""

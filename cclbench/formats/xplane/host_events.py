@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plane `/host:CPU` of a profile without accelerators: ops of CPU devices, and what is around them.
+"""The plane `/host:CPU` of a profile without accelerators: ops of CPU devices, and other host events.
 
-An op begins on a thread of the executor's pool, as an event with the stats `hlo_op`, `device_ordinal`
-and `run_id`, and is complete where the event `end: OP` of the same context id (`_p` there, `_c` here)
-begins: on the same thread, or on another one if the op runs asynchronously.  A collective meets its
-partners in `Rendezvous` events, one for each buffer, inside the op; their name lists the group.
+An op begins on a thread of the executor's pool as an event with the stats `hlo_op`, `device_ordinal` and
+`run_id`.  It is complete when the event `end: OP` with the same context id begins (`_p` in the former, `_c`
+in the latter): on the same thread, or on another one if the op runs asynchronously.  A collective has
+`Rendezvous` events inside the op, one for each buffer; their name lists the group.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _KEY: Final = re.compile(r"([a-z][a-z -]{0,40}) RendezvousKey\{[^\[]*global_devi
 
 
 class Rendezvous(msgspec.Struct, frozen=True):
-    """What a rendezvous's name tells: the collective and the global ids of the devices that take part."""
+    """The collective in a rendezvous's name, and the global ids of its devices."""
 
     collective: str
     devices: tuple[int, ...]
 
 
 class HostOp(msgspec.Struct):
-    """A run of an HLO instruction on the device of that global id; times in ns since the epoch."""
+    """A run of an HLO instruction on the device with this global id; times in ns since the epoch."""
 
     name: str
     module: str
@@ -50,12 +50,12 @@ class HostOp(msgspec.Struct):
     end_ns: int
     context: int | str | float | bytes | None
     complete: bool = True
-    """Whether its end is known; without, `end_ns` is when the thread turned to something else."""
+    """Whether its end is known; if not, `end_ns` is when the thread continued with something else."""
     meeting: Rendezvous | None = None
 
 
 class HostEvent(msgspec.Struct, frozen=True):
-    """Any other event; `run` is the run it started or the device it waited on."""
+    """Any other event; `run` is the run that it started."""
 
     name: str
     track: int
@@ -66,15 +66,15 @@ class HostEvent(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class HostProfile:
-    """All that is read of a profile, in the order of its threads."""
+    """The content of a profile, in the order of its threads."""
 
     ops: list[HostOp] = field(default_factory=list)
     meetings: list[tuple[HostEvent, int]] = field(default_factory=list)
-    """Rendezvous, and the device of the op they are in."""
+    """Rendezvous, and the device of the enclosing op."""
     launches: list[HostEvent] = field(default_factory=list)
     steps: list[HostEvent] = field(default_factory=list)
     others: list[tuple[str, HostEvent]] = field(default_factory=list)
-    """By kind: `annotation` on threads of the program, `other` on those of the executor."""
+    """Kind and event: `annotation` on threads of the program, `other` on those of the executor."""
     dropped: Counter[str] = field(default_factory=Counter)
     told: proto.Stats = field(default_factory=dict)
     """Stats of the planes: process_id, jax_version, ..."""
@@ -84,7 +84,7 @@ class HostProfile:
 
 
 def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfile:
-    """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
+    """The profile from planes by name; `epoch` is when it began, in ns, 0 if unknown."""
     profile = HostProfile()
     if of_programs := messages.get(proto.PROGRAMS):
         profile.told |= proto.decode_stats(proto.stat_names(of_programs), of_programs.stats)
@@ -95,7 +95,7 @@ def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfi
 
 
 class _Threads:
-    """The plane's lines, one after another, on their way into `profile`."""
+    """Reads the plane's lines into `profile`."""
 
     def __init__(self, profile: HostProfile, message: Any, path: Path, epoch: int) -> None:
         self.profile, self.message, self.path, self.epoch = profile, message, path, epoch
@@ -105,7 +105,7 @@ class _Threads:
         profile.told |= proto.decode_stats(self.stat_names, message.stats)
 
     def read_lines(self) -> None:
-        """All lines; then ends are known, whichever thread they are on."""
+        """Read all lines, then match ends of ops across threads."""
         for line in self.message.lines:
             self._read_line(line)
         for op in self.profile.ops:
@@ -119,8 +119,8 @@ class _Threads:
         events = list(line.events)
         start, dur = proto.event_times(line, events, self.path, self.epoch)
         end, profile = start + dur, self.profile
-        around: list[HostOp] = []
-        others: list[HostEvent] = []
+        enclosing: list[HostOp] = []
+        other_rows: list[HostEvent] = []
         first = len(profile.ops)
         for i in np.lexsort((-end, start)).tolist():
             event = events[i]
@@ -128,64 +128,64 @@ class _Threads:
             if name.startswith(_MARK):
                 profile.dropped["mark of the thread pool"] += 1
                 continue
-            told = proto.decode_stats(self.stat_names, event.stats)
-            row = HostEvent(name, line.id, int(start[i]), int(end[i]), _as_integer(told.get("run_id")))
-            while around and around[-1].end_ns < row.end_ns:
-                around.pop()
-            if "hlo_op" in told:
-                if (op := self._read_op(row, told)) is not None:
+            stats = proto.decode_stats(self.stat_names, event.stats)
+            row = HostEvent(name, line.id, int(start[i]), int(end[i]), _as_integer(stats.get("run_id")))
+            while enclosing and enclosing[-1].end_ns < row.end_ns:
+                enclosing.pop()
+            if "hlo_op" in stats:
+                if (op := self._read_op(row, stats)) is not None:
                     profile.ops.append(op)
-                    around.append(op)
-            elif name.startswith(_END) and "_c" in told:
-                self.ends[told["_c"]] = row.start_ns
-            elif name == _RENDEZVOUS and around:
-                around[-1].meeting = around[-1].meeting or _parse_rendezvous(str(told.get("name", "")))
-                profile.meetings.append((row, around[-1].device))
-            elif "step_num" in told:
-                profile.steps.append(msgspec.structs.replace(row, name=step_name(name, told["step_num"])))
+                    enclosing.append(op)
+            elif name.startswith(_END) and "_c" in stats:
+                self.ends[stats["_c"]] = row.start_ns
+            elif name == _RENDEZVOUS and enclosing:
+                enclosing[-1].meeting = enclosing[-1].meeting or _parse_rendezvous(str(stats.get("name", "")))
+                profile.meetings.append((row, enclosing[-1].device))
+            elif "step_num" in stats:
+                profile.steps.append(msgspec.structs.replace(row, name=step_name(name, stats["step_num"])))
             elif row.run is not None:
                 profile.launches.append(row)
-                self._take_size(told)
+                self._take_size(stats)
             else:
-                others.append(row)
+                other_rows.append(row)
         inner = len(profile.ops) > first and not line.name.startswith("python")
-        profile.others += [("other" if inner else "annotation", row) for row in others]
+        profile.others += [("other" if inner else "annotation", row) for row in other_rows]
 
-    def _read_op(self, row: HostEvent, told: proto.Stats) -> HostOp | None:
-        device, program = told.get("device_ordinal"), _as_integer(told.get("program_id"))
+    def _read_op(self, row: HostEvent, stats: proto.Stats) -> HostOp | None:
+        device, program = stats.get("device_ordinal"), _as_integer(stats.get("program_id"))
         if not isinstance(device, int) or row.run is None:
             self.profile.dropped["op without a device or run"] += 1
             return None
         if device not in _DEVICES:
             raise InputError(f"{row.name[:60]!r} ran on device {device}", where=str(self.path))
         return HostOp(
-            name=str(told["hlo_op"]),
-            module=str(told.get("hlo_module", "")),
+            name=str(stats["hlo_op"]),
+            module=str(stats.get("hlo_module", "")),
             device=device,
             run=row.run,
             program=None if program is None else program % (1 << 64),
             track=row.track,
             start_ns=row.start_ns,
             end_ns=row.end_ns,
-            context=told.get("_p"),
+            context=stats.get("_p"),
         )
 
-    def _take_size(self, told: proto.Stats) -> None:
-        replicas, partitions = (_as_integer(told.get(f"num_{part}")) for part in ("replicas", "partitions"))
+    def _take_size(self, stats: proto.Stats) -> None:
+        replicas, partitions = (_as_integer(stats.get(f"num_{part}")) for part in ("replicas", "partitions"))
         if replicas is not None and partitions is not None and 0 < replicas * partitions < 1 << 20:
             self.profile.world_size = max(self.profile.world_size or 0, replicas * partitions)
 
 
 def step_name(name: str, number: object) -> str:
-    """The name of a step annotation with its number, which the profiler keeps apart."""
+    """The name of a step annotation with its number, which the profiler stores separately."""
     return f"train step {number}" if name == "train" else f"step {number}"
 
 
 @lru_cache(maxsize=1 << 12)
 def _parse_rendezvous(text: str) -> Rendezvous | None:
-    found = _KEY.match(text)
-    devices = tuple(int(number[:18]) for number in re.findall(r"\d+", found[2])) if found else ()
-    return Rendezvous(found[1], devices) if found and devices else None
+    match = _KEY.match(text)
+    devices = tuple(int(number[:18]) for number in re.findall(r"\d+", match[2])) if match else ()
+    return Rendezvous(match[1], devices) if match and devices else None
 
 
 def _as_integer(value: object) -> int | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an op of a TPU is, from the metadata of its events: HLO text, category, operations, bytes, payload."""
+"""TPU ops from the metadata of their events: HLO text, category, FLOPs, bytes, payload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cclbench.formats.xplane import collectives, hlo, proto
 from cclbench.formats.xplane.origins import InstructionOrigin, of_text
 
 CONTAINERS: Final = ("while", "conditional", "call")
-"""Opcodes whose rows hold the rows of the computations they call."""
+"""Opcodes whose rows contain the rows of the computations they call."""
 _HBM: Final = 1
 _MOVES: Final = re.compile(r"(?:copy|slice|dynamic-slice|dynamic-update-slice)-start")
 _CATEGORIES: Final = {
@@ -26,15 +26,15 @@ _CATEGORIES: Final = {
     **dict.fromkeys(("data formatting", "broadcast", "copy", "pad", "concatenate", "slice"), "copy"),
     **dict.fromkeys(("dynamic-slice", "dynamic-update-slice"), "copy"),
 }
-"""By XLA's `hlo_category`; those that are not listed are left to the op's name.
+"""Category by XLA's `hlo_category`; ops of other categories are classified by name.
 
-XLA:TPU runs every matrix product as a convolution and files it under `convolution`: it is one where the
-framework's op is, else a product.
+XLA:TPU runs every matrix product as a `convolution`: it is a convolution if the framework's op is, else a
+product.
 """
 
 
 class TpuOp(msgspec.Struct, frozen=True):
-    """An op; role is work, container, issue (`-start`), wait (`-done`), transfer or mark."""
+    """An op; its role is work, container, issue (`-start`), wait (`-done`), transfer or mark."""
 
     name: str
     role: str
@@ -47,11 +47,11 @@ class TpuOp(msgspec.Struct, frozen=True):
     payload: Payload | None = None
     origin: InstructionOrigin | None = None
     waits_for: str | None = None
-    """Of a wait: the name of the op that issued what it waits for."""
+    """For a wait: the name of the op that issued the awaited transfer."""
 
     @property
     def row_kind(self) -> str:
-        """The kind of row: what moves data without communicating is a copy."""
+        """The kind of row: a transfer without a collective is a copy."""
         moves = self.role == "transfer" and self.payload is None and self.category == "copy"
         return "copy" if moves else {"issue": "sync", "wait": "sync"}.get(self.role, "kernel")
 
@@ -59,52 +59,57 @@ class TpuOp(msgspec.Struct, frozen=True):
 def parse_op(
     text: str, display: str, stats: proto.Stats, member: collectives.DeviceMember, where: str
 ) -> TpuOp:
-    """An op as the line `XLA Ops` shows it."""
-    found = hlo.parse_instruction(text)
+    """Parse an op of the line `XLA Ops`."""
+    instruction = hlo.parse_instruction(text)
     program = _as_integer(stats.get("program_id"))
-    if found is None:
+    if instruction is None:
         return TpuOp(display or text[:200], "work", program)
     category = str(stats.get("hlo_category", ""))
-    payload = collectives.collective_payload(found, program, member)
-    issues = found.opcode.endswith("-start") or found.opcode in ("send", "recv")
-    waits = found.opcode.endswith("-done")
-    moves = _MOVES.fullmatch(found.opcode) is not None
-    size, direction = _copied_bytes(found) if moves else (None, None)
-    own = "container" if found.opcode in CONTAINERS else "work"
+    payload = collectives.collective_payload(instruction, program, member)
+    issues = instruction.opcode.endswith("-start") or instruction.opcode in ("send", "recv")
+    waits = instruction.opcode.endswith("-done")
+    moves = _MOVES.fullmatch(instruction.opcode) is not None
+    size, direction = _copied_bytes(instruction) if moves else (None, None)
+    default_role = "container" if instruction.opcode in CONTAINERS else "work"
     return TpuOp(
-        name=_op_name(found, category, payload),
-        role="issue" if issues else "wait" if waits else own,
+        name=_op_name(instruction, category, payload),
+        role="issue" if issues else "wait" if waits else default_role,
         program=program,
         category="communication" if payload else "copy" if moves else _op_category(category, stats),
-        flops=_op_flops(found.opcode, stats),
+        flops=_op_flops(instruction.opcode, stats),
         hbm_bytes=_hbm_bytes(stats, where),
         bytes=size,
         copy_direction=direction,
         payload=payload,
-        origin=of_text(found, stats),
-        waits_for=found.first_operand if waits else None,
+        origin=of_text(instruction, stats),
+        waits_for=instruction.first_operand if waits else None,
     )
 
 
 def transfer_op(issued: TpuOp, awaited: TpuOp | None) -> TpuOp:
-    """What an op has issued, as it runs beside the core until it is awaited."""
+    """The transfer that an op issued, which runs asynchronously until it is awaited."""
     parts = [part.hbm_bytes for part in (issued, awaited) if part is not None and part.hbm_bytes is not None]
     return msgspec.structs.replace(issued, role="transfer", hbm_bytes=sum(parts) if parts else None)
 
 
-def _op_name(found: hlo.HloText, category: str, payload: Payload | None) -> str:
-    """The instruction's own name, with a prefix where it would be taken for something else."""
+def _op_name(instruction: hlo.HloText, category: str, payload: Payload | None) -> str:
+    """The instruction's name, with a prefix if it would be misclassified."""
     communicates = payload is not None or collectives.names_collective(category)
-    if communicates == (classify.collective_name(found.name) is not None) or found.opcode == "custom-call":
-        return found.name
-    prefix = category.split(" ")[0] if communicates and payload is None else found.opcode
-    return f"{prefix}.{found.name}"
+    if (
+        communicates == (classify.collective_name(instruction.name) is not None)
+        or instruction.opcode == "custom-call"
+    ):
+        return instruction.name
+    prefix = category.split(" ")[0] if communicates and payload is None else instruction.opcode
+    return f"{prefix}.{instruction.name}"
 
 
-def _copied_bytes(found: hlo.HloText) -> tuple[int | None, str | None]:
+def _copied_bytes(instruction: hlo.HloText) -> tuple[int | None, str | None]:
     """Bytes and direction: (to, from, ...) = copy-start(from); ((from, ...), to, ...) = slice-start(from)."""
-    to = hlo.parse_shapes("".join(found.results[:1] if found.opcode == "copy-start" else found.results[1:2]))
-    source = hlo.parse_shapes("".join(found.operands[:1]))
+    to = hlo.parse_shapes(
+        "".join(instruction.results[:1] if instruction.opcode == "copy-start" else instruction.results[1:2])
+    )
+    source = hlo.parse_shapes("".join(instruction.operands[:1]))
     if not to or not source:
         return None, None
     ends = source[0].space == hlo.HOST_MEMORY, to[0].space == hlo.HOST_MEMORY
@@ -120,19 +125,19 @@ def _op_category(category: str, stats: proto.Stats) -> str | None:
 
 
 def _op_flops(opcode: str, stats: Mapping[str, object]) -> float | None:
-    """Operations the op stands for; the compiler does not know those of a custom call."""
-    stated = _as_integer(stats.get("model_flops", stats.get("flops")))
-    if stated is None or stated < 0 or (stated == 0 and opcode == "custom-call"):
+    """FLOPs of the op; unknown for a custom call."""
+    flops = _as_integer(stats.get("model_flops", stats.get("flops")))
+    if flops is None or flops < 0 or (flops == 0 and opcode == "custom-call"):
         return None
-    return float(stated)
+    return float(flops)
 
 
 def _hbm_bytes(stats: proto.Stats, where: str) -> int | None:
-    """Traffic of the device's memory: accesses by memory space where told, else `bytes_accessed`."""
+    """HBM traffic: by the breakdown into memory spaces if stated, else `bytes_accessed`."""
     accesses = stats.get("memory_access_breakdown")
     if not isinstance(accesses, bytes):
-        stated = _as_integer(stats.get("bytes_accessed"))
-        return stated if stated is not None and 0 <= stated < 1 << 62 else None
+        size = _as_integer(stats.get("bytes_accessed"))
+        return size if size is not None and 0 <= size < 1 << 62 else None
     total = 0
     for _, _, begin, end in proto.message_fields(accesses, 0, len(accesses), where):
         access = proto.integer_fields(accesses, begin, min(end, len(accesses)), where)
@@ -141,6 +146,6 @@ def _hbm_bytes(stats: proto.Stats, where: str) -> int | None:
 
 
 def _as_integer(value: object) -> int | None:
-    """A number, which some producers write as text."""
+    """An integer, which some producers write as text."""
     text = str(value)
     return int(text) if re.fullmatch(r"-?\d{1,19}|1\d{19}", text) else None

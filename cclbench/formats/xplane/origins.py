@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an instruction of a compiled program comes from: framework's op, line of Python, operands."""
+"""Origin of an instruction of a compiled program: framework op, line of Python, operands."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow as pa
 from cclbench.formats.xplane import hlo, proto
 
 Array = tuple[str, tuple[int, ...]]
-"""Element type as HLO names it, and sizes."""
+"""HLO element type, and sizes."""
 
 _SOURCE: Final = re.compile(r"(.+):(\d{1,9})")
 _COLUMNS: Final = ("framework_op", "call_site", "shapes", "dtypes", "values")
 
 
 class InstructionOrigin(msgspec.Struct, frozen=True):
-    """An instruction's origin, each part as `schema.EVENTS` has the column of that name."""
+    """An instruction's origin; fields as the columns of the same name in `schema.EVENTS`."""
 
     framework_op: str
     call_site: str | None = None
@@ -36,9 +36,9 @@ def instruction_origin(
     call_site: str | None = None,
     values: Sequence[str | list[int]] = (),
 ) -> InstructionOrigin:
-    """The origin of an instruction whose metadata has that `path`, empty where it has none.
+    """The origin of an instruction with this `path` in its metadata, which may be empty.
 
-    `values` stand behind the operands as further arguments of the call.
+    `values` are further arguments of the call, after the operands.
     """
     listed = list(operands)
     texts = [value if isinstance(value, str) else _json_text(value) for value in values]
@@ -51,31 +51,33 @@ def instruction_origin(
     )
 
 
-def of_text(found: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:
-    """The origin that a TPU's op states beside its HLO text, as `tf_op` and `source`: `file.py:31`."""
+def of_text(instruction: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:
+    """The origin of a TPU op from its HLO text and its stats `tf_op` and `source`: `file.py:31`."""
     source = _SOURCE.fullmatch(str(stats.get("source", "")))
     return instruction_origin(
-        # XLA appends the op's type behind a colon, which JAX leaves empty.
+        # XLA appends a colon and the op's type, which is empty from JAX.
         path=str(stats.get("tf_op", "")).rpartition(":")[0] or str(stats.get("tf_op", "")),
-        opcode=found.opcode,
-        operands=hlo.parse_arrays(", ".join(found.operands)),
+        opcode=instruction.opcode,
+        operands=hlo.parse_arrays(", ".join(instruction.operands)),
         call_site=line_of(source[1], int(source[2])) if source else None,
     )
 
 
 def line_of(file: str, line: int, function: str = "") -> str | None:
-    """A line of Python as PyTorch's profiler names one, `file.py(31): f`; None where no file is stated.
+    """A line of Python as PyTorch's profiler writes it, `file.py(31): f`; None without a file.
 
-    Without the file's folders, which tell of the machine and its user.
+    The file's folders are left out: they may name the machine and its user.
     """
     name = re.split(r"[/\\]", file)[-1]
     return f"{name}({line}){f': {function}' if function else ''}" if name else None
 
 
 def origin_columns(origins: Sequence[InstructionOrigin | None]) -> dict[str, pa.Array]:
-    """Columns of `Rows`, null where there is no origin."""
+    """Columns of `Rows`, null without an origin."""
     return {
-        name: pa.array([one and getattr(one, name) for one in origins], pa.string()).dictionary_encode()
+        name: pa.array(
+            [origin and getattr(origin, name) for origin in origins], pa.string()
+        ).dictionary_encode()
         for name in _COLUMNS
     }
 

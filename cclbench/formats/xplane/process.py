@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host rows of a process that drives accelerators: launches, step annotations, everything else.
+"""Host rows of a process that drives accelerators: launches, step annotations, all others.
 
-A launch belongs to the device that ran what it launched, which the correlation id tells; a step
-annotation to every device; all other rows are the process's, and stand once, with the first device that
-did anything.
+A launch belongs to the device with the same correlation id, a step annotation to every device; all other rows
+belong to the process and are read once, with the first device that was active.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ _LAUNCH: Final = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 _SYNCHRONIZE: Final = re.compile(r"(?:cu|hip)\w*Synchronize")
 _MARKS: Final = ("ThreadpoolListener::", "end: ")
 _PROGRAM: Final = ("python", "main")
-"""How the threads that run the program, not the runtime, begin their names."""
+"""Prefixes of the names of threads that run the program rather than the runtime."""
 _KINDS: Final = ("launch", "sync", "annotation", "python", "other")
 
 
 def process_batches(
     trace: Trace, message: Any, path: Path, epoch_ns: int, *, own: Set[int], elsewhere: Set[int] | None
 ) -> Iterator[Rows]:
-    """The host rows that a device has; `own` are the correlation ids of what ran on it.
+    """The host rows of a device; `own` are the correlation ids of its executions.
 
-    `elsewhere` are those of all other devices where this one has the process's rows, else None.
+    `elsewhere` are those of all other devices if this one also gets the process's rows, else None.
     """
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
-    wanted = {key for key, name in stat_names.items() if name in ("correlation_id", "step_num")}
+    keys = {key for key, name in stat_names.items() if name in ("correlation_id", "step_num")}
     codes: dict[tuple[str, str, int | None], int] = {}
     lines: list[LineEvents] = []
     marks = 0
@@ -49,15 +48,15 @@ def process_batches(
         of_program = line.name.startswith(_PROGRAM)
         for event in line.events:
             title = titles.get(event.metadata_id, "")
-            stats = [stat for stat in event.stats if stat.metadata_id in wanted] if event.stats else []
-            told = proto.decode_stats(stat_names, stats)
-            link = told.get("correlation_id")
+            stats = [stat for stat in event.stats if stat.metadata_id in keys] if event.stats else []
+            decoded = proto.decode_stats(stat_names, stats)
+            link = decoded.get("correlation_id")
             link = link if isinstance(link, int) and 0 < link < 1 << 63 else None
-            mine = elsewhere is not None and link not in elsewhere
+            is_process_row = elsewhere is not None and link not in elsewhere
             entry: tuple[str, str, int | None]
-            if "step_num" in told:
-                entry = "annotation", step_name(title, told["step_num"]), None
-            elif not (mine or link in own):
+            if "step_num" in decoded:
+                entry = "annotation", step_name(title, decoded["step_num"]), None
+            elif not (is_process_row or link in own):
                 continue
             elif title.startswith(_MARKS):
                 marks += 1
@@ -75,10 +74,10 @@ def process_batches(
     links = {"correlation": pa.array([link for _, _, link in codes], pa.int64())}
     for kind in _KINDS:
         chosen = [line.take_events(kinds[line.code] == kind) for line in lines if len(line)]
-        if made := kind_rows(
+        if result := kind_rows(
             kind, "host", chosen, names, columns=links if kind in ("launch", "other") else None
         ):
-            yield made[0]
+            yield result[0]
 
 
 @lru_cache(maxsize=1 << 12)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XSpace on disk: where each plane lies, and one plane at a time as a protobuf message.
+"""XSpace files: find the planes, and parse one plane at a time as a protobuf message.
 
-A plane's lines hold events; `event_metadata` and `stat_metadata` are maps by id, each plane's own.
+A plane's lines contain events; `event_metadata` and `stat_metadata` are maps by id, separate for each plane.
 Field numbers: xplane.proto of the OpenXLA project (tsl/profiler/protobuf).
 """
 
@@ -25,12 +25,12 @@ from cclbench.ground.intervals import Int64
 from cclbench.ground.protobuf_schema import described_class
 
 LARGEST_PLANE: Final = (1 << 31) - 1
-"""Bytes; protobuf parses no longer message."""
+"""Bytes of the longest message that protobuf parses."""
 AGAIN: Final = "copy the file again, or profile again"
-"""What helps where bytes of a profile are damaged."""
+"""Hint for a damaged profile."""
 DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
 HOST, PROGRAMS, ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"
-"""Names of planes; that of programs may come several times: they are told apart by their ids."""
+"""Names of planes; there may be several planes of programs, which are identified by their ids."""
 MOST_PLANES: Final = 1024
 """A host has tens of devices."""
 _TWICE: Final = "profiles joined to one file count everything twice: give each its own file"
@@ -57,7 +57,7 @@ _MESSAGES: Final = {
 
 
 class PlaneRange(msgspec.Struct, frozen=True):
-    """Where a plane lies in its file: bytes [begin, end)."""
+    """Position of a plane in its file: bytes [begin, end)."""
 
     name: str
     begin: int
@@ -65,16 +65,16 @@ class PlaneRange(msgspec.Struct, frozen=True):
 
 
 class Space(msgspec.Struct, frozen=True):
-    """A file's planes; those before `cut` where the file ends too early."""
+    """A file's planes; only those before `cut` if the file is cut."""
 
     planes: tuple[PlaneRange, ...]
     complaints: int
-    """Errors and warnings that the profiler wrote into the file."""
+    """Number of errors and warnings of the profiler in the file."""
     cut: Cut | None
 
 
 def find_planes(path: Path) -> Space:
-    """Find the planes without parsing them; `InputError` with the byte where the file is no XSpace."""
+    """Find the planes without parsing them; `InputError` with the offset if the file is not an XSpace."""
     with path.open("rb") as file:
         if not file.read(1):
             raise InputError("empty file", where=str(path), hint="was the profile stopped and written?")
@@ -92,7 +92,7 @@ def find_planes(path: Path) -> Space:
                     name = _plane_name(data, begin, end, str(path))
                     if name in names and name != PROGRAMS:
                         raise InputError(
-                            f"holds plane {name!r} twice", where=f"{path}: byte {at:,}", hint=_TWICE
+                            f"has plane {name!r} twice", where=f"{path}: byte {at:,}", hint=_TWICE
                         )
                     if len(planes) == MOST_PLANES:
                         hint = "profile fewer devices in one file"
@@ -104,7 +104,7 @@ def find_planes(path: Path) -> Space:
 
 
 def parse_plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
-    """The XPlane message in that range, with its lines or without; `InputError` where its bytes are none."""
+    """The XPlane message in a range, with or without its lines; `InputError` if it is damaged."""
     from google.protobuf.message import DecodeError
 
     at = f"{path}: byte {where.begin:,}"
@@ -128,12 +128,12 @@ def parse_plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
     for noun, ids in numbers.items():
         if len(set(ids)) < len(ids):
             (again, _), *_ = Counter(ids).most_common(1)
-            raise InputError(f"plane {where.name!r} holds {noun} {again!r:.80} twice", where=at, hint=AGAIN)
+            raise InputError(f"plane {where.name!r} has {noun} {again!r:.80} twice", where=at, hint=AGAIN)
     return message
 
 
 def has_events(path: Path, where: PlaneRange, line: str) -> bool:
-    """Whether a line of the plane whose name begins with `line` has any event, without parsing them."""
+    """Whether any line of the plane with the name prefix `line` has an event, without parsing them."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         of_plane = f"{path}: plane {where.name!r}"
         lines = (
@@ -158,21 +158,21 @@ def stat_names(message: Any) -> dict[int, str]:
     return {entry.key: entry.value.name for entry in message.stat_metadata}
 
 
-def decode_stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
+def decode_stats(names: Mapping[int, str], messages: Iterable[Any]) -> Stats:
     """XStat messages as a dict, references resolved; without those whose name or value is unknown."""
-    found: Stats = {}
-    for stat in of:
+    values: Stats = {}
+    for stat in messages:
         name, which = names.get(stat.metadata_id), stat.WhichOneof("value")
         value = None if which is None else getattr(stat, which)
         if which == "ref_value":
             value = names.get(stat.ref_value)
         if name and value is not None:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def epoch_ns(path: Path, planes: Iterable[PlaneRange]) -> int:
-    """When the profile began, since the epoch; 0 where the file does not tell."""
+    """When the profile began, in ns since the epoch; 0 if the file does not state it."""
     for where in planes:
         if where.name == ENVIRONMENT:
             message = parse_plane(path, where)
@@ -184,10 +184,10 @@ def epoch_ns(path: Path, planes: Iterable[PlaneRange]) -> int:
 
 
 def event_times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tuple[Int64, Int64]:
-    """Start and duration of a line's events in ns, each end rounded down: what abuts in ps abuts in ns.
+    """Start and duration of a line's events in ns; both ends are rounded down, so events stay adjacent.
 
-    start_ns = ⌊timestamp + offset⌋, dur_ns = ⌊timestamp + offset + duration⌋ − start_ns.  A timestamp
-    before `epoch_ns` counts from there: lines tell the time since the profile's begin or the epoch.
+    start_ns = ⌊timestamp + offset⌋, dur_ns = ⌊timestamp + offset + duration⌋ − start_ns.  A timestamp before
+    `epoch_ns` is relative to it: lines state the time since the profile's beginning or since the epoch.
     """
     events = list(events)
     offset = np.fromiter((event.offset_ps for event in events), np.int64, len(events))
@@ -206,7 +206,7 @@ def event_times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0)
 
 
 def message_fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[int, int, int, int]]:
-    """Number, position and value's range of each field in [at, stop), of which the last may end beyond it."""
+    """Number, position and value range of each field in [at, stop); the last may end beyond it."""
     while at < stop:
         tag, begin = _read_varint(data, at, stop, where)
         number, wire = tag >> 3, tag & 7
@@ -225,7 +225,7 @@ def message_fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[
 
 
 def integer_fields(data: Any, at: int, stop: int, where: str) -> dict[int, int]:
-    """The unsigned integers that fields in [at, stop) are, by number; 0 where a field is empty."""
+    """Unsigned integer fields in [at, stop) by number; 0 for an empty field."""
     return {
         number: _read_varint(data, begin, end, where)[0] if begin < end else 0
         for number, _, begin, end in message_fields(data, at, stop, where)
@@ -233,7 +233,7 @@ def integer_fields(data: Any, at: int, stop: int, where: str) -> dict[int, int]:
 
 
 def _read_varint(data: Any, at: int, stop: int, where: str) -> tuple[int, int]:
-    """An unsigned integer of at most ten bytes, and where it ends."""
+    """An unsigned integer of at most ten bytes, and the offset of its end."""
     value = 0
     for i, byte in enumerate(data[at : min(at + 10, stop)]):
         value |= (byte & 0x7F) << (7 * i)
@@ -252,7 +252,7 @@ def _plane_name(data: Any, begin: int, end: int, where: str) -> str:
 
 
 def _no_protobuf(data: Any, at: int, where: str) -> InputError:
-    return InputError("no protobuf field", where=f"{where}: byte {at:,}", hint=_cut_hint(data))
+    return InputError("is not a protobuf field", where=f"{where}: byte {at:,}", hint=_cut_hint(data))
 
 
 def _cut_hint(data: Any) -> str:

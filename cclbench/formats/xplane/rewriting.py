@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewriting of profiles: texts are replaced inside their nested messages, and every length around them.
+"""Redact profiles: texts are replaced inside their nested messages, and the lengths around them updated.
 
-A plane is built anew of the fields that its schema has: others are gone, with what they hold.  Of what is
-left, a part that holds nothing suspicious stays as it is; one that does is taken apart, down to the text,
-through compiled programs alike.
+A plane is rewritten with only the fields of its schema.  Of these, parts without anything suspicious are kept
+unchanged; all others, compiled programs included, are decoded down to their texts.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _PROGRAMS: Final = ("Hlo Proto", "hlo_proto")
 """Stats of compiled programs."""
 _FILE: Final = object()
 _SOURCE_FILES: Final[Mapping[int, Any]] = {1: {3: {2: {7: {3: _FILE}}}, 17: {1: _FILE}}}
-"""Fields of an HloProto that are source files: of an instruction's metadata, and of the index of stacks."""
+"""Fields of an HloProto that are source files: in an instruction's metadata, and in the table of stacks."""
 _RUNTIME: Final = ("end: ", "$")
 
 
 class ProtobufRewriter:
-    """One profile's way."""
+    """Rewrites one profile."""
 
     def __init__(
         self, path: Path, redactor: Redactor, *, annotations: bool, withheld: Mapping[str, str] = _NOTHING
@@ -43,27 +42,27 @@ class ProtobufRewriter:
         self._path, self._redactor, self._annotations = path, redactor, annotations
         self._withheld = withheld
         self._exact: dict[str, tuple[str, str]] = {}
-        """Whole texts that a field calls something, or a person wrote: what they become, and their kind."""
+        """Replacement and kind by exact text: values of known fields, and annotations."""
         self._exactly: re.Pattern[bytes] | None = None
         self._place = ""
 
     def rewrite_profile(self, write: Callable[[bytes], object]) -> None:
-        """Write the profile, one part of a plane in memory at a time."""
+        """Write the profile, with one field of a plane in memory at a time."""
         where = display_path(self._path)
         if not self._path.stat().st_size:
             raise InputError("empty file", where=where)
         with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            told = list(proto.message_fields(data, 0, len(data), where))
-            if told and told[-1][3] > len(data):
+            fields = list(proto.message_fields(data, 0, len(data), where))
+            if fields and fields[-1][3] > len(data):
                 raise InputError("is cut within a plane", where=where, hint=WHOLE)
-            for number, _, begin, end in told:
+            for number, _, begin, end in fields:
                 if number == _HOSTS:
                     self._note_replacement(HOST, data[begin:end].decode(errors="replace"))
             for planes in proto.find_planes(self._path).planes:
                 self._learn_names(planes)
             if self._exact:
                 self._exactly = re.compile(alternation_pattern(self._exact).encode())
-            for number, at, begin, end in told:
+            for number, at, begin, end in fields:
                 if number == _PLANE:
                     self._rewrite_plane(self._known_fields(data[begin:end], at), write)
                 elif number == _HOSTS or number in _COMPLAINTS:
@@ -82,7 +81,7 @@ class ProtobufRewriter:
                     )
 
     def _learn_names(self, where: proto.PlaneRange) -> None:
-        """What a plane's own fields call a host, a user, a command line; and its annotations."""
+        """Collect hosts, users and command lines from a plane's fields, and its annotations."""
         message = proto.parse_plane(self._path, where, lines=self._annotations and where.name == proto.HOST)
         names = proto.stat_names(message)
         if self._annotations and where.name == proto.HOST:
@@ -109,7 +108,7 @@ class ProtobufRewriter:
             self._exact[text] = new, next(iter(counts), kind)
 
     def _known_fields(self, plane: bytes, at: int) -> bytes:
-        """A plane written anew of the fields that its schema has."""
+        """A plane rewritten with only the fields of its schema."""
         try:
             message = proto.message_class().FromString(plane)
         except DecodeError:
@@ -122,7 +121,7 @@ class ProtobufRewriter:
         return written
 
     def _empty_withheld(self, message: Any) -> None:
-        """Empty the stats that are not published; of source files the names alone stay."""
+        """Empty the stats that are not published; source files keep only their names."""
         names = proto.stat_names(message)
         place = f"plane {self._redactor.text(message.name)[0]}"
         for holder in (message, *(entry for entry in proto.event_metadata(message).values())):
@@ -143,23 +142,23 @@ class ProtobufRewriter:
         return name
 
     def _file_names(self, message: bytes, files: Mapping[int, Any], place: str) -> bytes:
-        """A message in which the fields at the ends of these paths are file names without their folders."""
+        """A message with the file paths at these field paths reduced to file names."""
         if _message_fields(message) is None:
             return message
         parts = list[bytes]()
         for number, at, begin, end in proto.message_fields(message, 0, len(message), ""):
-            within = files.get(number) if _wire_type(message, at) == 2 else None
+            subfields = files.get(number) if _wire_type(message, at) == 2 else None
             old = message[begin:end]
-            if within is None:
+            if subfields is None:
                 parts.append(message[at:end])
-            elif within is _FILE:
+            elif subfields is _FILE:
                 parts.append(_encode_field(message[at:begin], self._file_name(old, place), old))
             else:
-                parts.append(_encode_field(message[at:begin], self._file_names(old, within, place), old))
+                parts.append(_encode_field(message[at:begin], self._file_names(old, subfields, place), old))
         return b"".join(parts)
 
     def _rewrite_plane(self, data: bytes, write: Callable[[bytes], object]) -> None:
-        """A plane's fields, each rewritten on its own; what is unchanged is kept as a range of the plane."""
+        """Rewrite a plane's fields one by one; unchanged fields are kept as ranges of the plane."""
         parts: list[bytes | tuple[int, int]] = []
         name = next(
             (data[b:e] for n, _, b, e in proto.message_fields(data, 0, len(data), "") if n == _NAME), b""
@@ -175,13 +174,13 @@ class ProtobufRewriter:
             write(part if isinstance(part, bytes) else data[part[0] : part[1]])
 
     def _rewrite_value(self, old: bytes, depth: int) -> bytes:
-        """A field's content rewritten: a message, a text, or bytes; the same object where nothing changes."""
+        """A field's content rewritten, be it a message, a text or bytes; the same object if unchanged."""
         exactly = self._exactly is not None and self._exactly.search(old) is not None
         if not exactly and not self._redactor.suspicious(old):
             return old
         text = _decode_text(old)
         fields = _message_fields(old) if depth < _DEEPEST else None
-        # A text may by chance be a message too, one field of another; a message with other types is no text.
+        # A text may by chance also be a valid message; one with other field types is not a text.
         if fields is not None and (text is None or all(wire == 2 for wire, _, _, _ in fields)):
             return self._rewrite_message(old, fields, depth)
         if text is not None:
@@ -210,17 +209,17 @@ class ProtobufRewriter:
 
 
 def ranges_of_people(message: Any, redactor: Redactor) -> list[str]:
-    """What people called ranges of the host, sorted: names of events that are no framework's own."""
+    """Names of host ranges chosen by users, sorted: names of events that are not a framework's own."""
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     names = proto.stat_names(message)
     marks = {key for key, name in names.items() if name in ("step_num", "hlo_op", "run_id", "correlation_id")}
-    found = {
+    unmarked = {
         event.metadata_id
         for line in message.lines
         for event in line.events
         if not any(stat.metadata_id in marks for stat in event.stats)
     }
-    texts = {titles.get(key, "") for key in found}
+    texts = {titles.get(key, "") for key in unmarked}
     ops = set(names.values())  # texts that stats refer to, among them the names of ops
     return sorted(
         text
@@ -230,7 +229,7 @@ def ranges_of_people(message: Any, redactor: Redactor) -> list[str]:
 
 
 def _decode_text(data: bytes) -> str | None:
-    """The bytes as text, None where they are none."""
+    """The bytes as text, None if they are not text."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -239,14 +238,14 @@ def _decode_text(data: bytes) -> str | None:
 
 
 def _message_fields(data: bytes) -> list[tuple[int, int, int, int]] | None:
-    """(wire type, position, content's range) of each field of a message; None where the bytes are none."""
+    """(wire type, position, content's range) of each field of a message; None if it is not a message."""
     try:
-        told = list(proto.message_fields(data, 0, len(data), ""))
+        fields = list(proto.message_fields(data, 0, len(data), ""))
     except (InputError, DecodeError):
         return None
-    if not told or told[-1][3] > len(data):
+    if not fields or fields[-1][3] > len(data):
         return None
-    return [(_wire_type(data, at), at, begin, end) for _, at, begin, end in told]
+    return [(_wire_type(data, at), at, begin, end) for _, at, begin, end in fields]
 
 
 def _wire_type(data: bytes | mmap.mmap, at: int) -> int:
@@ -254,7 +253,7 @@ def _wire_type(data: bytes | mmap.mmap, at: int) -> int:
 
 
 def _encode_field(head: bytes, value: bytes, old: bytes) -> bytes:
-    """A field with new content: its tag as it was, its length anew."""
+    """A field with new content: the same tag, the new length."""
     if len(value) == len(old):
         return head + value
     tag = next(i for i, byte in enumerate(head) if byte < 0x80) + 1

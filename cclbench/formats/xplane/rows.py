@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From lines of a device to rows, whatever file they come from."""
+"""Rows from lines of a device, from either kind of file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DERIVED: Final = (
     *("TensorFlow Ops", "TensorFlow Name Scope", "Framework Ops", "Framework Name Scope", "Source code"),
     *("Overlay", "XLA Ops", "XLA TraceMe"),
 )
-"""Lines whose rows show, once more and otherwise, what rows of other lines show."""
+"""Lines whose events are derived from those of other lines."""
 
 
 class LineEvents:
     """A line's events in time order; `code` is each event's index into the reader's table of ops.
 
-    `shown_ns` are their starts as the file shows them, where `start_ns` are others.
+    `shown_ns` are their starts in the file, if `start_ns` are corrected.
     """
 
     __slots__ = ("code", "dur_ns", "name", "shown_ns", "start_ns", "track")
@@ -60,7 +60,7 @@ class LineEvents:
 def marked_steps(
     line: LineEvents, names: Sequence[str] | Mapping[int, str], numbered: bool
 ) -> list[DeviceStep]:
-    """Step marks of a line: by number where it numbers steps, else by the module that runs."""
+    """Step marks of a line: by number if it numbers steps, else by module."""
     marks = []
     for code, start, dur in zip(
         line.code.tolist(), line.start_ns.tolist(), line.dur_ns.tolist(), strict=True
@@ -82,7 +82,7 @@ def kind_rows(
     columns: Mapping[str, pa.Array] | None = None,
     categories: Sequence[str | None] = (),
 ) -> tuple[Rows, Int64] | None:
-    """Rows of one kind in order of start, and the code of each; None where there is none.
+    """Rows of one kind in order of start, and the code of each; None if there are none.
 
     `names`, `columns` and `categories` have one entry for each code.
     """
@@ -95,15 +95,15 @@ def kind_rows(
     table = Names()
     used = np.unique(codes)
     of_name = np.zeros(len(names), np.int32)
-    told: dict[int, str] = {}
+    category_of: dict[int, str] = {}
     for code in used.tolist():
         name, category = names[code], categories[code] if categories else None
-        if category is not None and told.get(table.get(name, -1), category) != category:
+        if category is not None and category_of.get(table.get(name, -1), category) != category:
             name = f"{name} ({category})"  # instructions of two programs may share a name
         of_name[code] = table[name]
         if category is not None:
-            told[table[name]] = category
-    made = Rows(
+            category_of[table[name]] = category
+    rows = Rows(
         kind=kind,
         side=side,
         names=table,
@@ -112,7 +112,7 @@ def kind_rows(
         dur_ns=np.concatenate([line.dur_ns for line in lines])[order],
         track=np.concatenate([np.full(len(line), line.track, np.int64) for line in lines])[order],
         device=None if device is None else pa.array(np.full(len(order), device, np.int16)),
-        name_categories=told or None,
+        name_categories=category_of or None,
         **{name: column.take(pa.array(codes)) for name, column in (columns or {}).items()},
     )
-    return made, codes
+    return rows, codes

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPU planes: ops of the core, what runs beside it, waiting, and the marks of modules and steps.
+"""TPU planes: ops of the core, asynchronous transfers, waits, and marks of modules and steps.
 
-`XLA Ops` is the core's own time.  An op that issues an asynchronous transfer (`-start`) and the one that
-awaits it (`-done`) are no work of the core: the transfer is, from the begin of the first to the end of
-the second.  `Async XLA Ops` shows just that, but of some devices of a file only, so the pairs are put
-together here.  `barrier-cores` and `dependency-wait` of `XLA TraceMe` are waiting.
+`XLA Ops` is the core's time.  An op that issues an asynchronous transfer (`-start`) and the one that awaits
+it (`-done`) are not work of the core; the transfer lasts from the start of the first to the end of the
+second.  `Async XLA Ops` shows this for only some devices of a file, so the pairs are matched here.
+`barrier-cores` and `dependency-wait` of `XLA TraceMe` are waits.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NOTABLE_NS: Final = 1_000_000
 _WAITS: Final = ("barrier-cores", "dependency-wait")
 _TERA, _GIGA = 1e12, 1e9
 _Issue = tuple[int | None, str | None]
-"""Program and name of an op that issues something."""
+"""Program and name of an op that issues a transfer."""
 
 
 def tpu_facts(stats: proto.Stats) -> dict[str, Any]:
-    """What the plane says of the device, as fields of `TraceFacts`: peaks are its own figures."""
+    """Facts about the device from its plane, as fields of `TraceFacts`; peaks are as stated there."""
     name = stats.get("device_type_string")
     return {
         "vendor": "google",
@@ -47,13 +47,13 @@ def tpu_facts(stats: proto.Stats) -> dict[str, Any]:
 
 
 def global_id(stats: proto.Stats, where: str) -> int | None:
-    """Global id of the device: of the chip where its cores are one device, else of the core."""
+    """Global id of the device: of the chip if its cores form one device, else of the core."""
     details = stats.get("core_details")
     if not isinstance(details, bytes):
         return None
     # CoreDetails: 4 local chip, 5 global chip, 6 global core, 7 whether a SparseCore; absent is 0.
-    found = proto.integer_fields(details, 0, len(details), where)
-    number = found.get(5 if stats.get("has_megacore") else 6, 0)
+    fields = proto.integer_fields(details, 0, len(details), where)
+    number = fields.get(5 if stats.get("has_megacore") else 6, 0)
     return number if number < 1 << 31 else None
 
 
@@ -76,14 +76,14 @@ def tpu_batches(
         }
         if table.clock.largest_error_ns > _NOTABLE_NS:
             trace.notes.append(
-                "times of ops are those of the device's own clock: the profile shows some as much as"
-                f" {units.humanise(table.clock.largest_error_ns / 1e9, 's')} off"
+                "times of ops are from the device's own clock: times in the profile are off by up to"
+                f" {units.humanise(table.clock.largest_error_ns / 1e9, 's')}"
             )
     yield from device_rows(trace, lines, table.ops, device)
 
 
 def move_line(line: LineEvents, clock: DeviceClock) -> LineEvents:
-    """A line on the device's clock; waits keep their length, what holds ops begins and ends with them."""
+    """A line on the device's clock; waits keep their length, other rows begin and end with their ops."""
     start = clock.move_begins(line.start_ns)
     end = start + line.dur_ns if line.name == _MARKS else clock.move_ends(line.start_ns + line.dur_ns)
     return LineEvents(line.name, line.track, line.code, start, np.maximum(end - start, 0), line.shown_ns)
@@ -92,7 +92,7 @@ def move_line(line: LineEvents, clock: DeviceClock) -> LineEvents:
 def device_rows(
     trace: Trace, lines: Mapping[str, LineEvents], ops: list[TpuOp], device: int
 ) -> Iterator[Rows]:
-    """Rows of a device's lines by name; `ops` are what their codes mean, and get transfers appended."""
+    """Rows of a device's lines by name; codes are indices into `ops`, to which transfers are appended."""
     names = [op.name for op in ops]
     for name in ("Steps", "XLA Modules"):
         if name in lines:
@@ -102,23 +102,23 @@ def device_rows(
     core, marks = (
         lines.get(name, LineEvents(name, 0, nothing, nothing, nothing)) for name in (_CORE, _MARKS)
     )
-    beside = lines.get(_BESIDE, LineEvents(_BESIDE, core.track + 1, nothing, nothing, nothing))
+    asynchronous = lines.get(_BESIDE, LineEvents(_BESIDE, core.track + 1, nothing, nothing, nothing))
     role = np.array([op.role for op in ops], np.str_)[core.code]
     container = (role == "container") & core.holds_others()
     no_work = (role == "issue") | (role == "wait")
     waits = np.isin(np.array(names)[marks.code], _WAITS)
-    placed = {
+    lines_by_kind = {
         "kernel": [core.take_events(~container & ~no_work)],
         "copy": [],
         "sync": [core.take_events(no_work), marks.take_events(waits)],
         "annotation": [core.take_events(container), marks.take_events(~waits)],
     }
-    for moving in transfer_lines(core, beside, ops):
-        placed[ops[moving.code[0]].row_kind].append(moving)
+    for moving in transfer_lines(core, asynchronous, ops):
+        lines_by_kind[ops[moving.code[0]].row_kind].append(moving)
     names = [op.name for op in ops]
-    for kind, parts in placed.items():
+    for kind, parts in lines_by_kind.items():
         of_work = kind in ("kernel", "copy")
-        made = kind_rows(
+        result = kind_rows(
             kind,
             "device",
             parts,
@@ -127,42 +127,42 @@ def device_rows(
             columns=_op_columns(kind, ops) if of_work else None,
             categories=[op.category for op in ops] if kind == "kernel" else (),
         )
-        if made is None:
+        if result is None:
             continue
         if kind == "kernel":
             for code, op in enumerate(ops):
                 if op.payload is not None:
-                    for row in np.flatnonzero(made[1] == code).tolist():
+                    for row in np.flatnonzero(result[1] == code).tolist():
                         trace.told.add_payload(op.payload, row=row)
-        yield made[0]
+        yield result[0]
 
 
-def transfer_lines(core: LineEvents, beside: LineEvents, ops: list[TpuOp]) -> list[LineEvents]:
-    """What runs beside the core: pairs of issue and wait, and other rows of `Async XLA Ops`."""
-    shown = set(beside.code.tolist())
+def transfer_lines(core: LineEvents, asynchronous: LineEvents, ops: list[TpuOp]) -> list[LineEvents]:
+    """Asynchronous transfers: pairs of issue and wait, and other rows of `Async XLA Ops`."""
+    shown = set(asynchronous.code.tolist())
     issues, waits = defaultdict[_Issue, list[int]](list), defaultdict[_Issue, list[int]](list)
-    for i, one in enumerate(ops):
-        if one.role == "issue" or i in shown:
-            issues[one.program, one.name].append(i)
-        if one.role == "wait":
-            waits[one.program, one.waits_for].append(i)
-    found = []
+    for i, op in enumerate(ops):
+        if op.role == "issue" or i in shown:
+            issues[op.program, op.name].append(i)
+        if op.role == "wait":
+            waits[op.program, op.waits_for].append(i)
+    transfers = []
     for key, codes in issues.items():
         done = waits[key]
         ops.append(transfer_op(ops[codes[0]], ops[done[0]] if done else None))
         issue, wait = _issue_wait_pairs(core, codes, done)
-        rest = beside.take_events(np.isin(beside.code, codes))
-        rest = rest.take_events(~np.isin(rest.shown_ns, core.shown_ns[issue]))
-        begins = np.concatenate([core.start_ns[issue], rest.start_ns])
-        ends = np.concatenate([(core.start_ns + core.dur_ns)[wait], rest.start_ns + rest.dur_ns])
+        unpaired = asynchronous.take_events(np.isin(asynchronous.code, codes))
+        unpaired = unpaired.take_events(~np.isin(unpaired.shown_ns, core.shown_ns[issue]))
+        begins = np.concatenate([core.start_ns[issue], unpaired.start_ns])
+        ends = np.concatenate([(core.start_ns + core.dur_ns)[wait], unpaired.start_ns + unpaired.dur_ns])
         if len(begins):
             code = np.full(len(begins), len(ops) - 1)
-            found.append(LineEvents(_BESIDE, beside.track, code, begins, ends - begins))
-    return found
+            transfers.append(LineEvents(_BESIDE, asynchronous.track, code, begins, ends - begins))
+    return transfers
 
 
 def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> tuple[Int64, Int64]:
-    """Index of each issue and of the wait for it: the first one after it, before the next issue."""
+    """Indices of each issue and its wait: the first one after it and before the next issue."""
     issue = np.flatnonzero(np.isin(core.code, issues))
     wait = np.flatnonzero(np.isin(core.code, waits))
     at, first = np.unique(np.searchsorted(issue, wait) - 1, return_index=True)
@@ -171,7 +171,7 @@ def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> 
 
 
 class OpTable:
-    """The ops of a plane, decoded once each."""
+    """The ops of a plane, each decoded once."""
 
     def __init__(self, message: Any, path: Path, member: DeviceMember) -> None:
         self.path, self.member = path, member
@@ -180,10 +180,10 @@ class OpTable:
         self.codes: dict[int, int] = {}
         self.ops: list[TpuOp] = []
         self.clock: DeviceClock | None = None
-        """Where ops tell the device's own time."""
+        """Set if ops state the device's own time."""
 
     def line_events(self, line: Any, trace: Trace, epoch_ns: int) -> LineEvents:
-        """A line's events; those that are aggregates without a time are counted."""
+        """A line's events; aggregates without a time are counted as dropped."""
         events = [event for event in line.events if event.WhichOneof("value") != "num_occurrences"]
         if len(events) < len(line.events):
             trace.dropped["aggregate without a time"] += len(line.events) - len(events)
@@ -195,28 +195,28 @@ class OpTable:
         return LineEvents(line.name or line.display_name, line.id, code, start, dur, shown)
 
     def _own_times(self, events: list[Any], start: Int64, dur: Int64) -> tuple[Int64, Int64]:
-        """The ops' own times, where all tell them."""
-        wanted = {name: key for key, name in self.names.items()}
-        keys = wanted.get("device_offset_ps"), wanted.get("device_duration_ps")
-        told = np.array(
+        """The ops' device times, if all state them."""
+        keys_by_name = {name: key for key, name in self.names.items()}
+        keys = keys_by_name.get("device_offset_ps"), keys_by_name.get("device_duration_ps")
+        times = np.array(
             [
                 [next((_time_value(s) for s in e.stats if s.metadata_id == key), -1) for key in keys]
                 for e in events
             ],
             np.int64,
         )
-        own, lasts = told.T
-        if None in keys or (told < 0).any():
+        device_start, device_duration = times.T
+        if None in keys or (times < 0).any():
             return start, dur
         shown = np.fromiter((event.offset_ps for event in events), np.int64, len(events))
         base = start[0] - shown[0] // 1000
-        begin = base + on_host(own, shown, own) // 1000
-        end = base + on_host(own, shown, own + lasts) // 1000
+        begin = base + on_host(device_start, shown, device_start) // 1000
+        end = base + on_host(device_start, shown, device_start + device_duration) // 1000
         self.clock = DeviceClock(start, start + dur, begin, end)
         return begin, end - begin
 
     def op_code(self, metadata_id: int) -> int:
-        """Index of the op that a metadata id means."""
+        """Index of the op with this metadata id."""
         code = self.codes.get(metadata_id)
         if code is None:
             metadata = self.metadata.get(metadata_id)
@@ -231,22 +231,22 @@ class OpTable:
 
 
 def _time_value(stat: Any) -> int:
-    """A stat's value that can be a time in ps; negative where it is none."""
+    """A stat's value as a time in ps; −1 if it cannot be one."""
     value: int = stat.uint64_value or stat.int64_value
     return value if value < 1 << 61 else -1
 
 
 def _op_columns(kind: str, ops: list[TpuOp]) -> dict[str, pa.Array]:
-    both = {
+    common = {
         "hbm_bytes": pa.array([op.hbm_bytes for op in ops], pa.int64()),
         **origins.origin_columns([op.origin for op in ops]),
     }
     if kind == "kernel":
-        return {"flops": pa.array([op.flops for op in ops], pa.float64()), **both}
+        return {"flops": pa.array([op.flops for op in ops], pa.float64()), **common}
     return {
         "bytes": pa.array([op.bytes for op in ops], pa.int64()),
         "copy_direction": pa.array([op.copy_direction for op in ops], pa.string()),
-        **both,
+        **common,
     }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collectives cost: one file an algorithm, each a formula over a group's tiers."""
+"""Cost model of collectives: one file per algorithm, each a formula over a group's tiers."""
 
 from cclbench.hardware.collectives.algorithm import ALGORITHMS
 from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Traffic

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Algorithms of collectives: what one is, and the registry that each adds itself to.
+"""Algorithms of collectives, and the registry that each adds itself to.
 
-    @algorithm("star", chosen=never)
-    def star(call: Call) -> Iterator[Cost]:
+    @algorithm("star", chosen=chosen_never)
+    def star(call: CollectiveCall) -> Iterator[CollectiveCost]:
         if call.kind == "broadcast":
-            yield Cost("star", SIMPLE, (Steps(1, 5e-6, "launch"),), Traffic(1.0, 1e10, "links of the root"))
+            launch = CollectiveSteps(1, 5e-6, "launch")
+            yield CollectiveCost("star", SIMPLE, (launch,), Traffic(1.0, 1e10, "links of the root"))
 
-Others' packages name their module under the entry-point group `cclbench.collectives`.
+Other packages name their module in the entry-point group `cclbench.collectives`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cclbench.hardware.collectives.transport import SIMPLE
 
 
 class CollectiveCall(NamedTuple):
-    """A collective to be costed: the library's constants, what is assumed, the protocols in use."""
+    """A collective to be costed: the library's constants, the assumptions, the protocols in use."""
 
     kind: str
     group: Group
@@ -34,27 +35,27 @@ class CollectiveCall(NamedTuple):
     def start_steps(
         self, protocol: str, *, like: str = "ring", factor: float = 1.0
     ) -> tuple[CollectiveSteps, CollectiveSteps]:
-        """What comes before the first byte: the launch, and the library's base latency of that algorithm."""
+        """Cost before the first byte: the launch, and the library's base latency for that algorithm."""
         base_s = self.table.base_s(like, protocol) * self.assumed.latency * factor
         return CollectiveSteps(1, self.assumed.launch_s, "launch"), CollectiveSteps(1, base_s, "base")
 
     def up_s(self, protocol: str, *, like: str = "ring") -> float:
-        """A step in the node, s."""
+        """Latency of a step within the node, s."""
         return self.table.up_s(like, protocol) * self.group.up_latency * self.assumed.latency
 
     def net_s(self, protocol: str, *, like: str = "ring") -> float:
-        """A step over the network, s."""
+        """Latency of a step over the network, s."""
         return self.over_network_s(self.table.net_s(like, protocol), protocol)
 
     def over_network_s(self, library_s: float, protocol: str) -> float:
-        """A step over the network whose latency in the library itself is `library_s`, s."""
+        """Latency of a step over the network of which the library itself takes `library_s`, s."""
         return (
             library_s * self.assumed.latency
             + _transport_passes(protocol) * self.group.out_hop[self.assumed.edge]
         )
 
     def rendezvous_steps(self, steps: float, protocol: str) -> CollectiveSteps | None:
-        """What messages too large for eager sending add; None where the transport makes no difference."""
+        """Extra cost of messages too large for eager sending; None if the transport makes no difference."""
         if self.group.eager_bytes is None or steps == 0:
             return None
         each = _transport_passes(protocol) * self.group.rendezvous[self.assumed.edge]
@@ -62,24 +63,24 @@ class CollectiveCall(NamedTuple):
 
 
 def _transport_passes(protocol: str) -> int:
-    """How often a step pays the transport: Simple also to flush received data to the accelerator (NCCL)."""
+    """Transport latencies per step: Simple needs a second one to flush received data to the accelerator."""
     return 2 if protocol == SIMPLE else 1
 
 
 Costs = Callable[[CollectiveCall], Iterator[CollectiveCost]]
-"""One cost for each protocol; none where the algorithm does not do the collective on the group."""
+"""Yields one cost per protocol; none if the algorithm cannot run the collective on the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """An algorithm, and on which groups libraries choose it by themselves."""
+    """An algorithm, and the groups on which libraries choose it by themselves."""
 
     costs: Costs
     chosen: Callable[[Group], bool]
     on_torus: bool
 
     def applies_to(self, group: Group, *, asked: bool) -> bool:
-        """Whether it is costed for a group: one that is chosen there, or `asked` for by name."""
+        """Whether it is costed for a group: libraries choose it there, or it is `asked` for by name."""
         return self.on_torus == (group.peers == "torus") and (asked or self.chosen(group))
 
 
@@ -94,16 +95,16 @@ def chosen_always(_: Group) -> bool:
 
 
 def chosen_never(_: Group) -> bool:
-    """No library chooses it: it is priced when asked for by name."""
+    """No library chooses it: it is costed only when asked for by name."""
     return False
 
 
 def algorithm(
     name: str, *, chosen: Callable[[Group], bool] = chosen_always, on_torus: bool = False
 ) -> Callable[[Costs], Costs]:
-    """Register the function under the name that its costs carry.
+    """Register a cost function under the algorithm name that its costs carry.
 
-    An algorithm is for a torus (`on_torus`) or for everything else.
+    An algorithm is for a torus (`on_torus`) or for every other topology.
     """
 
     def register(costs: Costs) -> Costs:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a collective costs, as terms a reader can check: steps × latency + share of the bytes / rate."""
+"""Cost of a collective, in terms a reader can check: steps × latency + share of the bytes / rate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
-"""How often all data goes round: an all-reduce is a reduce-scatter, then an all-gather."""
+"""Passes over all data: an all-reduce is a reduce-scatter, then an all-gather."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSteps:
-    """So many steps after one another, each that late, s."""
+    """Consecutive steps and the latency of each, s."""
 
     count: float
     each_s: float
@@ -25,13 +25,13 @@ class CollectiveSteps:
 
     @property
     def total_s(self) -> float:
-        """count × each."""
+        """count × each_s."""
         return self.count * self.each_s
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The share of S that passes the narrowest place, and that place's rate, B/s."""
+    """The share of S that passes the bottleneck, and the bottleneck's rate, B/s."""
 
     share: float
     bytes_per_s: float
@@ -45,17 +45,17 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Chunks that pass hops one after another: filling costs the hops once more than the stream itself.
+    """Chunks pipelined over hops: filling the pipeline costs time beyond the stream itself.
 
-    With the best size of chunks that is 2 √(S β · `hops_s`), hops_s the latency of all hops (Sanders, Speck,
-    Träff 2009), and at most `largest_s`: all hops by the largest chunks that a library has buffers for.
+    With the best chunk size that is 2 √(S β · `hops_s`), hops_s the latency of all hops (Sanders, Speck,
+    Träff 2009), and at most `largest_s`: all hops with the largest chunks that a library has buffers for.
     """
 
     hops_s: float
     largest_s: float
 
     def fill_s(self, moving: Floats) -> Floats:
-        """By the time that the bytes take at full rate, s."""
+        """Filling time, given the time that the bytes take at full rate, s."""
         return np.asarray(np.minimum(2 * np.sqrt(moving * self.hops_s), self.largest_s), np.float64)
 
 
@@ -85,7 +85,7 @@ class CollectiveCost:
         return self.traffic.s_per_byte
 
     def time_s(self, size: Floats) -> Floats:
-        """T of each size, s."""
+        """T by size, s."""
         moving = size * self.beta_s_per_byte
         fill = 0.0 if self.pipeline is None else self.pipeline.fill_s(moving)
         late = 0.0 if self.rendezvous is None else self.rendezvous.total_s * (size > self.eager_bytes)
@@ -94,11 +94,11 @@ class CollectiveCost:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What no specification states, as expected or at either edge (`ratio` needs those).
+    """Assumptions that no specification states: expected, or at either edge (for `ratio`).
 
-    `launch_s`: host work and launch of one call that is not part of a CUDA graph, s; where one process drives
-    all accelerators of its host, a call to each.  The factors multiply all step latencies and all rates;
-    `edge` picks the software latency of the network from its range: 0 the least, 1 the expected, 2 the most.
+    `launch_s`: host work and launch of one call outside CUDA graphs, s; where one process drives all
+    accelerators of its host, one call for each.  `latency` and `rate` multiply all step latencies and rates;
+    `edge` selects the network's software latency from its range: 0 least, 1 expected, 2 most.
     """
 
     launch_s: float
@@ -107,9 +107,9 @@ class Assumed:
     edge: int
 
 
-# Launch: small single-node calls of public sweeps take 8 to 32 us where NCCL's own table says 10 to 15 us.
-# Rates: plateaus of rings over three NVLink generations are 0.93 to 0.99 of what NCCL takes for usable,
-# network interfaces 0.90 to 0.96 of the line; sizes between latency and plateau fall short of both.
+# Launch: small single-node calls in public sweeps take 8 to 32 us where NCCL's own table says 10 to 15 us.
+# Rates: ring plateaus over three NVLink generations are 0.93 to 0.99 of what NCCL takes for usable, network
+# interfaces 0.90 to 0.96 of the line rate; sizes between latency and plateau fall short of both.
 EXPECTED: Final = Assumed(launch_s=6e-6, latency=1.0, rate=1.0, edge=1)
 BEST: Final = Assumed(launch_s=0.0, latency=0.75, rate=1.07, edge=0)
 WORST: Final = Assumed(launch_s=18e-6, latency=1.5, rate=0.75, edge=2)

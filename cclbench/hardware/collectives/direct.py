@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct exchange within a node: everyone sends to everyone at once, over a switch or a full mesh.
+"""Direct exchange within a node: all ranks send to all others at once, over a switch or a full mesh.
 
 All-gather and reduce-scatter T = α + (n − 1)/n · S / B; all-reduce does both: twice that.  On a mesh B is the
-links to all peers together, which the exchange fills evenly.  What custom all-reduce kernels of
-serving engines and MSCCL++ do, and RCCL on a mesh where it has MSCCL (releases up to ROCm 7.12); NCCL does
-not: there it is priced when asked for.
+links to all peers together, which the exchange fills evenly.  Used by custom all-reduce kernels of serving
+engines, by MSCCL++, and by RCCL on a mesh where it has MSCCL (releases up to ROCm 7.12); NCCL does not use
+it: there it is costed only when asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cclbench.hardware.collectives.transport import LL, SIMPLE
 
 @algorithm("direct", chosen=lambda group: group.architecture == "amd" and group.peers == "mesh")
 def direct(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """Its cost; none across nodes, on a torus or for other kinds."""
+    """Cost by protocol; none across nodes, on a torus or for other kinds."""
     group = call.group
     n, rounds = group.ranks, ROUNDS.get(call.kind)
     if rounds is None or group.nodes > 1 or group.peers not in ("switch", "mesh"):

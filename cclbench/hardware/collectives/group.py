@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of ranks as the cost of a collective sees it: how many where, and what joins them."""
+"""A group of ranks as the cost model sees it: how many per node, and what connects them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy as np
 from cclbench.hardware.collectives.transport import NOTHING, PROTOCOLS, LatencyRange, network_software
 from cclbench.hardware.system import Architecture, ScaleOut, ScaleUp, System
 
-# Share of the line rate that large messages reach where the fabric does not say: NVIDIA expects 46 to 48
-# of the 50 GB/s of an NDR interface (nccl-tests#290), Slingshot-11 is published at 92.5 of 100 GB/s.
+# Share of the line rate that large messages reach if the fabric states none: NVIDIA expects 46 to 48 of the
+# 50 GB/s of an NDR interface (nccl-tests#290), Slingshot-11 is published at 92.5 of 100 GB/s.
 NETWORK_SHARE: Final = 0.92
-# The same of scale-up links: NCCL counts on 0.80, 0.824 and 0.802 of NVLink 3, 4 and 5.
+# The same for scale-up links: NCCL assumes 0.80, 0.824 and 0.802 for NVLink 3, 4 and 5.
 SCALE_UP_SHARE: Final = 0.8
 
 # Shortest axis of a TPU slice that closes into a ring (scaling-book, TPUs).
@@ -26,7 +26,7 @@ _CLOSES: Final = {"ici-v4": 4, "ici-v5p": 4, "ici-v7x": 4, "ici-v5e": 16, "ici-v
 
 @dataclass(frozen=True, slots=True)
 class NoPrice:
-    """Why there is no price: the reason, and the field of the catalog that is missing, where one is."""
+    """Why there is no price: the reason, and the missing catalog field, if that is why."""
 
     reason: str
     field: str | None = None
@@ -34,17 +34,17 @@ class NoPrice:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`ranks` ranks, the same number in each of `nodes` islands (a scale-up domain, mostly a node).
+    """`ranks` ranks, the same number in each of `nodes` islands (scale-up domains, mostly nodes).
 
-    Rates are usable ones, per direction, B/s: `up_bytes_per_s` of one accelerator to its island's others in
-    the group, `pair_bytes_per_s` of it to one of them, `out_bytes_per_s` of an island to the others,
-    `nic_bytes_per_s` what one accelerator has of that; `egress_bytes_per_s` of a torus all links of a chip,
-    those along axes that the group does not span too.  Latencies are s; those inside an island are
-    `up_latency` times the library's or the hop's.  `dims` are the lengths of the group's block of a torus,
-    `rings` which of them close.  `hosted` is how many of the ranks are on one host.  Of the network's
-    software are the latencies (ranges) and the protocols it lets through: these, or `surely` only those.
-    `machine` names the system and the fabric of the tier, with the network's software; `network` is that
-    software, or how an island is joined.
+    Rates are usable ones, per direction, B/s: `up_bytes_per_s` from one accelerator to the group's others in
+    its island, `pair_bytes_per_s` to one of them, `out_bytes_per_s` from an island to the others,
+    `nic_bytes_per_s` one accelerator's part of that; `egress_bytes_per_s` on a torus: all links of a chip,
+    including axes that the group does not span.  Latencies are in s; within an island they are the library's
+    or the hop's times `up_latency`.  `dims` are the lengths of the group's block of a torus, `rings` whether
+    each closes.  `hosted` is the number of ranks on one host.  The network software sets `out_hop` and
+    `rendezvous` (latency ranges) and the protocols it permits: `protocols`, or only `surely` at worst.
+    `machine` names the system, the tier's fabric and the network software; `network` is that software, or
+    the topology of an island.
     """
 
     ranks: int
@@ -74,26 +74,26 @@ class Group:
 
     @property
     def per_node(self) -> int:
-        """Ranks of the group in each island."""
+        """Ranks per island."""
         return self.ranks // self.nodes
 
 
 def group_of(system: System, ranks: Sequence[int], *, transport: str | None = None) -> Group | NoPrice:
-    """The group that these global ranks (numbered node by node) are, or why it cannot be priced."""
+    """The group formed by these global ranks (numbered node by node), or why it cannot be priced."""
     members = sorted(set(ranks))
     if len(members) < 2:
-        return NoPrice("a group of one moves nothing")
+        return NoPrice("a group of one rank moves no data")
     if members[0] < 0:
         return NoPrice(f"rank {members[0]} is negative")
     hosted = max(system.ranks_by_node(members))
     if system.scale_up is None and hosted > 1:
-        return NoPrice(f"{system.id}: what joins the accelerators of a node is not known", "scale_up")
+        return NoPrice(f"{system.id}: the links within a node are not known", "scale_up")
     islands = [list(island) for _, island in groupby(members, lambda rank: rank // system.domain_size)]
     sizes = sorted(map(len, islands))
     if sizes[0] != sizes[-1]:
         return NoPrice(
-            f"the group has {sizes[0]} to {sizes[-1]} ranks a node: formulas are for equal parts;"
-            " price its schedule as a step list"
+            f"the group has {sizes[0]} to {sizes[-1]} ranks per node, and formulas need equal numbers;"
+            " give its schedule as a step list"
         )
     group = Group(
         len(members),
@@ -102,9 +102,7 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
         system.host_cpu,
         peers="switch",
         hosted=hosted,
-        assumptions=("RCCL is priced with NCCL's latencies of the network",)
-        if system.architecture == "amd"
-        else (),
+        assumptions=("RCCL is priced with NCCL's network latencies",) if system.architecture == "amd" else (),
     )
     if system.scale_up is not None and sizes[0] > 1:
         inside = _group_in_island(group, system.id, system.scale_up, islands[0])
@@ -127,7 +125,7 @@ def _group_in_island(group: Group, system: str, up: ScaleUp, island: list[int]) 
         block = _torus_block(up.dims or (), island)
         if not block:
             dims = " x ".join(map(str, up.dims or ()))
-            shape = f"no block of its torus {dims}" if dims else "on a torus of unknown dims"
+            shape = f"not a block of its torus {dims}" if dims else "on a torus of unknown dims"
             return NoPrice(f"{system}: these {len(island)} ranks are {shape}", "scale_up.dims")
         egress = rate
         rate *= len(block) / len(up.dims or ())
@@ -155,7 +153,7 @@ def _group_across_nodes(
 ) -> Group | NoPrice:
     out = system.scale_out
     if out is None:
-        return NoPrice(f"{system.id}: the group spans nodes and there is no scale_out", "scale_out")
+        return NoPrice(f"{system.id}: the group spans nodes, but the system has no scale_out", "scale_out")
     rate, assumptions = _usable_rate(out, NETWORK_SHARE, "network's")
     if rate is None:
         return NoPrice(f"{system.id}: scale_out.bytes_per_s is not known", "scale_out.bytes_per_s")
@@ -167,7 +165,7 @@ def _group_across_nodes(
             "scale_out.transport_latency_s",
         )
     island = rate * system.nearest_interfaces(members)
-    # Islands of several nodes (NVL72) have the interfaces of all of them: rails counts one node's.
+    # Islands of several nodes (NVL72) have the interfaces of all their nodes.
     if system.domain_size > system.per_node:
         island *= max(len(system.ranks_by_node(members)) // group.nodes, 1)
     name = transport or out.transport or ""
@@ -187,17 +185,17 @@ def _group_across_nodes(
 
 
 def _usable_rate(tier: ScaleUp | ScaleOut, share: float, whose: str) -> tuple[float | None, tuple[str, ...]]:
-    """A tier's usable rate: where its fabric does not say, `share` of its line rate, and words for that."""
+    """A tier's usable rate; if its fabric states none, `share` of the line rate, with a note saying so."""
     rate = tier.usable_bytes_per_s
     if rate is not None or tier.bytes_per_s is None:
         return rate, ()
-    return tier.bytes_per_s * share, (f"{share:.0%} of the {whose} line rate is taken for usable",)
+    return tier.bytes_per_s * share, (f"{share:.0%} of the {whose} line rate is assumed usable",)
 
 
 def _torus_block(dims: tuple[int, ...], island: list[int]) -> tuple[tuple[int, bool], ...]:
-    """Length of the ranks' block along each axis they span, and whether it is all of the axis; () if none.
+    """Length of the ranks' block along each axis it spans, and whether it fills the axis; () if not a block.
 
-    Ranks count along the last axis first.
+    Ranks are numbered along the last axis first.
     """
     if math.prod(dims) < 2:
         return ()

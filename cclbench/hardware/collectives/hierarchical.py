@@ -2,8 +2,8 @@
 """Hierarchical: reduce-scatter in the node, rings over nodes on each rail, all-gather in the node.
 
 All-reduce T = 2 (g − 1) α_up + 2 (N − 1) α_net + 2 (g − 1)/g · S / B_up + 2 (N − 1)/N · S/g / B_rail, phases
-one after the other; all-gather and reduce-scatter are half of it.  B_rail is what one accelerator has
-of its node's interfaces.  Not an algorithm of NCCL's: priced when asked for.
+one after the other; all-gather and reduce-scatter take half.  B_rail is one accelerator's part of its node's
+interfaces.  NCCL does not have it: costed only when asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cclbench.hardware.collectives.transport import SIMPLE
 
 @algorithm("hierarchical", chosen=chosen_never)
 def hierarchical(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """Its cost; none for other kinds or where there is only one tier."""
+    """The cost; none for other kinds or where there is only one tier."""
     group, rounds = call.group, ROUNDS.get(call.kind)
     g, nodes = group.per_node, group.nodes
     if rounds is None or nodes == 1 or g == 1:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's own cost constants by version: latencies, protocol rates, the correction of trees.
 
-Source: NVIDIA/nccl `src/graph/tuning.cc` at the releases named below.  Latencies there are µs and rates
-GB/s; here s and B/s.  RCCL has latencies of its own for calls and for steps inside a node (ROCm/rccl
-`src/graph/tuning.cc`, revision 9e22c79), and is priced with NCCL's for what it has none.
+Source: NVIDIA/nccl `src/graph/tuning.cc` at the releases named below.  Latencies there are in µs and rates
+in GB/s; methods return s and B/s.  RCCL has its own latencies for calls and for steps within a node
+(ROCm/rccl `src/graph/tuning.cc`, revision 9e22c79); for the rest it is priced with NCCL's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Three = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class NcclConstants:
-    """One release's table; triples are (LL, LL128, Simple), µs."""
+    """One release's constants; triples are (LL, LL128, Simple), µs."""
 
     since: tuple[int, int]
     base: Mapping[str, _Three]
@@ -35,22 +35,22 @@ class NcclConstants:
     pci: Mapping[str, _Three]
     net: Mapping[str, _Three]
     ll_most: Mapping[str, _Three]
-    """Most an LL channel set moves in one node by generation, on two, on more by host CPU, GB/s."""
+    """LL's peak rate on one, two and more nodes, GB/s, by generation (across nodes: by host CPU)."""
     nvls_us: float | None
     nvls_tree_net_us: float
     ring_ll: float
     """LL's share of a ring's rate."""
     plateau: float
-    """Factor of the latency of Simple rings over several nodes."""
+    """Factor on the latency of Simple rings over several nodes."""
 
     def base_s(self, algorithm: str, protocol: str) -> float:
-        """Latency of a call, s."""
+        """Base latency of a call, s."""
         return self.base[algorithm][PROTOCOLS.index(protocol)] * _US
 
     def of_rccl(self) -> NcclConstants:
-        """The table with RCCL's latencies of calls and of steps inside nodes (its tuning model of gfx942).
+        """The table with RCCL's latencies of calls and of steps within nodes (its tuning model of gfx942).
 
-        Of those over the network it has figures that steer a choice (320 µs a step): NCCL's stay.
+        RCCL's network figures (320 µs a step) only steer its choice of algorithm: NCCL's are kept.
         """
         return replace(
             self,
@@ -59,19 +59,19 @@ class NcclConstants:
         )
 
     def over_pci(self) -> NcclConstants:
-        """The table of nodes without NVLink: steps in the node are those over PCIe."""
+        """The table for nodes without NVLink: steps within the node go over PCIe."""
         return replace(self, nvlink=self.pci)
 
     def up_s(self, algorithm: str, protocol: str) -> float:
-        """Latency of a step in the node, s."""
+        """Latency of a step within the node, s."""
         return self.nvlink[algorithm][PROTOCOLS.index(protocol)] * _US
 
     def net_s(self, algorithm: str, protocol: str) -> float:
-        """Latency of a step over an InfiniBand-like network, s; what other transports add is not in it."""
+        """Latency of a step over an InfiniBand-like network, s, without what other transports add."""
         return self.net[algorithm][PROTOCOLS.index(protocol)] * _US
 
     def ll_bytes_per_s(self, group: Group) -> float:
-        """The most that LL moves: by generation within a node, by the hosts' CPU across nodes, B/s."""
+        """LL's peak rate: by generation within a node, by the hosts' CPU across nodes, B/s."""
         row = group.architecture if group.nodes == 1 else ("ampere" if group.host_cpu == "amd" else "volta")
         return self.ll_most.get(row, self.ll_most["ampere"])[min(group.nodes, 3) - 1] * _GB
 
@@ -121,8 +121,8 @@ VERSIONS: Final = (
         net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
         nvls_tree_net_us=19.0,
     ),
-    # Of 2.8.4 to 2.17.1; but 2.12 has 28 µs for a Simple ring's step over the network, 2.17 a plateau of 1.5
-    # on Hopper, and NVLS, its first, at 40 µs.
+    # 2.8.4 to 2.17.1; but 2.12 has 28 µs for a Simple ring's step over the network, and 2.17 a plateau of 1.5
+    # on Hopper and the first NVLS, at 40 µs.
     replace(
         _SINCE_2_19,
         since=(0, 0),
@@ -143,26 +143,26 @@ TREE_RATE: Final = 0.92
 NVLS_EFFICIENCY: Final = {"hopper": 0.85, "blackwell": 0.74}
 
 CHUNKS_BYTES: Final = 16 * 512 * KIB
-"""The most that is under way at a hop: a step's 512 KiB (NCCL_BUFFSIZE / NCCL_STEPS) in 16 channels."""
+"""Most bytes in flight at a hop: a step's 512 KiB (NCCL_BUFFSIZE / NCCL_STEPS) in 16 channels."""
 
 
 def nccl_constants(version: str | None) -> NcclConstants:
-    """The table of that release (`2.21.5`); the newest where it is unknown or no version."""
+    """The constants of a release (`2.21.5`); the newest if the version is unknown or cannot be parsed."""
     release = _parse_release(version)
     return next(table for table in VERSIONS if release is None or table.since <= release)
 
 
 def unread_version_note(version: str | None) -> tuple[str, ...]:
-    """What is assumed of a version that is stated and is none: words, or none."""
+    """The assumption made for a version that cannot be parsed, in words; empty for any other."""
     if version is None or _parse_release(version) is not None:
         return ()
-    return (f"{version[:20]!a} is no version of NCCL: the newest release's figures are taken",)
+    return (f"{version[:20]!a} is not an NCCL version: the newest release's figures are used",)
 
 
 def usable_protocols(group: Group, assumed: Assumed, version: str | None = None) -> tuple[str, ...]:
-    """Those in use: what the network's software lets through; LL128 needs NVLink, and interfaces next to it.
+    """Protocols in use: those the network software permits; LL128 needs NVLink and close interfaces.
 
-    Behind a Grace CPU they are not, unless a release (2.28 on) takes its C2C link for near enough.
+    Interfaces behind a Grace CPU count as close only from release 2.28 on, which accepts its C2C link.
     """
     release = _parse_release(version)
     near = group.nodes == 1 or group.host_cpu != "arm" or (release is not None and release >= (2, 28))
@@ -177,7 +177,7 @@ def _parse_release(version: str | None) -> tuple[int, int] | None:
 
 
 def net_overhead_s(group: Group, protocol: str) -> float:
-    """What the proxy needs to post a message, s: 2 µs on AMD hosts, else 1 µs; three such for Simple."""
+    """Time the proxy needs to post a message, s: 2 µs on AMD hosts, else 1 µs; Simple takes three."""
     if group.nodes == 1:
         return 0.0
     return (2.0 if group.host_cpu == "amd" else 1.0) * _US * (3 if protocol == SIMPLE else 1)

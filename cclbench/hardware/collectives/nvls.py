@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVLink SHARP: the switches reduce and multicast, so an accelerator sends S once and 1/g of S more.
+"""NVLink SHARP: the switches reduce and multicast, so an accelerator sends only S and 1/g of S.
 
-All-reduce in a node: every rank offers S to the switch, reads its 1/g reduced and multicasts that:
-S (1 + 1/g) leaves it, and as much arrives.  B is the usable rate times NCCL's efficiency of the switch path
-(0.85 Hopper, 0.74 Blackwell).  Gather and scatter halves move S once.  Over nodes (NVLSTree) the
-sums cross a tree of N nodes, pipelined: the narrower of both counts.
+All-reduce in a node: every rank sends S to the switch, reads its reduced 1/g and multicasts that: S (1 + 1/g)
+in each direction.  B is the usable rate times NCCL's efficiency of the switch path (0.85 Hopper, 0.74
+Blackwell).  All-gather and reduce-scatter move S once.  Across nodes (NVLSTree) the sums pass a pipelined
+tree of N nodes: the slower of switches and network counts.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _LINKS: Final = "links to the switches"
 
 @dataclass(frozen=True, slots=True)
 class _Switches:
-    """What leaves an accelerator for the switches of its node at `rate`, B/s, after `start`."""
+    """Transfers from an accelerator to the switches of its node at `rate`, B/s, after the `start` steps."""
 
     rate: float
     start: tuple[CollectiveSteps, CollectiveSteps]
     reduced: Traffic
-    """Reducing: S to the switch, its own part of the sum from there."""
+    """Traffic of an all-reduce: S to the switch, and the accelerator's own part of the sum."""
 
 
 def _node_switches(call: CollectiveCall) -> _Switches | None:
-    """None where there are no such switches or the release has none."""
+    """The node's reducing switches; None if it has none or the release does not use them."""
     _, group, table, assumed, _ = call
     efficiency = NVLS_EFFICIENCY.get(group.architecture)
     if efficiency is None or table.nvls_us is None or not group.reduces or group.per_node < 2:
@@ -53,7 +53,7 @@ def _node_switches(call: CollectiveCall) -> _Switches | None:
 
 @algorithm("nvls")
 def nvls(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """Reduction in the switches of one node; none for other kinds."""
+    """Cost of the reduction in one node's switches; none for other kinds or across nodes."""
     switches = _node_switches(call) if call.group.nodes == 1 and call.kind in ROUNDS else None
     if switches is None:
         return
@@ -68,7 +68,7 @@ def nvls(call: CollectiveCall) -> Iterator[CollectiveCost]:
 
 @algorithm("nvls_tree")
 def nvls_tree(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """The nodes' sums in a tree over the network; none but for all-reduce."""
+    """Cost of the nodes' sums passing a tree over the network; all-reduce only."""
     switches = _node_switches(call) if call.group.nodes > 1 and call.kind == "all_reduce" else None
     if switches is None:
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transfers between pairs: send and receive, all-to-all, gather and scatter.
 
-Send T = base + α + S / B_pair.  All-to-all sends S/n to each of the others at once:
-T = base + α + (n − 2) · 0.4 µs + max(S (g − 1)/n / B_up, S (n − g)/n / B_nic), the two tiers side by side.
-Gather and scatter pass (n − 1)/n of S through the root's links.
+Send T = base + α + S / B_pair.  All-to-all sends S/n to each other rank at once:
+T = base + α + (n − 2) · 0.4 µs + max(S (g − 1)/n / B_up, S (n − g)/n / B_nic), both tiers in parallel.
+Gather and scatter move (n − 1)/n of S through the root's links.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, 
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
-# NCCL's figure for one more peer (src/graph/tuning.cc, arity of CollNet's direct exchange).
+# NCCL's figure per further peer (src/graph/tuning.cc, arity of CollNet's direct exchange).
 _PEER_S: Final = 0.4e-6
-# Shares of the usable rate at best, expected and at worst.  Inside: sendrecv among A100 reaches 195 of
-# 240 GB/s (nccl-tests, published run).  Across: all of an interface by NVIDIA (nccl-tests issue 267), 0.45 of
-# its line rate in a run on 2 x 8 B200.
+# Shares of the usable rate: best, expected, worst.  Within a node: sendrecv between A100 reaches 195 of
+# 240 GB/s (nccl-tests, published run).  Across nodes: a full interface according to NVIDIA (nccl-tests
+# issue 267), 0.45 of its line rate in a run on 2 x 8 B200.
 _INSIDE: Final = (1.0, 0.8, 0.7)
 _ACROSS: Final = (1.0, 0.9, 0.5)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAT (parallel aggregated trees): all-gather and reduce-scatter in log2 N steps; NCCL: one rank a node.
+"""PAT (parallel aggregated trees): all-gather and reduce-scatter in log2 N steps, one rank per node in NCCL.
 
-T = base + ⌈log2 N⌉ α_net / 3.5 + n · 2.8 µs + S / (0.75 B): NCCL's form, whose linear part its authors
-mean to remove.
+T = base + ⌈log2 N⌉ α_net / 3.5 + n · 2.8 µs + S / (0.75 B): NCCL's formula, whose linear part its authors
+intend to remove.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SINCE: Final = (2, 22)
 
 @algorithm("pat")
 def pat(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """Its cost; none for other kinds, several ranks a node, or releases before 2.23."""
+    """The cost; none for other kinds, several ranks per node, or releases before 2.23."""
     kind, group, table, assumed, _ = call
     one_each = group.nodes == group.ranks
     if kind not in ("all_gather", "reduce_scatter") or not one_each or table.since < _SINCE:

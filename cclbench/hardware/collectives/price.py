@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices of collectives: what applies is costed, the fastest wins, a band says how sure that is."""
+"""Prices of collectives: each applicable algorithm is costed, the fastest wins, a band states uncertainty."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.residuals import ResidualSetting, current_residuals
 from cclbench.hardware.system import System
 
-# Of their collectives no sweep is published: nothing is learned of them but how far formulas may be off.
+# No sweeps of their collectives are published: only the width of the band is learned for them.
 _NEVER_SWEPT: Final = ("tpu", "trainium")
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Modelled times by size: s; bandwidths B/s with nccl-tests' factors; who won at each size.
+    """Modelled times (s), bandwidths (B/s, with nccl-tests' factors) and the winning algorithm, by size.
 
-    The true time is expected between `low_s` and `high_s` in four of five cases.  `basis` is `calibrated`
-    where measured times of the same machine carry the figure, else `spec`.  `reason` says what was assumed.
+    The true time is expected between `low_s` and `high_s` in four of five cases.  `basis` is `calibrated` if
+    the figure rests on measured times of the same machine, else `spec`.  `reason` states the assumptions.
 
-    `formula_s` is the time by formulas alone, `fastest_s` and `slowest_s` the same with what no specification
-    states at either edge: `ratio` needs them.  `setting` is what their residual depends on.
+    `formula_s` is the time by formulas alone, `fastest_s` and `slowest_s` the same with the assumptions at
+    either edge (`ratio` needs them).  `setting` is what the residual depends on.
     """
 
     setting: ResidualSetting
@@ -68,9 +68,9 @@ def price_collective(
 ) -> Prediction | NoPrice:
     """Time of a collective of `size` bytes S (one or many) among the global ranks `group` of a system.
 
-    S is the large side of all-gather and reduce-scatter, each rank's total of an all-to-all.  `algorithm` and
-    `protocol` narrow the choice to one; `plan` is priced instead of any algorithm.  What cannot be
-    priced is a `NoPrice` that names the field it needs.
+    S is the larger buffer of all-gather and reduce-scatter, and each rank's total of an all-to-all.
+    `algorithm` and `protocol` restrict the choice to one; `plan` is priced instead of any algorithm.  Returns
+    a `NoPrice` that names the missing field if there is no price.
     """
     if kind not in COLLECTIVE_KINDS:
         raise UsageError(f"there is no collective {kind!r}", hint=near(kind, COLLECTIVE_KINDS))
@@ -93,12 +93,12 @@ def price_collective(
 
 
 def sizes_of(kind: str, size: ArrayLike) -> Floats:
-    """Sizes as an array, B; those of a barrier count as one byte; `UsageError` of negative or absurd ones."""
+    """Sizes as an array, B; a barrier counts as one byte; `UsageError` if a size is out of range."""
     sizes = np.atleast_1d(np.asarray(size, np.float64))
     if kind == "barrier":
         sizes = np.full(sizes.shape, 1.0)
     if not ((sizes >= 0) & (sizes <= EIB)).all():
-        raise UsageError("sizes are bytes from 0 to 1 EiB")
+        raise UsageError("sizes must be between 0 B and 1 EiB")
     return sizes
 
 
@@ -112,10 +112,10 @@ def price_group(
     protocol: str | None = None,
     plan: SendSchedule | None = None,
 ) -> Prediction | NoPrice:
-    """`price_collective` for a group that is known already."""
+    """`price_collective` for a given `Group`."""
 
     def modelled_times(assumed: Assumed) -> tuple[list[CollectiveCost], Floats]:
-        # What is asked for runs, at worst too: the network's software is known to let it through.
+        # A protocol asked for by name is taken to work, also at the worst edge.
         let_through = usable_protocols(group, assumed if protocol is None else EXPECTED, library_version)
         found = [
             cost
@@ -129,18 +129,18 @@ def price_group(
     found, every = modelled_times(EXPECTED)
     if not found:
         asked = " ".join(word for word in (algorithm, protocol) if word)
-        why = f"{asked} does not apply" if asked else "no algorithm is known for it here"
+        why = f"{asked} does not apply" if asked else "no known algorithm applies"
         return NoPrice(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {why}")
     winner = every.argmin(axis=0)
     ordered = np.sort(every, axis=0)
-    # One process may drive all accelerators of a host, and then launches on one after another.
+    # One process may drive all accelerators of a host, and then launches on them one after another.
     serial = replace(WORST, launch_s=max(WORST.launch_s, EXPECTED.launch_s * group.hosted))
     best, worst = modelled_times(BEST)[1].min(axis=0), modelled_times(serial)[1].min(axis=0)
-    # Libraries choose by estimates of their own: the runner-up may run instead.
+    # Libraries choose by their own estimates: the runner-up may run instead.
     slowest = np.maximum(worst, ordered[min(1, len(found) - 1)])
     setting = setting_of(kind, group)
     known = current_residuals()
-    # Learned of what libraries choose: of what is asked for nothing is known but its formula.
+    # Residuals are learned from what libraries choose: algorithms asked for by name have only their formula.
     chosen = algorithm is None and protocol is None and plan is None
     expected = ordered[0] * np.exp(known.log_correction(setting, sizes)) if chosen else ordered[0]
     low, high = known.band_half_widths(sizes)
@@ -165,11 +165,13 @@ def price_group(
 
 
 def _unswept_note(setting: ResidualSetting) -> tuple[str, ...]:
-    return () if setting.swept else ("no sweep of such a machine is published: the band is that of others",)
+    if setting.swept:
+        return ()
+    return ("no sweep of such a machine is published: the band is that of other machines",)
 
 
 def setting_of(kind: str, group: Group) -> ResidualSetting:
-    """What the residual of that collective of the group depends on; a barrier is an all-reduce."""
+    """What the residual of that collective on the group depends on; a barrier is an all-reduce."""
     return ResidualSetting(
         group.machine,
         group.nodes > 1,
@@ -190,9 +192,9 @@ def algorithm_costs(
     algorithm: str | None = None,
     let_through: tuple[str, ...] | None = None,
 ) -> list[CollectiveCost]:
-    """What each algorithm and protocol that applies to the group costs; a barrier is an all-reduce.
+    """Costs of all algorithms and protocols that apply to the group; a barrier is an all-reduce.
 
-    `let_through` are the protocols in use; None: those of the assumption.
+    `let_through` are the protocols in use; None: those that the assumptions permit.
     """
     kind = "all_reduce" if kind == "barrier" else kind
     table = nccl_constants(library_version)
@@ -208,6 +210,6 @@ def algorithm_costs(
     applying = [
         own for name in ALGORITHMS if (own := ALGORITHMS.get(name)).applies_to(group, asked=name == algorithm)
     ]
-    # Of equally fast ones (a ring and a direct exchange of two ranks) the first counts: the common one.
+    # The first of equally fast ones wins (a ring and a direct exchange of two ranks): list common ones first.
     applying.sort(key=lambda own: own.chosen is not chosen_always)
     return [cost for own in applying for cost in own.costs(call)]

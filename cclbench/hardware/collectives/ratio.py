@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many times as long one predicted collective takes as another, and how sure that is.
+"""Ratio of two predicted times, with its uncertainty.
 
-Between two machines deviations are independent, so that their squares add.  On one machine the part of the
-deviation that both share (`Residuals.deviation_correlation`) cancels; what no specification states then
-counts as it does in both: both times at the same edge.
+Deviations of two machines are independent, so their squares add.  On one machine the shared part of the
+deviation (`Residuals.deviation_correlation`) cancels, and assumptions count alike in both times: both are
+taken at the same edge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cclbench.hardware.residuals import Floats, Residuals, ResidualSetting, curr
 
 
 class Ratio(NamedTuple):
-    """New time / old time by size, and the band that holds it in four cases of five."""
+    """New time / old time by size, and the band that contains it in four of five cases."""
 
     expected: Floats
     low: Floats
@@ -25,7 +25,7 @@ class Ratio(NamedTuple):
 
 
 def time_ratio(new: Prediction, old: Prediction) -> Ratio:
-    """new / old, size by size; both corrected alike, be an algorithm asked for or chosen."""
+    """new / old by size; residuals correct both, even if an algorithm was asked for by name."""
     known = current_residuals()
     formula = new.formula_s / old.formula_s
     corrected = known.log_correction(new.setting, new.sizes) - known.log_correction(old.setting, old.sizes)
@@ -42,9 +42,9 @@ def time_ratio(new: Prediction, old: Prediction) -> Ratio:
 def ratio_half_widths(
     by: Residuals, new: ResidualSetting, new_sizes: Floats, old: ResidualSetting, old_sizes: Floats
 ) -> tuple[Floats, Floats]:
-    """Half-widths of the band that deviations alone give a ratio, in log time: below and above.
+    """Half-widths of a ratio's band from deviations alone, in log time: below and above.
 
-    With spreads l, h of each and the correlation c of the two deviations,
+    With the spreads l, h of each and the correlation c of the two deviations,
     above² = (1 − c)(h_new² + l_old²) + c (h_new − h_old)², below² with l and h exchanged.
     """
     octaves = np.abs(np.log2(np.maximum(new_sizes, 1.0) / np.maximum(old_sizes, 1.0)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ring: n − 1 steps for all-gather and reduce-scatter, twice that for all-reduce.
 
-T = base + (steps − network steps) · α_up + network steps · α_net + S · steps/n / B, B the narrowest place
-of the ring.  Broadcast and reduce stream through the ring: S / B.  (Patarasuk and Yuan 2009; NCCL.)
+T = base + (steps − network steps) · α_up + network steps · α_net + S · steps/n / B, B the rate of the ring's
+bottleneck.  Broadcast and reduce stream through the ring: S / B.  (Patarasuk and Yuan 2009; NCCL.)
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cclbench.hardware.collectives.nccl import RING_LL128, net_overhead_s
 from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
 
 PLATEAU = 0.965
-"""Share of the usable rate that rings keep at GiB sizes: 0.93 to 0.99 on NVLink 3, 4 and 5."""
+"""Share of the usable rate that rings reach at GiB sizes: 0.93 to 0.99 on NVLink 3, 4 and 5."""
 
 
 @algorithm("ring")
 def ring(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """Costs of a ring by protocol; none for kinds that rings do not do."""
+    """Costs of a ring by protocol; none for kinds without a ring algorithm."""
     kind, group, table, assumed, protocols = call
     if kind not in ROUNDS and kind not in ("broadcast", "reduce"):
         return
@@ -33,14 +33,14 @@ def ring(call: CollectiveCall) -> Iterator[CollectiveCost]:
     share = 1.0 if rounds is None else total / n
     for protocol in protocols:
         if protocol == LL128 and group.architecture == "amd" and group.nodes > 1:
-            continue  # RCCL's table leaves such a ring 0.08 of its rate, so that it never chooses it
+            continue  # RCCL's table gives such a ring 0.08 of its rate: it is never chosen
         own = rate
         if protocol == LL:
             own = min(rate * table.ring_ll, table.ll_bytes_per_s(group))
         elif protocol == LL128:
             own = rate * RING_LL128
         up_s = max(table.up_s("ring", protocol) * group.up_latency, net_overhead_s(group, protocol))
-        # With one rank a node nothing hides what a hop costs: NCCL then counts a tree's.
+        # With one rank per node nothing hides a hop's latency: NCCL then uses a tree's.
         net_s = call.net_s(protocol, like="tree" if group.per_node == 1 else "ring")
         plateau = table.plateau if protocol == SIMPLE and group.nodes > 1 and kind == "all_reduce" else 1.0
         yield CollectiveCost(
@@ -58,16 +58,16 @@ def ring(call: CollectiveCall) -> Iterator[CollectiveCost]:
 
 
 def ring_bytes_per_s(group: Group) -> float:
-    """What a ring moves past every rank: the accelerator's links, or all interfaces of a node, B/s."""
+    """Rate of a ring past each rank, B/s: the accelerator's links, or all interfaces of a node."""
     inside = group.up_bytes_per_s * PLATEAU
     if group.nodes == 1:
         return inside
     if group.peers == "mesh" and group.per_node > 1:
-        # Rings that leave the node use one link fewer of it each, so that one ring more fits.
+        # A ring that leaves the node uses one link fewer within it, so one more ring fits.
         inside += group.pair_bytes_per_s * PLATEAU
     return group.out_bytes_per_s if group.per_node == 1 else min(inside, group.out_bytes_per_s)
 
 
 def _eager_limit(group: Group, protocol: str) -> float:
-    """S up to which a step's message, S/n (twice that in LL's lines), is eager."""
+    """Largest S whose step messages, S/n (twice that with LL's flags), are sent eagerly."""
     return (group.eager_bytes or 0.0) * group.ranks / (2 if protocol == LL else 1)

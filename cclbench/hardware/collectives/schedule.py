@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule given as data: steps of sends, priced one by one (schedules of TACCL's and MSCCL's kind).
+"""A schedule given as data: steps of sends, priced one by one (as TACCL and MSCCL write them).
 
     kind: all_gather
     ranks: 4
@@ -7,8 +7,8 @@
       - [[0, 1, 0.25], [1, 0, 0.25], [2, 3, 0.25], [3, 2, 0.25]]   # from, to, share of S
       - [[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]]
 
-A step takes its latency plus the time of its busiest place: the links from or to one accelerator, the links
-of one pair, the interfaces of one node.  Steps follow one another.
+A step takes its latency plus the time of its bottleneck: the links from or to one accelerator, the links of
+one pair, or the interfaces of one node.  Steps do not overlap.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_SENDS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """From one rank of the group to another, a share of S."""
+    """A share of S sent from one rank of the group to another."""
 
     source: int
     target: int
@@ -50,25 +50,25 @@ class SendSchedule:
 
 
 def read_schedule(path: Path) -> SendSchedule:
-    """The schedule in a YAML file; `InputError` with the line or the step where it is none."""
+    """Read a schedule from a YAML file; `InputError` with the line or the step if it is invalid."""
     read = yaml_file.read(path, "schedule")
     raise_problems(list(read.problems))
     return parse_schedule(read.value, where=read.file)
 
 
 def parse_schedule(raw: object, *, where: str) -> SendSchedule:
-    """The schedule that decoded YAML or JSON holds; `InputError` with the step where it is no schedule."""
+    """The schedule in decoded YAML or JSON; `InputError` with the step if it is invalid."""
     if not isinstance(raw, Mapping) or set(raw) != {"kind", "ranks", "steps"}:
-        raise InputError("is no schedule: it needs kind, ranks and steps, and nothing else", where=where)
+        raise InputError("is not a schedule: it needs kind, ranks and steps, and nothing else", where=where)
     kind, ranks, steps = raw["kind"], raw["ranks"], raw["steps"]
     if kind not in COLLECTIVE_KINDS:
         raise InputError(
-            f"is no schedule of a known kind: {str(kind)[:40]!r}",
+            f"is a schedule of an unknown kind: {str(kind)[:40]!r}",
             where=where,
             hint="known: " + ", ".join(COLLECTIVE_KINDS),
         )
     if type(ranks) is not int or not 2 <= ranks <= _MOST_RANKS:
-        raise InputError(f"has no ranks from 2 to {_MOST_RANKS:,}", where=where)
+        raise InputError(f"must have 2 to {_MOST_RANKS:,} ranks", where=where)
     if not isinstance(steps, list) or not steps:
         raise InputError("has no list of steps", where=where)
     if sum(len(step) for step in steps if isinstance(step, list)) > _MOST_SENDS:
@@ -91,16 +91,16 @@ def _parse_send(raw: object, ranks: int, *, where: str) -> Send:
         raise InputError("has a send that is not [from, to, share of S]", where=where)
     source, target, share = raw
     if type(source) is not int or type(target) is not int or source == target:
-        raise InputError("has a send between other than two ranks", where=where)
+        raise InputError("has a send that is not between two different ranks", where=where)
     if not (0 <= source < ranks and 0 <= target < ranks):
-        raise InputError(f"has a send of a rank outside 0 to {ranks - 1}", where=where)
+        raise InputError(f"has a send with a rank outside 0 to {ranks - 1}", where=where)
     if type(share) not in (int, float) or not 0 < share <= ranks:
-        raise InputError(f"has a send whose share of S is not above 0 and at most {ranks:,}", where=where)
+        raise InputError(f"has a send whose share of S is not in (0, {ranks:,}]", where=where)
     return Send(source, target, float(share))
 
 
 def schedule_cost(plan: SendSchedule, call: CollectiveCall) -> CollectiveCost | None:
-    """Its cost; None where it is of another collective, or of another number of ranks."""
+    """Cost of the schedule; None if it is for another collective or another number of ranks."""
     group = call.group
     if plan.kind != call.kind or plan.ranks != group.ranks:
         return None
@@ -117,13 +117,13 @@ def schedule_cost(plan: SendSchedule, call: CollectiveCall) -> CollectiveCost | 
             CollectiveSteps(len(plan.steps) - far, call.up_s(SIMPLE), "steps in the node"),
             CollectiveSteps(far, call.net_s(SIMPLE), "steps over the network"),
         ),
-        Traffic(1.0, call.assumed.rate / s_per_byte, "busiest place of each step"),
+        Traffic(1.0, call.assumed.rate / s_per_byte, "bottleneck of each step"),
         rendezvous=call.rendezvous_steps(far, SIMPLE),
     )
 
 
 def _busiest_s_per_byte(step: tuple[Send, ...], group: Group) -> float:
-    """Time a byte of S takes in the step, s/B: the most loaded of links, pairs and nodes' interfaces."""
+    """Time per byte of S in the step, s/B: at the most loaded of links, pairs and nodes' interfaces."""
     load: dict[tuple[str, int, int], float] = {}
     for send in step:
         source, target = _node_of(send.source, group), _node_of(send.target, group)

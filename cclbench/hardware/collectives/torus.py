@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torus: bucket algorithms along its axes, all axes at once, both directions of each.
+"""Torus: bucket algorithms along its axes, all axes at once, in both directions.
 
 All-gather and reduce-scatter T = hops · α + (n − 1)/n · S / B, all-reduce twice that; B is all links of a
-chip in the group's axes.  hops = Σ X/2 over axes of length X with wrap-around, Σ (X − 1) without, where an
-end chip has one direction only: B halves.  All-to-all on a ring of length X takes X/8 of S past a link (X/4
-without wrap-around): the traffic through the cut in the middle, a quarter of an all-gather.
-(scaling-book, sharding, takes the larger of both terms instead of their sum; its α is 1 µs a hop.)
+chip along the group's axes.  hops = Σ X/2 over axes of length X with wrap-around, Σ (X − 1) without, where
+end chips have one direction only: B halves.  All-to-all on a ring of length X moves X/8 of S over each link
+(X/4 without wrap-around): the traffic through the middle cut, a quarter of an all-gather.
+(scaling-book, sharding, takes the larger of the two terms, not their sum; its α is 1 µs a hop.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOP_S: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """A group's axes, (length, closes into a ring), and what its calls and hops take."""
+    """A group's axes, (length, whether it closes into a ring), and the cost of its calls and hops."""
 
     axes: tuple[tuple[int, bool], ...]
     per_axis: float
@@ -31,13 +31,13 @@ class Axes:
     hop_s: float
 
     def hop_steps(self, rounds: int) -> CollectiveSteps:
-        """All hops of the axes, so many rounds of them."""
+        """The hops along all axes, in that many rounds."""
         hops = sum(axis // 2 if closes else axis - 1 for axis, closes in self.axes)
         return CollectiveSteps(rounds * hops, self.hop_s, "hops along the axes")
 
 
 def axes_of(call: CollectiveCall) -> Axes | None:
-    """None off a torus, and over several of them."""
+    """The group's axes; None if it is not on a torus, or spans several."""
     group, assumed = call.group, call.assumed
     if not group.dims or group.nodes > 1:
         return None
@@ -51,7 +51,7 @@ def axes_of(call: CollectiveCall) -> Axes | None:
 
 @algorithm("torus_bucket", on_torus=True)
 def bucket(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """All-reduce and its halves along all axes at once."""
+    """Cost of an all-reduce, a reduce-scatter or an all-gather along all axes at once."""
     axes, rounds = axes_of(call), ROUNDS.get(call.kind)
     if axes is None or rounds is None:
         return
@@ -67,7 +67,7 @@ def bucket(call: CollectiveCall) -> Iterator[CollectiveCost]:
 
 @algorithm("torus_all_to_all", on_torus=True)
 def all_to_all(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """All-to-all, by the traffic through the middle of the longest axis."""
+    """Cost of an all-to-all, from the traffic through the middle of the longest axis."""
     axes = axes_of(call)
     if axes is None or call.kind != "all_to_all":
         return
@@ -84,7 +84,7 @@ def all_to_all(call: CollectiveCall) -> Iterator[CollectiveCost]:
 
 @algorithm("torus_neighbour", on_torus=True)
 def neighbour(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """Send and receive between neighbours."""
+    """Cost of a send and receive between neighbours."""
     axes = axes_of(call)
     if axes is None or call.kind not in PAIRS:
         return

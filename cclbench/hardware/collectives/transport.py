@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What network software adds to a hop over NCCL's figures for InfiniBand, and the protocols it lets through.
+"""Network software: the latency a hop adds to NCCL's figures for InfiniBand, and the permitted protocols.
 
-Both are facts of software: the same p5 nodes were published at 175 and at 69 µs for 8 bytes, which is what
-Simple alone and LL take at one and the same latency of a hop.  So each has a range, whose ends count where
-two times of one machine are set against one another (`ratio`).
+Both depend on the software: the same p5 nodes were published at 175 and at 69 µs for 8 bytes, which is what
+Simple alone and LL take at the same hop latency.  So each has a range, whose ends count where two times of
+one machine are compared (`ratio`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LatencyRange(NamedTuple):
     most: float = 0.0
 
     def about_expected(self, expected: float) -> LatencyRange:
-        """The range about another expected value: in proportion, or shifted from an expected 0."""
+        """The range around another expected value: scaled, or shifted if the expected value was 0."""
         if self.expected == 0:
             return LatencyRange(expected, expected, expected + self.most)
         return LatencyRange(*(one * (expected / self.expected) for one in self))
@@ -36,9 +36,9 @@ NOTHING: Final = LatencyRange()
 
 @dataclass(frozen=True, slots=True)
 class TransportSoftware:
-    """A transport: its latency a hop; messages above `eager_bytes` (None: no such limit) add `rendezvous`.
+    """A transport: its latency per hop; messages above `eager_bytes` (None: no limit) add `rendezvous`.
 
-    `protocols` are NCCL's that it lets through, `surely` those that every release of it did.
+    `protocols` are the NCCL protocols it permits, `surely` those that every release permitted.
     """
 
     hop: LatencyRange
@@ -51,34 +51,34 @@ class TransportSoftware:
 
 _US: Final = 1e-6
 
-# NCCL's table is of InfiniBand, so verbs add nothing to it.  LL128 is on only where NCCL sees that interfaces
-# share a PCIe switch with the GPU, which virtual machines may hide.
+# NCCL's table is for InfiniBand, so verbs add nothing to it.  LL128 is used only where NCCL sees interfaces
+# on the GPU's PCIe switch, which virtual machines may hide.
 _VERBS: Final = TransportSoftware(LatencyRange(0.0, 0.0, 5 * _US), surely=(LL, SIMPLE))
-# aws-ofi-nccl: its own cost model counts on 20 µs a hop (TUNER_NET_LATENCY).  The 150, 75 and 35 µs a machine
-# that it hands to NCCL's tuner steer the choice of an algorithm; no measured time agrees with them.
+# aws-ofi-nccl: its own cost model assumes 20 µs a hop (TUNER_NET_LATENCY).  The 150, 75 and 35 µs that it
+# passes to NCCL's tuner by machine steer the choice of an algorithm; no measured time agrees with them.
 _OFI: Final = LatencyRange(8 * _US, 20 * _US, 40 * _US)
 # It forces Simple where EFA does not write 128 bytes in order: before p5, and on p5 in releases before 1.8
 # (aws-ofi-nccl issue 76, pull requests 280 and 516).
 _EFA: Final = TransportSoftware(_OFI, surely=(SIMPLE,))
 _EFA_BEFORE_P5: Final = TransportSoftware(_OFI, protocols=(SIMPLE,), surely=(SIMPLE,))
-# fi_cxi(7): rendezvous from 2,049 B on; such a message costs what aws-ofi-nccl counts on.
+# fi_cxi(7): rendezvous from 2,049 B on; such a message costs what aws-ofi-nccl assumes.
 _CXI: Final = TransportSoftware(
     LatencyRange(0.0, 0.0, 3 * _US), LatencyRange(5 * _US, 20 * _US, 40 * _US), eager_bytes=2048.0
 )
-# The installer's configuration enforces NCCL_PROTO=Simple,LL128.  No latency is published: expected is the
-# geometric mean of 20 and 75 µs, the two figures of the other plug-in for a cloud's network.
+# The installer's configuration sets NCCL_PROTO=Simple,LL128.  No latency is published: the expected one is
+# the geometric mean of 20 and 75 µs, the two figures of the other cloud network plug-in.
 _TCPXO: Final = TransportSoftware(
     LatencyRange(15 * _US, 39 * _US, 100 * _US),
     protocols=(LL128, SIMPLE),
     surely=(SIMPLE,),
-    assumed="the latency of tcpxo is taken for 39 us a hop, after another cloud's plug-in",
+    assumed="the latency of tcpxo is assumed to be 39 us a hop, as for another cloud's plug-in",
 )
-# The recommended settings of TCPX enforce NCCL_PROTO=Simple; its latency is not published either.
+# The recommended settings of TCPX set NCCL_PROTO=Simple; its latency is not published either.
 _TCPX: Final = replace(_TCPXO, protocols=(SIMPLE,), assumed=(_TCPXO.assumed or "").replace("tcpxo", "tcpx"))
 
 
 def network_software(system: System, transport: str | None) -> TransportSoftware | None:
-    """What drives a system's network, by name (None: its default); None where its latency is not known."""
+    """The software of a system's network, by name (None: its default); None if its latency is not known."""
     out = system.scale_out
     known = _transport_software(system, transport)
     if known is None or out is None or out.hop_latency_s is None:

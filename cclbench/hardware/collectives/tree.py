@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Double binary tree: all-reduce in 2 ⌈log2 N⌉ network steps, chains of g − 1 steps inside nodes.
+"""Double binary tree: all-reduce in 2 ⌈log2 N⌉ network steps, chains of g − 1 steps within nodes.
 
-T = base + 2 [(g − 1) α_up + ⌈log2 N⌉ α_net] + S / B / efficiency(S).  Each of the two trees carries S/2
-up and S/2 down, so an inner rank sends S twice: B is half of a link.  On two nodes each is root of one tree
-and leaf of the other, which sends S once: B is all of the network.  (Sanders, Speck, Träff 2009; NCCL.)
+T = base + 2 [(g − 1) α_up + ⌈log2 N⌉ α_net] + S / B / efficiency(S).  Each of the two trees carries S/2 up
+and S/2 down, so an inner rank sends S twice: B is half of a link.  Of two nodes each is the root of one tree
+and a leaf of the other, and sends S once: B is the whole network rate.  (Sanders, Speck, Träff 2009; NCCL.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cclbench.hardware.collectives.transport import LL, LL128
 
 @algorithm("tree")
 def tree(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """Costs of the double binary tree by protocol; none but for all-reduce."""
+    """Costs of the double binary tree by protocol; all-reduce only."""
     kind, group, table, assumed, protocols = call
     if kind != "all_reduce":
         return
@@ -59,7 +59,7 @@ def _largest_s(group: Group, depth: int) -> float:
 
 
 def _bytes_per_s(group: Group) -> float:
-    """The rate of the narrowest place, which S passes twice."""
+    """Rate of the bottleneck, which S passes twice."""
     inside = group.up_bytes_per_s * TREE_RATE
     if group.nodes == 1:
         return inside

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report's charts, one a file: data from result rows, drawing by matplotlib, SVG for a page."""
+"""Charts of the report, one a file: data from result rows, drawn by matplotlib, as SVG for a page."""

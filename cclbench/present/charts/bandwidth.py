@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bus bandwidth against message size, under the rate of the links: the roofline of the fabric."""
+"""Bus bandwidth over message size, with the links' rate as a roofline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TICKS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class BandwidthPoint:
-    """One kind of collective in one group, of sizes from `low` to `high` bytes, and its row."""
+    """One kind of collective in one group, for sizes from `low` to `high` bytes, and its row."""
 
     kind: str
     group: str
@@ -48,13 +48,13 @@ class BandwidthPoint:
 
     @property
     def middle_size(self) -> float:
-        """The middle of its sizes on a logarithmic axis, bytes."""
+        """Geometric mean of `low` and `high`, bytes."""
         return math.sqrt(self.low * self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRoof:
-    """What the links of these groups carry, bytes/s."""
+    """Rate of the links of these groups, bytes/s; `told` is its provenance."""
 
     rate: float
     groups: tuple[str, ...]
@@ -63,19 +63,19 @@ class LinkRoof:
 
 @section("bandwidth", place=30)
 def bandwidth_chart(runs: Sequence[ComparisonSubject]) -> Chart:
-    """The collectives of all runs by size; what has no size or no rate of its links says so."""
-    heading = "Bandwidth against message size"
+    """The collectives of all runs by size; runs without sizes or link rates are listed as missing."""
+    heading = "Bandwidth over message size"
     caption = (
-        "Bus bandwidth (comm.busbw) of each kind of collective in each process group, by size of the payload;"
-        " a bar spans the sizes. The dashed line is what the links carry by the catalog: no mark is above it"
-        " unless switches reduce."
+        "Bus bandwidth (comm.busbw) of each kind of collective in each process group, by payload size; a bar"
+        " spans the sizes. The dashed line is the links' rate in the catalog: only in-network reduction can"
+        " exceed it."
     )
     found, roofs, missing = [], [], []
     for run in runs:
         points = list(points_of(run))
         if not points:
             known = run.results.value(_BUSBW) is not None or run.results.parts(_BUSBW)[0]
-            why = "no collective's size is told" if known else run.results.missing_reason(_BUSBW)
+            why = "the trace states no collective's size" if known else run.results.missing_reason(_BUSBW)
             missing.append((run, f"no bandwidth: {why}"))
             continue
         found.append((run, points))
@@ -104,7 +104,7 @@ def bandwidth_chart(runs: Sequence[ComparisonSubject]) -> Chart:
 
 
 def points_of(run: ComparisonSubject) -> Iterator[BandwidthPoint]:
-    """The rows of `comm.busbw` that are of one size, one kind and one group."""
+    """The rows of `comm.busbw` for one size, kind and group."""
     for row in run.results.parts(_BUSBW, most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
         if sizes and row.stat is None and row.collective and row.number > 0:
@@ -113,7 +113,7 @@ def points_of(run: ComparisonSubject) -> Iterator[BandwidthPoint]:
 
 
 def roofs_of(run: ComparisonSubject) -> list[LinkRoof]:
-    """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
+    """The links' rate of each group, bus bandwidth / bandwidth utilization; equal rates once."""
     shares = {
         (row.collective, row.group): row
         for row in run.results.parts(_BANDWIDTH_UTILIZATION, most=2000)[0]
@@ -208,5 +208,5 @@ def _label_axes(axes: Axes, found: Sequence[tuple[ComparisonSubject, Sequence[Ba
     axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "B/s"))
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom / 1.3, top * 1.6)
-    axes.set_xlabel("size of the payload")
+    axes.set_xlabel("payload size")
     axes.set_ylabel("bus bandwidth")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chart for a page: what it shows, the drawing, or why there is none; and the registry of sections.
+"""A chart for a page: heading, drawing, or the reason for its absence; and the registry of sections.
 
-Runs are called by letter, colour and mark, in their order.
+Runs are identified by letter, colour and mark, in their order.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 HALF_PX: Final = 540
 FULL_PX: Final = 1104
 _PX_AN_INCH: Final = 72
+"""matplotlib's SVG is in points: a point becomes a pixel of the page."""
 _FEW_DECADES: Final = 300
-"""Below this ratio of an axis' ends fewer than two powers of ten may lie between them."""
-"""An SVG of matplotlib counts points: a point becomes a pixel of the page."""
+"""Below this ratio of an axis' limits fewer than two powers of ten may lie between them."""
 
 Draw = TypeVar("Draw", bound="Callable[[Sequence[ComparisonSubject]], Chart | Iterable[Chart]]")
 Titles = Mapping[str, str | Sequence[str]]
-"""Hover text of the mark with that gid; of its single marks in turn where there are several."""
+"""Hover text by gid of a mark; a sequence for a group of marks, one text each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart: its place in the page, its heading, what is drawn, the SVG, and what is missing and why."""
+    """One chart: its key in the page, heading, caption, SVG, and what is missing and why."""
 
     key: str
     heading: str
@@ -51,7 +51,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class ChartSection:
-    """What draws one chart or several of the page's runs; charts stand in the order of `place`."""
+    """Draws one or several charts of the page's runs; charts are ordered by `place`."""
 
     place: int
     charts: Callable[[Sequence[ComparisonSubject]], Iterable[Chart]]
@@ -63,10 +63,14 @@ SECTIONS: Final[Registry[ChartSection]] = Registry(
 
 
 def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
-    """Register the function, from a page's runs to a `Chart` or several, as a section of every page.
+    """Register a function from a page's runs to one or several `Chart`s as a section of every page.
 
-    A section says of a run that it has nothing to show for why (`Chart.missing`); one that raises is shown
-    as failed, and the page stays whole.
+        @section("mine", place=50)
+        def mine(runs: Sequence[ComparisonSubject]) -> Chart:
+            return Chart("mine", "Mine", "What it shows.", svg, missing=("run A: has no steps",))
+
+    A section lists runs for which it has nothing to show, with the reason, in `Chart.missing`.  One that
+    raises is shown as failed; the rest of the page is unaffected.
     """
 
     def register(draw: Draw) -> Draw:
@@ -88,13 +92,13 @@ def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
 
 
 def charts_of(runs: Sequence[ComparisonSubject]) -> list[Chart]:
-    """The charts of a page, in the order of their places."""
+    """The charts of a page, ordered by `place`."""
     sections = sorted(map(SECTIONS.get, SECTIONS), key=lambda one: one.place)
     return [chart for one in sections for chart in one.charts(runs)]
 
 
 def legend_entries(subjects: Iterable[ComparisonSubject]) -> tuple[tuple[str, str, str], ...]:
-    """Colour, mark and letter of each, as `Chart.legend`; nothing of one that stands alone."""
+    """Colour, mark and letter of each run, as `Chart.legend`; none for a single run."""
     return tuple(
         (colour_name(s.place_among), MARKERS[marker_of(s.place_among)], s.letter)
         for s in subjects
@@ -103,12 +107,12 @@ def legend_entries(subjects: Iterable[ComparisonSubject]) -> tuple[tuple[str, st
 
 
 def with_letter(subject: ComparisonSubject, text: str) -> str:
-    """`A: text`, without a letter where it stands alone."""
+    """`A: text`, without the letter for a single run."""
     return f"{subject.letter}: {text}" if subject.letter else text
 
 
 def merge_alike(told: Iterable[tuple[ComparisonSubject, str]]) -> tuple[str, ...]:
-    """`A, B: text`: what several runs say alike, once."""
+    """`A, B: text`: equal texts of several runs, once."""
     by_text: dict[str, list[str]] = {}
     for subject, text in told:
         by_text.setdefault(text, []).append(subject.letter)
@@ -120,7 +124,7 @@ def merge_alike(told: Iterable[tuple[ComparisonSubject, str]]) -> tuple[str, ...
 def blank_canvas(
     width: int, height: int, *, left: int, right: int, top: int, bottom: int
 ) -> tuple[Figure, Axes]:
-    """A figure of that many pixels with one pair of axes, margins in pixels."""
+    """A figure with one pair of axes; size and margins in pixels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width / _PX_AN_INCH, height / _PX_AN_INCH))
@@ -131,7 +135,7 @@ def blank_canvas(
 
 
 def roofline_axes(axes: Axes) -> None:
-    """Logarithmic axes of FLOP per byte and FLOP/s, with ticks at 1, 2 and 5 where powers of ten are few."""
+    """Logarithmic axes of FLOP per byte and FLOP/s, with ticks at 1, 2 and 5 if there are few decades."""
     from matplotlib.ticker import LogLocator
 
     for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sends how much to whom: a matrix of ranks."""
+"""Bytes exchanged between ranks, as a matrix."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_RANKS: Final = 128
-"""Beyond it a cell is a block of ranks."""
+"""With more ranks, a cell is a block of ranks."""
 MOST_WORLD: Final = 2048
-"""Beyond it there is no matrix."""
+"""With more ranks, no matrix is drawn."""
 _SIDE_PX: Final = 400
 _UNSEEN: Final = 0.004
-"""Opacity of what is there to be pointed at: matplotlib does not draw what has none."""
+"""Opacity of areas that only carry hover text: matplotlib omits fully transparent ones."""
 
 
 @section("exchange", place=35)
@@ -34,12 +34,12 @@ def exchange_charts(runs: Sequence[ComparisonSubject]) -> Iterable[Chart]:
 
 
 def exchange_chart(run: ComparisonSubject) -> Chart:
-    """The matrix of one run; one of which no payload is told says so."""
-    key, heading = f"exchange-{run.place_among}", with_letter(run, "Who sends how much to whom")
+    """The matrix of one run, or the reason why there is none."""
+    key, heading = f"exchange-{run.place_among}", with_letter(run, "Bytes sent between ranks")
     caption = (
-        "Bytes from the rank of a row to that of a column, in all that was captured. Sends go where they"
-        " went; all-reduce, all-gather, reduce-scatter and all-to-all are spread evenly over their group,"
-        " since no trace tells which algorithm carried them. The strongest cell has most."
+        "Bytes from the rank of a row to that of a column, over the whole capture. Sends count for their"
+        " receiver; all-reduce, all-gather, reduce-scatter and all-to-all are spread evenly over their group,"
+        " since traces do not state the algorithm. The darker a cell, the more bytes."
     )
     stored = run.stored
     if not stored.ranks:
@@ -47,7 +47,7 @@ def exchange_chart(run: ComparisonSubject) -> Chart:
     groups = {row["group"]: tuple(row["ranks"]) for row in stored.groups().to_pylist()}
     world = len({*stored.ranks, *(rank for group in groups.values() for rank in group)})
     if world > MOST_WORLD:
-        why = f"a matrix of {world:,} ranks is not drawn: of more than {MOST_WORLD:,} nobody sees a pair"
+        why = f"a matrix of {world:,} ranks is not drawn: pairs are not visible beyond {MOST_WORLD:,}"
         return Chart(key, heading, caption, None, (why,))
     tables = {rank: stored.rank(rank).collectives() for rank in stored.ranks}
     found = exchanged_bytes(tables, groups)
@@ -55,7 +55,7 @@ def exchange_chart(run: ComparisonSubject) -> Chart:
         f"left out: {count:,} parts of collectives {why}" for why, count in found.left_out.items()
     )
     if not found.sent_bytes.any():
-        return Chart(key, heading, caption, None, missing or ("there are no collectives of several ranks",))
+        return Chart(key, heading, caption, None, missing or ("no collectives between several ranks",))
     cells = pool_blocks(found.sent_bytes)
     if len(cells) < len(found.ranks):
         missing = (*missing, f"a cell is {-(-len(found.ranks) // len(cells))} ranks by as many")
@@ -65,7 +65,7 @@ def exchange_chart(run: ComparisonSubject) -> Chart:
 
 
 def pool_blocks(values: Float) -> Float:
-    """As much as a picture holds: of many ranks the sums of blocks, of shape (blocks, blocks)."""
+    """Sums over blocks of ranks, such that there are at most `MOST_RANKS`; shape (blocks, blocks)."""
     block = -(-len(values) // MOST_RANKS)
     begins = np.arange(0, len(values), block)
     return np.asarray(np.add.reduceat(np.add.reduceat(values, begins, axis=0), begins, axis=1))
@@ -107,7 +107,7 @@ def _draw_exchange(found: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]
 
 
 def _image_cells(cells: Float) -> np.ndarray[Any, Any]:
-    """RGBA: opacity by bytes, so that none is the page's own ground."""
+    """RGBA; opacity by bytes, so that 0 shows the page's background."""
     from matplotlib.colors import to_rgb
 
     image = np.zeros((*cells.shape, 4))
@@ -119,11 +119,11 @@ def _image_cells(cells: Float) -> np.ndarray[Any, Any]:
 def _hover_text(found: ExchangedBytes, row: int) -> str:
     sent = found.sent_bytes[row]
     if not sent.any():
-        return f"rank {found.ranks[row]} sends nothing that is told"
+        return f"rank {found.ranks[row]} sends no known bytes"
     most = int(sent.argmax())
     text = (
         f"rank {found.ranks[row]} sends {humanise(float(sent.sum()), 'B')}, most to rank {found.ranks[most]}"
     )
     text += f": {humanise(float(sent[most]), 'B')}"
     rate = float(found.pair_rates[row, most])
-    return text if np.isnan(rate) else f"{text} at {humanise(rate, 'B/s')} while it transfers"
+    return text if np.isnan(rate) else f"{text} at {humanise(rate, 'B/s')} during transfers"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory over time: what was allocated, by whom, below what was reserved; one drawing a device."""
+"""Memory over time: allocated bytes by call site, and reserved bytes; one drawing for each device."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 _PEAK_ALLOCATED: Final = metric_name("memory.peak_allocated")
 
 MOST_DEVICES: Final = 4
-"""Of a page: those with the highest peaks."""
+"""Most devices on a page: those with the highest peaks."""
 HEIGHT_PX: Final = 250
 _LABEL: Final = 110
-"""Characters of a call site in a legend."""
+"""Most characters of a call site in a legend."""
 _CAPTION: Final = (
-    "Bytes that the framework's allocator held (allocated, filled) and had taken from the device (reserved,"
-    " dashed), over the whole recording; the mark is the peak."
+    "Bytes allocated by the program (filled) and reserved by the framework's allocator (dashed), over the"
+    " whole recording; the mark is the peak."
 )
 _OWNERS: Final = (
-    " Colours are the call sites that hold most at the peak. Allocated is what the program asked for: the gap"
-    " below the dashed line is free, cached, or lost to rounding."
+    " Colours are the call sites with the most bytes at the peak. Allocated counts requested bytes: the gap"
+    " to the dashed line is free, cached, or lost to rounding."
 )
 
 
 @section("memory", place=60)
 def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
-    """The devices with the highest peaks of each run; a run without any is named with its reason."""
+    """The devices with the highest peaks of each run; runs without any are listed with the reason."""
     missing = []
     for run in runs:
         ranks = run.results.ranks(_PEAK_ALLOCATED)
@@ -62,7 +62,7 @@ def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
             title = with_letter(run, f"Memory of {printable(history_heading(history, found))}")
             yield _memory_chart(history, title, f"memory-{run.place_among}-{place}")
         if len(found) > most:
-            missing.append((run, f"of {len(found)} devices those with the highest peaks are drawn"))
+            missing.append((run, f"only those of {len(found)} devices with the highest peaks are drawn"))
     if missing:
         yield Chart("memory", "Memory over time", _CAPTION, None, merge_alike(missing), wide=True)
 
@@ -79,7 +79,7 @@ def _memory_chart(history: History, title: str, key: str) -> Chart:
 
 
 def legend_of(shown: MemoryCurves) -> Iterator[tuple[str, str, str]]:
-    """Colour, mark and label of what is drawn, as `Chart.legend`."""
+    """Colour, mark and label of the drawn layers, as `Chart.legend`."""
     for (colour, label), layer in zip(_legend_layers(shown), shown.layers, strict=True):
         if layer.bytes.any():
             yield colour, "■", label
@@ -88,7 +88,7 @@ def legend_of(shown: MemoryCurves) -> Iterator[tuple[str, str, str]]:
 
 
 def _legend_layers(shown: MemoryCurves) -> list[tuple[str, str]]:
-    """Colour and label of each layer: grey for what no call site is told of."""
+    """Colour and label of each layer: grey if it is not a call site."""
     last = len(shown.layers) - 1
     if not last:
         return [("compute", shown.layers[0].label)]
@@ -106,7 +106,7 @@ def _draw_history(shown: MemoryCurves) -> tuple[Figure, Titles]:
 
 
 def draw_memory(axes: Axes, shown: MemoryCurves) -> Titles:
-    """The curves in those axes; the hover texts of the layers."""
+    """Draw the curves; returns the hover texts of the layers."""
     import numpy as np
 
     titles: dict[str, str] = {}

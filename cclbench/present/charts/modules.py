@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of modules as an icicle: each module as wide as its time, above those that it calls."""
+"""The module tree as an icicle chart: each module as wide as its time, above the modules it calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEEPEST: Final = 16
-"""Levels that are told apart; deeper modules count in those above them."""
+"""Most levels; deeper modules count in the last one."""
 MOST_MODULES: Final = 800
 _ROW_PX: Final = 22
 _MARGIN_PX: Final = 8
@@ -32,7 +32,7 @@ _LEAST_LETTERS: Final = 9
 
 @dataclass(slots=True)
 class ModuleNode:
-    """A module: its time with that of those within it, ns, and what the roofline says of it."""
+    """A module: its own time and that with its children, ns, and its gap to the roofline."""
 
     path: str
     depth: int
@@ -48,12 +48,11 @@ class ModuleNode:
 
 
 def module_chart(found: OperatorTable) -> Chart:
-    """The modules of a table by module, with what none launched."""
+    """The modules of a table by module, including time launched by no module."""
     heading = "Modules"
     caption = (
-        "Device time by the nn.Module whose forward launched it, or whose backward belongs to that forward: a"
-        " module is as wide as its time with that of the modules within it, which stand below it; the rest of"
-        " its width is its own."
+        "Device time by the nn.Module whose forward, or the backward of that forward, launched it. A module's"
+        " width is its time including the modules below it; the uncovered rest is its own time."
     )
     if not any(row.key != NO_MODULE for row in found.rows):
         why = "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
@@ -66,7 +65,7 @@ def module_chart(found: OperatorTable) -> Chart:
     placed = sorted(placed, key=lambda pair: (pair[0].depth, -pair[0].time_ns))[:MOST_MODULES]
     count = sum(1 for _ in _placed_modules(root, 0))
     more = count - len(placed)
-    hidden = f"{more:,} too narrow to be drawn: cclbench ops --by module has all"
+    hidden = f"{more:,} are too narrow to draw: cclbench ops --by module lists all"
     longest = max(root.children.values(), key=lambda module: module.time_ns)
     label = f"{heading}: {count - 1} in {humanise(root.time_ns / 1e9, 's')}, most in {longest.last_part}"
     svg = drawn_svg(lambda: _draw_icicle(root, placed, scale), name="modules", label=label)
@@ -74,7 +73,7 @@ def module_chart(found: OperatorTable) -> Chart:
 
 
 def module_tree(found: OperatorTable) -> ModuleNode:
-    """The modules of a table by module, within one that stands for all of the time."""
+    """The modules of a table by module, below a root for all device time."""
     root = ModuleNode("device time", 0)
     for row in found.rows:
         node, steps = root, row.key.split("/", DEEPEST - 1)
@@ -92,7 +91,7 @@ def module_tree(found: OperatorTable) -> ModuleNode:
 
 
 def _placed_modules(module: ModuleNode, left: int) -> Iterator[tuple[ModuleNode, int]]:
-    """A module and those within it, each with the ns at which it begins, in the order of their names."""
+    """A module and its descendants, each with its left edge in ns, in the order of their names."""
     yield module, left
     for name in sorted(module.children, key=_natural_key):
         yield from _placed_modules(module.children[name], left)
@@ -100,7 +99,7 @@ def _placed_modules(module: ModuleNode, left: int) -> Iterator[tuple[ModuleNode,
 
 
 def _natural_key(name: str) -> tuple[bool, list[tuple[int, str]]]:
-    """Layer_2 before Layer_10; what no module launched last."""
+    """Sort key: Layer_2 before Layer_10; `NO_MODULE` last."""
     parts = re.split(r"(\d{1,9})", name)
     return name == NO_MODULE, [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
@@ -140,7 +139,7 @@ def _draw_icicle(
 
 
 def _fitting_name(name: str, letters: int) -> str:
-    """What of a name fits: all or head and tail of it, else its number, else nothing."""
+    """The name, shortened to fit; else its number; else nothing."""
     if letters >= _LEAST_LETTERS or len(name) <= letters:
         return shorten_middle(printable(name[:LONGEST]), letters)
     _, _, number = name.rpartition("_")

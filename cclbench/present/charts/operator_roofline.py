@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline of operators: a mark an operator and shapes, under the peaks of the precisions that occur."""
+"""Roofline of operators: a mark for each operator and shapes, with the peaks of their precisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OTHER: Final = "other"
 
 
 class OperatorPoint(NamedTuple):
-    """An operator with its shapes: FLOP a byte, FLOP/s, what its arithmetic is measured against."""
+    """An operator with its shapes: FLOP per byte, FLOP/s, and precision."""
 
     row: OperatorRow
     intensity: float
@@ -32,18 +32,19 @@ class OperatorPoint(NamedTuple):
 
 
 def operator_roofline(found: OperatorTable) -> Chart:
-    """The rows of a table by shape that have FLOPs, those with most time."""
+    """The rows of a table by shape that have FLOPs, limited to those with the most time."""
     heading = "Roofline of operators"
     caption = (
-        "A mark is an operator with its shapes: FLOP/s over FLOP a byte, both by its cost model; its area is"
-        " the time of all its calls. Left of a ridge memory bounds it, right of it the peak of its precision."
+        "A mark is an operator with its shapes: FLOP/s over FLOP per byte, both by its cost model; its area"
+        " is the time of all its calls. Left of a ridge it is bound by memory, right of it by the peak of its"
+        " precision."
     )
     points = points_of(found)
     silent = sum(row.time_ns for row in found.rows) - sum(point.row.time_ns for point in points)
     share = silent / found.time_ns if found.time_ns else 0.0
     missing = []
     if silent:
-        what = "without FLOPs (copies, collectives, what has no cost)"
+        what = "without FLOPs (copies, collectives, operators without a cost model)"
         if len(points) == MOST_POINTS:
             what += f" or beyond {MOST_POINTS} marks"
         missing.append(f"operators {what}, {humanise(share, '1')} of the time, are not drawn")
@@ -63,7 +64,7 @@ def operator_roofline(found: OperatorTable) -> Chart:
 
 
 def points_of(found: OperatorTable) -> list[OperatorPoint]:
-    """The rows that have FLOPs and bytes, most time first."""
+    """The rows with FLOPs and bytes, most time first."""
     points = [
         OperatorPoint(row, row.flops / row.bytes, row.flops_per_s, row.precision or _OTHER)
         for row in found.rows
@@ -96,12 +97,12 @@ def _draw_roofline(
     if roof is not None:
         _draw_roofs(axes, roof, precisions, titles)
     roofline_axes(axes)
-    axes.set_xlabel("FLOP per byte, of compulsory traffic")
+    axes.set_xlabel("FLOP per byte of compulsory traffic")
     return figure, titles
 
 
 def _draw_roofs(axes: Axes, roof: DeviceRoof, precisions: Sequence[str], titles: dict[str, str]) -> None:
-    """The memory's rate up to the farthest ridge, and each precision's peak from its ridge on."""
+    """The memory bandwidth up to the rightmost ridge, and each precision's peak from its ridge on."""
     peaks = {word: roof.peaks[word] for word in precisions if word in roof.peaks}
     left, right = axes.get_xlim()
     ridges = [peak / roof.memory for peak in peaks.values()]
@@ -120,7 +121,7 @@ def _draw_roofs(axes: Axes, roof: DeviceRoof, precisions: Sequence[str], titles:
         own = drawing_colour(precisions.index(word))
         (line,) = axes.plot([peak / roof.memory, right], [peak, peak], color=own, linewidth=1.5)
         line.set_gid(f"peak-{word}")
-        titles[f"peak-{word}"] = f"peak of {word}: {humanise(peak, 'FLOP/s')}, of the catalog"
+        titles[f"peak-{word}"] = f"peak of {word}: {humanise(peak, 'FLOP/s')}, from the catalog"
         axes.annotate(
             f"{word} {humanise(peak, 'FLOP/s')}",
             (right, peak),

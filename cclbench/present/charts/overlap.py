@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overlap against step time: a mark a step."""
+"""Step time over overlap ratio: a mark for each step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OVERLAPPED: Final = metric_name("time.overlapped")
 _COMM_TIME: Final = metric_name("comm.time")
 
 MOST_SINGLE: Final = 1500
-"""More steps than these are drawn as an image, without hover text of single ones."""
+"""With more steps, they are drawn as an image without hover text."""
 
 Point = tuple[int | None, float, float]
 """Step (None: the run), overlap ratio, step time in s."""
@@ -42,12 +42,12 @@ Point = tuple[int | None, float, float]
 
 @section("overlap", place=20)
 def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
-    """The steps of all runs; a run without steps or without communication is named with its reason."""
-    heading = "Overlap against step time"
+    """The steps of all runs; runs without steps or communication are listed with the reason."""
+    heading = "Overlap and step time"
     caption = (
-        "A mark is a step: how much of the ranks' communication was hidden behind compute"
-        " (Σ time.overlapped / Σ comm.time over ranks), against the slowest rank's window (time.step). A run"
-        " of which no steps are told is one mark, hollow where its figures are published."
+        "A mark is a step: the share of communication hidden behind compute (Σ time.overlapped / Σ comm.time"
+        " over ranks), and the slowest rank's window (time.step). A run without single steps is one mark,"
+        " hollow if its figures are published."
     )
     found, missing = [], []
     for run in runs:
@@ -63,7 +63,7 @@ def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
             points = [(None, ratio, step)]
         found.append((run, points))
         if silent:
-            missing.append((run, f"{silent} steps without communication on all ranks are not drawn"))
+            missing.append((run, f"{silent} steps without communication on any rank are not drawn"))
     label = "; ".join(
         with_letter(
             run,
@@ -82,7 +82,7 @@ def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
 
 
 def points_of(rows: Results) -> tuple[list[Point], int]:
-    """The steps that have a point, and how many have none since no rank communicates in them."""
+    """The steps as points, and the number of steps without communication on any rank."""
     step = rows.steps(_STEP)
     hidden, all_ = rows.grid(_OVERLAPPED), rows.grid(_COMM_TIME)
     if not step or hidden.values.shape != all_.values.shape:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Colours by meaning, and how the parts of a step, changes and subjects look in every medium.
+"""Colours by meaning, and the look of step parts, changes and subjects in every medium.
 
-A page has a light and a dark theme; pictures and terminals show the light colours.
+Pages have a light and a dark theme; pictures and terminals use the light colours.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 from cclbench.record.metric_name import MetricName, metric_name
 
-# Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color), in the light theme
-# darkened until white text on it has a contrast of 4.5; waiting is the pale sibling of transferring.
+# Okabe and Ito's colour-blind safe palette (jfly.uni-koeln.de/color); in the light theme darkened to a
+# contrast of 4.5 for white text.  Waiting is a pale variant of transfer.
 COLOURS: Final = {
     "bg": ("#ffffff", "#15171b"),
     "panel": ("#f7f7f4", "#1d2026"),
@@ -36,16 +36,16 @@ COLOURS: Final = {
     "better": ("#00714f", "#4cc9a0"),
     "worse": ("#b34700", "#f09a5c"),
 }
-"""Name → its value in light and in dark; no two light ones are equal: a drawing tells them apart by them."""
+"""Name → (light, dark).  Light values are unique: in a drawing, they identify the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepSlice:
     """A part of a step: its metric, label, and the names of its colour and of the ink on it.
 
-    `hatch` is matplotlib's pattern and the name of its colour, `finer` what the part consists of: one of its
-    own metric is what the others leave of it. A terminal
-    writes `short` and draws `glyphs`, one in Unicode, one in ASCII, of those that have them.
+    `hatch` is matplotlib's pattern and the name of its colour.  `finer` are the slices it consists of; one
+    with the part's own metric is the rest of it.  Terminals use `short` as label and `glyphs`, (Unicode,
+    ASCII), for bars.
     """
 
     metric: MetricName
@@ -163,39 +163,39 @@ SLICES: Final = (
         glyphs=("·", "."),
     ),
 )
-"""The parts of a step, in the order in which they are stacked."""
+"""The parts of a step, in stacking order."""
 
 LONGER: Final = ("transfer", ("█", "#"))
 SHORTER: Final = ("compute", ("░", "-"))
-"""Of a change: the name of its colour, its glyph in Unicode and in ASCII."""
+"""A change's colour name, and its glyphs in Unicode and ASCII."""
 
 SUBJECTS: Final = ("compute", "transfer", "overlapped", "unmatched", "copy", "idle-host")
 MARKERS: Final = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}
-"""Of subjects in turn, as matplotlib and as a legend write them; each differs in colour and in shape."""
+"""Marks of subjects in turn, in matplotlib and in a legend; subjects differ in colour and shape."""
 
 
 def light_colour(name: str) -> str:
-    """The colour to draw with; in a page it is that of the reader's theme."""
+    """The colour to draw with; pages replace it by the reader's theme."""
     return COLOURS[name][0]
 
 
 def colour_name(place: int) -> str:
-    """The name of the colour of the subject, or the kind, at that place."""
+    """The colour name of the subject or kind at this place."""
     return SUBJECTS[place % len(SUBJECTS)]
 
 
 def drawing_colour(place: int) -> str:
-    """That colour, to draw with."""
+    """The light colour of the subject or kind at this place."""
     return light_colour(colour_name(place))
 
 
 def marker_of(place: int) -> str:
-    """The mark of that place, as matplotlib calls it."""
+    """matplotlib's mark of the subject or kind at this place."""
     return list(MARKERS)[place % len(MARKERS)]
 
 
 def css_classes() -> str:
-    """A CSS class for each colour: `c-compute` writes in that of compute."""
+    """A CSS class for each colour: `c-compute` sets the text colour of compute."""
     return "".join(f".c-{name}{{color:var(--{name})}}" for name in COLOURS)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the step went: a stacked bar for the mean of the ranks and one for each rank, of every run."""
+"""Step partition: for each run a stacked bar for the mean of the ranks, and one for each rank."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ _COMPUTE_ONLY: Final = metric_name("time.compute_only")
 MOST_BARS: Final = 64
 _READABLE: Final = 0.035
 _BAR_PX: Final = (12, 19)
-"""Least and largest height of a bar and the gap below it."""
+"""Smallest and largest height of a bar with the gap below it."""
 _HEIGHT_PX: Final = 760
-"""What many bars are squeezed into, as far as the least height allows."""
+"""Target height for many bars, if the smallest height allows."""
 _GAP: Final = 0.9
 _TITLE_PX: Final = 58
-"""Room for title and legend above the bars of a picture."""
+"""Height of title and legend above the bars of a picture."""
 
 Blocks = Sequence[tuple[int, Sequence[PartitionBar]]]
-"""The bars of each run with its place in the page, the mean of its ranks first."""
+"""Each run's place in the page and its bars, the mean of its ranks first."""
 
 
 @section("partition", place=10)
 def partition_chart(runs: Sequence[ComparisonSubject]) -> Chart:
-    """The bars of all runs on one axis; of many ranks those with the longest and the shortest windows."""
+    """The bars of all runs on one axis; with many ranks those with the longest and shortest windows."""
     heading = "Where the time goes, rank by rank"
     caption = (
-        "Exact partition of each rank's window, mean over its windows. Overlapped is computing while"
-        " communication runs; exposed communication is told apart into waiting for a later rank and transfer"
-        " where collectives are matched across ranks."
+        "Exact partition of each rank's window, mean over its windows. Overlapped is compute during"
+        " communication; exposed communication is divided into waiting for a later rank and transfer if"
+        " collectives are matched across ranks."
     )
     blocks, missing = [], []
     for run in runs:
@@ -73,7 +73,7 @@ def partition_chart(runs: Sequence[ComparisonSubject]) -> Chart:
 
 
 def partition_picture(rows: Sequence[Row], *, title: str) -> Figure:
-    """The bars of one run, with title and legend; `UsageError` where the rows hold no partition."""
+    """The bars of one run, with title and legend; `UsageError` if the rows have no partition."""
     bars, hidden = _chosen_bars(by_rank(rows), 1)
     if not bars:
         raise UsageError(
@@ -83,14 +83,14 @@ def partition_picture(rows: Sequence[Row], *, title: str) -> Figure:
 
 
 def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
-    """Write that picture as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another one."""
+    """Write the picture as PNG, SVG or PDF by the file's suffix; `UsageError` for any other."""
     check_picture(path)
     with house_style():
         save_picture(lambda: partition_picture(rows, title=title), path)
 
 
 def picture_of_runs(runs: Sequence[ComparisonSubject]) -> Figure:
-    """The bars of several runs on one axis; `UsageError` where none has a partition."""
+    """The bars of several runs on one axis; `UsageError` if none has a partition."""
     blocks, notes = [], []
     for run in runs:
         bars, hidden = _bars_of(run, len(runs))
@@ -104,7 +104,7 @@ def picture_of_runs(runs: Sequence[ComparisonSubject]) -> Figure:
 
 
 def framed_picture(blocks: Blocks, *, title: str, note: str) -> Figure:
-    """The drawing with what stands around it in a page: title, legend, what is not drawn."""
+    """The drawing with title, legend, and a note on ranks that are not drawn."""
     from matplotlib.patches import Patch
 
     with house_style():
@@ -129,7 +129,7 @@ def framed_picture(blocks: Blocks, *, title: str, note: str) -> Figure:
 
 
 def _bars_of(run: ComparisonSubject, runs: int) -> tuple[list[PartitionBar], str]:
-    """The bars of one of several runs, by its letter."""
+    """The bars of one of several runs, labelled with its letter."""
     return _chosen_bars(
         {metric: run.results.ranks(metric) for metric in METRICS}, runs, partial(with_letter, run)
     )
@@ -138,7 +138,7 @@ def _bars_of(run: ComparisonSubject, runs: int) -> tuple[list[PartitionBar], str
 def _chosen_bars(
     found: Seconds, runs: int, titled: Callable[[str], str] = str
 ) -> tuple[list[PartitionBar], str]:
-    """The mean of the ranks, then as many of them as have room beside the other runs; which are hidden."""
+    """The mean of the ranks, then as many ranks as fit; and a note on those that are not drawn."""
     ranks = bars_of(found, finer=lambda _: True)
     if not ranks:
         return [], ""
@@ -166,7 +166,7 @@ def _in_words(bar: PartitionBar) -> str:
 
 
 def _used_slices(blocks: Blocks) -> list[StepSlice]:
-    """The slices that any bar has, in the order of `SLICES`."""
+    """The slices in any bar, in the order of `SLICES`."""
     used = {one for _, bars in blocks for bar in bars for one, _ in bar.slices}
     return [one for whole in SLICES for one in (whole, *whole.finer) if one in used]
 

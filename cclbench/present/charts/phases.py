@@ -29,12 +29,12 @@ _COLOURS: Final = {
     "mixed": ("wait", "on-pale"),
     "other": ("idle", "on-pale"),
 }
-"""Of each phase the name of its colour and of the ink on it."""
+"""Names of the colour of each phase and of the ink on it."""
 _READABLE: Final = 0.05
 
 
 def phase_charts(run: ComparisonSubject) -> Iterator[Chart]:
-    """The bar of a run that stands alone; nothing of one whose phases are not told apart."""
+    """The bar of a single run; none if it has fewer than two phases."""
     found = phases_of(run)
     if len(found) < 2:
         return
@@ -42,7 +42,7 @@ def phase_charts(run: ComparisonSubject) -> Iterator[Chart]:
     yield Chart(
         "phases",
         "Phases",
-        "Busy time of a step by what its launch was made for (time.phase), the mean of ranks and steps.",
+        "Busy time of a step by the phase that launched it (time.phase), mean over ranks and steps.",
         drawn_svg(lambda: _draw_phases(found), name="phases", label=f"Phases: {label}"),
         wide=True,
         legend=tuple((_COLOURS[phase][0], "■", phase) for phase, _ in found),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compute roofline: kernels by arithmetic intensity and rate, under the accelerator's two peaks."""
+"""Compute roofline: kernels by arithmetic intensity and rate, with the accelerator's two peaks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _KERNELS: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class KernelWork:
-    """The kernels of one name: FLOP and bytes as the trace states them, s of all their calls."""
+    """The kernels with one name: FLOP and bytes as stated in the trace, seconds of all calls."""
 
     name: str
     flops: float
@@ -60,7 +60,7 @@ class KernelWork:
 
     @property
     def flop_per_byte(self) -> float:
-        """FLOP a byte of device memory."""
+        """FLOP per byte of device memory."""
         return self.flops / self.bytes
 
     @property
@@ -70,16 +70,16 @@ class KernelWork:
 
 
 Peaks = tuple[float | None, float | None]
-"""FLOP/s and bytes/s that the accelerator can do; None where nobody knows."""
+"""The accelerator's peak FLOP/s and bytes/s; None if unknown."""
 
 
 @section("roofline", place=40)
 def roofline_chart(runs: Sequence[ComparisonSubject]) -> Chart:
-    """The kernels of all runs whose FLOPs and traffic the trace states."""
+    """The kernels of all runs with FLOPs and traffic stated in the trace."""
     heading = "Compute roofline"
     caption = (
-        "A mark is a kernel: FLOP/s over FLOP a byte, both as the trace states them; its area is the time all"
-        " its calls in the trace take. Left of the ridge memory bounds it, right of it the peak of the card's"
+        "A mark is a kernel: FLOP/s over FLOP per byte, both as stated in the trace; its area is the time of"
+        " all its calls. Left of the ridge it is bound by memory, right of it by the peak of the card's"
         " precision."
     )
     found, missing = [], []
@@ -107,14 +107,14 @@ def roofline_chart(runs: Sequence[ComparisonSubject]) -> Chart:
 
 
 def kernels_of(run: ComparisonSubject) -> tuple[list[KernelWork], str]:
-    """The kernels with most time, and a note of how many more there are, or why there are none."""
+    """The kernels with the most time, and a note on how many are not drawn, or why there are none."""
     stored = run.stored
     if not stored.ranks:
         return [], "the run has no trace"
     rows = stored.sql(_KERNELS).to_pylist()
     if not rows:
         if run.results.value(_BOUND_SHARE) is not None:
-            return [], "the trace states no FLOPs of kernels; those of operators are by cost models"
+            return [], "the trace states no FLOPs of kernels; see the operators' roofline, by cost models"
         return [], run.results.missing_reason(_BOUND_SHARE)
     kernels = [KernelWork(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
     more = rows[0]["names"] - len(rows)
@@ -123,7 +123,7 @@ def kernels_of(run: ComparisonSubject) -> tuple[list[KernelWork], str]:
 
 
 def peaks_of(run: ComparisonSubject) -> tuple[Peaks, list[str]]:
-    """The two peaks of the first rank's accelerator, as the metrics take them, and why one is not known."""
+    """The two peaks of the first rank's accelerator, as metrics use them, and why one is unknown."""
     stored = run.stored
     rank = stored.ranks[0]
     view = RankView(stored.rank(rank), rank=rank, card=stored.card, machine=machine_of(stored))
@@ -172,7 +172,7 @@ def _draw_roofline(
 def _draw_roof(
     axes: Axes, run: ComparisonSubject, peaks: Peaks, left: float, right: float, titles: dict[str, str]
 ) -> None:
-    """min(peak, intensity · bandwidth), as far as both are known."""
+    """min(peak, intensity · bandwidth); a single line if only one is known."""
     flops, memory = peaks
     if flops is None and memory is None:
         return
@@ -186,7 +186,7 @@ def _draw_roof(
     line.set_gid(f"roof-{run.place_among}")
     told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
     titles[f"roof-{run.place_among}"] = with_letter(
-        run, f"peaks: {' and '.join(told)}, of the trace or the catalog"
+        run, f"peaks: {' and '.join(told)}, from the trace or the catalog"
     )
 
 
@@ -194,5 +194,5 @@ def _hover_text(run: ComparisonSubject, kernel: KernelWork) -> str:
     return (
         f"{with_letter(run, kernel.name)}\n{humanise(kernel.flop_per_s, 'FLOP/s')} at"
         f" {kernel.flop_per_byte:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\n"
-        "derived from what the trace states"
+        "derived from FLOPs and bytes in the trace"
     )

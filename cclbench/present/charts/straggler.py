@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who comes late: a heat map of ranks and steps."""
+"""Lateness of ranks: a heat map of ranks and steps."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ MOST_ROWS: Final = 256
 _LATE, _EARLY = "transfer", "compute"
 _ROW_PX: Final = (6, 22)
 _UNSEEN: Final = 0.004
-"""Opacity of what is there to be pointed at: matplotlib does not draw what has none."""
+"""Opacity of areas that only carry hover text: matplotlib omits fully transparent ones."""
 _CLIP: Final = 98
-"""Percentile of the magnitudes at which the colours end: one bad step must not hide all others."""
+"""Percentile of the magnitudes at which colours saturate, so that one slow step does not hide others."""
 
 Values = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatenessByStep:
-    """How late each rank is in each step, s, shape (ranks, steps); `words` say by which measure."""
+    """How late each rank is in each step, s, shape (ranks, steps); `words` describe the measure."""
 
     ranks: Int64
     steps: Int64
@@ -52,8 +52,8 @@ def straggler_charts(runs: Sequence[ComparisonSubject]) -> Iterable[Chart]:
 
 
 def straggler_chart(run: ComparisonSubject) -> Chart:
-    """The heat map of one run; a run of one rank or without steps says why it has none."""
-    key, heading = f"straggler-{run.place_among}", with_letter(run, "Who comes late")
+    """The heat map of one run, or the reason why there is none."""
+    key, heading = f"straggler-{run.place_among}", with_letter(run, "Late ranks")
     late, why = rank_lateness(run)
     if late is None:
         return Chart(key, heading, "How late each rank is in each step.", None, (why,), wide=True)
@@ -64,17 +64,17 @@ def straggler_chart(run: ComparisonSubject) -> Chart:
 
 
 def rank_lateness(run: ComparisonSubject) -> tuple[LatenessByStep | None, str]:
-    """By how much less than the median rank each waits for others, else by how much longer it computes."""
+    """How much less than the median rank each waits for others; else how much longer it computes."""
     if len(run.each_capture) > 1:
-        return None, "steps of several captures are no pairs: cclbench report of one of them has its steps"
+        return None, "steps of several captures do not correspond: see cclbench report of one of them"
     unknown = run.results.missing_reason(_COMM_WAIT)
     waits = (
         "Per step, how much less than the median rank a rank waits for others in matched collectives"
-        " (comm.wait): an orange rank comes late and the others wait for it, a blue one waits for others."
+        " (comm.wait): an orange rank is late and the others wait for it, a blue one waits for others."
     )
     computes = (
         "Per step, how much longer than the median rank a rank computes (compute.time): orange ranks hold"
-        f" the others up. Waiting is not known: {unknown}."
+        f" the others up. Waiting is unknown: {unknown}."
     )
     ranks = 0
     for metric, sign, words in ((_COMM_WAIT, -1, waits), (_COMPUTE_TIME, 1, computes)):
@@ -83,26 +83,26 @@ def rank_lateness(run: ComparisonSubject) -> tuple[LatenessByStep | None, str]:
             median: Values = np.ma.median(grid.values, axis=0)  # type: ignore[no-untyped-call]
             return LatenessByStep(grid.ranks, grid.steps, sign * (grid.values - median), words), ""
         ranks = max(ranks, len(grid.ranks))
-    why = "one rank has nobody to be late for" if ranks == 1 else f"no waiting by rank and step: {unknown}"
+    why = "needs at least two ranks" if ranks == 1 else f"no waiting by rank and step: {unknown}"
     return None, why
 
 
 def limit_of(values: Values) -> float:
-    """The magnitude at which the colours end, s."""
+    """The magnitude at which colours saturate, s."""
     return float(np.percentile(np.abs(values.compressed()), _CLIP)) or float(np.abs(values).max()) or 1e-9
 
 
 def _scale_words(late: LatenessByStep) -> str:
     limit, most = limit_of(late.values), float(np.abs(late.values).max())
-    return f"Colours end at ±{humanise(limit, 's')}; the largest is {humanise(most, 's')}."
+    return f"Colours saturate at ±{humanise(limit, 's')}; the largest value is {humanise(most, 's')}."
 
 
 def pool_lateness(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
-    """As much as a picture holds: of many steps the latest of each block, of many ranks the latest ones."""
+    """Reduced to a picture's size: the largest value of each block of steps, and the latest ranks."""
     values, ranks, steps, notes = late.values, late.ranks, late.steps, []
     if len(ranks) > MOST_ROWS:
         kept = np.sort(np.argsort(-values.mean(axis=1).filled(-np.inf), kind="stable")[:MOST_ROWS])
-        notes.append(f"{len(ranks) - MOST_ROWS} ranks that are least late are not drawn")
+        notes.append(f"the {len(ranks) - MOST_ROWS} least late ranks are not drawn")
         values, ranks = values[kept], ranks[kept]
     if len(steps) > MOST_COLUMNS:
         block = -(-len(steps) // MOST_COLUMNS)
@@ -112,7 +112,7 @@ def pool_lateness(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
             [start + largest[:, start : start + block].argmax(axis=1) for start in starts], axis=1
         )
         values, steps = values[np.arange(len(ranks))[:, None], pick], steps[starts]
-        notes.append(f"a column is {block} steps: of each rank the one with the largest magnitude")
+        notes.append(f"a column is {block} steps: the largest magnitude of each rank")
     return LatenessByStep(ranks, steps, values, late.words), notes
 
 
@@ -150,7 +150,7 @@ def _draw_lateness(shown: LatenessByStep, whole: LatenessByStep, limit: float) -
 
 
 def _image_values(values: Values, limit: float) -> np.ndarray[Any, Any]:
-    """RGBA: hue by sign, opacity by magnitude, so that zero is the page's own ground; no number is grey."""
+    """RGBA: hue by sign, opacity by magnitude, so that 0 shows the background; missing values are grey."""
     from matplotlib.colors import to_rgb
 
     late, early, none = (to_rgb(light_colour(name)) for name in (_LATE, _EARLY, "idle"))

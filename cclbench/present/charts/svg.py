@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A figure as an SVG element for a page: the theme's colours, text as text, hover texts, no inline style.
+"""A figure as an SVG element for a page: theme colours, text as text, hover texts, no inline style.
 
 A page whose policy lacks `unsafe-inline` ignores `style` attributes, so each property becomes an attribute.
 """
@@ -29,11 +29,11 @@ _LINK: Final = re.compile(r"^(url\(|)#(?![0-9a-f]{6}$)")
 _LINKS: Final = ("href", "clip-path", "fill")
 _COLOURED: Final = ("fill", "stroke")
 _DEFAULTS: Final = {("stroke-linejoin", "round"), ("stroke-linecap", "butt")}
-"""What the page's style sheet says of all charts."""
+"""Properties that the page's style sheet sets for all charts."""
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cclbench",
-    "text.parse_math": False,  # a name with two dollar signs is no formula
+    "text.parse_math": False,  # a name with two dollar signs is not a formula
     "font.size": 11,
     "axes.edgecolor": light_colour("line"),
     "axes.labelcolor": light_colour("muted"),
@@ -56,19 +56,19 @@ _STYLE: Final[Any] = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """What all charts have in common, while they are made and written."""
+    """Context with the style of all charts, for drawing and writing."""
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # The browser draws the text with its own fonts; that ours lacks a letter is of no matter.
+        # The browser draws text with its own fonts, so a glyph missing here does not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 def drawn_svg(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -> Markup:
-    """The figure that `draw` makes and the hover texts of its marks, as one `<svg>` element.
+    """The figure and hover texts that `draw` returns, as one `<svg>` element.
 
-    `name` is unique in the page and prefixes every id; `label` says to a screen reader what is shown.
+    `name` is unique in the page and prefixes every id; `label` is the description for screen readers.
     """
     out = StringIO()
     with house_style():
@@ -101,7 +101,7 @@ def _adapt_to_page(root: ET.Element, prefix: str, titles: Titles) -> None:
 
 
 def _plain_attributes(element: ET.Element, prefix: str) -> None:
-    """Attributes as a page takes them: no style, no namespaces, ids of its own, the theme's colours."""
+    """Convert attributes for a page: no style, no namespaces, prefixed ids, theme colours."""
     found = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
     for declaration in found.pop("style", "").split(";"):
         key, _, value = (part.strip() for part in declaration.partition(":"))

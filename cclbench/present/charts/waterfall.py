@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The difference of two step times as a waterfall: each part begins where the one before it ends."""
+"""Waterfall of the difference of two step times: each part begins where the previous one ends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ROW_PX: Final = 30
 
 
 def waterfall_chart(versus: Versus) -> Chart:
-    """Where the other's step is longer or shorter than the base's, part by part, and in total."""
+    """How much longer or shorter the other's step is than the base's, by part and in total."""
     heading = f"Where {versus.other} differs from {versus.base}"
     caption = (
-        f"Step time of {versus.other} less that of {versus.base}, by part of the step (time.step_parts): the"
-        " parts sum to the difference to the nanosecond. Right is longer, left is shorter."
+        f"Step time of {versus.other} minus that of {versus.base}, by part of the step (time.step_parts);"
+        " the parts sum exactly to the difference. Right is longer, left is shorter."
     )
     key = f"waterfall-{versus.other}"
     if not versus.changes or versus.change_ns is None:
@@ -57,7 +57,7 @@ def _draw_waterfall(versus: Versus) -> tuple[Figure, Titles]:
         axes.plot([at, at], [row + 0.36, row + 0.64], color=light_colour("muted"), linewidth=0.8)
     _draw_bar(axes, len(changes), 0, at, "part-total")
     titles["part-total"] = (
-        f"time.step of {versus.other} less that of {versus.base}: {at:+,} ns, the sum of the parts above"
+        f"time.step of {versus.other} minus that of {versus.base}: {at:+,} ns, the sum of the parts above"
     )
     span = max(edges) - min(edges) or 1
     axes.set_xlim(min(edges) - 0.2 * span, max(edges) + 0.2 * span)

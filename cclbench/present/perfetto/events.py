@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of trace events on its way to a file: a process a rank, its threads, its slices, the arrows."""
+"""Write trace events to a file: a process for each rank, its threads and slices, and flow arrows."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from cclbench.present.perfetto.shown import ShownRows
 _TOLD: Final = (
     *("category", "step", "correlation", "bytes", "copy_direction", "blocks", "flops", "hbm_bytes"),
 )
-"""What the viewer tells of a selected row, besides its part in a collective."""
+"""Columns shown in the viewer for a selected slice, besides those of its collective."""
 _COLUMNS: Final = ("name", "start_ns", "dur_ns", "collective", *_TOLD)
 _MOST_BYTES: Final = 64 * MIB
-"""Of names in one piece of text: they are the input's, and may be long."""
+"""Most bytes of names in one chunk of text: names come from the input and may be long."""
 
 
 @dataclass(slots=True, eq=False)
 class TraceEvents:
-    """What is written so far; times count from `begin_ns` on the common clock."""
+    """Writes events; times are relative to `begin_ns` on the common clock."""
 
     file: BufferedIOBase
     begin_ns: int
     latest: LatestRanks
     first_thread: int
-    """Threads are numbered from here, above all ranks and never twice: viewers take a thread of its
-    process's own number for the main one, and one number in two processes for the same thread."""
+    """First thread number, above all ranks; numbers are unique: viewers treat a thread with the process's
+    number as the main thread, and equal numbers in two processes as the same thread."""
     arrows: InstanceArrows = field(default_factory=InstanceArrows)
     slices: int = 0
     _threads: int = 0
     _comma: bytes = b""
 
     def add_rank(self, rank: int, shown: ShownRows, *, corrected: bool) -> None:
-        """All of one rank; where its clock is corrected, rows also tell the duration by its own."""
+        """Write one rank; if its clock is corrected, slices also state the uncorrected duration."""
         threads, thread = shown.thread_places()
         devices = {one.device for one in threads if not one.on_host} - {-1}
         only = f" (device {min(devices)})" if len(devices) == 1 else ""
@@ -78,11 +78,11 @@ class TraceEvents:
                 self._add_slices(rank, tids[here][some], begin[some], end[some], kind, names, args[some])
 
     def add_arrows(self) -> None:
-        """The arrows, after all slices: viewers sort by time, and keep this order where times are equal."""
+        """Write the arrows, after all slices: viewers sort by time and keep the order of equal times."""
         self.file.write(bytes_of(self.arrows.flow_lines()))
 
     def _add_steps(self, rank: int, shown: ShownRows) -> None:
-        """A lane for each way in which steps were found."""
+        """A lane for each source of steps."""
         table = shown.step_rows()
         for source in table["source"].unique().to_pylist():
             rows = table.filter(pc.equal(table["source"].cast(pa.string()), source))
@@ -94,7 +94,7 @@ class TraceEvents:
             )
 
     def _add_waits(self, rank: int, shown: ShownRows, parts: CollectiveParts) -> None:
-        """What the rank waits in collectives for the one that arrives last."""
+        """The rank's waits in collectives for the rank that arrives last."""
         waits = pc.fill_null(pc.greater(parts.table["wait_ns"], 0), False).to_numpy()
         kept = np.flatnonzero(waits & shown.shown_mask(parts.table))
         rows = parts.table.take(kept)
@@ -119,7 +119,7 @@ class TraceEvents:
     def _add_slices(
         self, rank: int, tids: Int64, begin: Int64, end: Int64, category: str, names: pa.Array, args: Any
     ) -> None:
-        """Complete events, whose begin, end and duration are exact to the nanosecond."""
+        """Complete events, exact to the nanosecond."""
         self.slices += len(begin)
         lines = join_columns(
             f'{{"ph":"X","pid":{rank},"tid":', pa.array(tids),
@@ -135,7 +135,7 @@ class TraceEvents:
         return tid
 
     def _add_name(self, what: str, whose: dict[str, int], name: str, place: int) -> None:
-        """Metadata: what a process or thread is called, and its place among its like."""
+        """Metadata: the name of a process or thread, and its sort index."""
         for key, args in (("name", {"name": name}), ("sort_index", {"sort_index": place})):
             self.file.write(
                 self._comma + b"\n" + event_line(ph="M", **whose, name=f"{what}_{key}", args=args)
@@ -144,7 +144,7 @@ class TraceEvents:
 
 
 def _bounded_slices(batch: pa.RecordBatch) -> Iterator[slice]:
-    """The rows, few enough at a time that their names are of bounded length together."""
+    """Slices of the rows such that their names have bounded length."""
     longest = pc.max(pc.binary_length(batch["name"].dictionary)).as_py() or 0
     rows = max(1, _MOST_BYTES // (longest + 1))
     return (slice(at, at + rows) for at in range(0, len(batch), rows))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives in the viewer: what a rank's part is, who waits for whom, and the arrows between the parts.
+"""Collectives in the viewer: a rank's part, the rank that it waits for, and arrows between parts.
 
-A viewer draws arrows forward in time and ties each end to a slice that is open then.  So an arrow runs
-through the parts of a collective in the order in which the ranks arrive, from begin to begin, and ends at
-the rank that the others wait for.
+Viewers draw arrows forward in time and attach each end to a slice that is open then.  So an arrow connects
+the beginnings of a collective's parts in the order of arrival, and ends at the rank that the others wait for.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ Ranks = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatestRanks:
-    """Matched collectives, ascending, and the rank that arrives last at each: of equal ones the lowest."""
+    """Matched collectives, ascending, and the rank that arrives last at each; the lowest of equal ones."""
 
     instances: Int64
     ranks: Ranks
 
     @classmethod
     def of_ranks(cls, ranks: Iterable[Rank]) -> LatestRanks:
-        """Those of all ranks' parts."""
+        """From the parts of all ranks."""
         columns = ["instance", "arrival_ns", "rank"]
         parts = pa.concat_tables([one.collectives().select(columns).drop_null() for one in ranks])
         instance, arrival, rank = (parts[column].to_numpy() for column in columns)
@@ -41,17 +40,17 @@ class LatestRanks:
         return cls(instance[last], rank[last])
 
     def latest_at(self, instances: Int64) -> Ranks:
-        """The rank that arrives last at each of them."""
+        """The rank that arrives last at each instance."""
         return self.ranks[np.searchsorted(self.instances, instances)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveParts:
-    """A rank's parts in collectives, as its rows of events refer to them."""
+    """A rank's parts in collectives, to which its events refer."""
 
     table: pa.Table
     texts: pa.Array
-    """What a row says of its part: members of a JSON object, a row a part."""
+    """Description of each part: members of a JSON object."""
 
     @classmethod
     def of_tables(cls, tables: Rank) -> CollectiveParts:
@@ -72,28 +71,28 @@ class CollectiveParts:
         return pc.index_in(keys, value_set=self.table["collective"].combine_chunks())
 
     def instance_numbers(self, places: pa.Array) -> Int64:
-        """The number that the parts of one collective share; -1 for null and until matched."""
+        """The number shared by the parts of one collective; -1 for null and unmatched parts."""
         instance = self.table["instance"].take(places).fill_null(-1)
         return np.asarray(instance.to_numpy(), np.int64)
 
 
 @dataclass(slots=True)
 class InstanceArrows:
-    """Begins of matched parts, gathered rank by rank: instance, begin, rank, thread."""
+    """Beginnings of matched parts, collected rank by rank: instance, begin, rank, thread."""
 
     found: list[tuple[Int64, Int64, Int64, Int64]] = field(default_factory=list)
     drawn: int = 0
-    """Collectives of which two parts or more are shown."""
+    """Number of collectives with at least two parts shown."""
 
     def add_begins(self, instances: Int64, begins: Int64, rank: int, threads: Int64) -> None:
-        """Keep those of the rows that are parts of a matched collective."""
+        """Add the rows that are parts of a matched collective."""
         some = instances >= 0
         if some.any():
             ranks = np.full(int(some.sum()), rank, np.int64)
             self.found.append((instances[some], begins[some], ranks, threads[some]))
 
     def flow_lines(self) -> pa.Array:
-        """A flow for each collective, its parts by arrival; those with one part shown have none."""
+        """A flow for each collective with at least two parts shown, by arrival."""
         if not self.found:
             return pa.array([], pa.large_string())
         instance, begin, rank, thread = map(np.concatenate, zip(*self.found, strict=True))

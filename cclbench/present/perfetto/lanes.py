@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes: slices of one track put where they nest or follow one another, as viewers ask of a thread."""
+"""Distribute the slices of a track over lanes in which they nest or do not overlap, as viewers require."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Int32 = npt.NDArray[np.int32]
 
 
 def slice_lanes(tracks: npt.NDArray[np.integer], starts: Int64, ends: Int64) -> Int32:
-    """The lane of each slice within its track, 0 wherever nothing crosses; shape (n,).
+    """The lane of each slice in its track, 0 if nothing crosses; shape (n,).
 
-    Two slices cross where the later one begins within the earlier and ends after it.  Each goes into the
-    first lane in which it crosses none; slices without a duration cross none.  `InputError` where a track
-    needs more than `MOST_LANES`.
+    Two slices cross if the later one begins within the earlier and ends after it.  Each is put in the first
+    lane in which it crosses none; slices without a duration cross none.  `InputError` if a track needs more
+    than `MOST_LANES`.
     """
     lane = np.zeros(len(starts), np.int32)
     rows = np.flatnonzero(ends > starts)
@@ -35,13 +35,13 @@ def slice_lanes(tracks: npt.NDArray[np.integer], starts: Int64, ends: Int64) -> 
 
 
 def _in_crossing_runs(starts: Int64, ends: Int64) -> Mask:
-    """Which slices, by start and the longer first, are in a run of overlapping ones of which two cross."""
+    """Mask of slices, sorted by start and longest first, in a run of overlapping ones of which two cross."""
     at = np.arange(len(starts))
     depth = at - np.searchsorted(np.sort(ends), starts, "right")
     inner = np.flatnonzero(depth > 0)
     if not len(inner):
         return np.zeros(len(starts), np.bool_)
-    # As long as nothing crosses, the innermost slice open when one begins is the last of depth one less.
+    # If nothing crosses, the innermost slice open when one begins is the last one of depth − 1.
     by_depth = np.argsort(depth, kind="stable")
     place = depth[by_depth] * len(starts) + by_depth
     outer = by_depth[np.searchsorted(place, (depth[inner] - 1) * len(starts) + inner) - 1]
@@ -51,10 +51,10 @@ def _in_crossing_runs(starts: Int64, ends: Int64) -> Mask:
 
 
 def _first_free_lanes(starts: list[int], ends: list[int]) -> Iterator[int]:
-    """The first lane that has room, slice by slice: open slices of a lane are a stack."""
+    """The first lane with room for each slice; the open slices of a lane form a stack."""
     stacks: list[list[int]] = []
     for start, end in zip(starts, ends, strict=True):
-        for lane, stack in enumerate(stacks):  # noqa: B007  (it is what the loop looks for)
+        for lane, stack in enumerate(stacks):  # noqa: B007  (the result of the search)
             while stack and stack[-1] <= start:
                 stack.pop()
             if not stack or end <= stack[-1]:
@@ -63,7 +63,7 @@ def _first_free_lanes(starts: list[int], ends: list[int]) -> Iterator[int]:
             if len(stacks) == MOST_LANES:
                 raise InputError(
                     f"more than {MOST_LANES} rows of one stream or thread cross one another",
-                    hint="narrow what is shown with --steps",
+                    hint="select fewer steps with --steps",
                 )
             lane, stack = len(stacks), []
             stacks.append(stack)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as lines of the Chrome Trace Event Format, whole columns at a time.
+"""Rows as lines of the Chrome Trace Event Format, column-wise.
 
-Times are microseconds with three decimals, written as digits: a float of them would round nanoseconds.
+Times are microseconds with three decimals, written as digits: floats would round nanoseconds.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ def event_line(**fields: Any) -> bytes:
 
 
 def join_columns(*parts: Any) -> pa.Array:
-    """Text from columns and constants side by side; null where any is null."""
+    """Concatenate columns and constants as text; null if any is null."""
     return pc.binary_join_element_wise(*[_as_text(part) for part in parts], _as_text(""))
 
 
 def object_members(*parts: pa.Array) -> pa.Array:
-    """The members of a JSON object from columns of `"key":value`; nulls are left out."""
+    """Members of a JSON object from columns of `"key":value`; nulls are left out."""
     return pc.binary_join_element_wise(*parts, _as_text(","), null_handling="skip")
 
 
 def as_microseconds(ns: Int64) -> pa.Array:
-    """Nanoseconds, not negative, as microseconds: 1234567 → 1234.567."""
+    """Non-negative nanoseconds as microseconds: 1234567 → 1234.567."""
     whole, rest = np.divmod(ns, 1000)
     return join_columns(pa.array(whole), ".", _THOUSANDTHS.take(pa.array(rest)))
 
 
 def key_values(key: str, column: Any) -> pa.Array:
-    """`"key":value` of a column of numbers, or of texts of dictionary type; null for no finite number."""
+    """`"key":value` for a column of numbers or dictionary-encoded texts; null for non-finite numbers."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(array.type):
         array = quote_texts(array)
@@ -50,7 +50,7 @@ def key_values(key: str, column: Any) -> pa.Array:
 
 
 def quote_texts(array: pa.DictionaryArray) -> pa.Array:
-    """Its texts as JSON strings; each that occurs is escaped once."""
+    """Texts as JSON strings; each distinct text is escaped once."""
     used, place = np.unique(array.indices.fill_null(0).to_numpy(), return_inverse=True)
     texts = array.dictionary.take(pa.array(used)).to_pylist() if len(array.dictionary) else [""] * len(used)
     escaped = pa.array([json.dumps(text, ensure_ascii=False) for text in texts], pa.large_string())
@@ -58,7 +58,7 @@ def quote_texts(array: pa.DictionaryArray) -> pa.Array:
 
 
 def bytes_of(lines: pa.Array) -> memoryview:
-    """What to write for a column of lines: each after a comma and a line break."""
+    """The bytes of a column of lines, each after a comma and a line break."""
     whole = join_columns(",\n", lines)
     _, offsets, text = whole.buffers()
     ends = np.frombuffer(offsets, np.int64)[whole.offset : whole.offset + len(whole) + 1]

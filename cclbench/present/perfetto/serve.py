@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handing one file to ui.perfetto.dev from this machine, and to nobody else.
+"""Serve one file from this machine to ui.perfetto.dev only.
 
-The viewer's content policy admits one address of this machine, that of `PORT`; it asks for the file named in
-its own address (https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui).
+The viewer's content policy permits one local address, that of `PORT`; it fetches the file named in its URL
+(https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _PATIENCE_S: Final = 60
 
 
 def serve_file(path: Path, announce: Callable[[str], object], *, port: int = PORT) -> None:
-    """Serve the file on the loopback interface until it was fetched once; `announce` gets the link to it.
+    """Serve the file on the loopback interface until it is fetched once; `announce` receives the link.
 
-    Its name is random.  Only a request for it by this machine's number, and from the viewer's pages or from
-    none, is answered.  `UsageError` where another program has the port.
+    Its name is random.  Only requests to the loopback address, from the viewer's pages or without an origin,
+    are answered.  `UsageError` if the port is in use.
     """
     try:
         server = _OneFileServer((_HERE, port), path)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
-        hint = "the viewer may reach no other: stop what uses it, or write a file with --output and open that"
+        hint = "the viewer can only use this port: stop what uses it, or write a file with --output"
         raise UsageError(f"port {port} of this machine is in use", hint=hint) from None
     with server:
-        # A thread of its own, so that this one can be interrupted.
+        # In a thread, so that the main thread can be interrupted.
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         try:
             announce(f"{VIEWER}/#!/?url=http://{server.expected_host}{server.name}")
@@ -57,11 +57,11 @@ class _OneFileServer(ThreadingHTTPServer):
         self.path, self.name, self.fetched = path, f"/{token_urlsafe(16)}{''.join(path.suffixes)}", Event()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing: a fetch that breaks off can be made again."""
+        """Ignore: an interrupted fetch can be repeated."""
 
     @property
     def expected_host(self) -> str:
-        """What a request must name as its host: a page elsewhere whose name points here says another."""
+        """The required Host header: a foreign page whose name resolves to this address has another."""
         return f"{_HERE}:{self.server_address[1]}"
 
 
@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _PATIENCE_S
 
     def do_GET(self) -> None:
-        """The file, whole."""
+        """Send the file."""
         if self._is_admitted():
             with self.server.path.open("rb") as file:
                 shutil.copyfileobj(file, self.wfile)
@@ -79,11 +79,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.fetched.set()
 
     def do_HEAD(self) -> None:
-        """Whether it is there."""
+        """Send the headers only."""
         self._is_admitted()
 
     def _is_admitted(self) -> bool:
-        """Answer with the file's headers, or with an error."""
+        """Check the request; send the file's headers or an error."""
         origin = self.headers.get("Origin")
         if self.headers.get("Host") != self.server.expected_host or origin not in (None, VIEWER):
             self.send_error(HTTPStatus.FORBIDDEN)
@@ -101,4 +101,4 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base's name)
-        """Nothing: who fetched it sees it."""
+        """No log."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a rank is shown, and when: its rows by step, its clock, its threads in the viewer."""
+"""The part of a rank that is shown: its rows by step, its clock, its threads in the viewer."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _TIME: Final = ("start_ns", "dur_ns")
 
 
 class ShownThread(NamedTuple):
-    """A stream or thread of a rank, and one of its lanes; they sort as they are shown."""
+    """A stream or thread of a rank, and one of its lanes; sorted in display order."""
 
     on_host: bool
     device: int
-    """-1 for the host's, and where the trace does not say."""
+    """-1 for the host, and if the trace does not state it."""
     track: int
     lane: int = 0
 
     def thread_name(self, *, device: bool) -> str:
-        """What the viewer calls it; `device` says which of several it is on."""
+        """The name in the viewer; `device` adds the device's number."""
         if self.on_host:
             name = f"thread {self.track}"
         else:
-            # Profilers say -1 of what concerns a whole device.
+            # Profilers write -1 for a whole device.
             name = "all streams" if self.track == -1 else f"stream {self.track}"
             name += f", device {self.device}" if device and self.device >= 0 else ""
         return f"{name} ({self.lane + 1})" if self.lane else name
@@ -44,10 +44,10 @@ class ShownThread(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownRows:
-    """A rank's rows that are shown: all, or those of steps first <= n < last.
+    """The shown rows of a rank: all, or those of steps first <= n < last.
 
-    A row belongs to the step it states; one that states none is shown where it begins between the
-    beginning of the first of those steps and the end of the last, [begin, end).
+    A row belongs to the step it states; one without a step is shown if it begins in [begin, end), from the
+    beginning of the first of these steps to the end of the last.
     """
 
     tables: Rank
@@ -61,7 +61,7 @@ class ShownRows:
     def of_rank(
         cls, tables: Rank, clock: TimelineClock, steps: tuple[int | None, int | None] | None
     ) -> ShownRows | None:
-        """The rank's rows of those steps; None where it has none of them."""
+        """The rank's rows of these steps; None if it has none of them."""
         if steps is None:
             return cls(tables, clock)
         first, last = (0 if steps[0] is None else steps[0]), (2**31 if steps[1] is None else steps[1])
@@ -74,7 +74,7 @@ class ShownRows:
         return cls(tables, clock, first, last, *bounds)
 
     def row_batches(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """(kind, those columns of the rows shown) in bounded batches, always in the same order."""
+        """(kind, columns of the shown rows) in bounded batches, always in the same order."""
         needed = list(dict.fromkeys([*columns, "start_ns", "step"]))
         for kind in KINDS:
             for batch in self.tables.events([kind], needed):
@@ -83,7 +83,7 @@ class ShownRows:
                     yield kind, kept.select(list(columns))
 
     def shown_mask(self, rows: pa.RecordBatch | pa.Table) -> Mask:
-        """Which rows, with `step` and `start_ns`, are shown."""
+        """Mask of the rows that are shown, by their `step` and `start_ns`."""
         if self.first is None:
             return np.ones(len(rows), np.bool_)
         step = pc.fill_null(rows["step"], -1).to_numpy(zero_copy_only=False)
@@ -92,19 +92,19 @@ class ShownRows:
         return np.asarray(np.where(step < 0, inside, (step >= self.first) & (step < self.last)))
 
     def step_rows(self) -> pa.Table:
-        """The rows of `schema.STEPS` that are shown."""
+        """The shown rows of `schema.STEPS`."""
         table = self.tables.steps()
         table = table.filter(pc.is_valid(table["step"]))
         return table.filter(pa.array(self.shown_mask(table)))
 
     def earliest_ns(self) -> int | None:
-        """The earliest begin of what is shown, on the common clock; None where nothing is."""
+        """The earliest begin of the shown rows on the common clock; None without any."""
         starts = [batch["start_ns"].to_numpy().min() for _, batch in self.row_batches(["start_ns"])]
         starts += self.step_rows()["start_ns"].to_pylist()
         return int(self.clock.on_common_clock(np.array([min(starts)], np.int64))[0]) if starts else None
 
     def thread_places(self) -> tuple[list[ShownThread], npt.NDArray[np.int32]]:
-        """The threads that the rows need, and the thread of each row, in the order of `row_batches`."""
+        """The threads of the rows, and the index of each row's thread, in the order of `row_batches`."""
         tracks: dict[ShownThread, int] = {}
         of, starts, ends = [], [], []
         for _, batch in self.row_batches([*_PLACE, *_TIME]):
@@ -125,7 +125,7 @@ class ShownRows:
         return [threads[n] for n in order], rank[place]
 
     def common_times(self, rows: pa.RecordBatch) -> tuple[Int64, Int64]:
-        """Begin and end of rows on the common clock; both ends move, so that what nests stays nested."""
+        """Begin and end of rows on the common clock; both are converted, so that nesting is preserved."""
         start, dur = rows["start_ns"].to_numpy(), rows["dur_ns"].to_numpy()
         return self.clock.on_common_clock(start), self.clock.on_common_clock(start + dur)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a run in the Chrome Trace Event Format, rank by rank, in bounded batches.
+"""Write a run in the Chrome Trace Event Format, rank by rank, in bounded batches.
 
-What is held at a time: a batch, one rank's times and threads, and of every matched part shown its begin.
-Source of the format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+In memory at a time: a batch, one rank's times and threads, and the beginnings of all shown matched parts.
+Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from cclbench.record.selection import Steps
 
 _COMPRESSION: Final = 3
 SUFFIXES: Final = (".json", ".json.gz")
-"""How the names of files end that Perfetto's viewer is given."""
+"""Suffixes of files for Perfetto's viewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """What a file holds."""
+    """Content of a written file."""
 
     slices: int
-    """Events, steps and waits."""
+    """Number of events, steps and waits."""
     arrows: int
-    """Collectives of which the parts of two ranks or more are linked."""
+    """Number of collectives with linked parts of at least two ranks."""
     bytes: int
 
     def __str__(self) -> str:
@@ -51,21 +51,21 @@ class TraceSummary:
 
 
 def check_trace(path: Path) -> None:
-    """`UsageError` where the file's name is not that of a Chrome trace, or its folder is not there."""
+    """`UsageError` if the file's suffix is not that of a Chrome trace, or its folder does not exist."""
     if not path.name.lower().endswith(SUFFIXES):
-        raise UsageError(f"{path}: no Chrome trace of that name", hint=f"use {' or '.join(SUFFIXES)}")
+        raise UsageError(f"{path}: unsupported suffix for a trace", hint=f"use {' or '.join(SUFFIXES)}")
     check_folder(path)
 
 
 def write_trace(
     run: Run, path: Path, *, ranks: Sequence[int] | None = None, steps: Steps | None = None
 ) -> TraceSummary:
-    """Write the run's events for Perfetto's viewer; gzipped where the path ends in `.gz`.
+    """Write the run's events for Perfetto's viewer; gzipped if the path ends in `.gz`.
 
-    A process a rank, a thread a stream or host thread (and one more where rows of it cross), lanes for
-    steps and for what a rank waits in matched collectives, an arrow through the parts of each.  Times are
-    on the ranks' common clock, from the earliest event shown.  `UsageError` for ranks or steps that the
-    run lacks.
+    A process for each rank, a thread for each stream or host thread (and another if its rows cross), lanes
+    for steps and for waits in matched collectives, an arrow through the parts of each collective.  Times are
+    on the ranks' common clock, from the earliest shown event.  `UsageError` for ranks or steps that the run
+    lacks.
     """
     clocks = clocks_of(run.record.clocks)
     files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
@@ -99,7 +99,7 @@ def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
     tables = [one.steps()["step"].drop_null().to_pylist() for one in files.values()]
     numbers = sorted({step for table in tables for step in table})
     if steps is None:
-        return "no rank's trace holds an event"
+        return "no rank's trace has an event"
     return f"its steps are {', '.join(map(str, numbers[:12]))}" if numbers else "it marks no steps"
 
 
@@ -107,7 +107,7 @@ def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
 def _open_trace(path: Path) -> Iterator[BufferedIOBase]:
     with atomic_replacement(path) as unfinished, unfinished.open("wb") as file:
         if path.suffix.lower() == ".gz":
-            # Without a name and a time within, the same run gives the same bytes.
+            # Without a name and a time, the same run gives the same bytes.
             with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
                 yield packed
         else:

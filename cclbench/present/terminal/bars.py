@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step partition as a stacked bar a rank, readable without colour."""
+"""Step partition as a stacked bar for each rank, readable without colour."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FINER: Final = tuple(one for whole in SLICES for one in whole.finer)
 def bar_chart(
     rows: Sequence[Row], *, unicode: bool, most: int = MOST_RANKS, every_rank: bool = False
 ) -> Iterator[Text]:
-    """Header, a line a rank, legend, 80 columns; nothing where no rank has all five parts.
+    """Header, a line for each rank, legend, 80 columns; nothing if no rank has all five parts.
 
-    A bar's length is its rank's window over the longest; behind it the window and its shares in %.  Waiting
-    and transfer are told apart where all ranks tell them; a finer part that no rank has is left out.
+    A bar's length is its rank's window over the longest, followed by the window and its shares in %.  Waiting
+    and transfer are separate if all ranks have them; finer parts that no rank has are left out.
     """
     ranks = bars_of(by_rank(rows), finer=_is_drawn)
     if not ranks:
@@ -59,12 +59,12 @@ def bar_chart(
 
 
 def _is_drawn(whole: StepSlice) -> bool:
-    """Whether a terminal draws what a part consists of."""
+    """Whether a terminal draws the finer slices of a part."""
     return all(one.short for one in whole.finer)
 
 
 def _column_parts(ranks: Sequence[PartitionBar]) -> list[StepSlice]:
-    """The parts that stand in columns, without finer ones that no rank has any of."""
+    """The parts with a column, without finer ones that are 0 on all ranks."""
     slices = [rank.slices for rank in ranks]
     return [
         part
@@ -79,7 +79,7 @@ def _percent_words(seconds: float, step: float) -> str:
 
 
 def _rank_bar(rank: PartitionBar, longest: float, width: int, unicode: bool) -> Text:
-    """Each part ends at the cell nearest to where it ends in time, so that errors do not add up."""
+    """A bar; each part ends at the cell nearest to its end in time, so that errors do not accumulate."""
     bar, end, cells = Text(), 0.0, 0
     for part, seconds in rank.slices:
         end += seconds

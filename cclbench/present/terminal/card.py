@@ -13,7 +13,7 @@ from cclbench.ground.units import humanise
 
 
 def card_rows(card: Card) -> Iterator[dict[str, str]]:
-    """The card's fields as a person reads them, dotted path and text."""
+    """The card's fields for display: dotted path and text."""
     rates = {
         "hardware.scale_up.bandwidth": card.hardware.scale_up.bytes_per_s,
         "hardware.scale_out.bandwidth": card.hardware.scale_out.bytes_per_s,

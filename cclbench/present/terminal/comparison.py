@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison on a terminal: the verdict, where the difference lies, what differs most; 80 columns."""
+"""A comparison on a terminal: verdict, parts of the difference, most different metrics; 80 columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_WORKS: Final = 5
 def terminal_page(
     comparison: Comparison, *, verbosity: int = 0, unicode: bool = True
 ) -> list[RenderableType]:
-    """What a person reads; quiet: the verdicts and checks only."""
+    """The comparison for a terminal; quiet: only verdicts and checks."""
     verbose = verbosity >= VERBOSE
     verdicts: list[RenderableType] = [Text(printable(one.words)) for one in comparison.versus]
     checks = [_check_line(check) for check in comparison.checks]
@@ -66,7 +66,7 @@ def _check_line(check: GateCheck) -> Text:
 
 
 def _waterfall_lines(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
-    """A line a part: before, after, the change, and the change as a bar that begins where the last ended."""
+    """A line for each part: before, after, change, and the change as a waterfall bar."""
     title = f"From {one.base} to {one.other}, part by part"
     yield Text(f"{title:<{_LABEL}}{one.base:>9}{one.other:>10}{'difference':>12}", "bold")
     ends = [0.0, *accumulate(change.change_ns for change in one.changes)]
@@ -77,14 +77,14 @@ def _waterfall_lines(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[T
             yield _time_line(f"    {row.label}", row.cells, "dim")
         else:
             yield _time_line(f"  {row.label}", row.cells).append_text(next(bars))
-    yield _time_line("  the whole", sections.whole_step(one))
+    yield _time_line("  total", sections.whole_step(one))
     if low < high:
         longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
         yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
 
 
 def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
-    """A line an operator and a line a module: before, after, the change, shares of each one's roofline."""
+    """A line for each operator and module: before, after, change, shares of each roofline."""
     pair = difference.base, difference.other
     yield Text(sections.WORKS, "bold")
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
@@ -129,7 +129,7 @@ def _card_differences(comparison: Comparison) -> Padding:
 
 
 def _metric_tables(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableType]:
-    """The lines that differ most, or all; a column a subject, and the ratio where there are two."""
+    """The most different lines, or all; a column for each subject, and the ratio if there are two."""
     lines = sections.most_different(comparison)
     told = lines if verbose else lines[: sections.MOST_LINES]
     if not told:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data points on a terminal: what `contribute` made, what `verify` found."""
+"""Data points on a terminal: results of `contribute` and `verify`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cclbench.ground.units import humanise
 from cclbench.present.terminal.output import bullet_lines, grid_table
 
 _MOST: Final = 10
-"""Reasons listed of a data point."""
+"""Most reasons listed for a data point."""
 _MOST_RULES: Final = 30
-"""Lines of the review list."""
+"""Most lines of the review list."""
 
 
 def contribution_page(told: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
-    """What was done, a section a subject; `every` are the redactions to list one by one."""
+    """What was done, in sections; `every` are redactions to list one by one."""
     parts: list[RenderableType] = []
     for title, lines in _contribution_sections(told):
         if lines:
@@ -44,21 +44,21 @@ def _contribution_sections(told: Contribution) -> Iterator[tuple[str, list[str]]
         f"{told.place.traces_folder}/: {_file_count(len(told.files))}, {size}, and manifest.json",
         f"{told.place.scripts_folder}/: {_file_count(len(told.scripts))}",
     ]
-    yield "Made", made
-    yield "Learnt from the traces", list(told.inferred)
+    yield "Created", made
+    yield "Filled in from the traces", list(told.inferred)
     yield "Card and traces disagree", list(told.contradictions)
-    yield "Still open in the card", [str(gap) for gap in told.gaps]
-    yield "Redacted, by rule and file: review it", _redaction_review(told)
-    yield "Revealed on purpose", list(told.revealed)
-    proof = f"all {told.rows:,} result rows are bit for bit those of the originals"
-    yield "Proved", [f"{proof}; {told.recorded} metrics are recorded"]
+    yield "Missing in the card", [str(gap) for gap in told.gaps]
+    yield "Redacted, by rule and file: please review", _redaction_review(told)
+    yield "Published on purpose", list(told.revealed)
+    proof = f"all {told.rows:,} result rows are bit for bit equal to those of the originals"
+    yield "Verified", [f"{proof}; {told.recorded} metrics are recorded"]
     yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]
     yield "Left out", list(told.left_out)
-    yield "To be uploaded", [f"{path} to {url}" for path, url in told.uploads]
+    yield "To upload", [f"{path} to {url}" for path, url in told.uploads]
 
 
 def _redaction_review(told: Contribution) -> list[str]:
-    """What was found, a line a rule: how many things in which files."""
+    """Number of redactions and files, a line for each rule."""
     files: dict[str, dict[str, int]] = {}
     for one in told.redactions:
         of_rule = files.setdefault(one.rule, {})
@@ -79,7 +79,7 @@ def _in_files(counts: Mapping[str, int]) -> str:
 def verification_page(
     verdicts: Sequence[Verdict], rows: Sequence[Mapping[str, Any]], *, verbose: bool
 ) -> list[RenderableType]:
-    """A row a data point, and for each why it is what it is."""
+    """A row for each data point, then the reasons for each verdict."""
     if not verdicts:
         return [Text("nothing to verify: no data point changed")]
     parts: list[RenderableType] = grid_table(rows, list(rows[0]))
@@ -90,7 +90,7 @@ def verification_page(
 
 
 def _verdict_reasons(verdict: Verdict, *, verbose: bool) -> list[str]:
-    """Why it is not verified, cut to the first few unless `verbose`, which has the notes too."""
+    """Why it is not verified: the first few reasons, or with `verbose` all, and the notes."""
     lines = [line for reason in verdict.reasons for line in reason.split("\n")]
     if verbose:
         return [*lines, *verdict.notes]

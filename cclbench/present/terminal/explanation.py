@@ -25,7 +25,7 @@ _BETTER: Final = {"higher": "higher", "lower": "lower", None: "neither: it descr
 
 
 class Explanations(NamedTuple):
-    """What names stand for, a row each."""
+    """The explained entries, a row each."""
 
     metrics: list[dict[str, Any]]
     findings: list[dict[str, Any]]
@@ -33,9 +33,9 @@ class Explanations(NamedTuple):
 
 
 def explanations(names: Sequence[str]) -> Explanations:
-    """The metrics, findings and views that names, globs or words of the field ask for.
+    """The metrics, findings and views that names, globs or aliases select; without names, all metrics.
 
-    Without a name all metrics.  `UsageError` lists near names of all of them.
+    `UsageError` for an unknown name, with near matches.
     """
     findings = [of_finding(FINDINGS.get(name)) for name in names if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in names if name in VIEWS]
@@ -62,7 +62,7 @@ def of_finding(finding: Detector) -> dict[str, Any]:
 
 
 def view_row(view: View) -> dict[str, Any]:
-    """A view as a row: columns with type, unit and meaning, and what it reads."""
+    """A view as a row: columns with type, unit and meaning, and the tables it reads."""
     columns = [
         {"name": column.name, "type": column.type, "unit": column.unit, "meaning": column.meaning}
         for column in view.columns
@@ -78,7 +78,7 @@ def view_row(view: View) -> dict[str, Any]:
 
 
 def view_paragraph(row: dict[str, Any]) -> list[RenderableType]:
-    """A view's name, what its rows are, its columns and an example, a line a field."""
+    """A view's name, definition, columns and example, a line for each field."""
     fields = [("view", row["definition"])]
     fields += [
         (column["name"], f"{column['meaning']} ({', '.join(filter(None, (column['type'], column['unit'])))})")
@@ -90,19 +90,20 @@ def view_paragraph(row: dict[str, Any]) -> list[RenderableType]:
 
 
 def paragraph_of_finding(row: dict[str, Any]) -> list[RenderableType]:
-    """A finding's name, and what is known of it, a line a field."""
+    """A finding's name and description, a line for each field."""
     fields = [("says", row["title"]), ("found by", row["rule"]), ("gain", row["gain"])]
     fields += [
         ("try" if framework == "any" else f"try with {framework}", action)
         for framework, listed in row["actions"].items()
         for action in listed
     ]
+    fields.append(("from", row["origin"]))
     lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
     return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
 
 
 def explanation_paragraph(row: dict[str, Any]) -> list[RenderableType]:
-    """A metric's name, and what `cclbench explain` knows of it, a line a field."""
+    """A metric's name and description, a line for each field."""
     fields = (
         ("definition", row["definition"]),
         ("formula", row["formula"]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics table by topic, and what does not apply and why."""
+"""Metrics table by topic, and metrics that do not apply, with reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NARROWED: Final = ("group", "collective", "category")
 
 @dataclass(slots=True)
 class MetricRows:
-    """The rows of one metric, by what they are about."""
+    """The rows of one metric: of the run, of ranks, statistics, and parts."""
 
     metric: str
     own: Row | None = None
@@ -36,12 +36,12 @@ class MetricRows:
 
     @property
     def has_number(self) -> bool:
-        """Whether there is a number for the run, or for a part of it."""
+        """Whether there is a number for the run or a part of it."""
         return (self.own is not None and self.own.has_value) or bool(self.parts)
 
 
 def group_by_metric(rows: Sequence[Row]) -> list[MetricRows]:
-    """Rows grouped by metric, in the order of `TOPICS`; rows of single steps are left to --json."""
+    """Rows grouped by metric, in the order of `TOPICS`, without rows of single steps."""
     found: dict[str, MetricRows] = {}
     for row in rows:
         figure = found.setdefault(row.metric, MetricRows(row.metric))
@@ -61,22 +61,22 @@ def group_by_metric(rows: Sequence[Row]) -> list[MetricRows]:
 
 
 def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Text]:
-    """A line a metric: the run's value, the least and the largest of its ranks, where it is from."""
+    """A line for each metric: the run's value, the range over ranks, and the provenance."""
     applicable = [figure for figure in group_by_metric(rows) if figure.has_number]
-    ranges = "least .. most of a rank" if any(len(figure.ranks) > 1 for figure in applicable) else ""
+    ranges = "min .. max over ranks" if any(len(figure.ranks) > 1 for figure in applicable) else ""
     by_topic = groupby(applicable, key=lambda figure: topic_of(figure.metric))
     for index, (title, members) in enumerate(by_topic):
         if index:
             yield Text()
             yield Text(title, "bold")
         else:
-            yield _figure_line(title, "of the run", ranges, "bold")
+            yield _figure_line(title, "run", ranges, "bold")
         for figure in members:
             yield from _figure_lines(figure, verbose)
 
 
 def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
-    """The key figures of the run, two a line."""
+    """The key figures of the run, two on a line."""
     chosen = key_rows(rows)
     half = (len(chosen) + 1) // 2
     for left, right in zip_longest(chosen[:half], chosen[half:]):
@@ -127,7 +127,7 @@ def _figure_line(label: str, value: str, span: str = "", style: str = "", *, ori
 
 
 def _coarsest_parts(parts: Sequence[Row]) -> list[Row]:
-    """The parts that no other part holds: finer ones split the same amounts again."""
+    """The parts that are not contained in another: finer ones divide the same amounts again."""
     keys = [{(key, value) for key in _NARROWED if (value := getattr(row, key)) is not None} for row in parts]
     every = {frozenset(own) for own in keys}
     return [row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)]
@@ -138,7 +138,7 @@ def _number_words(row: Row) -> str:
 
 
 def _value_words(row: Row) -> str:
-    """A modelled value is never without its mark, in colour or not."""
+    """The value; a modelled one always has its mark, with or without colour."""
     return ("~" if row.provenance == "modelled" else "") + _number_words(row)
 
 
@@ -152,14 +152,14 @@ def _range_words(figure: MetricRows) -> str:
 
 
 def _origin_word(row: Row) -> str:
-    """One word, for which a line has room: of a partial number the notes say how much it holds."""
+    """Provenance in one word; the notes state how much a partial number covers."""
     if row.status == "partial":
         return "partial"
     return "" if row.provenance == "measured" else str(row.provenance)
 
 
 def qualifier_lines(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
-    """What the numbers of the run leave out or rest on: a line a reason, and one for what many end with."""
+    """Qualifiers of the run's numbers: a line for each reason, and one for the common ending `caveat`."""
     found: dict[str, list[str]] = {}
     shared: list[str] = []
     for figure in group_by_metric(rows):
@@ -180,7 +180,7 @@ def qualifier_lines(rows: Sequence[Row], caveat: str | None = None) -> list[Text
 
 
 def missing_lines(rows: Sequence[Row], status: str) -> list[Text]:
-    """Metrics of which the run has no number, with that status: a line a reason."""
+    """Metrics without a number and with this status: a line for each reason."""
     found: dict[str, list[str]] = {}
     for figure in group_by_metric(rows):
         if figure.own is not None and figure.own.status == status and not figure.has_number:
@@ -190,7 +190,7 @@ def missing_lines(rows: Sequence[Row], status: str) -> list[Text]:
 
 
 def _shorten_metrics(metrics: Sequence[str], every: Collection[str]) -> list[str]:
-    """`topic.*` for a topic of which all metrics are meant."""
+    """Metrics, with `topic.*` for all metrics of a topic."""
     shown = []
     for topic, listed in groupby(metrics, key=lambda metric: metric.partition(".")[0]):
         meant, known = list(listed), [m for m in every if m.startswith(f"{topic}.")]

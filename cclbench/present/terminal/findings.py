@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on a terminal: what makes a run slow, what it would gain, what to try."""
+"""Findings on a terminal: what makes a run slow, possible gains, what to try."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS: Final = (
 
 
 def numbered_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
-    """A few findings: claim and gain; of the first one also what to try."""
+    """A few findings with claim and gain; the first one with what to try."""
     table = Table.grid(padding=(0, 1))
     for number, one in enumerate(found, 1):
         told = Text(cut_text(one.claim), overflow="fold")
@@ -48,7 +48,7 @@ def numbered_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
 
 
 def findings_page(diagnosis: Diagnosis, top: int | None) -> list[RenderableType]:
-    """All findings, each with its evidence and a query that lists the events behind it."""
+    """All findings, each with its evidence and a query that lists its events."""
     run, found = diagnosis.run, diagnosis.findings
     shown = found if top is None else found[:top]
     parts: list[RenderableType] = [Text(f"{printable(run)}: {_number_found(diagnosis)}", "bold")]
@@ -68,7 +68,7 @@ def _number_found(diagnosis: Diagnosis) -> str:
     if findings:
         return f"{findings} finding{'s'[: findings != 1]}"
     if diagnosis.unknown:
-        return f"nothing can be said of its step: {printable(diagnosis.unknown)}"
+        return f"no step time: {printable(diagnosis.unknown)}"
     return NOTHING
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `cclbench hardware` shows predictions, errors and calibrations to people."""
+"""Predictions, errors and calibrations of `cclbench hardware` on a terminal."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from cclbench.hardware.validation import SweepValidation
 
 _LONGEST: Final = 46
-"""Letters of a file's name that fit above a panel."""
+"""Most characters of a file's name in a panel's heading."""
 
 
 FIGURES: Final = ("field", "value", "source")
-"""Columns of what is known of an entry of the catalog."""
+"""Columns of a catalog entry's figures."""
 
 
 def entry_page(entry: Entry, figures: Sequence[dict[str, Any]]) -> list[RenderableType]:
-    """An entry of the catalog: every figure with its source, where sources disagree, and notes."""
+    """A catalog entry: every figure with its source, disagreements of sources, and notes."""
     lines = [f"{key}: {source.title}, {source.date}" for key, source in entry.sources.items()]
-    lines += [f"{other.source} says of {other.field}: {other.says}" for other in entry.disagreements]
+    lines += [f"{other.source} states for {other.field}: {other.says}" for other in entry.disagreements]
     return [
         f"{entry.id}: {entry_summary(entry)}\n",
         *grid_table([{**row, "value": row["shown"]} for row in figures], FIGURES),
@@ -44,7 +44,7 @@ def entry_page(entry: Entry, figures: Sequence[dict[str, Any]]) -> list[Renderab
 
 
 def sweep_panels(checked: Sequence[SweepValidation]) -> list[SweepPanel]:
-    """A panel for each sweep that the model has a price of."""
+    """A panel for each sweep for which the model has times."""
     found = []
     for each in checked:
         own = each.deviation_summary
@@ -59,17 +59,17 @@ def sweep_panels(checked: Sequence[SweepValidation]) -> list[SweepPanel]:
 
 
 def suspicion_words(slower: float) -> str:
-    """What makes a sweep suspect whose times are so many times the model's."""
+    """Warning for a sweep that is slower than the model by this factor."""
     return f"the measured times are {slower:.0f} times the model's: is the network configured?"
 
 
 def _shorten_name(file: str) -> str:
-    name = printable(file).replace("$", "\\$")  # to matplotlib a dollar begins mathematics
+    name = printable(file).replace("$", "\\$")  # matplotlib parses $...$ as mathematics
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
 
 
 def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
-    """Times, bands and bandwidths by size, and what was assumed."""
+    """Times, bands and bandwidths by size, and the assumptions."""
     first = rows[0]
     basis = ", calibrated by sweeps" if first["basis"] == "calibrated" else " from the catalog alone"
     group = group_words(first["collective"], first["ranks"], first["nodes"])
@@ -92,7 +92,7 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
 
 
 def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[RenderableType]:
-    """A table a sweep, suspects named, then all of them together."""
+    """A table for each sweep, with suspicious ones marked, then one for all together."""
 
     def shown_row(row: dict[str, Any]) -> dict[str, str]:
         return {
@@ -105,7 +105,7 @@ def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[Rend
         }
 
     basis = "calibrated by other sweeps" if rows[0]["basis"] == "calibrated" else "from the catalog alone"
-    parts: list[RenderableType] = [Text(f"{system.id}: the model {basis}, beside measured times")]
+    parts: list[RenderableType] = [Text(f"{system.id}: the model {basis}, compared with measured times")]
     for (sweep, kind, ranks, nodes), found in groupby(
         rows, lambda row: (row["sweep"], row["collective"], row["ranks"], row["nodes"])
     ):
@@ -115,14 +115,14 @@ def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[Rend
         if own[0]["reason"]:
             parts.append(Text(f"- {printable(own[0]['reason'])}"))
         if own[-1]["suspect"]:
-            parts.append(Text(f"- suspect: {suspicion_words(own[-1]['measured_over_model'])}"))
+            parts.append(Text(f"- suspicious: {suspicion_words(own[-1]['measured_over_model'])}"))
         table = [shown_row(row) for row in own if row["count"]]
         parts += grid_table(table, list(table[0])) if table else []
     return parts
 
 
 def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
-    """What leaving out missed."""
+    """Errors of the calibration on sweeps that were left out."""
     shown = [
         {
             "left out": row["left_out"],
@@ -137,5 +137,5 @@ def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list
     ]
     parts += grid_table(shown, list(shown[0])) if shown else []
     if not found.by_nodes:
-        parts.append(Text("- one node count was measured: how far others are off is not known"))
+        parts.append(Text("- only one node count was measured: the error for others is unknown"))
     return parts

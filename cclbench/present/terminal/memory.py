@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory on a terminal: each device's peak, then whose the bytes at the peak were."""
+"""Memory on a terminal: each device's peak, then the call sites at the peak."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MOST_SITES: Final = 10
-"""Call sites of a device that are listed unless people ask for all."""
+"""Most call sites listed for a device, unless verbose."""
 _LONGEST: Final = 150
-"""Characters of a call site, unless people ask for all."""
+"""Most characters of a call site, unless verbose."""
 _SITE: Final = "call site, innermost first"
 
 
 def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType]:
-    """The devices as a table, under it the live allocations at each one's peak, and remarks."""
+    """The devices as a table, the live allocations at each one's peak, and remarks."""
     if not found:
         return [Text(NOTHING)]
     parts: list[RenderableType] = [
@@ -70,8 +70,8 @@ def _peak_table(history: History, title: str, verbosity: int) -> Iterator[Render
         shown.append(_site_line(together, f"{len(rest)} more call sites (-v lists them)"))
     shown.append(_site_line(older, OLDER_WORDS))
     whole = {"bytes": history.peak_allocated, "share": 1.0, "blocks": sum(row["blocks"] for row in rows)}
-    shown.append(_site_line(whole, "all that is live at the peak"))
-    yield Text(f"\n{printable(title)}: live at the peak, by who allocated it")
+    shown.append(_site_line(whole, "all allocations"))
+    yield Text(f"\n{printable(title)}: live allocations at the peak, by call site")
     yield _number_table(shown, texts=(_SITE,))
 
 
@@ -86,7 +86,7 @@ def _site_line(row: dict[str, Any], of: str, longest: int | None = None) -> dict
 
 
 def _number_table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> Table:
-    """The rows as a table whose columns are numbers, but for those of texts; an empty one is left out."""
+    """The rows as a table of numbers, except the columns `texts`; empty columns are left out."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     used = [column for column in rows[0] if any(row[column] is not None for row in rows)]
     for column in used:
@@ -104,7 +104,7 @@ def _remark_lines(found: Sequence[History]) -> Iterator[RenderableType]:
         if history.qualifier_words
     ]
     lines += [
-        f"{history_heading(history, found)}: no history was recorded, only what was there at the end"
+        f"{history_heading(history, found)}: no history was recorded, only the state at the end"
         for history in found
         if not history.recorded
     ]

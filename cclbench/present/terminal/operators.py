@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators cost, on a terminal."""
+"""Operators and their costs on a terminal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cclbench.present.operators import costless_lines, linked_shares
 from cclbench.present.terminal.output import titled_bullets
 
 SHOWN: Final = 20
-"""Rows that a table has unless more are asked for."""
+"""Rows of a table by default."""
 _NAME: Final = 200
 
 
 def operators_page(found: OperatorTable) -> list[RenderableType]:
-    """What was costed, a row a key, and what has no cost."""
+    """A row for each key, and operators without a cost."""
     ranks, windows = len(found.ranks), found.windows
     whole = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
     told = [
@@ -50,7 +50,7 @@ def operators_page(found: OperatorTable) -> list[RenderableType]:
     if len(found.rows) < found.all_rows:
         parts += [Text(f"{found.all_rows - len(found.rows):,} more rows: -v, --top or --json")]
     if any(row.bound != "unknown" for row in found.rows):
-        parts += [Text("roofline: least time over time; C: bound by compute, M: by memory")]
+        parts += [Text("roofline: roofline time over time; C: bound by compute, M: by memory")]
     lacking = list(costless_lines(found))
     return [
         *parts,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where output goes and in which form: data on stdout, the rest on stderr."""
+"""Output streams and formats: data on stdout, all else on stderr."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _WHOLE: Final = 48
-"""Names up to this long are not folded in a table's first column; longer ones would crowd out the rest."""
+"""Longest name that is not folded in a table's first column."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 Progress = Callable[[str, int, int], None]
 _ROW: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _BLOCK: Final = 1 << 16
-"""Characters that are written at once."""
+"""Characters written at once."""
 
 
 def terminal_console(stream: TextIO | None = None) -> Console:
-    """The terminal on stdout or `stream`, or 80 columns of plain text; NO_COLOR and COLUMNS are honoured.
+    """A console on stdout or `stream`, 80 columns of plain text if that is not a terminal.
 
-    Of what is drawn it writes the printable characters, others as escapes.
+    NO_COLOR and COLUMNS are honoured; characters that are not printable are written as escapes.
     """
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
@@ -59,7 +59,7 @@ def terminal_console(stream: TextIO | None = None) -> Console:
 
 
 def writes_unicode() -> bool:
-    """Whether what is printed may hold more than ASCII."""
+    """Whether stdout can encode Unicode."""
     return terminal_console().encoding.lower().startswith("utf")
 
 
@@ -71,11 +71,11 @@ def emit_answer(
     columns: Sequence[str],
     table: Callable[[], Sequence[RenderableType]] | None = None,
 ) -> None:
-    """Write one answer: `document` as json, `rows` as csv, md or xlsx, or what `table` draws, else a grid.
+    """Write the output: `document` as json, `rows` as csv, md or xlsx, or `table`, by default a grid.
 
-    In csv a text that a spreadsheet would run begins with an apostrophe, and control characters are escapes;
-    in `RAW_CSV`, which no terminal gets, texts are as they are.
-    `rows` may come one by one; where `document` holds them, json has one a line.
+    In csv, texts that a spreadsheet would run as formulas get an apostrophe, and control characters are
+    escaped; in `RAW_CSV`, which is not written to terminals, texts are unchanged.
+    `rows` may be an iterator; if `document` contains it, json has one row a line.
     """
     if form == "json":
         text = ""
@@ -102,7 +102,7 @@ def emit_answer(
         with out.capture() as page:
             for part in grid_table(list(rows), columns) if table is None else table():
                 out.print(part)
-        # Cells are padded to their column; nobody wants that in what they paste elsewhere.
+        # Without the padding of cells, which would be copied along.
         unescaped_stream(sys.stdout).write(
             "".join(f"{line.rstrip()}\n" for line in page.get().split("\n")[:-1])
         )
@@ -112,13 +112,13 @@ def _write_workbook(rows: Iterable[Row], columns: Sequence[str]) -> None:
     from cclbench.present.workbook import workbook_bytes
 
     if sys.stdout.isatty():
-        raise UsageError("a workbook is no text for a terminal", hint="write it to a file: > FILE.xlsx")
+        raise UsageError("a workbook cannot be written to a terminal", hint="write to a file: > FILE.xlsx")
     sys.stdout.flush()
     sys.stdout.buffer.write(workbook_bytes(rows, columns, _cell_value))
 
 
 def _json_pieces(document: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[str]:
-    """The document's text piece by piece, `rows` one a line."""
+    """The document's text in pieces, `rows` one a line."""
     between = "{\n"
     for key, value in document.items():
         yield f"{between}  {json.dumps(key)}: "
@@ -136,13 +136,13 @@ def _json_pieces(document: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[s
 
 def _raw_stdout() -> TextIO:
     if sys.stdout.isatty():
-        what = "--raw leaves control characters as they are, and stdout is a terminal"
+        what = "--raw does not escape control characters, and stdout is a terminal"
         raise UsageError(what, hint="write to a file: > FILE.csv")
     return unescaped_stream(sys.stdout)
 
 
 class _UnixLines:
-    """A stream for a writer that ends rows as RFC 4180 does, so that it quotes every line end in a cell."""
+    """Converts line ends of a csv writer; with CRLF (RFC 4180) the writer quotes all line ends in cells."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -165,7 +165,7 @@ def _cell_text(row: Row, column: str) -> str:
 
 
 def _inert_cell(value: object) -> object:
-    """The cell on one line, with an apostrophe before a text that begins a formula (OWASP, CSV injection)."""
+    """The cell on one line; a text that begins like a formula gets an apostrophe (OWASP, CSV injection)."""
     cell = _cell_value(value)
     if not isinstance(cell, str):
         return cell
@@ -173,7 +173,7 @@ def _inert_cell(value: object) -> object:
 
 
 def _used_columns(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
-    """The columns in which any row has something; all where there is no row."""
+    """The columns with a value in any row; all columns without rows."""
     return [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
 
 
@@ -197,7 +197,7 @@ def grid_table(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableTy
 
 
 def bullet_lines(lines: Sequence[str | Text]) -> RenderableType:
-    """Lines under one another, each behind a dash that its folded part does not reach; a `Text` as it is."""
+    """Lines as bullets with hanging indent; a `Text` is unchanged."""
     from rich.table import Table
     from rich.text import Text
 
@@ -208,14 +208,14 @@ def bullet_lines(lines: Sequence[str | Text]) -> RenderableType:
 
 
 def titled_bullets(title: str, lines: Sequence[str | Text]) -> list[RenderableType]:
-    """An empty line, the title and the lines as bullets; nothing without lines."""
+    """An empty line, the title and the lines as bullets; empty without lines."""
     from rich.text import Text
 
     return [Text(), Text(title, "bold"), bullet_lines(lines)] if lines else []
 
 
 def labelled_table(rows: Iterable[tuple[str | Text, str | Text]], style: str = "bold") -> Table:
-    """Label and text side by side, a row each; texts are folded beside their labels."""
+    """Label and text in two columns, with folded texts."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -228,7 +228,7 @@ def labelled_table(rows: Iterable[tuple[str | Text, str | Text]], style: str = "
 
 @contextmanager
 def progress_bar(verbosity: int) -> Iterator[Progress | None]:
-    """A bar on stderr while that is a terminal and nobody asked for quiet."""
+    """A progress bar on stderr if that is a terminal and not quiet."""
     if verbosity < 0 or not sys.stderr.isatty():
         yield None
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on a terminal: what it is, where its step went, why, and its metrics."""
+"""A run on a terminal: facts, step partition, findings, and metrics."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
-"""Facts of the first screen."""
+"""Facts on the first screen."""
 _MOST_LINES: Final = 40
 _ROOM: Final = ((8, MOST_CAUSES), (4, MOST_CAUSES), (4, MOST_CAUSES - 1))
-"""Ranks and causes on the first screen: the first for which there is room, else the last."""
+"""Ranks and causes on the first screen: the first pair that fits, else the last."""
 _MOST_CALLS: Final = 6
-"""Lines of calls, and of transfers, for which there is room, too."""
+"""Most lines of calls, and of transfers, on the first screen."""
 _PAPER: Final = Console(width=80, color_system=None)
 _NOTE: Final = 64
 
 
 def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
-    """Print a run's results on stdout: as a document, as rows, or as what a person reads.
+    """Print a run's results on stdout: as a document, as rows, or as text.
 
-    `whole`: all metrics were asked for, of which the first screen shows what matters.  Documents and rows
-    have the parts of single ranks (steps, groups, ...) with `per_rank` only.
+    `whole`: all metrics were requested, and the first screen is shown.  Documents and rows have parts of
+    single ranks (steps, groups, ...) only with `per_rank`.
     """
     rows = map(structs.asdict, run.figures if per_rank else run.figures.summary)
     short = whole and verbosity not in (QUIET, VERBOSE)
@@ -83,17 +83,14 @@ def run_document(record: Manifest, results: Results, window: str) -> dict[str, A
 def document_head(
     record: Manifest, results: Results, window: str, *, schema: str = "result.v1"
 ) -> dict[str, Any]:
-    """The name of a document's schema, and the run that it is about."""
+    """The name of a document's schema, and the summary of its run."""
     return {"schema": schema, "run": msgspec.to_builtins(summarise_run(record, results.scope, window))}
 
 
 def first_screen(
     record: Manifest, results: Results, window: str, causes: Sequence[Finding], *, unicode: bool = True
 ) -> list[RenderableType]:
-    """What a person reads first: what the run is, its bars, why it takes that long, the main figures.
-
-    Of many ranks and causes as many are shown as 40 lines have room for.
-    """
+    """The first screen: facts, bars, findings and key figures, limited to 40 lines."""
     head, rows = _head_of(record, results, window), list(results.summary)
     matter = list(key_figures(rows))
     parts: list[RenderableType] = []
@@ -110,7 +107,7 @@ def first_screen(
 
 
 def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
-    """What the run is, and the first note on it."""
+    """The facts of a run, and the first note."""
     known = [*fact_lines(record, summarise_run(record, results.scope, window))]
     notes = [text for label, text in known if label == "note"]
     notes = [*filter(None, [card_contradiction(results)]), *notes]
@@ -124,12 +121,12 @@ def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
 def _further_reading(
     record: Manifest, rows: Sequence[Row], causes: int, shown: int
 ) -> Iterator[RenderableType]:
-    """Where to read on."""
+    """Commands for more."""
     none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
     failed = f"; {none['failed']} failed" if none["failed"] else ""
     of_all = f"all {causes} findings" if causes > shown else "evidence, what to try"
     yield Text(f"cclbench diagnose {record.run}: {of_all}", "dim")
-    yield Text(f"or report: a page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim")
+    yield Text(f"or report: HTML page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim")
 
 
 def _finding_lines(
@@ -139,14 +136,13 @@ def _finding_lines(
     timed = any(one.lost_s is not None for one in shown)
     unknown = unknown_step(results)
     if timed:
-        yield Text("Why it takes that long", "bold")
+        yield Text("Main findings", "bold")
     elif unknown is not None and (calls := _logged_call_lines(rows)):
         yield from calls
         if shown:
             yield Text()
     elif unknown is not None:
-        yield Text("Nothing can be said of its step", "bold")
-        yield Text(f"It is not known: {printable(unknown)}.")
+        yield Text(f"No step time: {printable(unknown)}.", "bold")
     else:
         yield Text(NOTHING.capitalize(), "bold")
         yield Text(busy_with(results))
@@ -155,11 +151,11 @@ def _finding_lines(
 
 
 def _logged_call_lines(rows: Sequence[Row]) -> list[RenderableType]:
-    """What logs list, of a run of which no trace tells; nothing without such a log."""
+    """Calls in logs, for a run without traces; empty without such a log."""
     told = summary_of_calls(rows)
     if told is None:
         return []
-    parts: list[RenderableType] = [Text("What its logs list", "bold"), Text(printable(told))]
+    parts: list[RenderableType] = [Text("Calls in its logs", "bold"), Text(printable(told))]
     for table in tables_of_calls(rows, most=_MOST_CALLS):
         parts += [Text(), *grid_table(table.rows, table.columns)]
         if table.more:
@@ -176,7 +172,7 @@ def run_page(
     verbosity: int = 0,
     unicode: bool = True,
 ) -> list[RenderableType]:
-    """All there is to read: facts, bars, metrics, what does not apply; quiet: metrics only."""
+    """The full page: facts, bars, metrics, missing metrics; quiet: only metrics."""
     verbose = verbosity >= VERBOSE
     rows = list(results.summary)
     table = Group(*metrics_lines(rows, verbose=verbose))
@@ -198,6 +194,6 @@ def run_page(
 
 
 def facts_table(record: Manifest, scope: Scope, window: str | None, *, verbose: bool = False) -> Table:
-    """A line a fact: label and text, wrapped; without a window, what was ingested."""
+    """A line for each fact, label and wrapped text; without a window, the ingestion facts."""
     found = summarise_run(record, scope, window)
     return labelled_table((label, Text(cut_text(text))) for label, text in fact_lines(record, found, verbose))

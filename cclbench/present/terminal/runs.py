@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a store, and the cards of a folder, on a terminal: a line each, where names leave room."""
+"""Runs of a store and cards of a folder on a terminal, one line each if names fit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from cclbench.record.inventory import Verification
 
 _MAKERS: Final = ("NVIDIA ", "AMD Instinct ", "AMD ", "Google ")
-"""What the names of devices begin with and people leave out."""
+"""Prefixes of device names that are left out."""
 _DEVICE: Final = 24
 _WIDTH: Final = 80
 _MOST_FILES: Final = 10
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
-    """Run, the day it was read, ranks and their devices, steps and step time; then those not readable."""
+    """Run, date of ingestion, ranks and devices, steps and step time; then unreadable runs."""
     table = Table.grid(
         Column(overflow="fold"),
         Column(no_wrap=True),
@@ -49,14 +49,14 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
         Text(f"{cut_text(row['run'])}: {cut_text(row['problem'])}") for row in rows if "problem" in row
     ]
     if not rows:
-        return [Text("no runs yet: `cclbench run SOURCE` makes one")]
+        return [Text("no runs yet: create one with `cclbench run SOURCE`")]
     return [*([table] if readable else []), *problems]
 
 
 def changes_page(
     found: Sequence[Verification], rows: Sequence[Mapping[str, Any]], *, verbose: bool
 ) -> list[RenderableType]:
-    """A row a run, then the first files that are not what was written; all of them if `verbose`."""
+    """A row for each run, then its first changed files; all of them if `verbose`."""
     parts = grid_table(rows, list(rows[0]))
     for run in found:
         lines = [f"{change.path}: {change.what}" for change in run.changes]
@@ -67,7 +67,7 @@ def changes_page(
 
 
 def _rank_words(row: Mapping[str, Any]) -> str:
-    """`8 × H100 80GB HBM3`; whose figures they are where they are published."""
+    """`8 × H100 80GB HBM3`; the publisher for published figures."""
     if row["published"]:
         return printable(f"published: {row['published']}")
     if not row["ranks"]:
@@ -79,9 +79,9 @@ def _rank_words(row: Mapping[str, Any]) -> str:
 
 
 def cards_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
-    """Id, whether it is valid, and as much of the description as there is room for."""
+    """Id, validity, and as much of the description as fits."""
     if not rows:
-        return [Text("no cards in workload_cards/ here: `cclbench card new TRACES -o CARD` begins one")]
+        return [Text("no cards in workload_cards/: create one with `cclbench card new TRACES -o CARD`")]
     room = _WIDTH - 2 - sum(max(len(str(row[key])) + 2 for row in rows) for key in ("id", "valid"))
     table = Table.grid(Column(overflow="fold"), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     table.add_row(*(Text(head, "bold") for head in ("card", "valid", "description")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search on a terminal: the best scenarios, those worth their cost, and why others are infeasible."""
+"""A search on a terminal: the best scenarios, the Pareto front, and reasons why others are infeasible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LABEL: Final = 26
 
 
 def search_page(found: SearchResult, verbosity: int) -> list[RenderableType]:
-    """The best as a table, * those that none beats in both step and cost; the others' number, and why."""
+    """The best scenarios as a table, with * for the Pareto front; number and reasons of the others."""
     most = len(found.ranked) if verbosity >= VERBOSE else _SHOWN
     shown = [*found.ranked[:most], *(trial for trial in found.front if trial not in found.ranked[:most])]
     costs = found.priced_by == "cost" and bool(found.front)
@@ -44,16 +44,16 @@ def search_page(found: SearchResult, verbosity: int) -> list[RenderableType]:
     if verbosity <= QUIET:
         return [table]
     tried = len(found.ranked) + len(found.infeasible)
-    lines = [f"{tried:,} of {found.points:,} scenarios looked at, {len(found.ranked):,} feasible"]
+    lines = [f"{tried:,} of {found.points:,} scenarios examined, {len(found.ranked):,} feasible"]
     if found.front:
-        lines.append(f"*: none is both faster and {'cheaper' if costs else 'of fewer devices'}")
+        lines.append(f"*: no other is both faster and {'cheaper' if costs else 'on fewer devices'}")
     lines += dict.fromkeys(trial.unexamined for trial in shown if trial.unexamined)
     if len(found.ranked) > len(shown):
         lines.append(f"{len(found.ranked) - len(shown):,} more feasible ones: -v shows them")
     reasons = Counter(trial.infeasible for trial in found.infeasible)
     lines += [f"infeasible: {number:,}: {reason}" for reason, number in reasons.most_common(_REASONS)]
     if len(reasons) > _REASONS:
-        lines.append(f"infeasible for {len(reasons) - _REASONS:,} other reasons: --json has each")
+        lines.append(f"infeasible for {len(reasons) - _REASONS:,} other reasons: see --json")
     lines += dict.fromkeys(basis for trial in shown if trial.predicted for basis in trial.predicted.basis)
     return [table, *(Text(printable(f"- {line}")) for line in lines)]
 

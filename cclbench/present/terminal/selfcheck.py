@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of a run against itself on a terminal."""
+"""Self-consistency checks of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LISTED = 3
 
 
 def selfcheck_page(found: Checked, *, verbosity: int = 0) -> list[RenderableType]:
-    """How many checks hold, a row for each, what differs, and gains that are bounds; with -v every claim."""
+    """Number of checks that hold, a row for each, differences, and gains that are bounds; -v: every claim."""
     done = [one for one in found.outcomes if one.status != "not_applicable"]
     holding = sum(one.status == "holds" for one in done)
     rows = [

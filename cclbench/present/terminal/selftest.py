@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The score of a self-test on a terminal."""
+"""Score of a self-test on a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = ("cause", "jobs", "first", "first 3", "gains", "within", "width", "tr
 
 
 def selftest_page(score: Score, *, verbosity: int = 0) -> list[RenderableType]:
-    """A row for each cause, equal and healthy jobs, metrics; with -v also the jobs that went wrong."""
+    """A row for each cause, equal and healthy jobs, metrics; with -v also the failed jobs."""
     parts: list[RenderableType] = [
         *grid_table([_score_cells(row) for row in score.cause_rows()], _COLUMNS),
         Text(),

@@ -16,11 +16,11 @@ from cclbench.kernel_sequences import FrequentSequences
 from cclbench.present.terminal.output import titled_bullets
 
 _NAME: Final = 38
-"""Characters of a kernel's name that fit beside the figures."""
+"""Most characters of a kernel's name."""
 
 
 def sequences_page(found: FrequentSequences) -> list[RenderableType]:
-    """What was counted, a row a sequence with a line a kernel, and what was left out."""
+    """A row for each sequence, with a line for each kernel, and notes."""
     ranks, windows = len(found.ranks), found.windows
     of = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
     told = [

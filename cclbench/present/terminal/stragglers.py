@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stragglers on a terminal: what is found, then a line a rank with its lateness over the steps as a strip."""
+"""Stragglers on a terminal: the result, then a line for each rank with its lateness over steps as a strip."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MOST_RANKS: Final = 12
-"""Ranks of a run that are listed unless people ask for all."""
+"""Most ranks listed, unless verbose."""
 _STRIP: Final = 22
-"""Characters of a strip: of more steps the latest of each block is shown."""
+"""Characters of a strip; with more steps, the maximum of each block is shown."""
 _NOTICED: Final = 1.005
-"""Slowdown from which on it is called one."""
+"""Smallest reported slowdown."""
 _LEGEND: Final = (
-    "a step: how much later the rank is than the others of its role, by itself;\n"
-    "latest: steps in which no other is as late"
+    "a step: how much later the rank is than others of its role, by its own work;\n"
+    "latest: number of steps in which it is the latest"
 )
 _LEVELS: Final = (" ▁▂▃▄▅▆▇█", " .:-=+*#@")
-"""Of lateness, from none to the run's most; without Unicode the second."""
+"""Levels of lateness from none to the run's maximum, in Unicode and ASCII."""
 
 
 def stragglers_page(found: Stragglers, *, verbosity: int, unicode: bool) -> list[RenderableType]:
-    """Each run, then what several have in common."""
+    """Each run, then common stragglers of several runs."""
     parts: list[RenderableType] = []
     for run in found.runs:
         parts += [Text()] if parts else []
@@ -61,12 +61,12 @@ def _of_run(run: RunStragglers, verbosity: int, unicode: bool) -> Iterator[Rende
 
 def _slowdown_words(ratio: float) -> str:
     if ratio < _NOTICED:
-        return f"In a replay without stragglers the step is no shorter ({humanise(ratio, 'ratio')})."
+        return f"A replay without stragglers has no shorter step ({humanise(ratio, 'ratio')})."
     return f"Without stragglers the step would be {humanise(ratio, 'ratio')} faster, by replay."
 
 
 def _rank_table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
-    """The latest ranks first; the strip's darkest is the run's most."""
+    """The latest ranks first; the highest level of strips is the run's maximum."""
     shown = run.ranks if verbosity >= VERBOSE else run.ranks[:MOST_RANKS]
     of_rank = dict(zip(sorted(rank.rank for rank in run.ranks), run.late_s, strict=True))
     most = float(run.late_s.max(initial=0.0))
@@ -85,7 +85,7 @@ def _rank_table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
             one.cause or "",
         )
     if more := len(run.ranks) - len(shown):
-        table.caption = f"{more} ranks that are less late are not shown (-v: all)"
+        table.caption = f"{more} less late ranks are not shown (-v: all)"
     return table
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output and error as commands write to them: no control character of an input gets through."""
+"""Standard output and error without control characters from inputs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NARROW: Final = "cclbench.escapes"
 
 
 class PrintableStream:
-    """A text stream to which characters that are not printable get as escapes, line breaks as they are.
+    """A text stream that escapes characters that are not printable, except line breaks.
 
-    The escapes are JSON's, whose values stay the same by that. `unescaped_stream` is the stream itself, for
-    what is styled and for data that are wanted as they are.
+    Escapes are JSON's, so that JSON values are preserved.  `unescaped_stream` returns the underlying stream,
+    for styled output and raw data.
     """
 
     encoding = "utf-8"
@@ -31,7 +31,7 @@ class PrintableStream:
         self.unescaped = stream
 
     def write(self, text: str) -> int:
-        """Write the text; how many characters of it were taken."""
+        """Write the text; returns its length."""
         self.unescaped.write(printable_json(text))
         return len(text)
 
@@ -40,15 +40,15 @@ class PrintableStream:
 
 
 def unescaped_stream(stream: TextIO) -> TextIO:
-    """The stream behind a `PrintableStream`; any other stream itself."""
+    """The stream underlying a `PrintableStream`; any other stream unchanged."""
     return stream.unescaped if isinstance(stream, PrintableStream) else stream
 
 
 @contextmanager
 def printable_streams() -> Iterator[None]:
-    """Let nothing but printable text reach stdout and stderr meanwhile.
+    """Context in which only printable text reaches stdout and stderr.
 
-    A character that their encoding lacks is written as JSON's escape of it.
+    Characters that their encoding lacks are written as JSON escapes.
     """
     codecs.register_error(_NARROW, _escape_surrogates)
     out, err = sys.stdout, sys.stderr
@@ -63,10 +63,10 @@ def printable_streams() -> Iterator[None]:
 
 
 def say_on_stderr(line: str) -> None:
-    """Write one line to stderr, whatever the names in it hold."""
+    """Write one line to stderr, with control characters escaped."""
     click.echo(printable(line), err=True)
 
 
 def _escape_surrogates(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)  # noqa: S101  (it is registered for streams that are written)
+    assert isinstance(error, UnicodeEncodeError)  # noqa: S101  (registered for written streams only)
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end

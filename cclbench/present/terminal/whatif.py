@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A replay on a terminal: steps and speedups, where the critical path runs, what they rest on."""
+"""A replay on a terminal: step times, speedups, critical path, and their basis."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cclbench.replay.answer import ReplayResult
 from cclbench.replay.critical_path import Path as Route
 
 _TOLD: Final = 0.03
-"""Share of the critical path from which on a place is shown."""
+"""Smallest shown share of the critical path."""
 _LABEL: Final = 26
 
 
 def whatif_page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
-    """Steps and speedups as a table, where the critical path runs, and what they rest on."""
+    """Step times and speedups as a table, with the critical path, and their basis."""
 
     def time_words(ns: float | None) -> str:
         return "" if ns is None else humanise(ns / 1e9, "s")

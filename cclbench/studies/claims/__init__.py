@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CCL-Bench's three claims, re-examined on whatever runs a store holds.
+"""CCL-Bench's three claims, re-examined on the runs of a store.
 
 Source: CCL-Bench 1.0, arXiv 2605.06544.
 """
@@ -20,7 +20,7 @@ from cclbench.studies.claims.frameworks import examine_frameworks
 from cclbench.studies.claims.overlap import examine_overlap
 from cclbench.workspace import store_at
 
-__all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
+__all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine_claims"]
 
 CLAIMS: Final = {
     "overlap": examine_overlap,
@@ -40,22 +40,22 @@ class Examined:
     """Runs without results, with the reason."""
 
 
-def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Examined:
-    """The claims of those names, all where there are none, on the runs of the store.
+def examine_claims(store: str | Path | None = None, claims: Sequence[str] = ()) -> Examined:
+    """Examine the named claims (default: all) on the runs of the store.
 
-    Raises `UsageError` where the store holds no results, or for an unknown name.
+    Raises `UsageError` for an unknown name, or if the store has no results.
     """
     for name in claims:
         if name not in CLAIMS:
-            raise UsageError(f"no claim is {name!r}", hint=near(name, CLAIMS))
+            raise UsageError(f"unknown claim {name!r}", hint=near(name, CLAIMS))
     into = store_at(store)
-    runs, left_out = collect(into)
+    runs, left_out = subjects_with_results(into)
     if not runs:
         run, why = next(iter(left_out.items()), ("", ""))
         what = f"has no results to examine: run {run} {why}" if run else "is empty"
         raise UsageError(
             f"{into.place}: the store {what}",
-            hint="bring published ones in: cclbench import ccl-bench benchmark_data.json",
+            hint="import published results: cclbench import ccl-bench benchmark_data.json",
         )
     published = sum(run.is_published for run in runs)
     return Examined(
@@ -66,8 +66,8 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
     )
 
 
-def collect(store: Store) -> tuple[list[ComparisonSubject], dict[str, str]]:
-    """The store's runs with results, and by id why others are left out: damaged, or of another version."""
+def subjects_with_results(store: Store) -> tuple[list[ComparisonSubject], dict[str, str]]:
+    """The store's runs with results, and the reason for each run left out, by id."""
     found, left_out = [], {}
     for stored in store.runs():
         try:
@@ -76,8 +76,8 @@ def collect(store: Store) -> tuple[list[ComparisonSubject], dict[str, str]]:
                 left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
                 continue
             subject = ComparisonSubject("", stored, results, None if card is None else card.raw)
-            _ = subject.workload  # read here, where a damaged manifest is left out
+            _ = subject.workload  # read it now, so that a damaged manifest leaves the run out
             found.append(subject)
         except InputError as error:
-            left_out[stored.id] = f"is not readable: {error.what}"
+            left_out[stored.id] = f"cannot be read: {error.what}"
     return found, left_out

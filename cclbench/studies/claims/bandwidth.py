@@ -12,7 +12,15 @@ from typing import Any, Final
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.studies.claims.claim import Claim, Line, grouped, note, number, plural, worked
+from cclbench.studies.claims.claim import (
+    Claim,
+    Line,
+    complete_value,
+    count_words,
+    group_items,
+    value_remark,
+    workload_fields,
+)
 
 STATEMENT: Final = "Doubling the bandwidth inside a node shortens steps far more on TPUs than on GPUs."
 _DOUBLED: Final = metric_name("whatif.scale_up_bandwidth_x2")
@@ -21,14 +29,15 @@ _BASES: Final = ("published", "computed")
 
 
 def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
-    """The share of its step that each run saves at twice the scale-up bandwidth, GPU against TPU.
+    """Compare the share of the step that GPU and TPU runs save at twice the scale-up bandwidth.
 
-    Published gains are set against published ones, computed against computed.
+    Published gains are compared with published ones, computed with computed.
     """
-    rows = [_row(run) for run in runs if run.workload.accelerator_kind in _KINDS]
+    rows = [_gain_row(run) for run in runs if run.workload.accelerator_kind in _KINDS]
     groups = [(kind, basis) for basis in _BASES for kind in _KINDS]
     gains = {
-        group: [r["gain"] for r in rows if _group(r) == group and r["gain"] is not None] for group in groups
+        group: [r["gain"] for r in rows if _kind_and_basis(r) == group and r["gain"] is not None]
+        for group in groups
     }
     middle = {group: median(told) if told else None for group, told in gains.items()}
     both = [
@@ -36,7 +45,11 @@ def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
         for basis in _BASES
         if (gpu := middle["GPU", basis]) is not None and (tpu := middle["TPU", basis]) is not None
     ]
-    told = [_sentence(rows, group, gains[group]) for group in groups if group in set(map(_group, rows))]
+    told = [
+        _group_words(rows, group, gains[group])
+        for group in groups
+        if group in set(map(_kind_and_basis, rows))
+    ]
     unseen = [f"the store has no {kind} run" for kind in _KINDS if all(row["kind"] != kind for row in rows)]
     return Claim(
         key="bandwidth",
@@ -47,54 +60,54 @@ def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
             f"{basis}_{kind.lower()}_{name}": value
             for kind, basis in groups
             for name, value in (
-                ("runs", sum(_group(row) == (kind, basis) for row in rows)),
+                ("runs", sum(_kind_and_basis(row) == (kind, basis) for row in rows)),
                 ("told", len(gains[kind, basis])),
                 ("median", middle[kind, basis]),
             )
         },
-        summary=_by_accelerator(rows),
+        summary=_summarise_by_accelerator(rows),
         rows=sorted(rows, key=lambda row: (row["gain"] is None, -(row["gain"] or 0))),
         caveats=tuple(_caveats(rows)),
     )
 
 
-def _group(row: Line) -> tuple[str, str]:
+def _kind_and_basis(row: Line) -> tuple[str, str]:
     return row["kind"], row["basis"]
 
 
-def _row(run: ComparisonSubject) -> dict[str, Any]:
-    ratio, row = number(run, _DOUBLED), run.results.row(_DOUBLED)
-    low, high = (number(run, _DOUBLED, stat=stat) for stat in ("low", "high"))
+def _gain_row(run: ComparisonSubject) -> dict[str, Any]:
+    ratio, row = complete_value(run, _DOUBLED), run.results.row(_DOUBLED)
+    low, high = (complete_value(run, _DOUBLED, stat=stat) for stat in ("low", "high"))
     return {
         "kind": run.workload.accelerator_kind,
         "basis": "published" if run.is_published else "computed",
-        **worked(run, "accelerator", "devices", "model", "phase", "plan"),
+        **workload_fields(run, "accelerator", "devices", "model", "phase", "plan"),
         "gain": None if ratio is None else 1 - ratio,
         # The largest gain is the smallest step.
         "gain_low": None if high is None else 1 - high,
         "gain_high": None if low is None else 1 - low,
         "provenance": row.provenance if row else None,
-        "note": note(run, _DOUBLED),
+        "note": value_remark(run, _DOUBLED),
         "run": run.id,
     }
 
 
-def _sentence(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[float]) -> str:
+def _group_words(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[float]) -> str:
     kind, basis = group
-    of_group = [row for row in rows if _group(row) == group]
-    runs = plural(len(of_group), f"{basis} {kind} run")
+    of_group = [row for row in rows if _kind_and_basis(row) == group]
+    runs = count_words(len(of_group), f"{basis} {kind} run")
     if not gains:
         (why, _), *_ = Counter(row["note"] for row in of_group).most_common()
-        return f"none of {runs} tells the gain ({why})"
+        return f"none of {runs} has a gain ({why})"
     middle, least, most = (humanise(gain, "1") for gain in (median(gains), min(gains), max(gains)))
     if len(gains) == 1:
-        return f"1 of {runs} tells the gain: {middle}"
-    return f"{len(gains)} of {runs} tell the gain: median {middle}, {least} to {most}"
+        return f"1 of {runs} has a gain: {middle}"
+    return f"{len(gains)} of {runs} have a gain: median {middle}, {least} to {most}"
 
 
-def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
+def _summarise_by_accelerator(rows: Sequence[Line]) -> list[Line]:
     keys = ("kind", "accelerator", "phase", "basis")
-    groups = grouped(rows, itemgetter(*keys))
+    groups = group_items(rows, itemgetter(*keys))
     found: list[Line] = []
     for group, members in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
         gains = [row["gain"] for row in members if row["gain"] is not None]
@@ -113,20 +126,21 @@ def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
 
 def _caveats(rows: Sequence[Line]) -> Iterator[str]:
     for why, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
-        yield f"no gain of {plural(count, 'run')}: {why}"
+        yield f"no gain for {count_words(count, 'run')}: {why}"
     told = [row for row in rows if row["gain"] is not None]
     published = [row for row in told if row["provenance"] == "published"]
     if published:
         notes = sorted({row["note"] for row in published if row["note"]})
-        yield ": ".join(filter(None, [f"{plural(len(published), 'gain')} as published", "; ".join(notes)]))
+        yield ": ".join(
+            filter(None, [f"{count_words(len(published), 'gain')} as published", "; ".join(notes)])
+        )
     modelled = sum(row["provenance"] == "modelled" for row in told)
     if modelled:
-        yield f"{plural(modelled, 'gain')} from a replay of the run's own traces, modelled"
+        yield f"{count_words(modelled, 'gain')} modelled by a replay of the run's own traces"
     gpu, tpu = ({row["model"] for row in told if row["kind"] == kind} for kind in _KINDS)
     if gpu and tpu and not gpu & tpu:
-        yield "no model is on both sides: the gap may be the models'"
+        yield "no model ran on both GPUs and TPUs: the gap may come from the models"
     if told:
         yield (
-            "the gain depends on how much of a step is exposed communication inside a node, so on plan, batch"
-            " and model"
+            "the gain depends on the exposed communication within a node, so on plan, batch size and model"
         )

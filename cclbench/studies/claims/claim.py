@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim re-examined, as data; every rendering of it (terminal, Markdown, JSON, picture) comes from here."""
+"""A re-examined claim as data, from which every rendering is made (terminal, Markdown, JSON, picture)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ UNITS: Final = {
     "median": "1",
     "most": "1",
 }
-"""Units of the columns that have one; the others are words and counts."""
+"""Units by column; other columns are text and counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the paper claims, what the runs of a store say of it, and what to keep in mind."""
+    """The paper's statement, what the runs of a store show about it, and caveats."""
 
     key: Literal["overlap", "bandwidth", "frameworks"]
     statement: str
@@ -43,14 +43,14 @@ class Claim:
     counts: Mapping[str, float | None]
     """The figures in the verdict, by name."""
     summary: Sequence[Line]
-    """The table people read."""
+    """The table shown by default."""
     rows: Sequence[Line]
-    """What it rests on, whole."""
+    """All rows behind it."""
     caveats: tuple[str, ...]
 
 
-def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
-    """The items by their key, in the order in which keys occur; those whose key is None are left out."""
+def group_items(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    """Group items by key, in order of first occurrence; items whose key is None are left out."""
     groups: dict[Any, list[T]] = {}
     for item in items:
         if (alike := key(item)) is not None:
@@ -59,27 +59,27 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
 
 
 def equal_work(run: ComparisonSubject) -> tuple[Any, ...] | None:
-    """What is alike where hardware and work are; None where some of it is not known."""
+    """A key equal for runs of equal work on equal hardware; None if part of it is not known."""
     return run.hardware_key and run.workload.work_key and (*run.hardware_key, *run.workload.work_key)
 
 
-def worked(run: ComparisonSubject, *fields: str) -> dict[str, Any]:
-    """Those fields of the run's `Workload`."""
+def workload_fields(run: ComparisonSubject, *fields: str) -> dict[str, Any]:
+    """Selected fields of the run's `Workload`."""
     return {field: getattr(run.workload, field) for field in fields}
 
 
-def number(run: ComparisonSubject, metric: MetricName, **keys: str) -> float | None:
-    """A run's number that is whole; None where there is none, or a partial one."""
+def complete_value(run: ComparisonSubject, metric: MetricName, **keys: str) -> float | None:
+    """A run's value of a metric; None if there is none, or only a partial one."""
     row = run.results.row(metric, **keys)
     return row.value if row and row.status == "ok" else None
 
 
-def note(run: ComparisonSubject, metric: MetricName) -> str | None:
-    """What qualifies the number, or why there is none."""
+def value_remark(run: ComparisonSubject, metric: MetricName) -> str | None:
+    """The remark on a run's value, or why there is none."""
     row = run.results.row(metric)
     return row.reason if row else "not computed"
 
 
-def plural(number: int, noun: str) -> str:
+def count_words(number: int, noun: str) -> str:
     """`1 pair`, `57 pairs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

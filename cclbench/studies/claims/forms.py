@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims in every form: the terminal's page, Markdown, the claims.v1 document, rows."""
+"""Renderings of claims: terminal page, Markdown, the claims.v1 document, rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullet_lines, grid_table
 from cclbench.studies.claims import UNITS, Claim, Examined
-from cclbench.studies.claims.claim import grouped
+from cclbench.studies.claims.claim import group_items
 
 Line = Mapping[str, Any]
 
 _SUMMARY: Final[Mapping[str, Sequence[str]]] = {
     "overlap": ("hardware", "model", "batch", "pairs", "longer", "shorter", "neither"),
-    "bandwidth": ("accelerator", "phase", "runs", "told", "least", "median", "most"),
+    "bandwidth": ("accelerator", "phase", "runs", "known", "min", "median", "max"),
     "frameworks": ("framework", "model", "batch", "step", "tokens/s/device", "behind"),
 }
 _ROWS: Final[Mapping[str, Sequence[str]]] = {
@@ -29,11 +29,11 @@ _ROWS: Final[Mapping[str, Sequence[str]]] = {
     "bandwidth": ("hardware", "model", "phase", "plan", "gain", "provenance"),
     "frameworks": ("hardware", "framework", "model", "batch", "plan", "step", "tokens/s/device"),
 }
-"""Titles of the tables' columns: those of a claim's lines, or of `_MADE`."""
+"""Titles of the tables' columns: keys of a claim's lines, or of `_MADE`."""
 
 
 def _column_value(line: Line, column: str) -> Any:
-    """The column's value, humanised where it has a unit."""
+    """The column's value, formatted if it has a unit."""
     unit = UNITS.get(column)
     return line[column] if unit is None or line[column] is None else humanise(line[column], unit)
 
@@ -50,6 +50,9 @@ _MADE: Final[Mapping[str, Callable[[Line], Any]]] = {
     "hardware": _hardware_words,
     "batch": lambda line: f"{line['batch']}x{line['sequence_length']}",
     "neither": lambda line: line["same"] + line["equal_overlap"],
+    "known": lambda line: line["told"],
+    "min": lambda line: _column_value(line, "least"),
+    "max": lambda line: _column_value(line, "most"),
     "step": lambda line: _column_value(line, "step_ratio" if "step_ratio" in line else "step_s"),
     "tokens/s/device": lambda line: _column_value(line, "tokens_per_s_per_device"),
     "more overlap": lambda line: _side_words(line, "higher"),
@@ -62,7 +65,7 @@ def _line_cells(line: Line, titles: Sequence[str]) -> dict[str, Any]:
 
 
 def claims_page(examined: Examined, verbosity: int) -> list[RenderableType]:
-    """What a person reads; quiet: the verdicts only, verbose: what they rest on too."""
+    """The terminal page; quiet: verdicts only, verbose: also the rows behind them."""
     parts: list[RenderableType] = [Text(_basis_words(examined))]
     for claim in examined.claims:
         parts += [Text(), Text(printable(claim.statement), "bold"), Text(printable(_verdict_words(claim)))]
@@ -81,7 +84,7 @@ def claims_page(examined: Examined, verbosity: int) -> list[RenderableType]:
 
 
 def claims_markdown(examined: Examined) -> str:
-    """The same as Markdown."""
+    """The page as Markdown."""
     lines = [_basis_words(examined), ""]
     for claim in examined.claims:
         lines += [f"### {as_markdown(claim.statement)}", "", as_markdown(_verdict_words(claim)), ""]
@@ -96,7 +99,7 @@ def claims_markdown(examined: Examined) -> str:
 
 
 def claims_document(examined: Examined) -> dict[str, Any]:
-    """The claims.v1 document; numbers in base SI."""
+    """The claims.v1 document; values in base SI units."""
     return {
         "schema": "claims.v1",
         "runs": {
@@ -110,7 +113,7 @@ def claims_document(examined: Examined) -> dict[str, Any]:
 
 
 def claims_rows(examined: Examined) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    """Columns and lines of what the claims rest on, each with its claim."""
+    """Columns and rows behind the claims, each row with its claim."""
     lines = [{"claim": claim.key, **row} for claim in examined.claims for row in claim.rows]
     return list(dict.fromkeys(column for line in lines for column in line)), lines
 
@@ -124,12 +127,12 @@ def _verdict_words(claim: Claim) -> str:
 
 
 def _titled_tables(summary: Sequence[Line]) -> dict[str, list[Line]]:
-    """The summary's lines by their title: what they rest on, and the hardware they compare."""
+    """The summary's lines by table title: their basis, and the hardware they compare."""
 
     def table_title(line: Line) -> str:
         return f"{line.get('basis', '')}{f', {_hardware_words(line)}' if 'behind' in line else ''}"
 
-    return grouped(summary, table_title)
+    return group_items(summary, table_title)
 
 
 def _lines_grid(lines: Sequence[Line], titles: Sequence[str]) -> list[RenderableType]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claim 3: how far apart are the best configurations of training frameworks?"""
+"""Claim 3: how far apart are training frameworks at their best configurations?"""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from typing import Any, Final
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, worked
+from cclbench.studies.claims.claim import (
+    Claim,
+    Line,
+    complete_value,
+    equal_work,
+    group_items,
+    value_remark,
+    workload_fields,
+)
 
 STATEMENT: Final = (
     "The best configuration of one training framework can be 3x slower than another's on equal hardware."
 )
 CLAIMED: Final = 2.5
-"""Gaps from here on round to the claimed 3x."""
+"""Smallest gap that rounds to the claimed 3x."""
 _STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_device")
 
 
 def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
-    """Best against best on equal hardware: by step time of any work, by tokens of a model, at equal work."""
+    """Compare frameworks' best runs on equal hardware: any work, one model's tokens, equal work."""
     training = [run for run in runs if run.workload.phase == "training"]
     told = [run for run in training if run.workload.framework and run.hardware_key]
-    known = [run for run in told if number(run, _STEP) and number(run, _TOKENS)]
-    any_work = list(_contests(known, "step time, any work", lambda run: run.hardware_key, _step))
-    one_model = list(_contests(known, "tokens/s/device, one model", _model, _seconds_per_token))
-    equal = list(_contests(known, "step time, equal work", equal_work, _step))
-    widest, model, fair = map(_widest, (any_work, one_model, equal))
+    known = [run for run in told if complete_value(run, _STEP) and complete_value(run, _TOKENS)]
+    any_work = list(_compare_frameworks(known, "step time, any work", lambda run: run.hardware_key, _step_s))
+    one_model = list(_compare_frameworks(known, "tokens/s/device, one model", _model_key, _seconds_per_token))
+    equal = list(_compare_frameworks(known, "step time, equal work", equal_work, _step_s))
+    widest, model, fair = map(_largest_gap, (any_work, one_model, equal))
     outcome: Any = "cannot be examined"
     if fair is not None:
         outcome = "holds" if fair[-1]["behind"] >= CLAIMED else "not shown"
@@ -37,7 +45,7 @@ def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
         key="frameworks",
         statement=STATEMENT,
         outcome=outcome,
-        verdict=_verdict(widest, model, fair),
+        verdict=_verdict_words(widest, model, fair),
         counts={
             "contests_any_work": len(any_work),
             "contests_equal_work": len(equal),
@@ -46,91 +54,95 @@ def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
             "gap_equal_work": None if fair is None else fair[-1]["behind"],
         },
         summary=[line for contest in contests for line in contest],
-        rows=[_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware_key))],
+        rows=[
+            _framework_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware_key))
+        ],
         caveats=tuple(_caveats(any_work, equal, known)),
     )
 
 
-def _step(run: ComparisonSubject) -> float:
-    return number(run, _STEP) or 0
+def _step_s(run: ComparisonSubject) -> float:
+    return complete_value(run, _STEP) or 0
 
 
 def _seconds_per_token(run: ComparisonSubject) -> float:
-    return 1 / (number(run, _TOKENS) or 1)
+    return 1 / (complete_value(run, _TOKENS) or 1)
 
 
-def _model(run: ComparisonSubject) -> Any:
+def _model_key(run: ComparisonSubject) -> Any:
     return run.workload.model and (*(run.hardware_key or ()), run.workload.model.casefold())
 
 
-def _contests(
+def _compare_frameworks(
     runs: Sequence[ComparisonSubject],
     basis: str,
     key: Callable[[ComparisonSubject], Any],
     cost: Callable[[ComparisonSubject], float],
 ) -> Iterator[list[Line]]:
-    """Groups of runs with two frameworks or more: the best run of each framework, best first."""
-    for alike in grouped(sorted(runs, key=cost, reverse=True), key).values():
+    """The best run of each framework, best first, for each group of runs with two or more frameworks."""
+    for alike in group_items(sorted(runs, key=cost, reverse=True), key).values():
         best = {str(run.workload.framework).casefold(): run for run in alike}
         if len(best) > 1:
             order = sorted(best.values(), key=cost)
-            yield [_line(run, basis, cost(run) / cost(order[0])) for run in order]
+            yield [_framework_line(run, basis, cost(run) / cost(order[0])) for run in order]
 
 
-def _line(run: ComparisonSubject, basis: str | None, behind: float | None) -> dict[str, Any]:
+def _framework_line(run: ComparisonSubject, basis: str | None, behind: float | None) -> dict[str, Any]:
     return {
-        **worked(run, "accelerator", "devices"),
+        **workload_fields(run, "accelerator", "devices"),
         **({} if basis is None else {"basis": basis}),
-        **worked(run, "framework", "model", "batch", "sequence_length", "plan"),
-        "step_s": number(run, _STEP),
-        "tokens_per_s_per_device": number(run, _TOKENS),
+        **workload_fields(run, "framework", "model", "batch", "sequence_length", "plan"),
+        "step_s": complete_value(run, _STEP),
+        "tokens_per_s_per_device": complete_value(run, _TOKENS),
         **({} if behind is None else {"behind": behind}),
-        "flags": note(run, _STEP),
+        "flags": value_remark(run, _STEP),
         "run": run.id,
     }
 
 
-def _widest(contests: Sequence[Sequence[Line]]) -> Sequence[Line] | None:
+def _largest_gap(contests: Sequence[Sequence[Line]]) -> Sequence[Line] | None:
     return max(contests, key=lambda lines: float(lines[-1]["behind"]), default=None)
 
 
-def _verdict(widest: Sequence[Line] | None, model: Sequence[Line] | None, fair: Sequence[Line] | None) -> str:
+def _verdict_words(
+    widest: Sequence[Line] | None, model: Sequence[Line] | None, fair: Sequence[Line] | None
+) -> str:
     if widest is None:
-        return "no two frameworks of the store train on equal hardware, with step time and work known"
+        return "the store has no two frameworks on equal hardware, with known step time and work"
     best, last = widest[0], widest[-1]
     said = (
-        f"the widest gap in step time is {_times(last)} on {_where(last)} ({_brief(best)} against"
-        f" {_brief(last)})"
+        f"the largest gap in step time is {_gap_words(last)} on {_hardware_words(last)} ({_run_words(best)}"
+        f" against {_run_words(last)})"
     )
-    unlike = _unlike(best, last)
+    unlike = _work_differences(best, last)
     if unlike:
-        said += f", and not like for like: {' and '.join(unlike)} differ"
+        said += f", but not of equal work: {' and '.join(unlike)} differ"
     if unlike and model is not None:
         said += (
-            f". Of one model, tokens per second and device are {_times(model[-1])} apart"
-            f" ({' against '.join(map(_rate, (model[0], model[-1])))})"
+            f". For one model, tokens per second and device differ by {_gap_words(model[-1])}"
+            f" ({' against '.join(map(_rate_words, (model[0], model[-1])))})"
         )
     if fair is None:
-        return f"{said}. No two frameworks have equal work on equal hardware"
+        return f"{said}. No two frameworks ran equal work on equal hardware"
     return (
-        f"{said}. At equal work the widest gap is {_times(fair[-1])} on {_where(fair[-1])}"
-        f" ({_brief(fair[0])} against {_brief(fair[-1])})"
+        f"{said}. At equal work the largest gap is {_gap_words(fair[-1])} on {_hardware_words(fair[-1])}"
+        f" ({_run_words(fair[0])} against {_run_words(fair[-1])})"
     )
 
 
-def _times(line: Line) -> str:
+def _gap_words(line: Line) -> str:
     return humanise(line["behind"], "ratio")
 
 
-def _rate(line: Line) -> str:
+def _rate_words(line: Line) -> str:
     return f"{line['framework']} {humanise(line['tokens_per_s_per_device'], '1/s')}"
 
 
-def _where(line: Line) -> str:
+def _hardware_words(line: Line) -> str:
     return f"{line['devices']} {line['accelerator']}"
 
 
-def _brief(line: Line) -> str:
+def _run_words(line: Line) -> str:
     return (
         f"{line['framework']} {humanise(line['step_s'], 's')} with {line['model']}, batch {line['batch']} x"
         f" {line['sequence_length']}"
@@ -140,7 +152,7 @@ def _brief(line: Line) -> str:
 _DIFFER: Final = {"model": "model", "batch": "batch size", "sequence_length": "sequence length"}
 
 
-def _unlike(a: Line, b: Line) -> list[str]:
+def _work_differences(a: Line, b: Line) -> list[str]:
     return [words for key, words in _DIFFER.items() if str(a[key]).casefold() != str(b[key]).casefold()]
 
 
@@ -148,14 +160,14 @@ def _caveats(
     any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[ComparisonSubject]
 ) -> Iterator[str]:
     if any_work:
-        unlike = sum(bool(_unlike(lines[0], lines[-1])) for lines in any_work)
+        unlike = sum(bool(_work_differences(lines[0], lines[-1])) for lines in any_work)
         yield (
-            f"{unlike} of {len(any_work)} comparisons of step times are of unequal work; the store has"
+            f"{unlike} of {len(any_work)} step-time comparisons are between unequal work; the store has"
             f" {len(equal)} of equal work"
         )
         counted = Counter(str(run.workload.framework) for run in runs)
         told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
-        yield f"the best of few is no tuned best; training runs by framework: {told}"
+        yield f"the best of a few runs need not be a tuned one; training runs by framework: {told}"
     flagged = {line["run"] for contest in (*any_work, *equal) for line in contest if line["flags"]}
     if flagged:
-        yield f"{len(flagged)} of the best rest on a flagged step time"
+        yield f"{len(flagged)} of the best runs have a flagged step time"

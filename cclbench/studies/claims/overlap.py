@@ -13,69 +13,80 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.text import letters_and_digits
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, plural, worked
+from cclbench.studies.claims.claim import (
+    Claim,
+    Line,
+    complete_value,
+    count_words,
+    equal_work,
+    group_items,
+    value_remark,
+    workload_fields,
+)
 
 STATEMENT: Final = "More overlap of communication with compute can come with a longer training step."
 SAME_STEP: Final = 0.03
-"""Steps whose times differ by no more than this are taken as equally long."""
+"""Relative difference up to which step times count as equal."""
 _CLEAR_OVERLAP: Final = 0.01
 _STEP, _OVERLAP = metric_name("time.step"), metric_name("overlap.ratio")
 
 _WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
-"""Columns of what the runs of a pair have alike."""
+"""Columns that are equal for both runs of a pair."""
 
 Key = Callable[[ComparisonSubject], Any]
 
 
 def examine_overlap(runs: Sequence[ComparisonSubject]) -> Claim:
-    """All pairs of training runs of equal work on equal hardware, and whose step is the longer.
+    """Compare the steps of all pairs of training runs of equal work on equal hardware.
 
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
     """
     known = [
         run
         for run in runs
-        if run.workload.phase == "training" and number(run, _STEP) and number(run, _OVERLAP) is not None
+        if run.workload.phase == "training"
+        and complete_value(run, _STEP)
+        and complete_value(run, _OVERLAP) is not None
     ]
-    pairs = list(_pairs(known, equal_work))
-    counts = _counts(pairs)
+    pairs = list(_pair_rows(known, equal_work))
+    counts = _count_outcomes(pairs)
     return Claim(
         key="overlap",
         statement=STATEMENT,
         outcome="holds" if counts["longer"] else "not shown" if pairs else "cannot be examined",
-        verdict=_verdict(pairs, counts),
+        verdict=_verdict_words(pairs, counts),
         counts=counts,
-        summary=_by_work(pairs),
+        summary=_summarise_by_work(pairs),
         rows=sorted(pairs, key=lambda pair: -pair["step_ratio"]),
         caveats=tuple(_caveats(known, pairs)),
     )
 
 
-def _pairs(runs: Sequence[ComparisonSubject], key: Key) -> Iterator[dict[str, Any]]:
-    for group in grouped(runs, key).values():
+def _pair_rows(runs: Sequence[ComparisonSubject], key: Key) -> Iterator[dict[str, Any]]:
+    for group in group_items(runs, key).values():
         for a, b in combinations(group, 2):
-            yield _pair(*sorted((a, b), key=lambda run: -(number(run, _OVERLAP) or 0)))
+            yield _pair_row(*sorted((a, b), key=lambda run: -(complete_value(run, _OVERLAP) or 0)))
 
 
-def _pair(higher: ComparisonSubject, lower: ComparisonSubject) -> dict[str, Any]:
-    ratio = (number(higher, _STEP) or 0) / (number(lower, _STEP) or 1)
-    if number(higher, _OVERLAP) == number(lower, _OVERLAP):
+def _pair_row(higher: ComparisonSubject, lower: ComparisonSubject) -> dict[str, Any]:
+    ratio = (complete_value(higher, _STEP) or 0) / (complete_value(lower, _STEP) or 1)
+    if complete_value(higher, _OVERLAP) == complete_value(lower, _OVERLAP):
         outcome = "equal overlap"
     elif ratio > 1 + SAME_STEP:
         outcome = "longer"
     else:
         outcome = "shorter" if ratio < 1 / (1 + SAME_STEP) else "same"
-    flags = {note(run, metric) for run in (higher, lower) for metric in (_STEP, _OVERLAP)}
+    flags = {value_remark(run, metric) for run in (higher, lower) for metric in (_STEP, _OVERLAP)}
     return {
-        **worked(higher, *_WORK),
+        **workload_fields(higher, *_WORK),
         "outcome": outcome,
         "step_ratio": ratio,
         "higher_plan": higher.workload.plan,
-        "higher_overlap": number(higher, _OVERLAP),
-        "higher_step_s": number(higher, _STEP),
+        "higher_overlap": complete_value(higher, _OVERLAP),
+        "higher_step_s": complete_value(higher, _STEP),
         "lower_plan": lower.workload.plan,
-        "lower_overlap": number(lower, _OVERLAP),
-        "lower_step_s": number(lower, _STEP),
+        "lower_overlap": complete_value(lower, _OVERLAP),
+        "lower_step_s": complete_value(lower, _STEP),
         "higher_run": higher.id,
         "lower_run": lower.id,
         "provenance": "published" if higher.is_published else "computed",
@@ -83,19 +94,19 @@ def _pair(higher: ComparisonSubject, lower: ComparisonSubject) -> dict[str, Any]
     }
 
 
-def _counts(pairs: Sequence[Line]) -> dict[str, float | None]:
+def _count_outcomes(pairs: Sequence[Line]) -> dict[str, float | None]:
     found = Counter(pair["outcome"] for pair in pairs)
     outcomes = ("longer", "shorter", "same", "equal overlap")
     return {"pairs": len(pairs), **{one.replace(" ", "_"): found[one] for one in outcomes}}
 
 
-def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
+def _verdict_words(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
     if not pairs:
-        return "no two training runs of the store are of equal work on equal hardware, with overlap known"
+        return "the store has no two training runs of equal work on equal hardware with known overlap"
     said = (
-        f"in {counts['longer']} of {plural(len(pairs), 'pair')} of equal work on equal hardware the run with"
-        f" the higher overlap has the longer step (by more than {humanise(SAME_STEP, '1')}), in"
-        f" {counts['shorter']} the shorter; in {counts['same']} the steps are as long, in"
+        f"in {counts['longer']} of {count_words(len(pairs), 'pair')} of equal work on equal hardware the run"
+        f" with higher overlap has the longer step (by more than {humanise(SAME_STEP, '1')}), in"
+        f" {counts['shorter']} the shorter one; in {counts['same']} the steps are equally long, in"
         f" {counts['equal_overlap']} the overlap is equal"
     )
     longer = [pair for pair in pairs if pair["outcome"] == "longer"]
@@ -107,25 +118,25 @@ def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
         f" {humanise(widest[f'{side}_step_s'], 's')}"
         for side in ("higher", "lower")
     )
-    return f"{said}. Widest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
+    return f"{said}. Largest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
 
 
-def _by_work(pairs: Sequence[Line]) -> list[Line]:
-    groups = grouped(pairs, itemgetter(*_WORK))
-    return [dict(zip(_WORK, work, strict=True)) | _counts(group) for work, group in groups.items()]
+def _summarise_by_work(pairs: Sequence[Line]) -> list[Line]:
+    groups = group_items(pairs, itemgetter(*_WORK))
+    return [dict(zip(_WORK, work, strict=True)) | _count_outcomes(group) for work, group in groups.items()]
 
 
 def _caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterator[str]:
     def left(keep: Callable[[Line], bool]) -> str:
         kept = [pair for pair in pairs if keep(pair)]
-        return f"{_counts(kept)['longer']} of {len(kept)}"
+        return f"{_count_outcomes(kept)['longer']} of {len(kept)}"
 
     if not pairs:
         return
     taking_part = {pair[side] for pair in pairs for side in ("higher_run", "lower_run")}
-    yield f"the pairs share runs: {plural(len(pairs), 'pair')} of {plural(len(taking_part), 'run')}"
+    yield f"the pairs share runs: {count_words(len(pairs), 'pair')} of {count_words(len(taking_part), 'run')}"
     at_all = sum(pair["step_ratio"] > 1 and pair["outcome"] != "equal overlap" for pair in pairs)
-    yield f"counting steps that are longer by less too: {at_all} of {len(pairs)}"
+    yield f"counting any longer step: {at_all} of {len(pairs)}"
     clear = left(lambda pair: pair["higher_overlap"] - pair["lower_overlap"] >= _CLEAR_OVERLAP)
     yield f"only pairs whose overlaps differ by a percentage point or more: {clear}"
     yield f"only pairs of different parallel plans: {left(lambda p: p['higher_plan'] != p['lower_plan'])}"
@@ -133,21 +144,21 @@ def _caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterat
     if flags:
         unflagged = left(lambda pair: not pair["flags"])
         yield f"without pairs that rest on a flagged value: {unflagged} ({'; '.join(flags)})"
-    spelled = list(_pairs(runs, _however_spelled))
+    spelled = list(_pair_rows(runs, _work_ignoring_spelling))
     if len(spelled) > len(pairs):
         yield (
-            f"models count as equal where their names do; with {_respelled(runs)} as one model:"
-            f" {_counts(spelled)['longer']} of {len(spelled)}"
+            f"models are equal if their names are; with {_spelling_variants(runs)} as one model:"
+            f" {_count_outcomes(spelled)['longer']} of {len(spelled)}"
         )
 
 
-def _however_spelled(run: ComparisonSubject) -> Any:
+def _work_ignoring_spelling(run: ComparisonSubject) -> Any:
     alike = equal_work(run)
     return alike and tuple(letters_and_digits(part) if isinstance(part, str) else part for part in alike)
 
 
-def _respelled(runs: Sequence[ComparisonSubject]) -> str:
-    spellings = grouped(
+def _spelling_variants(runs: Sequence[ComparisonSubject]) -> str:
+    spellings = group_items(
         dict.fromkeys(run.workload.model for run in runs if run.workload.model), letters_and_digits
     )
     return ", ".join(" and ".join(sorted(names)) for names in spellings.values() if len(names) > 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims as a picture, a panel each: pairs, gains by accelerator, best against best."""
+"""The claims as a picture, one panel each: pairs, gains by accelerator, frameworks' best runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Line = Mapping[str, Any]
 _OUTCOMES: Final = {
     "longer": ("transfer", "^", "longer step"),
     "shorter": ("compute", "v", "shorter step"),
-    "same": ("muted", "o", "as long"),
+    "same": ("muted", "o", "equally long"),
     "equal overlap": ("muted", "x", "equal overlap"),
 }
 _GPU, _TPU, _MEDIAN, _UNEQUAL, _SAID = map(light_colour, ("compute", "transfer", "ink", "idle", "muted"))
@@ -35,7 +35,7 @@ _LONGEST: Final = 24
 
 
 def draw_claims(claims: Sequence[Claim]) -> Figure:
-    """A panel a claim, one under the other; one without evidence says so."""
+    """One panel per claim, stacked; a panel without data shows the verdict."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -65,7 +65,7 @@ def _panel_height(claim: Claim) -> float:
 
 
 def _draw_pairs(axes: Axes, claim: Claim) -> None:
-    """Step ratio over the difference in overlap: above 1 the run with more overlap is the slower."""
+    """Step ratio over the difference in overlap: above 1 the run with more overlap is slower."""
     for outcome, (colour, marker, label) in _OUTCOMES.items():
         pairs = [row for row in claim.rows if row["outcome"] == outcome]
         if pairs:
@@ -91,7 +91,7 @@ def _draw_pairs(axes: Axes, claim: Claim) -> None:
 
 
 def _draw_gains(axes: Axes, claim: Claim) -> None:
-    """The saved share of the step: a mark a run, a line an accelerator and phase; strokes are medians."""
+    """Saved share of the step: one mark per run, one line per accelerator and phase, strokes for medians."""
     lines = claim.summary[:_MOST_LINES]
     for place, line in enumerate(lines):
         where = _gain_key(line)
@@ -120,7 +120,7 @@ def _draw_gains(axes: Axes, claim: Claim) -> None:
     axes.set_yticks(range(len(lines)), names)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     left_out = _left_out(len(claim.summary) - len(lines))
-    axes.set_xlabel(f"saved of the step, % (hollow, bands: by replay){left_out}")
+    axes.set_xlabel(f"share of the step saved, % (hollow, bands: by replay){left_out}")
 
 
 def _gain_key(row: Line) -> tuple[Any, ...]:
@@ -128,7 +128,7 @@ def _gain_key(row: Line) -> tuple[Any, ...]:
 
 
 def _draw_best(axes: Axes, claim: Claim) -> None:
-    """How far each framework's best is behind the best of all, by what is compared; 1 is the best."""
+    """How far each framework's best run is behind the overall best, by comparison; 1 is the best."""
     lines = _titled_lines(claim)
     for place, line in enumerate(lines):
         if isinstance(line, str):
@@ -144,7 +144,7 @@ def _draw_best(axes: Axes, claim: Claim) -> None:
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlim(0, 1.8 * max(line["behind"] for line in lines if not isinstance(line, str)))
     left_out = _left_out(len(claim.summary) - sum(not isinstance(line, str) for line in lines))
-    axes.set_xlabel(f"times as long as the best (grey: unequal work, or tokens of one model){left_out}")
+    axes.set_xlabel(f"time / best time (grey: unequal work, or one model's tokens){left_out}")
 
 
 def _left_out(lines: int) -> str:
@@ -157,7 +157,7 @@ def _runner_label(line: Line) -> str:
 
 
 def _titled_lines(claim: Claim) -> list[Line | str]:
-    """The summary's lines, each comparison under its title, as many comparisons as there is room for."""
+    """The summary's lines, each comparison under its title, as many comparisons as fit."""
     found: list[Line | str] = []
     for title, lines in groupby(
         claim.summary, lambda line: f"{line['basis']}, {line['devices']} {_shorten_text(line['accelerator'])}"
@@ -170,7 +170,7 @@ def _titled_lines(claim: Claim) -> list[Line | str]:
 
 
 def _shorten_text(text: str | None, longest: int = _LONGEST) -> str:
-    """A stranger's text that is no mathematics to matplotlib and not too long."""
+    """Untrusted text, shortened, that matplotlib does not parse as mathematics."""
     return shorten_middle(printable(text or "unknown"), longest).replace("$", "\\$")
 
 

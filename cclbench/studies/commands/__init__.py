@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of the studies, one a file, by entry points of the group `cclbench.commands`."""
+"""Commands of the studies, one per file, registered in the entry-point group `cclbench.commands`."""

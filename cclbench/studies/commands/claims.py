@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench claims`: what the runs of the store say of CCL-Bench's three claims."""
+"""`cclbench claims`: CCL-Bench's three claims, examined on the store's runs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cclbench.present.terminal.streams import say_on_stderr
 @options.store
 @options.page
 def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, verbosity: int) -> None:
-    """Examine CCL-Bench's claims again, on the runs of the store.
+    """Re-examine CCL-Bench's claims on the runs of the store.
 
-    Published runs (`cclbench import`) and computed ones alike; each claim with its table, and what to
-    keep in mind. -v lists what each rests on.
+    Uses published (`cclbench import`) and computed runs; shows each claim with a table and caveats.
+    -v lists the rows behind each.
 
     \b
     Claims:
       overlap      more overlap can come with a longer step
-      bandwidth    twice the bandwidth inside a node helps TPUs more than GPUs
-      frameworks   the best of one framework can be 3x slower than another's
+      bandwidth    twice the bandwidth within a node helps TPUs more than GPUs
+      frameworks   one framework's best can be 3x slower than another's
 
     \b
     Examples:
@@ -36,12 +36,12 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
     """
     from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.terminal.output import emit_answer
-    from cclbench.studies.claims import examine
+    from cclbench.studies.claims import examine_claims
     from cclbench.studies.claims.forms import claims_document, claims_markdown, claims_page, claims_rows
 
     if output is not None:
         check_picture(output)
-    examined = examine(store, names)
+    examined = examine_claims(store, names)
     if form == "md":
         click.echo(claims_markdown(examined), nl=False)
     else:

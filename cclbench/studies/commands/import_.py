@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench import`: results that others published, as runs."""
+"""`cclbench import`: published results, imported as runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COLUMNS = ("run", "row", "name", "numbers", "flagged", "no_number", "card", "ne
 @options.store
 @options.form
 def import_(publisher: str, file: Path, store: Path, form: str) -> None:
-    """Bring published results into the store, to compare with.
+    """Import published results into the store, for comparison.
 
     SOURCE is ccl-bench, FILE its leaderboard, benchmark_data.json. Each row becomes a run without
-    traces: numbers in our names and units, marked as published, with what is known to be wrong with
-    each. A row that the store has already stays as it is.
+    traces, with numbers in cclbench's names and units, marked as published, and flagged with known
+    defects. Rows that the store already has are unchanged.
 
     \b
     Examples:

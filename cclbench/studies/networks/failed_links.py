@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scale_out.failed_links=0:0.25`: a part of one node's interfaces is gone."""
+"""`scale_out.failed_links=0:0.25`: a share of one node's interfaces has failed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cclbench.studies.networks.sharing import flows_of, share_links
 _VALUE = re.compile(r"(\d{1,7}):(0(?:\.\d{1,6})?)")
 
 
-def _read(text: str, value: str) -> tuple[int, float]:
+def _parse_failure(text: str, value: str) -> tuple[int, float]:
     match = _VALUE.fullmatch(value)
     if match is None:
         raise UsageError(
-            f"{text}: {value!r} is no node and share from 0 to below 1",
-            hint="such as 0:0.25, a quarter of the first node's",
+            f"{text}: {value!r} is not NODE:SHARE, with a share from 0 to below 1",
+            hint="such as 0:0.25, a quarter of the first node's interfaces",
         )
     return int(match[1]), float(match[2])
 
@@ -28,16 +28,16 @@ def _read(text: str, value: str) -> tuple[int, float]:
 @change(
     "scale_out.failed_links",
     values="0:0.25",
-    definition="that share of the interfaces of that node (counted from 0) is gone: transfers from it, and to"
-    " it, share the others max-min fairly, whichever accelerators those belong to",
-    read=_read,
+    definition="that share of the node's interfaces (nodes count from 0) has failed: transfers from and to"
+    " the node share the others max-min fairly, regardless of which accelerators they belong to",
+    read=_parse_failure,
 )
 def failed_links(subject: ChangeSubject, value: tuple[int, float]) -> Graph | str:
-    """The graph with those durations."""
+    """The graph with the new transfer durations."""
     node, share = value
     flows = flows_of(subject)
     if flows is None or not (flows.place == node).any():
-        return f"no transfer within the run's windows leaves node {node}, or comes to it"
+        return f"no transfer within the run's windows leaves or reaches node {node}"
     links = int(flows.place.max()) + 1
     use = flows.link_loads(flows.place, links)
     whole = np.full(2 * links, float(flows.per_node))

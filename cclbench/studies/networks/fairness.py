@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows that share links: max-min fair rates, by progressive filling (Bertsekas, Gallager, Data Networks)."""
+"""Max-min fair rates of flows on shared links: progressive filling (Bertsekas, Gallager, Data Networks)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cclbench.hardware.collectives.cost import Floats
 
 
 def max_min(use: Floats, capacity: Floats, demand: Floats) -> Floats:
-    """Rates, shape (flows,), of flows that want `demand` and load link l by `use`[flow, l] of their rate.
+    """Rates, shape (flows,), of flows with `demand` that load link l with `use`[flow, l] times their rate.
 
-    All rates rise together; a flow stops at its demand, or when a link that it uses is full.  So no rate can
-    be larger unless one that is no larger becomes smaller.  `use` has shape (flows, links), `capacity`
-    (links,); a demand may be infinite where the flow uses a link.
+    All rates rise together; a flow stops at its demand, or when a link it uses is full.  So no rate can grow
+    without reducing one that is not larger.  `use` has shape (flows, links), `capacity` (links,); the demand
+    of a flow that uses a link may be infinite.
     """
     rate = np.zeros(len(demand))
     rising = demand > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scale_out.fence=2us`: a proxy that drains the network's interface behind each message."""
+"""`scale_out.fence=2us`: a proxy that drains the network interface after each message."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from cclbench.studies.networks.transfers import between_nodes, group_ranks
 @change(
     "scale_out.fence",
     values="2us",
-    definition="a proxy that orders data and signal waits so long behind each message to another node:"
-    " transfers take messages x fence longer. An all-to-all sends one to each peer on other nodes, a ring"
-    " one for each of its steps, a send one; kernels that send tiles of their own send more, which no"
-    " trace tells",
+    definition="a proxy that orders data and signal waits that long after each message to another node:"
+    " transfers take messages x fence longer. An all-to-all sends one message to each peer on other nodes, a"
+    " ring one per step, a send one; kernels that send their own tiles send more, which traces do not record",
     read=time_of,
 )
 def fence(subject: ChangeSubject, cost: int) -> Graph | str:
-    """The graph with those durations."""
+    """The graph with the new transfer durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     at = between_nodes(subject)
     at = at[subject.since[at] >= 0]
@@ -33,13 +32,13 @@ def fence(subject: ChangeSubject, cost: int) -> Graph | str:
     dur = nodes.dur.copy()
     kinds = [calls.kind[call] or "" for call in nodes.call[at].tolist()]
     words = list(zip(kinds, group_ranks(subject, at), strict=True))
-    messages = {word: _messages(subject, *word) for word in set(words)}
+    messages = {word: _count_messages(subject, *word) for word in set(words)}
     dur[at] += np.array([messages[word] for word in words], np.int64) * cost
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def _messages(subject: ChangeSubject, kind: str, members: tuple[int, ...]) -> int:
-    """Messages that one rank sends to other nodes in a call, one behind the other."""
+def _count_messages(subject: ChangeSubject, kind: str, members: tuple[int, ...]) -> int:
+    """Messages that one rank sends to other nodes in a call, one after another."""
     if kind in PAIRS:
         return 1
     if kind == "all_to_all":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scale_out.oversubscription=x4`: a network above the nodes that carries a part of what they can send."""
+"""`scale_out.oversubscription=x4`: a network that carries only a part of what the nodes can send."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cclbench.studies.networks.sharing import flows_of, share_links
 @change(
     "scale_out.oversubscription",
     values="x4",
-    definition="a fat tree whose leaf switches hold a node each, and have so many times less bandwidth upward"
-    " than downward: all transfers from a node, and to it, share 1/factor of its interfaces max-min fairly,"
-    " a group that has it to itself as much as its ranks' interfaces carry",
+    definition="a fat tree with one node per leaf switch, which has that many times less bandwidth upward"
+    " than downward: all transfers from and to a node share 1/factor of its interfaces max-min fairly; a"
+    " group alone on a node gets at most what its ranks' interfaces carry",
     read=factor_of,
 )
 def oversubscription(subject: ChangeSubject, factor: float) -> Graph | str:
-    """The graph with those durations."""
+    """The graph with the new transfer durations."""
     flows = flows_of(subject)
     if flows is None:
         return "no transfer within the run's windows leaves a node"

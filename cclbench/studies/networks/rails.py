@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scale_out.rail_oversubscription=x4`: a rail-optimised network whose rails are thinly joined."""
+"""`scale_out.rail_oversubscription=x4`: a rail-optimised network with little bandwidth between rails."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cclbench.studies.networks.sharing import Flows, flows_of, share_links
     "scale_out.rail_oversubscription",
     values="x4",
     definition="a rail-optimised network: interfaces of the k-th accelerators of all nodes share a leaf, and"
-    " the switches above carry 1/factor of what a leaf does. Groups with the same places in each of their"
-    " nodes stay on their rails and lose nothing, others share what leads off a rail max-min fairly",
+    " the switches above carry 1/factor of a leaf's bandwidth. Groups with the same positions in each of"
+    " their nodes stay on their rails and lose nothing; others share the links between rails max-min fairly",
     read=factor_of,
 )
 def rails(subject: ChangeSubject, factor: float) -> Graph | str:
-    """The graph with those durations."""
+    """The graph with the new transfer durations."""
     flows = flows_of(subject)
     if flows is None:
         return "no transfer within the run's windows leaves a node"
@@ -33,7 +33,7 @@ def rails(subject: ChangeSubject, factor: float) -> Graph | str:
 
 
 def _off_rails(flows: Flows) -> np.ndarray:
-    """Which flows have other places in one node than in another, shape (flows,)."""
+    """Which flows have different positions on different nodes, shape (flows,)."""
     held: dict[int, dict[int, set[int]]] = {}
     for flow, place, local in zip(flows.of.tolist(), flows.place.tolist(), flows.local.tolist(), strict=True):
         held.setdefault(flow, {}).setdefault(place, set()).add(local)

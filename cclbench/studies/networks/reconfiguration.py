@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scale_out.reconfiguration=25ms`: circuits between nodes, set anew for each process group."""
+"""`scale_out.reconfiguration=25ms`: circuits between nodes, reconfigured for each process group."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cclbench.studies.networks.transfers import between_nodes, group_ranks
 @change(
     "scale_out.reconfiguration",
     values="25ms, 100us",
-    definition="the network between nodes switches circuits: ports join a rank to the peers of one process"
-    " group at a time, and to set them for another one takes so long; that begins as soon as the rank's last"
-    " transfer with the former group has ended, so that it is hidden where nothing is to be moved meanwhile."
-    " Process groups take turns in the order measured; circuits carry a transfer in the time measured",
+    definition="a circuit-switched network between nodes: ports connect a rank to the peers of one process"
+    " group at a time, and switching to another one takes that long; it begins when the rank's last transfer"
+    " with the previous group ends, and so is hidden if there is nothing to transfer meanwhile. The order of"
+    " process groups and the times of transfers are those measured",
     read=time_of,
 )
 def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
-    """The graph in which each phase of a rank waits for its former one, and so much longer."""
+    """The graph in which each phase of a rank waits for its previous one plus the latency."""
     graph, nodes = subject.graph, subject.graph.nodes
     at = between_nodes(subject)
     if not len(at):
@@ -32,29 +32,29 @@ def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
     group = np.array([code[own] for own in members], np.int64)
     rank = nodes.rank[at]
     phase = np.cumsum(begins(rank, group)) - 1
-    last, first = _of_lanes(nodes.lane[at][::-1], phase[::-1]), _of_lanes(nodes.lane[at], phase)
+    last, first = _first_by_lane(nodes.lane[at][::-1], phase[::-1]), _first_by_lane(nodes.lane[at], phase)
     last = len(at) - 1 - last
-    # phases of one rank follow one another: pairs of (last of a lane in one, first of a lane in the next)
-    before, behind = _joined(phase[last] + 1, phase[first])
+    # consecutive phases of one rank: pairs of (last of a lane in one, first of a lane in the next)
+    before, behind = _equal_pairs(phase[last] + 1, phase[first])
     source, target = last[before], first[behind]
     chosen = (rank[source] == rank[target]) & (subject.since[at[target]] >= 0)
     source, target = at[source[chosen]], graph.transfer_gates()[at[target[chosen]]]
     if not len(source):
-        return "no rank talks to more than one process group between nodes"
+        return "no rank communicates with more than one process group between nodes"
     try:
         return graph.with_waits(source, target, np.full(len(source), latency))
     except InputError as error:
-        hint = "their process groups begin in different orders"
+        hint = "ranks use their process groups in different orders"
         raise InputError(f"scale_out.reconfiguration: {error.what}", hint=hint) from None
 
 
-def _of_lanes(lane: Int64, phase: Int64) -> Int64:
-    """The first place of each lane in each phase."""
+def _first_by_lane(lane: Int64, phase: Int64) -> Int64:
+    """Index of the first entry of each lane in each phase."""
     return np.unique(np.stack([phase, lane]), axis=1, return_index=True)[1]
 
 
-def _joined(left: Int64, right: Int64) -> tuple[Int64, Int64]:
-    """All pairs of places with the same value in both."""
+def _equal_pairs(left: Int64, right: Int64) -> tuple[Int64, Int64]:
+    """Index pairs of equal values in both."""
     by_value = np.argsort(right, kind="stable")
     begin = np.searchsorted(right[by_value], left, side="left")
     count = np.searchsorted(right[by_value], left, side="right") - begin

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers between nodes as flows that share links: how long they take where links carry less, or others.
+"""Transfers between nodes as flows that share links: their times when links are slower or shared differently.
 
-A flow wants the rate that it had while it ran, in units of what one accelerator has of its node's interfaces:
-measured bytes over that rate where the catalog tells it, else all of it.  Flows that load a link at the same
-time share it max-min fairly (`max_min`); what a flow has to move is what it moved so, as measured.
+A flow demands the rate it had as measured, in units of one accelerator's part of its node's interfaces: bytes
+over time and the interface's rate if the catalog states one, else one interface.  Flows that load a link at
+the same time share it max-min fairly (`max_min`); a flow's work is what it moved at those rates as measured.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _SETTLED_NS, _SETTLED_SHARE = 2, 1_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flows:
-    """Transfers between nodes, an entry for each instance, shape (flows,); `at` are their nodes, shape
-    (parts,), each of flow `of`, on node `place` of the machine and on the device `local` there.
+    """Transfers between nodes, one flow per instance, shape (flows,).
 
-    `sends` and `takes` say in which direction a part uses its interface.  `demand` is in interfaces.
+    Arrays of shape (parts,): `at`, the graph's nodes; `of`, the flow of each; `place` and `local`, its node
+    of the machine and its device there; `sends` and `takes`, the directions in which it uses its interface.
+    Arrays of shape (flows,): `gate`, `taken` (measured ns) and `demand`, in interfaces.
     """
 
     at: Int64
@@ -48,11 +49,13 @@ class Flows:
     taken: Int64
     demand: Floats
     per_node: int
-    """Accelerators, each with one interface or its share of those of the node."""
+    """Accelerators per node; each has one interface, or its share of the node's."""
 
     def link_loads(self, link: Int64, links: int) -> Floats:
-        """How many interfaces of a link each flow uses, out and in, shape (flows, 2 · links); `link` is that
-        of each part, −1 for none."""
+        """Interfaces of each link used by each flow, out and in, shape (flows, 2 · links).
+
+        `link` is each part's link, −1 for none.
+        """
         use = np.zeros((len(self.gate), 2 * links))
         for way, chosen in enumerate((self.sends, self.takes)):
             there = chosen & (link >= 0)
@@ -61,7 +64,7 @@ class Flows:
 
 
 def flows_of(subject: ChangeSubject) -> Flows | None:
-    """The flows within windows; None where no transfer leaves a node."""
+    """The flows within windows; None if no transfer leaves a node."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     at = between_nodes(subject)
     gates = graph.transfer_gates()
@@ -79,7 +82,7 @@ def flows_of(subject: ChangeSubject) -> Flows | None:
     np.minimum.at(least, of, place)
     kinds = np.array([calls.kind[call] or "" for call in nodes.call[at].tolist()], np.str_)
     alone = (np.bincount(of) == 1)[of]
-    # a pair of a pipeline's group may share a node; of half a pair the other half is elsewhere
+    # a pair in a pipeline's group may share a node; half a pair has its other half on another node
     crosses = (np.bincount(of, place != least[of]) > 0)[of] | alone
     at, of, place, local, kinds = (column[crosses] for column in (at, of, place, local, kinds))
     if not len(at):
@@ -101,14 +104,14 @@ def flows_of(subject: ChangeSubject) -> Flows | None:
 
 
 def _accelerators_held(system: System) -> int:
-    """Accelerators of a node, or of a scale-up domain of several."""
+    """Accelerators of a node, or of a scale-up domain of several nodes."""
     return max(system.domain_size, system.per_node)
 
 
 def _node_places(
     subject: ChangeSubject, system: System | None, ranks: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Node, or scale-up domain of several, of each rank, and its place there."""
+    """Node, or scale-up domain of several, of each rank, and its position there."""
     placed = None if system is None else subject.machine.numbered_in(system, ranks)
     if system is not None and placed is not None:
         return [divmod(one, _accelerators_held(system)) for one in placed]
@@ -118,7 +121,7 @@ def _node_places(
 
 
 def _interface_bytes_per_s(system: System | None) -> float | None:
-    """What an accelerator has of its node's interfaces, B/s."""
+    """One accelerator's part of its node's interfaces, B/s."""
     if system is None or system.scale_out is None or system.scale_out.bytes_per_s is None:
         return None
     out = system.scale_out
@@ -127,7 +130,7 @@ def _interface_bytes_per_s(system: System | None) -> float | None:
 
 
 def _bytes_sent(subject: ChangeSubject, call: int, members: tuple[int, ...]) -> float:
-    """Bytes that pass the interface of one of the call's ranks; 0 of unknown."""
+    """Bytes that pass the interface of one of the call's ranks; 0 if not known."""
     calls = subject.graph.transfers
     kind, size = calls.kind[call], int(calls.bytes[call])
     if size <= 0 or kind is None:
@@ -142,10 +145,10 @@ def _bytes_sent(subject: ChangeSubject, call: int, members: tuple[int, ...]) -> 
 
 
 def share_links(graph: Graph, flows: Flows, use: Floats, before: Floats, after: Floats) -> Graph:
-    """The graph whose flows share links of capacity `after`, shape (links,), in place of `before`.
+    """The graph whose flows share links of capacity `after`, shape (links,), instead of `before`.
 
-    Durations follow from when flows begin, and that from durations: replays are repeated, each right for at
-    least one begin or end more, until no duration changes by more than a millionth of the time of all flows.
+    Durations depend on when flows begin, and that on durations: replays are repeated, each exact for at least
+    one more begin or end, until no duration changes by more than a millionth of the time of all flows.
     """
     begun = simulate_nodes(graph.nodes, graph.cut).start[flows.gate]
     work = _moved_by_flows(begun, begun + flows.taken, use, before, flows.demand)
@@ -157,11 +160,11 @@ def share_links(graph: Graph, flows: Flows, use: Floats, before: Floats, after: 
             return _set_durations(graph, flows, new)
         now = new
         begun = simulate_nodes(_set_durations(graph, flows, now).nodes, graph.cut).start[flows.gate]
-    raise InputError("transfers that share links wait for one another in no order that settles")
+    raise InputError("the replay of transfers that share links does not converge")
 
 
 def _set_durations(graph: Graph, flows: Flows, taken: Int64) -> Graph:
-    """The graph whose flows take so long, parts in proportion."""
+    """The graph with these durations of flows, their parts scaled in proportion."""
     dur = graph.nodes.dur.copy()
     factor = taken / np.maximum(flows.taken, 1)
     dur[flows.at] = np.rint(dur[flows.at] * factor[flows.of]).astype(np.int64)
@@ -169,7 +172,7 @@ def _set_durations(graph: Graph, flows: Flows, taken: Int64) -> Graph:
 
 
 class _Rates:
-    """Rates of sets of flows that run at the same time."""
+    """Rates of sets of concurrent flows, cached."""
 
     def __init__(self, use: Floats, capacity: Floats, demand: Floats) -> None:
         self.use, self.capacity, self.demand = use, capacity, demand
@@ -184,7 +187,7 @@ class _Rates:
 
 
 def _moved_by_flows(start: Int64, end: Int64, use: Floats, capacity: Floats, demand: Floats) -> Floats:
-    """What each flow moves from start to end at its fair rates, interfaces × ns."""
+    """Work each flow does from start to end at its fair rates, interfaces × ns."""
     rates, work = _Rates(use, capacity, demand), np.zeros(len(start))
     running: set[int] = set()
     edges = sorted(
@@ -205,7 +208,7 @@ def _moved_by_flows(start: Int64, end: Int64, use: Floats, capacity: Floats, dem
 
 
 def _flow_ends(start: Int64, work: Floats, use: Floats, capacity: Floats, demand: Floats) -> Floats:
-    """When flows that begin then have moved so much, ns."""
+    """Ends of flows with the given starts and work, ns."""
     rates, left = _Rates(use, capacity, demand), work.copy()
     end = start.astype(np.float64)
     waiting = [flow for flow in np.argsort(start, kind="stable")[::-1].tolist() if work[flow] > 0]

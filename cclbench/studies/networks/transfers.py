@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers that leave a node, and between which ranks they are."""
+"""Transfers that leave a node, and the ranks they connect."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 
-UNPLACED = "collectives of unknown group may cross the network or not"
+UNPLACED = "collectives whose process group is unknown may or may not cross the network"
 
 
 def between_nodes(subject: ChangeSubject) -> Int64:
-    """Transfers of groups that span several scale-up domains: their nodes in order of rank and of when their
-    data began to move, of which an instance has one time; of two at once the one launched first.
+    """The graph's nodes that are transfers of groups spanning several scale-up domains.
 
-    `InputError` where a group, or what shares a node, is not known.
+    They are ordered by rank and by when their data began to move (one time per instance), ties by launch.
+    `InputError` if a group, or which ranks share a node, is not known.
     """
     nodes = subject.graph.nodes
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
@@ -32,9 +32,9 @@ def between_nodes(subject: ChangeSubject) -> Int64:
 
 
 def group_ranks(subject: ChangeSubject, at: Int64) -> list[tuple[int, ...]]:
-    """The ranks of each transfer's process group; where no group is stated, those that take part in it.
+    """The ranks of each transfer's process group, or the ranks that take part in it if no group is stated.
 
-    `InputError` where those are not known either.
+    `InputError` if neither is known.
     """
     nodes, calls = subject.graph.nodes, subject.graph.transfers
     call = nodes.call[at]

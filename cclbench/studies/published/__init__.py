@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures that others published, as runs without traces: every value's provenance is `published`."""
+"""Published results as runs without traces; the provenance of every value is `published`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published row's flat metadata as a workload card, as far as cards have a home for it."""
+"""A published row's flat metadata as a workload card, as far as cards have fields for it."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ _HOMES: Final = {
     "comm_env": "Model-executor.communication_library.env",
     "protocol_selection": "Model-executor.protocol_selection",
 }
-"""Where CCL-Bench's card has what the leaderboard shows flat."""
+"""Card field of each flat key of the leaderboard."""
 _ABOUT_TRACES: Final = ("workload_name", "trace_types", "metric_traces")
 _SIDES: Final = ("bandwidth_scaleout", "bandwidth_scaleup")
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedCard:
-    """The card's text, None where it would not be valid; what it leaves out or why there is none."""
+    """The card's text, None if it would be invalid; and what it leaves out, or why there is none."""
 
     text: str | None
     left_out: tuple[str, ...]
 
 
 def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
-    """The row's metadata as a card with the id `run`; `folder` is for a file on the way."""
+    """The row's metadata as a card with the id `run`; `folder` is for a temporary file."""
     path = folder / f"{run}.yaml"
     # A JSON document is a YAML document.
-    path.write_text(json.dumps(_version_1(row.metadata), ensure_ascii=False, indent=1), "utf-8")
+    path.write_text(json.dumps(_version_1_card(row.metadata), ensure_ascii=False, indent=1), "utf-8")
     try:
         upgraded = upgrade_card(path)
     except CclbenchError as error:
@@ -70,11 +70,11 @@ def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
     said = tuple(f"{p.path}: {p.message}" if p.path else p.message for p in upgraded.warnings)
     if upgraded.problems:
         wrong = "; ".join(f"{p.path}: {p.message}" for p in upgraded.problems)
-        return PublishedCard(None, (f"no card, it would be invalid: {wrong}", *said))
-    return PublishedCard(upgraded.text, (*said, *_unknown(row.metadata)))
+        return PublishedCard(None, (f"no card: it would be invalid: {wrong}", *said))
+    return PublishedCard(upgraded.text, (*said, *_unknown_fields(row.metadata)))
 
 
-def _version_1(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _version_1_card(metadata: Mapping[str, Any]) -> dict[str, Any]:
     card: dict[str, Any] = {"version": 1, "description": metadata["workload_name"]}
     for key, home in _HOMES.items():
         if metadata.get(key) not in (None, "", [], {}):
@@ -85,6 +85,6 @@ def _version_1(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return card
 
 
-def _unknown(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _unknown_fields(metadata: Mapping[str, Any]) -> Iterator[str]:
     known = {*_HOMES, *_ABOUT_TRACES, *_SIDES}
-    yield from (f"{printable(key)}: has no home in a card" for key in metadata if key not in known)
+    yield from (f"{printable(key)}: cards have no field for it" for key in metadata if key not in known)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of CCL-Bench's leaderboard in our names and base SI units."""
+"""The columns of CCL-Bench's leaderboard as our metrics, in base SI units."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from cclbench.studies.published.leaderboard import PublishedRow
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """How a published number becomes one of ours: value = offset + factor × number."""
+class ColumnConversion:
+    """Conversion of a published number: value = offset + factor × number."""
 
     factor: float = 1.0
     offset: float = 0.0
     by_step: bool = True
-    """Whether its tool looks at the steps' annotations where it finds them; else at the whole trace."""
+    """Whether its tool uses step annotations if the trace has them; else it uses the whole trace."""
 
-    def value(self, number: float) -> float:
-        """The number in our unit."""
+    def convert(self, number: float) -> float:
+        """The value in our unit."""
         return self.offset + self.factor * number
 
-    def window(self, row: PublishedRow) -> str:
-        """The window policy that comes nearest to what its tool does."""
+    def window_policy(self, row: PublishedRow) -> str:
+        """The window policy closest to what the column's tool does."""
         return "annotations" if self.by_step and not row.traced_by("nsys") else "trace"
 
 
-_PERCENT: Final = Column(0.01, by_step=False)
-_STEP_PERCENT: Final = Column(0.01)
-_GIB_PER_S: Final = Column(float(GIB), by_step=False)
-_GB: Final = Column(1e9, by_step=False)
+_PERCENT: Final = ColumnConversion(0.01, by_step=False)
+_STEP_PERCENT: Final = ColumnConversion(0.01)
+_GIB_PER_S: Final = ColumnConversion(float(GIB), by_step=False)
+_GB: Final = ColumnConversion(1e9, by_step=False)
 
-COLUMNS: Final[Mapping[str, Column]] = {
-    "avg_step_time": Column(),
-    "ttft": Column(),
-    "tpot": Column(),
+COLUMNS: Final[Mapping[str, ColumnConversion]] = {
+    "avg_step_time": ColumnConversion(),
+    "ttft": ColumnConversion(),
+    "tpot": ColumnConversion(),
     "mfu": _STEP_PERCENT,
     "mean_sm_coverage": _PERCENT,
     "dominant_kernel_concentration": _PERCENT,
@@ -46,17 +46,17 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "average_memory_bandwidth": _GB,
     "memory_transfer_overhead": _PERCENT,
     "communication_fraction": _STEP_PERCENT,
-    "total_communication_time": Column(),
+    "total_communication_time": ColumnConversion(),
     **{name: _GIB_PER_S for name in ALIASES if name.startswith("bandwidth_utilization_")},
     "bandwidth_utilization_peertopeer_group_6": _PERCENT,
     "compute_comm_overlap": _STEP_PERCENT,
-    "load_imbalance_ratio": Column(by_step=False),
-    "straggler": Column(by_step=False),
-    "scale_up_bw_utility": Column(-0.01, 1.0, by_step=False),
+    "load_imbalance_ratio": ColumnConversion(by_step=False),
+    "straggler": ColumnConversion(by_step=False),
+    "scale_up_bw_utility": ColumnConversion(-0.01, 1.0, by_step=False),
     **{name: _GB for name in ALIASES if name.startswith("collective_vol_")},
 }
-"""By the leaderboard's name.
+"""Conversions by the leaderboard's column name.
 
-Bandwidths of collectives are computed with 2**30 bytes under the label GB/s, volumes and memory bandwidth
-with 1e9.  `scale_up_bw_utility` is the percentage saved; ours is the new step over the old.  Sources: the
-file's own `metric_info`, CCL-Bench's metric tools (github.com/cornell-sysphotonics/ccl-bench, tools/)."""
+Bandwidths of collectives labelled GB/s are in units of 2**30 bytes, volumes and memory bandwidth in 1e9.
+`scale_up_bw_utility` is the percentage saved; ours is new step / old step.  Sources: the file's own
+`metric_info`, CCL-Bench's metric tools (github.com/cornell-sysphotonics/ccl-bench, tools/)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a leaderboard to the store: a run a row, without traces, every number as published and flagged."""
+"""Import of a leaderboard into the store: one run per row, without traces, each number as published."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.studies.published.cards import card_of
 from cclbench.studies.published.columns import COLUMNS
-from cclbench.studies.published.defects import defects
+from cclbench.studies.published.defects import defects_of
 from cclbench.studies.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
 from cclbench.studies.published.results import SOURCE, result_rows
 from cclbench.workspace import store_at
@@ -28,41 +28,41 @@ _LONGEST_NAME: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """A row in the store."""
+    """A row imported as a run."""
 
     run: str
     row: int
     name: str
     numbers: int
-    """Published numbers that are numbers."""
+    """Published numbers that are valid."""
     flagged: int
-    """Of these, those with something to know about them."""
+    """Of these, the ones with known defects."""
     no_number: int
-    """Published numbers that stand for no data."""
+    """Published numbers that mean no data."""
     card: bool
-    """Whether its metadata makes a valid workload card."""
+    """Whether its metadata form a valid workload card."""
     new: bool
-    """Whether it was not in the store."""
+    """Whether it was not in the store before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import brought in."""
+    """The outcome of an import."""
 
     file: Path
     generated_at: str | None
     runs: tuple[ImportedRun, ...]
     defects: Mapping[str, int]
-    """Values by the key of what is wrong with them."""
+    """Number of values by defect."""
     unknown_columns: Mapping[str, int]
-    """Numbers left out, by the column that answers no metric of ours."""
+    """Numbers left out, by column without a corresponding metric."""
 
 
 def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Imported:
-    """Bring CCL-Bench's `benchmark_data.json` into the store as published runs; known rows stay as they are.
+    """Import CCL-Bench's `benchmark_data.json` as published runs; rows already in the store are unchanged.
 
-    All rows are read before the first is written, and each becomes a run whole or not at all.  Raises
-    `InputError` where the file is not what it should be.
+    All rows are read before the first is written, and each run is written entirely or not at all.  Raises
+    `InputError` if the file is invalid.
     """
     board = read_leaderboard(Path(path))
     into = store_at(store)
@@ -73,7 +73,7 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
         file=board.path,
         generated_at=board.generated_at,
         runs=runs,
-        defects=Counter(defect.key for row, column in values for defect in defects(row, column)),
+        defects=Counter(defect.key for row, column in values for defect in defects_of(row, column)),
         unknown_columns=Counter(
             column for row, column in values if column not in COLUMNS and row.metrics[column] is not None
         ),
@@ -85,7 +85,7 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
     run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
     kept = current_run(store, run, row.sha256)
     results = result_rows(row)
-    stored = _write(row, board, store, scratch, run, results) if kept is None else kept
+    stored = _write_run(row, board, store, scratch, run, results) if kept is None else kept
     of_columns = results[: len(COLUMNS)]
     told = [result for result in of_columns if result.status == "ok"]
     given = sum(row.metrics.get(column) is not None for column in COLUMNS)
@@ -101,7 +101,7 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
     )
 
 
-def _write(
+def _write_run(
     row: PublishedRow, board: Leaderboard, store: Store, scratch: Path, run: str, results: list[Row]
 ) -> Run:
     card = card_of(row, run, scratch)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CCL-Bench's `benchmark_data.json`, read strictly: every row whole, or refused by its number."""
+"""CCL-Bench's `benchmark_data.json`, read strictly: an invalid row is refused, with its number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HINT: Final = "CCL-Bench's website publishes it as benchmark_data.json"
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row as the file has it."""
+    """A row as in the file."""
 
     trace: str
     metadata: dict[str, Any]
@@ -32,14 +32,14 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """One row: what its workload card says, flattened, and its numbers by column."""
+    """One row: its workload card, flattened, and its numbers by column."""
 
     number: int
-    """Of the file, from 1."""
+    """Position in the file, from 1."""
     metadata: Mapping[str, Any]
     metrics: Mapping[str, float | None]
     sha256: str
-    """Of the row's JSON with sorted keys."""
+    """SHA-256 of the row's JSON with sorted keys."""
 
     @property
     def name(self) -> str:
@@ -47,25 +47,25 @@ class PublishedRow:
         return self.text("workload_name")
 
     def text(self, key: str) -> str:
-        """A text of the metadata; empty where there is none."""
+        """A text in the metadata; empty if there is none."""
         return metadata_text(self.metadata, key)
 
-    def count(self, key: str) -> int | None:
-        """A whole number of the metadata; None where there is none."""
+    def whole_number(self, key: str) -> int | None:
+        """An integer in the metadata; None if there is none."""
         return metadata_count(self.metadata, key)
 
-    def number_of(self, column: str) -> float:
-        """A published number; not a number where there is none, so that no comparison with it holds."""
+    def number_in(self, column: str) -> float:
+        """A published number; NaN if there is none, so that every comparison with it is false."""
         value = self.metrics.get(column)
         return math.nan if value is None else value
 
     @property
-    def tpu(self) -> bool:
+    def is_on_tpu(self) -> bool:
         """Whether it ran on TPUs."""
         return self.text("hardware_type").upper() == "TPU"
 
     def traced_by(self, kind: str) -> bool:
-        """Whether its numbers come from traces of that kind: nsys, json, json_tpu."""
+        """Whether its numbers come from traces of a kind: nsys, json, json_tpu."""
         kinds = self.metadata.get("trace_types")
         return isinstance(kinds, list) and kind in kinds
 
@@ -81,17 +81,17 @@ class Leaderboard:
 
 
 def read_leaderboard(path: Path) -> Leaderboard:
-    """The leaderboard at `path`.
+    """Read the leaderboard at `path`.
 
-    Raises `InputError` where it is unreadable, over 32 MB, no JSON, names a key twice, or where a row is not
-    a trace, metadata and metrics that are finite numbers or null.
+    Raises `InputError` if it cannot be read, is over 32 MB, is not JSON, repeats a key, or if a row is
+    anything but a trace, metadata, and metrics that are finite numbers or null.
     """
     where = printable(str(path))
-    content = _content(path, where)
+    content = _read_content(path, where)
     try:
-        document = json.loads(content, object_pairs_hook=_once, parse_constant=_no_constant)
+        document = json.loads(content, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        what = "is nested too deep" if isinstance(error, RecursionError) else f"is no valid JSON: {error}"
+        what = "is nested too deeply" if isinstance(error, RecursionError) else f"is not valid JSON: {error}"
         raise InputError(printable(what), where=where, hint=_HINT) from None
     rows = document.get("rows") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not rows:
@@ -103,11 +103,11 @@ def read_leaderboard(path: Path) -> Leaderboard:
         path=path,
         sha256=sha256(content).hexdigest(),
         generated_at=generated if isinstance(generated, str) else None,
-        rows=tuple(_row(row, number, where) for number, row in enumerate(rows, 1)),
+        rows=tuple(_parse_row(row, number, where) for number, row in enumerate(rows, 1)),
     )
 
 
-def _content(path: Path, where: str) -> bytes:
+def _read_content(path: Path, where: str) -> bytes:
     try:
         if path.exists() and not path.is_file():
             raise InputError("is not a file", where=where, hint=_HINT)
@@ -121,19 +121,19 @@ def _content(path: Path, where: str) -> bytes:
     return content
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
-        raise ValueError(f"the key {shown(twice)} is there twice")
+        raise ValueError(f"the key {shown(twice)} is repeated")
     return found
 
 
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number of JSON")
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a JSON number")
 
 
-def _row(row: Any, number: int, where: str) -> PublishedRow:
+def _parse_row(row: Any, number: int, where: str) -> PublishedRow:
     try:
         content = json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
         shape = msgspec.convert(row, _Shape)
@@ -142,9 +142,9 @@ def _row(row: Any, number: int, where: str) -> PublishedRow:
             raise ValueError("its metadata has no workload_name")
         endless = [column for column, value in shape.metrics.items() if not math.isfinite(value or 0)]
         if endless:
-            raise ValueError(f"{shown(endless[0])} is no finite number")
+            raise ValueError(f"{shown(endless[0])} is not a finite number")
     except (ValueError, OverflowError, RecursionError) as error:  # UnicodeEncodeError: half a surrogate pair
-        reason = "holds text that is no Unicode" if isinstance(error, UnicodeError) else str(error)
-        hint = "the file's other rows were not imported either"
+        reason = "contains text that is not Unicode" if isinstance(error, UnicodeError) else str(error)
+        hint = "no row of the file was imported"
         raise InputError(f"row {number}: {printable(reason)}", where=where, hint=hint) from None
     return PublishedRow(number, shape.metadata, shape.metrics, sha256(content).hexdigest())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published row as rows of `schema.RESULTS`: every column once, and the throughput that follows."""
+"""A published row as rows of `schema.RESULTS`: one per column, and the throughput derived from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.studies.published.columns import COLUMNS
-from cclbench.studies.published.defects import defects
+from cclbench.studies.published.defects import defects_of
 from cclbench.studies.published.leaderboard import PublishedRow
 
 _TOKENS: Final = metric_name("throughput.tokens")
@@ -21,42 +21,42 @@ SOURCE: Final = "ccl-bench"
 
 
 def result_rows(row: PublishedRow) -> list[Row]:
-    """The row's numbers in our names and units, flagged; a missing one is a row with its reason."""
-    return [*(_column(row, column) for column in COLUMNS), *_throughput(row)]
+    """The row's numbers as our metrics, flagged with defects; a missing one has a reason."""
+    return [*(_column_row(row, column) for column in COLUMNS), *_throughput_rows(row)]
 
 
-def _column(row: PublishedRow, column: str) -> Row:
+def _column_row(row: PublishedRow, column: str) -> Row:
     alias, how = ALIASES[column], COLUMNS[column]
-    number, found = row.metrics.get(column), list(defects(row, column))
+    number, found = row.metrics.get(column), list(defects_of(row, column))
     value = None
     if number is None:
-        why = "its tool gave no number" if column in row.metrics else "no column of this kind of trace"
+        why = "its tool gave no number" if column in row.metrics else "not a column for this kind of trace"
         reason: str | None = f"not published: {why}"
     elif instead := [defect.words for defect in found if defect.no_number]:
         reason = instead[0]
     else:
-        value, reason = how.value(number), "; ".join(defect.words for defect in found) or None
+        value, reason = how.convert(number), "; ".join(defect.words for defect in found) or None
     collective = alias.collectives[-1] if alias.collectives else None
-    return _row(alias.metric, value, reason, window=how.window(row), collective=collective)
+    return _result_row(alias.metric, value, reason, window=how.window_policy(row), collective=collective)
 
 
-def _throughput(row: PublishedRow) -> Iterator[Row]:
-    """Tokens per second, which the leaderboard has no column for and its step time and batch tell."""
-    step, devices = row.metrics.get("avg_step_time"), row.count("total_count")
-    batch, length = row.count("batch_size"), row.count("seq_len")
+def _throughput_rows(row: PublishedRow) -> Iterator[Row]:
+    """Tokens per second, which the leaderboard lacks, from its step time and batch size."""
+    step, devices = row.metrics.get("avg_step_time"), row.whole_number("total_count")
+    batch, length = row.whole_number("batch_size"), row.whole_number("seq_len")
     per_second = None
     if row.text("phase") != "training":
-        why = "a step is an engine iteration: nothing says how many tokens it works on"
+        why = "a step is an engine iteration, with an unknown number of tokens"
     elif not (step and batch and length and devices):
         why = "not published: step time, batch size, sequence length or number of devices"
     else:
         per_second = batch * length / step
         why = "from the published step time, batch size and sequence length"
     for metric, share in ((_TOKENS, 1), (_TOKENS_PER_DEVICE, devices or 1)):
-        yield _row(metric, per_second and per_second / share, why)
+        yield _result_row(metric, per_second and per_second / share, why)
 
 
-def _row(
+def _result_row(
     metric: str,
     value: float | None,
     reason: str | None,

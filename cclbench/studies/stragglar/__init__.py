@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StragglAR (Devraj et al., arXiv 2505.23523): the all-reduce, and a run that has it in place of its own."""
+"""StragglAR (Devraj et al., arXiv 2505.23523): the all-reduce algorithm, and a replay setting with it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`stragglar=measured`: all-reduces that work while they wait for the last rank, by measured arrivals."""
+"""`stragglar=measured`: all-reduces that work while waiting for the last rank, by measured arrivals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from cclbench.studies.stragglar.collective import stragglar_cost as algorithm
 @change(
     "stragglar",
     values="measured",
-    definition="all-reduces of four or more ranks in a node run StragglAR where its formula is faster: the"
-    " ranks but the last reduce-scatter from the last but one's measured arrival on, the rest follows the"
-    " last one's. Times are x formula / formula of what the library would choose; arrivals that other"
-    " settings move do not count anew",
+    definition="all-reduces of four or more ranks within a node run StragglAR if its formula is faster: all"
+    " ranks but the last reduce-scatter from the measured arrival of the second-to-last one on, and the rest"
+    " follows the last one's. Times are scaled by its formula / that of the library's choice; changes of"
+    " arrivals by other settings are not considered",
     read=read_word("measured"),
 )
 def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
-    """The graph with those durations."""
+    """The graph with the new durations of all-reduces."""
     graph, nodes = subject.graph, subject.graph.nodes
     dur, reached = nodes.dur.copy(), False
     for (_kind, name), parts in of_groups(subject, "all_reduce").items():
@@ -37,14 +37,14 @@ def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
         if len(ranks) < 4 or subject.machine.tier_of(ranks).value != "scale_up":
             continue
         reached = True
-        dur[parts] = np.rint(dur[parts] * _ratio(subject, ranks, parts)).astype(np.int64)
+        dur[parts] = np.rint(dur[parts] * _time_ratio(subject, ranks, parts)).astype(np.int64)
     if not reached:
-        return "no node has an all-reduce of four ranks or more"
+        return "no all-reduce of four or more ranks stays within a node"
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def _ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floats:
-    """New over old time of each part, at most 1."""
+def _time_ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floats:
+    """New time / old time of each part, at most 1."""
     nodes, calls = subject.graph.nodes, subject.graph.transfers
     _, one = np.unique(calls.instance[nodes.call[parts]], return_inverse=True)
     size = np.zeros(int(one.max()) + 1)
@@ -58,7 +58,7 @@ def _ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floa
 
 
 def _delay_s(arrival: Int64, one: Int64) -> Floats:
-    """How much later than the last but one the last of each instance arrives, s."""
+    """Delay of the last arrival of each instance after the second-to-last one, s."""
     order = np.lexsort((arrival, one))
     last = np.append(np.flatnonzero(np.diff(one[order])), len(order) - 1)
     return np.asarray((arrival[order][last] - arrival[order][last - 1]) / 1e9, np.float64)

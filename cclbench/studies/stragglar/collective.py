@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StragglAR: all-reduce that works while it waits for the last rank (Devraj et al., arXiv 2505.23523).
+"""StragglAR: an all-reduce that works while waiting for the last rank (Devraj et al., arXiv 2505.23523).
 
 While the straggler is late, the n − 1 others reduce-scatter among themselves.  Then in every round the
-straggler exchanges one reduced chunk of S/(n − 1), while chunks it has completed spread; all have all after
-n + log2 n − 2 rounds: n − 1 for the straggler's chunks, log2 n − 1 more for the last to spread.
-T = (n + log2 n − 2)(α + S/(n − 1)/B) after its arrival, and what of the reduce-scatter is not done by then.
-Ring needs 2 (n − 1)/n · S/B, so the ratio tends to 2; on 8 GPUs it is 1.36, a reduction by 26 % where the
+straggler exchanges one reduced chunk of S/(n − 1), while chunks it has completed spread; all ranks are done
+after n + log2 n − 2 rounds: n − 1 for the straggler's chunks, log2 n − 1 more for the last to spread.
+T = (n + log2 n − 2)(α + S/(n − 1)/B) after its arrival, plus what remains of the reduce-scatter by then.
+A ring needs 2 (n − 1)/n · S/B, so the ratio tends to 2; on 8 GPUs it is 1.36, a reduction by 26 % where the
 paper measures 22 (v1) and 25 % (v2).
 """
 
@@ -31,13 +31,13 @@ class StragglarCost:
     late: CollectiveCost
 
     def time_s(self, size: Floats, delay_s: float | None = None) -> Floats:
-        """Time from the last arrival on, s, where that is `delay_s` after the others' (None: late enough)."""
+        """Time after the last arrival, s, if that is `delay_s` after the others' (None: late enough)."""
         left = 0.0 if delay_s is None else np.maximum(self.early.time_s(size) - delay_s, 0.0)
         return np.asarray(self.late.time_s(size) + left, np.float64)
 
 
 def stragglar_cost(call: CollectiveCall) -> StragglarCost | None:
-    """Costs of both parts; None off one node of four or more ranks."""
+    """Costs of both parts; None unless four or more ranks are on one node."""
     group, n = call.group, call.group.ranks
     if n < 4 or group.nodes > 1:
         return None
@@ -58,8 +58,8 @@ def stragglar_cost(call: CollectiveCall) -> StragglarCost | None:
 
 
 @algorithm("stragglar", chosen=chosen_never)
-def after_the_straggler(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """The rounds from the last arrival on, which has been late enough for the others' part."""
+def stragglar_tail(call: CollectiveCall) -> Iterator[CollectiveCost]:
+    """The rounds after the last arrival, if that is late enough for the others' part to be done."""
     parts = stragglar_cost(call) if call.kind == "all_reduce" else None
     if parts is not None:
         yield parts.late

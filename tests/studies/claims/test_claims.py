@@ -15,7 +15,7 @@ import cclbench
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.errors import UsageError
 from cclbench.record.store import Store
-from cclbench.studies.claims import collect, examine
+from cclbench.studies.claims import examine_claims, subjects_with_results
 from cclbench.studies.claims.bandwidth import examine_bandwidth
 from cclbench.studies.claims.frameworks import examine_frameworks
 from cclbench.studies.claims.overlap import examine_overlap
@@ -161,11 +161,11 @@ def test_caveats_count_without_flagged_values_and_other_spellings() -> None:
     assert (claim.counts["pairs"], claim.counts["longer"]) == (3, 3)
     assert claim.caveats == (
         "the pairs share runs: 3 pairs of 6 runs",
-        "counting steps that are longer by less too: 3 of 3",
+        "counting any longer step: 3 of 3",
         "only pairs whose overlaps differ by a percentage point or more: 2 of 2",
         "only pairs of different parallel plans: 0 of 0",
         "without pairs that rest on a flagged value: 2 of 2 (sampled)",
-        "models count as equal where their names do; with deep-seek and deep_seek as one model: 7 of 7",
+        "models are equal if their names are; with deep-seek and deep_seek as one model: 7 of 7",
     )
 
 
@@ -189,22 +189,22 @@ def test_gains_of_gpus_against_tpus() -> None:
     )
     lonely = examine_bandwidth([*gpus, evidence("t", accelerator="tpu_v6e")])
     assert lonely.outcome == "cannot be examined"
-    assert lonely.verdict.endswith("none of 1 published TPU run tells the gain (not computed)")
+    assert lonely.verdict.endswith("none of 1 published TPU run has a gain (not computed)")
     assert examine_bandwidth(gpus).verdict.endswith("the store has no TPU run")
     cpu = evidence("c", doubled=0.5, accelerator="generic-cpu")
     assert len(examine_bandwidth([*gpus, cpu, evidence("u", doubled=0.5, accelerator=None)]).rows) == 3
 
 
 def test_what_gains_rest_on() -> None:
-    apart = "no model is on both sides: the gap may be the models'"
-    depends = "the gain depends on how much of a step is exposed communication inside a node, so on plan,"
-    depends += " batch and model"
+    apart = "no model ran on both GPUs and TPUs: the gap may come from the models"
+    depends = "the gain depends on the exposed communication within a node, so on plan,"
+    depends += " batch size and model"
     told, by_hand = evidence("a", doubled=0.9), evidence("b", doubled=0.9, reason="by hand")
     other = evidence("t", doubled=0.8, accelerator="tpu_v6e", model="huge")
     silent = evidence("s")
     caveats = examine_bandwidth([told, by_hand, other, silent]).caveats
     assert caveats == (
-        "no gain of 1 run: not computed",
+        "no gain for 1 run: not computed",
         "3 gains as published: by hand",
         apart,
         depends,
@@ -212,7 +212,7 @@ def test_what_gains_rest_on() -> None:
     assert examine_bandwidth([told]).caveats == ("1 gain as published", depends)
     same = evidence("t", doubled=0.8, accelerator="tpu_v6e")
     assert apart not in examine_bandwidth([told, same]).caveats
-    assert examine_bandwidth([silent]).caveats == ("no gain of 1 run: not computed",)
+    assert examine_bandwidth([silent]).caveats == ("no gain for 1 run: not computed",)
 
 
 def test_a_modelled_gain_has_its_band() -> None:
@@ -234,11 +234,11 @@ def test_a_gap_that_is_the_batch() -> None:
     assert claim.counts["gap_one_model"] == 1
     assert claim.counts["gap_equal_work"] is None
     assert "3.40× on 4 nvidia_a100" in claim.verdict
-    assert "not like for like: batch size differ" in claim.verdict
+    assert "not of equal work: batch size differ" in claim.verdict
     assert [line["run"] for line in claim.summary[:2]] == ["a", "c"]
     assert claim.caveats == (
-        "1 of 1 comparisons of step times are of unequal work; the store has 0 of equal work",
-        "the best of few is no tuned best; training runs by framework: calm 1, swift 2",
+        "1 of 1 step-time comparisons are between unequal work; the store has 0 of equal work",
+        "the best of a few runs need not be a tuned one; training runs by framework: calm 1, swift 2",
     )
 
 
@@ -254,17 +254,17 @@ def test_a_gap_at_equal_work() -> None:
     runs = runs_of("calm")
     claim = examine_frameworks(runs)
     assert (claim.outcome, claim.counts["gap_equal_work"]) == ("holds", 2.6)
-    assert "not like for like" not in claim.verdict
+    assert "not of equal work" not in claim.verdict
     assert examine_frameworks(runs_of("swift")).outcome == "cannot be examined"
     near = examine_frameworks([runs[0], evidence("e", step=2.4, tokens=1.0, framework="calm")])
     assert near.outcome == "not shown"
 
 
 def test_the_published_overlap_claim(published: Path) -> None:
-    (claim,) = examine(published, ["overlap"]).claims
+    (claim,) = examine_claims(published, ["overlap"]).claims
     assert claim.outcome == "holds"
     assert claim.counts == {"pairs": 57, "longer": 24, "shorter": 25, "same": 7, "equal_overlap": 1}
-    assert "Widest: llama-3.1-8b on 4 nvidia_a100, fsdp4 80.25 % and 1.44 s against" in claim.verdict
+    assert "Largest: llama-3.1-8b on 4 nvidia_a100, fsdp4 80.25 % and 1.44 s against" in claim.verdict
     widest = max(
         (row for row in claim.rows if row["outcome"] == "longer"),
         key=lambda row: row["higher_overlap"] - row["lower_overlap"],
@@ -277,7 +277,7 @@ def test_the_published_overlap_claim(published: Path) -> None:
 
 
 def test_the_published_bandwidth_claim_lacks_one_side(published: Path) -> None:
-    (claim,) = examine(published, ["bandwidth"]).claims
+    (claim,) = examine_claims(published, ["bandwidth"]).claims
     assert claim.outcome == "cannot be examined"
     assert claim.counts == {
         "published_gpu_runs": 85,
@@ -293,12 +293,12 @@ def test_the_published_bandwidth_claim_lacks_one_side(published: Path) -> None:
 
 
 def test_the_published_framework_gap_is_not_like_for_like(published: Path) -> None:
-    (claim,) = examine(published, ["frameworks"]).claims
+    (claim,) = examine_claims(published, ["frameworks"]).claims
     assert claim.outcome == "not shown"
     # 10.033 s / 3.59666 s, of another model and four times the batch; 10.508 s / 10.033 s at equal work
     assert claim.counts["gap_any_work"] == pytest.approx(10.033 / 3.59666)
     assert claim.counts["gap_equal_work"] == pytest.approx(10.508 / 10.033)
-    assert "not like for like: model and batch size differ" in claim.verdict
+    assert "not of equal work: model and batch size differ" in claim.verdict
 
 
 def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Path) -> None:
@@ -306,11 +306,11 @@ def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Pa
     shutil.copytree(published, store)
     run = cclbench.run(repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml", store=store)
     cclbench.ingest(repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml", store=store)
-    found = examine(store)
+    found = examine_claims(store)
     assert (found.published, found.computed) == (102, 1)
     assert [why for why in found.left_out.values() if not why.startswith("has no results yet")] == []
     assert len(found.left_out) == 1
-    (own,) = (one for one in collect(Store(store))[0] if not one.is_published)
+    (own,) = (one for one in subjects_with_results(Store(store))[0] if not one.is_published)
     assert (own.id, own.workload.framework, own.workload.devices, own.workload.plan) == (
         run.id,
         "pytorch",
@@ -324,17 +324,17 @@ def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Pa
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cclbench import ccl-bench"):
-        examine(tmp_path / "none")
+        examine_claims(tmp_path / "none")
 
 
 def test_an_unknown_claim_is_named(published: Path) -> None:
     with pytest.raises(UsageError, match="did you mean overlap"):
-        examine(published, ["overlop"])
+        examine_claims(published, ["overlop"])
 
 
 def test_claims_are_json(published: Path) -> None:
     from cclbench.studies.claims.forms import claims_document
 
-    told = json.loads(json.dumps(claims_document(examine(published)), allow_nan=False))
+    told = json.loads(json.dumps(claims_document(examine_claims(published)), allow_nan=False))
     assert told["schema"] == "claims.v1"
     assert [len(claim["rows"]) for claim in told["claims"]] == [57, 102, 34]

@@ -89,7 +89,6 @@ def test_pairs_lie_where_they_should() -> None:
     marks = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()]
     assert marks == [([pytest.approx(40.0)], [1.5]), ([pytest.approx(1.0)], [0.5]), ([0.0], [1.1])]
     legend = axes.get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [
         "longer step: 1",
         "shorter step: 1",

@@ -182,7 +182,6 @@ def test_what_is_usable_of_an_interface_is_known_of_some_machines() -> None:
         graph = traced(far + 1, *calls, nbytes=[1_000_000])
         found = flows(on(graph, {"all": (0, far)}, system=system.id))
         out = system.scale_out
-        assert out is not None
         assert out.usable_bytes_per_s is not None
         rate = out.usable_bytes_per_s * out.nics / system.per_node
         assert found.demand == pytest.approx(1e6 / 100e-6 / rate), system.id
@@ -211,7 +210,7 @@ def test_peers_of_a_group_that_nobody_states_are_those_that_met() -> None:
     every = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
     assert set(group_ranks(on(graph, {}), every)) == {(0, 1), (0, 2), (0, 1, 2, 3)}
     unmatched = traced(4, *CALLS[:1], known=(False,))
-    with pytest.raises(InputError, match="collectives of unknown group may cross the network or not"):
+    with pytest.raises(InputError, match="collectives whose process group is unknown may or may not"):
         group_ranks(on(unmatched, {}), np.flatnonzero(unmatched.nodes.kind == n.TRANSFER))
 
 

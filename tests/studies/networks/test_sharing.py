@@ -115,5 +115,5 @@ def test_more_oversubscription_shortens_no_step(factor: int) -> None:
 
 @pytest.mark.parametrize("value", ["0", "0:1", "0:1.5", "x2", "-1:0.5"])
 def test_links_fail_on_a_node_in_part(value: str) -> None:
-    with pytest.raises(UsageError, match="node and share"):
+    with pytest.raises(UsageError, match="is not NODE:SHARE"):
         parse_scenario([f"scale_out.failed_links={value}"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.studies.published.defects import DEFECTS, defects
+from cclbench.studies.published.defects import DEFECTS, defects_of
 from cclbench.studies.published.leaderboard import Leaderboard
 
 from .conftest import published
@@ -126,7 +126,7 @@ EXAMPLES: dict[str, tuple[str, tuple[dict[str, float], Any], tuple[dict[str, flo
 
 def test_counts_on_the_real_rows(board: Leaderboard) -> None:
     found = Counter(
-        defect.key for row in board.rows for column in row.metrics for defect in defects(row, column)
+        defect.key for row in board.rows for column in row.metrics for defect in defects_of(row, column)
     )
     assert dict(found) == COUNTS
 
@@ -138,13 +138,13 @@ def test_every_defect_has_an_example() -> None:
 @pytest.mark.parametrize("key", EXAMPLES)
 def test_a_row_with_the_defect_and_one_without(key: str) -> None:
     column, (bad, of_bad), (good, of_good) = EXAMPLES[key]
-    assert key in [defect.key for defect in defects(published(bad, **of_bad), column)]
+    assert key in [defect.key for defect in defects_of(published(bad, **of_bad), column)]
     row = published(good, **of_good)
-    assert all(key != defect.key for column in good for defect in defects(row, column))
+    assert all(key != defect.key for column in good for defect in defects_of(row, column))
 
 
 def test_what_no_tool_gave_has_nothing_wrong() -> None:
-    assert list(defects(published({"straggler": None}), "straggler")) == []
+    assert list(defects_of(published({"straggler": None}), "straggler")) == []
 
 
 def test_facts_behind_the_counts(board: Leaderboard) -> None:
@@ -152,7 +152,7 @@ def test_facts_behind_the_counts(board: Leaderboard) -> None:
 
     def numbers(column: str) -> list[tuple[float, float]]:
         return [
-            (value, row.number_of("avg_step_time"))
+            (value, row.number_in("avg_step_time"))
             for row in board.rows
             if (value := row.metrics.get(column)) is not None
         ]
@@ -161,6 +161,8 @@ def test_facts_behind_the_counts(board: Leaderboard) -> None:
     assert [tpot == step for tpot, step in numbers("tpot")] == [True] * 53
     stragglers = [value for value, _ in numbers("straggler")]
     assert (stragglers.count(0.0), len(stragglers)) == (48, 72)
-    alone = [row.metrics["compute_comm_overlap"] for row in board.rows if row.count("total_count") == 1]
+    alone = [
+        row.metrics["compute_comm_overlap"] for row in board.rows if row.whole_number("total_count") == 1
+    ]
     assert alone == [82.4935, 55.2837]
-    assert sum((row.count("total_count") or 0) > 16 for row in board.rows) == 2
+    assert sum((row.whole_number("total_count") or 0) > 16 for row in board.rows) == 2

@@ -92,11 +92,11 @@ def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> Non
     assert values["comm.busbw", "all_gather"] == pytest.approx(33.3994 * 1024**3, rel=1e-5)
     assert values["throughput.tokens_per_device", None] == pytest.approx(4 * 512 / 1.43918 / 4)
     assert values["serving.ttft", None] is None
-    assert rows["serving.ttft", None]["reason"] == "not published: no column of this kind of trace"
+    assert rows["serving.ttft", None]["reason"] == "not published: not a column for this kind of trace"
     assert rows["comm.busbw", "all_to_all"]["reason"] == "not published: its tool gave no number"
     assert rows["time.step", None]["reason"] is None
     assert rows["time.step", None]["window"] == "annotations"
-    assert rows["comm.busbw", "all_gather"]["reason"].startswith("published in GiB/s under the label GB/s")
+    assert rows["comm.busbw", "all_gather"]["reason"].startswith("published in GiB/s but labelled GB/s")
     assert {row["unit"] for row in rows.values()} <= {METRICS.get(name).unit for name in METRICS}
 
 
@@ -108,9 +108,9 @@ def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) 
     row = by_metric(table)["overlap.ratio", None]
     assert row["value"] == pytest.approx(0.824935)
     assert [words.split(",")[0] for words in row["reason"].split("; ")] == [
-        "all chips and the host's threads are merged",
-        "ours is rank by rank",
-        "of one chip",
+        "all chips and host threads are merged",
+        "ours is per rank",
+        "a single chip has no communication",
     ]
 
 
@@ -120,7 +120,10 @@ def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
         "not_applicable",
         None,
     )
-    assert rows["balance.straggler_delay"]["reason"] == "published as 0, which its tool writes for no data"
+    assert (
+        rows["balance.straggler_delay"]["reason"]
+        == "published as 0, which its tool writes if there is no data"
+    )
     assert rows["compute.moe_share"]["value"] == 0
 
 
@@ -236,7 +239,7 @@ def test_odd_metadata_breaks_nothing(board_of: Callable[..., Path], tmp_path: Pa
 def test_metadata_without_a_home_is_said(board_of: Callable[..., Path], tmp_path: Path) -> None:
     found = import_ccl_bench(board_of(row_of("a", colour="red")), tmp_path / "store")
     stored = Store(tmp_path / "store").get(found.runs[0].run)
-    assert "colour: has no home in a card" in stored.manifest["published"]["left_out_of_card"]
+    assert "colour: cards have no field for it" in stored.manifest["published"]["left_out_of_card"]
 
 
 def test_unknown_columns_are_counted(board_of: Callable[..., Path], tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_whole_numbers_are_numbers(board_of: Callable[..., Path]) -> None:
             GOOD | {"metrics": {"mfu": [1]}},
             "row 2: Expected `float | null`, got `array` - at `$.metrics[...]`",
         ),
-        (GOOD | {"trace": "\ud800"}, "row 2: holds text that is no Unicode"),
+        (GOOD | {"trace": "\ud800"}, "row 2: contains text that is not Unicode"),
         (None, "row 2: Expected `object`, got `null`"),
     ],
 )
@@ -67,21 +67,21 @@ def test_a_bad_row_is_named(board_of: Callable[..., Path], row: Any, words: str)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is no valid JSON"),
-        ("{", "is no valid JSON"),
+        ("", "is not valid JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "has no list of rows"),
         ('{"rows": {}}', "has no list of rows"),
         ('{"rows": []}', "has no list of rows"),
-        ('{"rows": [], "rows": []}', 'the key "rows" is there twice'),
-        ('{"rows": [NaN]}', "NaN is no number of JSON"),
-        ('{"rows": [-Infinity]}', "-Infinity is no number of JSON"),
+        ('{"rows": [], "rows": []}', 'the key "rows" is repeated'),
+        ('{"rows": [NaN]}', "NaN is not a JSON number"),
+        ('{"rows": [-Infinity]}', "-Infinity is not a JSON number"),
         (
             '{"rows": [{"trace": "", "metadata": {"workload_name": "a"}, "metrics": {"mfu": 1e999}}]}',
-            'row 1: "mfu" is no finite number',
+            'row 1: "mfu" is not a finite number',
         ),
-        ('{"rows": ' + "[" * 200_000, "is nested too deep"),
-        ('{"rows": [' + "9" * 5000 + "]}", "is no valid JSON"),
-        ("\x00", "is no valid JSON"),
+        ('{"rows": ' + "[" * 200_000, "is nested too deeply"),
+        ('{"rows": [' + "9" * 5000 + "]}", "is not valid JSON"),
+        ("\x00", "is not valid JSON"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -106,7 +106,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_leaderboard(Path("a\0b"))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(InputError, match="is no valid JSON"):
+    with pytest.raises(InputError, match="is not valid JSON"):
         read_leaderboard(tmp_path / "bytes")
 
 

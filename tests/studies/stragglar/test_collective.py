@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.hardware.collectives import Group, Prediction, algorithm_costs, price_group
+from cclbench.hardware.collectives import Group, algorithm_costs, price_group
 from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import Assumed
 from cclbench.hardware.collectives.nccl import nccl_constants
@@ -34,7 +34,6 @@ def test_stragglar_reproduces_the_published_ratios() -> None:
     def saved(ranks: int) -> float:
         group = one_node(ranks)
         parts = stragglar_cost(CollectiveCall("all_reduce", group, nccl_constants(None), PLAIN, PROTOCOLS))
-        assert parts is not None
         (ring,) = [
             each
             for each in algorithm_costs("all_reduce", group, PLAIN, algorithm="ring")
@@ -51,7 +50,6 @@ def test_stragglar_reproduces_the_published_ratios() -> None:
 def test_stragglar_that_is_hardly_late_pays_for_the_reduce_scatter() -> None:
     """Without delay: 6 of 7 chunks more; late by more than that: nothing more."""
     parts = stragglar_cost(CollectiveCall("all_reduce", one_node(8), nccl_constants(None), PLAIN, PROTOCOLS))
-    assert parts is not None
     sizes = np.array([7e9])
     late = parts.time_s(sizes)[0]
     early = 8.4e-6 + 6 * 3.4e-6 + 6e9 / 96.5e9
@@ -62,10 +60,8 @@ def test_stragglar_that_is_hardly_late_pays_for_the_reduce_scatter() -> None:
 def test_stragglar_can_be_asked_for() -> None:
     """Priced from the last arrival on; never chosen unasked, as nobody says that a rank is late."""
     found = price_group("all_reduce", np.array([1e9]), one_node(8), algorithm="stragglar")
-    assert isinstance(found, Prediction)
     assert found.algorithm == ("stragglar",)
     unasked = price_group("all_reduce", np.array([1e9]), one_node(8))
-    assert isinstance(unasked, Prediction)
     assert found.time_s[0] < unasked.time_s[0]
     assert unasked.algorithm == ("ring",)
 

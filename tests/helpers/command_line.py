@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench ARGUMENTS` in this process, and what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cclbench.cli import main
+
+
+class Answer(NamedTuple):
+    """What a call of the command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Answer]:
+    """`cclbench ARGUMENTS` in this process, with `tmp_path / "store"` as the store."""
+    monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: object) -> Answer:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    return run
