@@ -244,7 +244,7 @@ def test_originals_are_not_overwritten(job: Any, files: Tree) -> None:
     assert files(job.collection) == before
 
 
-@pytest.mark.parametrize("when", ["rows_of", "record_data_point", "require_clean", "put_in_place"])
+@pytest.mark.parametrize("when", ["source_rows", "record_data_point", "require_clean", "put_in_place"])
 def test_an_interruption_leaves_nothing(
     job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
@@ -407,7 +407,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
             InputError,
             "of dgx-h100, the card's hardware.system is dgx-a100",
         ),
-        ("a calibration that is none", InputError, "is no calibration"),
+        ("a calibration that is none", InputError, "is not a calibration"),
         ("a calibration that redaction changes", CheckFailed, "redaction would change the calibration"),
         ("a calibration elsewhere", CheckFailed, "hardware.calibration: is"),
         ("an id with a slash", CheckFailed, "id: is"),
