@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture a JAX job so that cclbench can say all it knows: one folder a host, and a card begun.
+"""Capture a JAX job for cclbench: one folder per host, and the beginning of a card.
 
     import cclbench.jax
 
@@ -8,7 +8,7 @@
             state = train_step(state, batch)
             profiler.step()
 
-JAX is loaded when `profile` is called: this module can be imported without it.
+JAX is imported when `profile` is called: this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cclbench.card.fields import drop_empty
 from cclbench.ground.errors import UsageError
 
 _SETTLE_S: Final = 0.2
-"""The profiler notes an operation's end after its result is ready; stopped at once it would miss the last."""
+"""Delay before the profiler stops: it records the end of an operation after its result is ready."""
 _VARIABLES: Final = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NCCL_")
 
 
@@ -47,17 +47,16 @@ def profile(
     """A context manager that profiles `active` steps; call its `step()` at the end of each step of the job.
 
     The first `wait` steps run without the profiler, and all but the first of them, which compiles, are timed
-    together, as are the profiled ones: what the profiler adds to a step is its `overhead` afterwards, and
-    `rank{R}_step_times.json` of each process.  JAX runs ahead of the devices, so all arrays are waited for
-    where one of the two begins and where it ends, and nowhere else.
+    together, as are the profiled ones; the profiler's relative overhead is `overhead` afterwards, and times
+    are in `rank{R}_step_times.json` of each process.  JAX dispatches asynchronously, so all arrays are waited
+    for at the begin and end of these two phases, and nowhere else.
 
     Each process writes the xplane file of its host, with the compiled programs, below `host{P}` in the
-    folder; `stacks` traces Python's calls as well.  Each profiled step is an annotation `train`, with its
-    number.
+    folder; `stacks` also traces Python calls.  Each profiled step is an annotation `train` with its number.
 
     Process 0 begins a card: `parameters` is the tree of the model's weights, whose sizes are summed, `mesh`
-    the jax.sharding.Mesh, `global_batch` samples a step over all devices, `sequence_length` tokens a sample,
-    `phase` training, inference or serving, without which there is no card.
+    the jax.sharding.Mesh, `global_batch` the samples per step over all devices, `sequence_length` the tokens
+    per sample, `phase` training, inference or serving; without a phase no card is written.
 
     Raises `UsageError` without JAX.
     """
@@ -75,7 +74,7 @@ class JaxProfile:
     """Made by `cclbench.jax.profile`; `overhead` is known once the trace is written."""
 
     overhead: float | None = None
-    """By which fraction the profiler makes a step longer; None where it was not measured."""
+    """Relative increase of the step time by the profiler; None if not measured."""
 
     def __init__(
         self, folder: Path, wait: int, active: int, stacks: bool, facts: CardFacts, parameters: Any, mesh: Any
@@ -93,7 +92,7 @@ class JaxProfile:
         return self
 
     def step(self) -> None:
-        """The end of a step of the job."""
+        """Mark the end of a step of the job."""
         self._step += 1
         if self._annotation is not None:
             self._annotation.__exit__(None, None, None)
@@ -140,7 +139,7 @@ class JaxProfile:
         self._annotation.__enter__()
 
     def _stop_trace(self) -> None:
-        """Write the trace and what belongs to it."""
+        """Write the trace, step times and card."""
         import jax
 
         self._annotation = None
@@ -166,12 +165,12 @@ class JaxProfile:
         self._began = time.perf_counter()
 
     def _timed_phase(self, steps: int) -> StepPhase:
-        """The steps since `_begin_timing`, with all the work that they gave to the devices."""
+        """Number and time of the steps since `_begin_timing`, including their work on the devices."""
         _wait_for_all()
         return StepPhase(steps, time.perf_counter() - self._began)
 
     def _card_facts(self) -> CardFacts:
-        """What the job says of itself."""
+        """Facts about the job for its card."""
         import jax
 
         sizes = {} if self._mesh is None else dict(self._mesh.shape)
@@ -190,7 +189,7 @@ class JaxProfile:
 
 
 def _wait_for_all() -> None:
-    """Until the devices have done all that they were given."""
+    """Wait until the devices have finished all submitted work."""
     import jax
 
     jax.block_until_ready(jax.live_arrays())

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What captures of all frameworks share: steps timed with and without the profiler, and a card begun."""
+"""Shared by the captures of all frameworks: step times with and without the profiler, and the card."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A card begun from a live job: what it can tell of itself, with every gap marked."""
+"""A card from a running job: the known facts, with every gap marked."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PHASES: Final = ("training", "inference", "serving")
 
 
 def environment_variables(*prefixes: str) -> dict[str, str]:
-    """The variables of the environment whose names begin so and that have a value, by name."""
+    """Non-empty environment variables whose names have one of the prefixes, sorted by name."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes) and value}
 
 
 def on_device(facts: CardFacts, name: str, memory_bytes: int | None = None) -> CardFacts:
-    """With the accelerator that a library calls so, and its id where the catalog knows the name."""
+    """The facts with the accelerator of that name, and its id if the catalog has the name."""
     if name.upper() == HOST_DEVICE:
         return replace(facts, accelerator="generic-cpu", accelerator_name=HOST_DEVICE)
     known = catalog.by_device_name(name, memory_bytes)
@@ -33,22 +33,21 @@ def on_device(facts: CardFacts, name: str, memory_bytes: int | None = None) -> C
 
 
 def check_phase(phase: str | None) -> None:
-    """`UsageError` for a phase that cards do not know."""
+    """`UsageError` for a phase that cards do not support."""
     if phase is not None and phase not in PHASES:
         raise UsageError(f"phase is {phase!r:.80}", hint=f"one of {', '.join(PHASES)}")
 
 
 def begin_card(facts: CardFacts, folder: Path) -> None:
-    """`<id>.yaml` in the folder, whose name is the id; a card that is there stays as it is.
+    """Write `<id>.yaml` into the folder, whose name is the id, unless the folder has a card.
 
-    A card has to say whether the job trains or serves: without a phase a warning says that, and none is
-    written.
+    A card requires the phase: without one, there is a warning, and no card is written.
     """
     if any(folder.glob("*.yaml")):
         return
     if facts.phase is None:
         warnings.warn(
-            f"no card was begun in {folder}, because nothing tells what the job does: say"
+            f"no card was written to {folder}, because the phase of the job is unknown: pass"
             f" phase={' or '.join(map(repr, PHASES))}",
             stacklevel=2,
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotation in which a workload says a collective's process group, as it is written and read.
+"""The annotation that states a collective's process group, as it is written and read.
 
-`cclbench.torch.collectives` says what each of its words means.
+`cclbench.torch.collectives` describes its fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def collective_mark(
     rows: int = 1,
     threads: Iterable[int] = (),
 ) -> str:
-    """The annotation's name; `payload` is in_bytes, out_bytes and dtype, which a barrier has not."""
+    """The annotation's name; `payload` is in_bytes, out_bytes and dtype, None for a barrier."""
     words = [f"{MARK}kind={kind} seq={seq}"]
     if peer is not None:
         words.append(f"peer={peer}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the profiler costs: how long steps take without it and with it, one small JSON file a rank.
+"""The overhead of the profiler: step times without and with it, in one small JSON file per rank.
 
-Only steps count, not what lies between two of them: there the profiler is started, stopped and written.
-The first step is left out, which compiles and allocates.
+Only steps are timed, not the time between two of them, in which the profiler starts, stops and writes.  The
+first step, which compiles and allocates, is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}$")]
 
 
 class StepPhase(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Steps in a row: their number, their seconds together, and each one's where they can be told apart."""
+    """Consecutive steps: their number, their total seconds, and the seconds of each, if known."""
 
     steps: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
     seconds: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)]
@@ -29,17 +29,17 @@ class StepPhase(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of_seconds(cls, each: Sequence[float]) -> StepPhase:
-        """Of the seconds of each step."""
+        """From the seconds of each step."""
         return cls(len(each), sum(each), list(each))
 
     @property
     def mean_s(self) -> float:
-        """Seconds of a step."""
+        """Mean seconds per step."""
         return self.seconds / self.steps
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's steps; `records` is what the profiler recorded beside times: shapes, stacks, ..."""
+    """One rank's steps; `records` is what the profiler recorded besides times: shapes, stacks, ..."""
 
     schema: Literal["cclbench.step-times.v1"] = SCHEMA
     rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -50,11 +50,11 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def relative_overhead(self) -> float:
-        """By which fraction a profiled step is longer than an unprofiled one; below 0 where it is shorter."""
+        """Relative increase of the step time by the profiler; negative if profiled steps are shorter."""
         return self.profiled.mean_s / self.unprofiled.mean_s - 1
 
 
 def write_step_times(times: StepTimes, folder: Path) -> None:
-    """`rank{R}_step_times.json` in the folder."""
+    """Write `rank{R}_step_times.json` into the folder."""
     text = msgspec.json.format(msgspec.json.encode(times), indent=1).decode()
     write_whole(text + "\n", folder / f"rank{times.rank}_step_times.json")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workload cards: what ran, on what, and where the evidence lies.
+"""Workload cards: the workload, its hardware and software, and its evidence.
 
-`load_card` a card, `validate_card` one, `upgrade_card` a version 1 card, `infer_card` a new one from traces.
+`load_card` reads a card, `validate_card` checks one, `upgrade_card` converts a version 1 card, `infer_card`
+creates one from traces.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `bandwidth_gbps` of a version 1 card says, and when it can't be believed.
+"""Interpret `bandwidth_gbps` of a version 1 card, and reject implausible values.
 
-By the version 1 template the list is [scale-out, scale-up] in Gb/s.  Cards in the wild swap the two, write
-GB/s, count both directions, or copy the template's 2000; a value is taken over only where the hardware
-that the card names has that rate.
+By the version 1 template the list is [scale-out, scale-up] in Gb/s.  Existing cards swap the two, use GB/s,
+count both directions, or copy the template's 2000; a value is accepted only if the card's hardware has that
+rate.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SCALE_OUT = {"slingshot": 200}
 def believable_bandwidths(
     values: Sequence[object], accelerator: str, topology: str
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Believable bandwidths and the reasons against the others, both by side ("scale_out", "scale_up").
+    """Plausible bandwidths, and the reasons against the others, by side ("scale_out", "scale_up").
 
-    `accelerator` and `topology` are the version 1 names.  A believed one is written like "200 Gb/s".
+    `accelerator` and `topology` are the version 1 names.  Bandwidths are texts such as "200 Gb/s".
     """
     if len(values) != 2:
         reason = f"has {len(values)} of the two values [scale-out, scale-up], so which one is unknown"
@@ -58,7 +58,7 @@ def _bandwidth_doubts(side: str, value: int | None, rate: int | None, name: str)
 
 
 def _right_reading(value: int, rate: int) -> str:
-    """What other unit or count would make the value right."""
+    """The other unit or direction count with which the value would be correct."""
     readings = {
         rate * 2: "with both directions counted",
         rate // 8: "in GB/s",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a card's fields agree with one another: degrees with the count, parts with the whole.
+"""Consistency of a card's fields: degrees with the count, parts with the whole.
 
-Fields of the wrong type count as absent here: the schema has named them already.
+Fields of the wrong type are treated as absent; the schema check reports them.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def _degree_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def layout_products(card: Mapping[str, Any]) -> dict[str, int]:
-    """Number of accelerators by every formula that the card's framework may use.
+    """Number of accelerators by each formula that the card's framework may use.
 
-    PyTorch's meshes, Megatron-LM: the product of all five.  MaxText's mesh has an expert axis of its own
-    (ici_expert_parallelism).  vLLM's decode context parallelism and SGLang's context parallelism reuse
-    the ranks of tp; so does SGLang's data parallelism with DP attention.
+    PyTorch meshes and Megatron-LM: the product of all five degrees.  MaxText has a separate expert axis
+    (ici_expert_parallelism).  vLLM's decode context parallelism, SGLang's context parallelism and its data
+    parallelism with DP attention reuse the ranks of tp.
     """
     degree = {name: card_field(card, "parallelism", name) or 1 for name in (*DEGREES, "ep")}
     framework = framework_of(card)
@@ -77,7 +77,7 @@ def layout_products(card: Mapping[str, Any]) -> dict[str, int]:
 
 
 def framework_of(card: Mapping[str, Any]) -> str:
-    """The framework's name in lower case, without spaces; empty where the card has none."""
+    """The framework's name in lower case with hyphens; empty if the card has none."""
     name: str | None = card_field(card, "software", "framework", "name", kind=str)
     return (name or "").strip().lower().replace(" ", "-").replace("_", "-")
 

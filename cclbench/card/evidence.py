@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a card names: inside their folder, there, and unchanged."""
+"""Check the files that a card names: within their folder, present and unchanged."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from cclbench.ground.diagnostics import Problem, dotted_path
 from cclbench.ground.file_names import path_of
 from cclbench.ground.yaml_file import Document
 
-_ELSEWHERE = "the file is not here: fetch it to have it checked"
+_ELSEWHERE = "the file is not here: download it to check it"
 
 
 def root_of(card: FilePath) -> FilePath:
-    """The folder that a card's paths start from: beside `workload_cards/`, else the card's own."""
+    """The folder that a card's paths are relative to: that of `workload_cards/`, else the card's own."""
     folder = card.absolute().parent
     return folder.parent if folder.name == "workload_cards" else folder
 
 
 def evidence_problems(document: Document, root: FilePath, *, contents: bool) -> list[Problem]:
-    """Problems of the card's paths; with `contents`, of the files' presence, size and SHA-256 too.
+    """Problems of the card's paths; with `contents`, also of the files' presence, size and SHA-256.
 
-    A file that is elsewhere by its `url` may be missing here: that is a warning.
+    A missing file with a `url` is a warning.
     """
     findings: list[Finding] = []
     traces = card_field(document.value, "evidence", "traces", kind=list) or []
@@ -55,7 +55,7 @@ def _file_problems(entry: Mapping[str, Any], root: FilePath, contents: bool) -> 
     if reason := _path_problem(path, root):
         yield "path", reason
     elif "url" in entry and not {"sha256", "bytes"} <= entry.keys():
-        yield "url", "needs sha256 and bytes beside it: they say what the file there must be"
+        yield "url", "requires sha256 and bytes, which identify the file there"
     elif contents and "url" in entry and not (root / path_of(path)).exists():
         yield "url", _ELSEWHERE
     elif contents:
@@ -66,7 +66,7 @@ def _file_problems(entry: Mapping[str, Any], root: FilePath, contents: bool) -> 
 
 
 def _path_problem(path: str, root: FilePath) -> str | None:
-    """Why `path` isn't a path inside `root`, or None."""
+    """Why `path` is not a path inside `root`, or None."""
     path = path_of(path)
     pure = PurePosixPath(path)
     if pure.is_absolute() or PureWindowsPath(path).anchor or "\\" in path or "\0" in path:

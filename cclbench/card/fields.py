@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A card's fields by their paths, whatever the card is: valid, half filled in, or wrong."""
+"""Access to a card's fields by path, also in incomplete or invalid cards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cclbench.ground.diagnostics import Path
 
 
 def card_field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ...] = int) -> Any:
-    """The card's value at `path` where it is there and of `kind`, else None."""
+    """The card's value at `path` if it exists and is of `kind`, else None."""
     value: Any = card
     for key in path:
         if isinstance(value, Mapping) and isinstance(key, str):
@@ -31,7 +31,7 @@ def put_field(card: dict[str, Any], path: str, value: Any) -> None:
 
 
 def card_leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Path and value of everything that is no mapping, or an empty one."""
+    """Path and value of every leaf; an empty mapping is a leaf."""
     if isinstance(value, Mapping) and value:
         for key, below in value.items():
             yield from card_leaves(below, (*path, key))
@@ -40,5 +40,5 @@ def card_leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def drop_empty(**values: Any) -> dict[str, Any]:
-    """The values that are there: neither None nor empty."""
+    """The values that are neither None nor empty."""
     return {key: value for key, value in values.items() if value not in (None, {}, [])}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new card from what traces hold, with everything they can't tell marked as a gap."""
+"""A new card from facts in traces, with gaps marked."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from cclbench.ground.text import shown
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What the traces of one run hold, or the job says of itself; None and () where they don't say.
+    """Facts for a card, from the traces of a run or from a running job; None and () if unknown.
 
     `per_node` is the number of devices that a node holds, whether all are used or not;
     `accelerator` is a catalog id, `accelerator_name` the name as the trace prints it; `groups` are
     process groups, each with its description (`mesh_tp`) and global ranks; `precision` is a number
-    format of the card (bf16), `phase` training, inference or serving.  A trace's `path` is as the card shall
+    format of the card (bf16), `phase` training, inference or serving.  A trace's `path` is as the card will
     name it, its `ranks` are those found inside.
     """
 
@@ -68,13 +68,13 @@ _DIMENSIONS = {
     "expert_model_parallel": "ep",
 }
 _DECORATION = re.compile(r"^mesh_|_group$|:\d+$")
-_DP_UNKNOWN = "the trace names a group dp of {n} ranks; where it shards (FSDP, ZeRO), dp_shard is {n} instead"
+_DP_UNKNOWN = "the trace names a group dp of {n} ranks; if it shards (FSDP, ZeRO), dp_shard is {n} instead"
 
 
 def infer_card(facts: CardFacts, card_id: str | None = None) -> str:
-    """YAML of a version 2 card that holds `facts`, with a comment to fill in for the rest.
+    """YAML of a version 2 card with `facts`, and comments to fill in for missing fields.
 
-    `card_id` is the data point's id; without it, the folder under `traces/` gives it.
+    `card_id` is the data point's id; by default it is taken from the folder under `traces/`.
     """
     notes: dict[str, str] = {}
     if facts.accelerator is None and facts.accelerator_name:
@@ -105,14 +105,14 @@ def infer_card(facts: CardFacts, card_id: str | None = None) -> str:
         "parallelism": _group_degrees(facts, notes),
         "evidence": drop_empty(traces=traces),
     }
-    notes["description"] = "what the workload is for"
+    notes["description"] = "purpose of the workload"
     if facts.steps is not None:
         notes["workload.steps"] = "steps in the traces; the run may have taken more"
     return render_card(card, notes)
 
 
 def _data_point_id(facts: CardFacts) -> str | None:
-    """The `<id>` of `traces/<id>/...`, where all files share it."""
+    """The `<id>` of `traces/<id>/...`, if all files share it."""
     places = {PurePosixPath(trace.path).parts[:2] for trace in facts.traces}
     place = places.pop() if len(places) == 1 else ()
     return place[1] if len(place) == 2 and place[0] == "traces" else None
@@ -125,10 +125,10 @@ def _card_description(facts: CardFacts) -> str:
 
 
 def _per_node(facts: CardFacts, notes: dict[str, str]) -> int | None:
-    """Devices used on each node: what a node holds, unless the ranks can't fill whole nodes."""
+    """Devices used per node: those of a node, unless the ranks do not fill whole nodes."""
     holds, ranks = facts.per_node, facts.world_size
     if holds is not None and ranks is not None and ranks % holds:
-        notes["hardware.per_node"] = f"a node holds {holds}, and there are {ranks} ranks"
+        notes["hardware.per_node"] = f"a node has {holds}, and there are {ranks} ranks"
         return None
     return holds
 
@@ -136,7 +136,7 @@ def _per_node(facts: CardFacts, notes: dict[str, str]) -> int | None:
 def _group_degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
     """Parallel degrees: sizes of the groups whose description names a dimension.
 
-    A dimension whose groups differ in size stays a gap.  One device needs no groups to have degrees of 1.
+    A dimension whose groups differ in size is left as a gap.
     """
     sizes: dict[str, set[int]] = {}
     for description, ranks in facts.groups:
@@ -160,9 +160,9 @@ def _group_degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
 
 
 def relative_to_root(facts: CardFacts, root: Path) -> CardFacts:
-    """`facts` with the traces' paths relative to `root`, the folder that the card's paths start from.
+    """`facts` with the traces' paths relative to `root`, the folder that the card's paths are relative to.
 
-    Raises `UsageError` for a trace outside `root`, which no card there can name.
+    Raises `UsageError` for a trace outside `root`.
     """
     traces = []
     for trace in facts.traces:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A card against its JSON Schema."""
+"""The JSON Schema of cards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def card_schema() -> Mapping[str, Any]:
 
 
 def value_misfit(value: object, path: str) -> str | None:
-    """Why `value` can't stand at the dotted `path` of a card, or None where it can."""
+    """Why `value` is not valid at the dotted `path` of a card, or None."""
     return by_schema.mismatch_reason(value, schema_part(path))
 
 

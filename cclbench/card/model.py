@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A valid workload card as a frozen object; what the card leaves out is None (degrees: 1)."""
+"""A valid workload card as a frozen object; missing fields are None (degrees: 1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cclbench.ground.units import parse_quantity
 
 
 class Model(Struct, frozen=True):
-    """The model and the sizes that its FLOP count needs."""
+    """The model, with the sizes needed to count its FLOPs."""
 
     name: str | None = None
     family: str | None = None
@@ -47,7 +47,7 @@ class CardBatch(Struct, frozen=True):
 
 
 class CardWorkload(Struct, frozen=True):
-    """What was done: phase is training, inference or serving."""
+    """The workload; phase is training, inference or serving."""
 
     phase: str
     model: Model = field(default_factory=Model)
@@ -58,7 +58,7 @@ class CardWorkload(Struct, frozen=True):
 
 
 class CardScaleUp(Struct, frozen=True):
-    """The fabric inside a node; bandwidth is of one accelerator, one direction."""
+    """The fabric inside a node; bandwidth is per accelerator and direction."""
 
     fabric: str | None = None
     bandwidth: str | None = None
@@ -70,7 +70,7 @@ class CardScaleUp(Struct, frozen=True):
 
 
 class CardScaleOut(CardScaleUp, frozen=True):
-    """The network between nodes; bandwidth is of one interface, one direction."""
+    """The network between nodes; bandwidth is per interface and direction."""
 
     nics: int | None = None
 
@@ -99,7 +99,7 @@ class Versioned(Struct, frozen=True):
 
 
 class Communication(Struct, frozen=True):
-    """The collective library and how it was set up."""
+    """The collective library and its configuration."""
 
     library: str | None = None
     version: str | None = None
@@ -109,7 +109,7 @@ class Communication(Struct, frozen=True):
 
 
 class Software(Struct, frozen=True):
-    """What ran the model and moved its bytes."""
+    """Framework, compiler and communication library."""
 
     framework: Versioned = field(default_factory=Versioned)
     compiler: str | None = None
@@ -129,7 +129,7 @@ class Parallelism(Struct, frozen=True):
 
 
 class CardTrace(Struct, frozen=True):
-    """One trace file; `path` is relative to the card's root, `url` where to fetch it if it is not there."""
+    """One trace file; `path` is relative to the card's root, `url` is where to download it if missing."""
 
     path: str
     format: str | None = None
@@ -141,7 +141,7 @@ class CardTrace(Struct, frozen=True):
 
 
 class CardEvidence(Struct, frozen=True):
-    """The traces, and how they were made."""
+    """The traces, and how they were recorded."""
 
     traces: tuple[CardTrace, ...] = ()
     launch: str | None = None
@@ -149,7 +149,7 @@ class CardEvidence(Struct, frozen=True):
 
 
 class Contributor(Struct, frozen=True):
-    """Who stands behind the card."""
+    """The contributor of the card."""
 
     name: str | None = None
     contact: str | None = None
@@ -170,7 +170,7 @@ class _Fields(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Card(_Fields, frozen=True, kw_only=True):
     """A workload card, version 2.
 
-    `raw` is the card as written; `root` is the folder that the paths in `evidence` start from.
+    `raw` is the card as written; `root` is the folder that paths in `evidence` are relative to.
     """
 
     raw: Mapping[str, Any]
@@ -178,5 +178,5 @@ class Card(_Fields, frozen=True, kw_only=True):
 
 
 def card_of(raw: Mapping[str, Any], root: Path) -> Card:
-    """The object graph of a mapping that conforms to the schema."""
+    """The card of a mapping that conforms to the schema."""
     return Card(**asdict(convert(raw, _Fields)), raw=raw, root=root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cards as strict YAML, every line remembered."""
+"""Read cards as strict YAML, with line numbers."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def read_card(path: FilePath | str) -> Document:
 
 
 def parse_card(text: str, file: str) -> Document:
-    """Read a card from `text`; `file` is its name in messages.  Raises `InputError` as `read_card` does."""
+    """Parse a card; `file` is its name in messages.  Raises `InputError` as `read_card` does."""
     return yaml_file.parse(text, file, _NOUN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a card names is in the catalog: accelerator, system, fabrics."""
+"""Check that the catalog has what a card names: accelerator, system, fabrics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cclbench.hardware import catalog
 Tier = Literal["scale_up", "scale_out"]
 
 _HOST: Final = "generic-cpu"
-"""The accelerator of ranks that talk within or between hosts, of whose links the catalog has no entry."""
+"""The accelerator of CPU ranks, for whose links the catalog has no entries."""
 _OWN: Final = f"else describe it in a hardware file that {catalog.VARIABLE} names"
 
 
 def reference_problems(document: Document) -> Iterator[Problem]:
     """An error for each name that is not in the catalog; a warning for a fabric whose rate the card states.
 
-    Fields of the wrong type count as absent here: the schema has named them already.
+    Fields of the wrong type are treated as absent; the schema check reports them.
     """
     card = document.value
     for key in ("accelerator", "system"):
@@ -37,14 +37,14 @@ def reference_problems(document: Document) -> Iterator[Problem]:
 
 
 def accelerators_like(name: str) -> list[str]:
-    """Ids of the accelerators that have all words of a name: `nvidia_a100` has two."""
+    """Ids of the accelerators that contain all words of a name, such as the two of `nvidia_a100`."""
     return [id_ for id_ in catalog.accelerators() if _name_words(name) <= _name_words(id_)]
 
 
 def fabrics_like(name: str, tier: Tier, accelerator: str | None) -> list[str]:
-    """Ids of the fabrics of a tier that a name means: of that id, else of those words or that topology.
+    """Ids of the fabrics of a tier that match a name: by id, else by words or topology.
 
-    Where the accelerator is known, links inside a node are those of the catalog's systems that have it.
+    For links inside a node, only fabrics of systems with the accelerator are considered, if it is known.
     """
     known = {id_: fabric for id_, fabric in catalog.fabrics().items() if fabric.tier == tier}
     if name in known:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Version 1 cards into version 2: every field finds its home or is named; doubts are told, never settled."""
+"""Convert version 1 cards to version 2: fields that cannot be converted with certainty are reported."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ _NAME_AND_VERSION = re.compile(r"([A-Za-z][A-Za-z_-]*)-v?([0-9]+\.\S+)")
 
 @dataclass(frozen=True)
 class UpgradedCard:
-    """A version 1 card as version 2.
+    """A version 1 card converted to version 2.
 
-    `text` is its YAML; `warnings` name what the version 1 card says and version 2 doesn't carry over;
-    `problems` are the errors that keep `text` from being a valid card, empty where there are none.
+    `text` is its YAML; `warnings` report fields that were not converted; `problems` are the errors that make
+    `text` an invalid card.
     """
 
     text: str
@@ -79,10 +79,10 @@ class UpgradedCard:
 
 
 def upgrade_card(path: FilePath | str) -> UpgradedCard:
-    """The version 1 card at `path` as version 2.
+    """Convert the version 1 card at `path` to version 2.
 
-    Raises `InputError` where the file is unreadable or not YAML, `UsageError` where it is version 2
-    already, `CheckFailed` where it is no card or names a key twice.
+    Raises `InputError` if the file is unreadable or not YAML, `UsageError` if it is already version 2,
+    `CheckFailed` if it is not a card or has duplicate keys.
     """
     path = FilePath(path)
     source = read_card(path)
@@ -103,7 +103,7 @@ def upgrade_card(path: FilePath | str) -> UpgradedCard:
 
 @dataclass
 class _Move:
-    """The move of one card: `left` shrinks as `card` grows, and what stays in `left` is warned about."""
+    """The conversion of one card: fields move from `left` to `card`; the rest of `left` is reported."""
 
     source: Document
     left: dict[Path, Any]
@@ -135,7 +135,7 @@ class _Move:
             self.warn_about(path_left, f"{shown(value)} has no home in version 2; left out")
 
     def warn_about(self, path: Path, message: str, *homes: str) -> None:
-        """Warn about the version 1 `path`, and note the reason at the `homes` that stay empty."""
+        """Warn about the version 1 `path`, and note the reason at the version 2 paths `homes`."""
         line = self.source.line(path) if path else None
         self.warnings.append(Problem("warning", self.source.file, line, dotted_path(path), message))
         self.notes |= dict.fromkeys(
@@ -143,7 +143,7 @@ class _Move:
         )
 
     def put_home(self, home_path: str, value: Any, path: Path) -> None:
-        """Give `value` its home, or warn why it doesn't fit."""
+        """Put `value` at its version 2 path, or warn why it is not valid there."""
         there = at(self.card, *home_path.split("."), kind=object)
         if there is not None:
             self.warn_about(path, f"{shown(value)} is left out: {home_path} is {shown(there)} already")
@@ -156,7 +156,7 @@ class _Move:
         return self.left.pop(path, None)
 
     def take_text(self, *path: str) -> str | None:
-        """Take a scalar as it was written: `2.10` stays 2.10."""
+        """Take a scalar as written: `2.10` stays 2.10."""
         if path not in self.left or path not in self.source.texts:
             return None
         del self.left[path]
@@ -189,7 +189,7 @@ class _Move:
             self.card["id"] = identity
 
     def move_environment(self, path: Path) -> None:
-        """Move the variables of communication; an empty value that was written out is a value."""
+        """Move the environment variables of communication; explicit empty values are kept."""
         texts = self.source.texts
         home_path = "software.communication.environment"
         found = {
@@ -259,7 +259,7 @@ class _Move:
         self.put_reference(f"hardware.{tier}.fabric", name, fabrics_like(name, tier, accelerator), path)
 
     def put_reference(self, home_path: str, name: str, like: list[str], path: Path) -> None:
-        """Put the entry of the catalog that a name means, where it can mean one alone."""
+        """Put the catalog entry that a name matches, if it matches only one."""
         if len(like) == 1:
             self.put_home(home_path, like[0], path)
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check a card: schema, agreement of its fields, catalog, files; then what is still to be filled in."""
+"""Check a card: schema, consistency, catalog, files, and missing fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cclbench.ground.json_schema import schema_problems
 from cclbench.record.metric_name import metric_name
 
 _MFU: Final = metric_name("compute.mfu")
-# What a metric can't do without, by the card's path.
+# Metrics that require a field, by the card's path.
 _NEEDED_BY = {
     "hardware.accelerator": "compute.mfu and every share of a peak",
     "hardware.count": "compute.mfu and the check of the parallel degrees",
@@ -43,9 +43,9 @@ _NEEDED_BY = {
 
 
 def validate_card(path: Path | str) -> list[Problem]:
-    """Everything wrong with the card at `path`, errors first, then what is still missing.
+    """All problems of the card at `path`, errors first, then missing fields.
 
-    Raises `InputError` where the file is unreadable or not one YAML mapping.
+    Raises `InputError` if the file is unreadable or not one YAML mapping.
     """
     return card_problems(read_card(path), root_of(Path(path)), contents=True)
 
@@ -53,9 +53,8 @@ def validate_card(path: Path | str) -> list[Problem]:
 def load_card(path: Path | str) -> Card:
     """The card at `path`.
 
-    The files it names are not opened: readers do that, and name the file that is missing or changed.
-    Raises `InputError` where the card is unreadable or not YAML, `CheckFailed` listing every error where
-    it is invalid.
+    The files it names are not opened; readers report missing or changed ones.  Raises `InputError` if the
+    card is unreadable or not YAML, `CheckFailed` with all errors if it is invalid.
     """
     document, root = read_card(path), root_of(Path(path))
     check(card_problems(document, root, contents=False))
@@ -63,7 +62,7 @@ def load_card(path: Path | str) -> Card:
 
 
 def card_problems(document: Document, root: Path, *, contents: bool) -> list[Problem]:
-    """Errors, then warnings, of a card already read; `contents` compares the files it names as well."""
+    """Errors, then warnings, of a parsed card; `contents` also checks the files it names."""
     version = card_field(document.value, "version")
     if version == 1:
         hint = "is 1, this is version 2: `cclbench card upgrade` turns the card into it"
@@ -92,10 +91,10 @@ def _gap_warnings(document: Document) -> Iterator[Problem]:
 
 
 def _is_dispensable(document: Document, path: str) -> bool:
-    """Whether the card can do without `path`.
+    """Whether the field at `path` is not needed in this card.
 
-    One accelerator needs no degrees, library or node size; the head's size counts where it shares the
-    embedding's table, and for inference; dimensions of query, key and value stand for those of a head.
+    A single accelerator needs no degrees, library or node size; the output head's size is needed with tied
+    embeddings and for inference; dimensions of query, key and value replace that of a head.
     """
     card = document.value
     if path in {"hardware.per_node", "software.communication.library", "parallelism"}:

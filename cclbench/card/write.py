@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A card as YAML text in the schema's order, with a comment in the place of everything left out."""
+"""Write a card as YAML in the schema's order, with comments in place of missing fields."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cclbench.ground.text import printable, shown
 
 _WIDTH = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+- ")
-_BOOLEANS_ELSEWHERE = {"y", "n", "yes", "no", "on", "off"}  # to readers of YAML 1.1
+_BOOLEANS_ELSEWHERE = {"y", "n", "yes", "no", "on", "off"}  # for YAML 1.1 readers
 
 
 def render_card(card: Mapping[str, Any], notes: Mapping[str, str] | None = None, *, gaps: bool = True) -> str:
-    """The YAML of `card`; with `gaps` what the schema knows and the card lacks is a comment with an example.
+    """The YAML of `card`; with `gaps`, each missing field is a comment with an example.
 
-    Gaps are YAML once their first `# ` is removed: `# layers: 32  # to fill in: number of layers`.  `notes`
-    maps dotted paths to what is known about a gap or a value; a note on a value stands above it.
+    A gap becomes YAML when its first `# ` is removed: `# layers: 32  # to fill in: number of layers`.
+    `notes` maps dotted paths to notes on a gap or a value; a note on a value is written above it.
     """
     lines = _mapping_lines(card, card_schema(), "", 0, notes or {}, gaps)
     return "\n".join(lines) + "\n"
@@ -50,7 +50,7 @@ def _mapping_lines(
 
 
 def _gap_lines(key: str, path: str, part: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:
-    """Lines of an entry that is left out, each a comment; what it stands for is behind its first line."""
+    """Comment lines of a missing entry, with its meaning at the end of the first line."""
     if "properties" in part:
         yield f"# {key}:"
         for name, below in part["properties"].items():
@@ -83,12 +83,12 @@ def _leaf_lines(key: str, value: Any) -> Iterator[str]:
 
 
 def _is_foldable(text: str) -> bool:
-    """Whether a folded block gives `text` back: single spaces only, and nothing that needs an escape."""
+    """Whether a folded block preserves `text`: only single spaces, and nothing that needs an escape."""
     return " " in text and text.isprintable() and text == " ".join(text.split())
 
 
 def _scalar_text(value: Any) -> str:
-    """A scalar so that reading gives it back: plain where every reader agrees, else in double quotes."""
+    """A scalar that every reader reads back unchanged: plain if unambiguous, else in double quotes."""
     if not isinstance(value, str):
         return shown(value)
     plain = (

@@ -30,7 +30,7 @@ def changed_since(collection: Path, commit: str) -> list[str]:
     command = ["git", *_NOTHING_RUNS, "-C", str(collection), "diff", "--name-only", "--no-renames", "-z"]
     command += ["--relative", "--no-ext-diff", "--no-textconv"]
     try:
-        told = subprocess.run(  # noqa: S603  (a list of arguments: no shell reads it)
+        result = subprocess.run(  # noqa: S603  (a list of arguments: no shell reads it)
             [*command, "--end-of-options", f"{commit}...HEAD", "--", *_FOLDERS],
             capture_output=True,
             check=False,
@@ -38,11 +38,11 @@ def changed_since(collection: Path, commit: str) -> list[str]:
         )
     except OSError as error:
         raise UsageError(f"git cannot be run: {error.strerror}", hint="name the data points") from None
-    if told.returncode != 0:
-        said = told.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
+    if result.returncode != 0:
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
         hint = "in a shallow clone, fetch the commit first"
-        raise UsageError(f"git does not compare with {commit!r}: {printable(said[0])[:200]}", hint=hint)
-    names = [PurePosixPath(name) for name in told.stdout.decode("utf-8", "replace").split("\0") if name]
+        raise UsageError(f"git does not compare with {commit!r}: {printable(lines[0])[:200]}", hint=hint)
+    names = [PurePosixPath(name) for name in result.stdout.decode("utf-8", "replace").split("\0") if name]
     touched = {
         re.sub(_BESIDE, "", name.parts[1]) if len(name.parts) == 2 else name.parts[1]
         for name in names

@@ -91,19 +91,19 @@ def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
 
     Degrees only where the card has none at all and the traces' account for every rank.
     """
-    told = dict(parse_card(infer_card(facts, card["id"]), "the traces").value)
-    if facts.world_size not in layout_products(told).values() and not card.get("parallelism"):
-        told.pop("parallelism", None)
+    traced = dict(parse_card(infer_card(facts, card["id"]), "the traces").value)
+    if facts.world_size not in layout_products(traced).values() and not card.get("parallelism"):
+        traced.pop("parallelism", None)
     merged = deepcopy(card)
     inferred, contradictions = [], []
-    for keys, value in card_leaves(told):
+    for keys, value in card_leaves(traced):
         path = ".".join(map(str, keys))
         if path.startswith(_NOT_LEARNT):
             continue
-        own = card_field(card, *keys, kind=object)
-        if own is not None:
-            if own != value:
-                contradictions.append(f"{path}: the card says {shown(own)}, the traces {shown(value)}")
+        stated = card_field(card, *keys, kind=object)
+        if stated is not None:
+            if stated != value:
+                contradictions.append(f"{path}: the card says {shown(stated)}, the traces {shown(value)}")
         elif not (path.startswith("parallelism.") and card.get("parallelism")):
             put_field(merged, path, value)
             inferred.append(f"{path}: {shown(value)}")
@@ -128,19 +128,19 @@ def settle_gaps(found: Sequence[CardGap], ask: Ask | None, card: Value, *, open_
     Without anybody to ask, or where a required one is left open, `CheckFailed` lists them; `open_ones`
     lets those be open that only metrics need.
     """
-    left = []
+    open_gaps = []
     for gap in found:
         answer = ask(gap) if ask else None
         if answer is None:
-            left.append(gap)
+            open_gaps.append(gap)
         else:
             put_field(card, gap.path, answer)
-    missing = [gap for gap in left if gap.required or (ask is None and not open_ones)]
+    missing = [gap for gap in open_gaps if gap.required or (ask is None and not open_ones)]
     if missing:
         hint = "fill them in" if any(g.required for g in missing) else "fill them in, or give --allow-gaps"
         what = f"the card lacks fields that the traces do not tell; {hint}:"
         raise CheckFailed([what, *(f"  {gap}" for gap in missing)])
-    return left
+    return open_gaps
 
 
 def _is_gap(problem: Problem, card: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from cclbench.contribute.archive import is_archive, unpack_archive
-from cclbench.contribute.manifest import File
+from cclbench.contribute.manifest import DataPointFile
 from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
 from cclbench.contribute.remote import fetch_file
 from cclbench.engine import Progress
@@ -35,7 +35,7 @@ class EvidenceElsewhere:
     def __init__(self, folders: Sequence[Path], scratch: Path, fetching: bool) -> None:
         self.folders, self.scratch, self.fetching = folders, scratch, fetching
 
-    def find_file(self, place: DataPointPlace, file: File, progress: Progress | None) -> Path | None:
+    def find_file(self, place: DataPointPlace, file: DataPointFile, progress: Progress | None) -> Path | None:
         """The file, fetched where that is wanted; None where it is not here."""
         for folder in self.folders:
             for path in (folder / place.id / file.path, folder / file.path):
@@ -52,33 +52,33 @@ class EvidenceElsewhere:
 def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[EvidenceElsewhere]:
     """A place to look for files of the given folders and archives; archives are unpacked, for now."""
     with temporary_folder() as folder:
-        found = []
+        unpacked = []
         for number, path in enumerate(folders):
             if is_archive(path):
                 unpack_archive(path, folder / str(number))
-                found.append(folder / str(number))
+                unpacked.append(folder / str(number))
             elif path.is_dir():
-                found.append(path)
+                unpacked.append(path)
             else:
                 raise UsageError("is no folder and no archive of evidence", where=str(path))
-        yield EvidenceElsewhere(found, folder, fetching)
+        yield EvidenceElsewhere(unpacked, folder, fetching)
 
 
 def file_states(
     place: DataPointPlace,
-    files: Sequence[File],
+    files: Sequence[DataPointFile],
     elsewhere: EvidenceElsewhere,
     progress: Progress | None = None,
 ) -> list[FileState]:
     """Every file of the manifest, then those of the folder that it does not list."""
-    found = [_file_state(place, file, elsewhere, progress) for file in files]
-    here = {name for name in file_names(place.traces_folder) if name != MANIFEST}
-    extra = sorted(here - {file.path for file in files})
-    return [*found, *(FileState(name, "not listed", "the manifest does not list it") for name in extra)]
+    states = [_file_state(place, file, elsewhere, progress) for file in files]
+    present = {name for name in file_names(place.traces_folder) if name != MANIFEST}
+    extra = sorted(present - {file.path for file in files})
+    return [*states, *(FileState(name, "not listed", "the manifest does not list it") for name in extra)]
 
 
 def _file_state(
-    place: DataPointPlace, file: File, elsewhere: EvidenceElsewhere, progress: Progress | None
+    place: DataPointPlace, file: DataPointFile, elsewhere: EvidenceElsewhere, progress: Progress | None
 ) -> FileState:
     path: Path | None = place.traces_folder / file.path
     assert path is not None  # noqa: S101  (for the type checker)
@@ -99,6 +99,6 @@ def _file_state(
     return FileState(file.path, "ok", None, path)
 
 
-def named_by_card(place: DataPointPlace, states: Sequence[FileState]) -> Mapping[str, Path]:
+def paths_by_card_name(place: DataPointPlace, states: Sequence[FileState]) -> Mapping[str, Path]:
     """Where files lie, by the names that the card has for them."""
     return {f"traces/{place.id}/{s.path}": s.where for s in states if s.where is not None}

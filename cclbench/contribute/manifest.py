@@ -23,7 +23,7 @@ SCHEMA: Final = "data-point.v1"
 LARGEST_BYTES: Final = 64 * MIB
 
 
-class File(msgspec.Struct, frozen=True, omit_defaults=True):
+class DataPointFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """One file of the evidence; `path` is from the manifest's folder, `url` is where it is if not there."""
 
     path: str
@@ -45,7 +45,7 @@ class DataPointManifest(msgspec.Struct, frozen=True, kw_only=True):
     card: str
     calibration: str | None = None
     ingest: Options
-    files: list[File]
+    files: list[DataPointFile]
     redactions: dict[str, int] | None
     revealed: list[str] = []
     results: RecordedResults

@@ -35,7 +35,7 @@ from cclbench.contribute.record import row_changes
 from cclbench.contribute.redacted import Originals, redact_copies, require_clean
 from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.staging import put_in_place, scratch_in
-from cclbench.contribute.verify import record_data_point, rows_of
+from cclbench.contribute.verify import record_data_point, source_rows
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.diagnostics import check
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
@@ -111,7 +111,7 @@ def make_data_point(
     traces: Path,
     scripts: Path,
     collection: Path,
-    wishes: PackageOptions,
+    options: PackageOptions,
     *,
     ask: Ask | None = None,
     engine: Engine = SERIAL,
@@ -127,71 +127,73 @@ def make_data_point(
     value = draft_card(document, card.absolute().parent)
     target = place_of(collection, value["id"])
     calibration = _calibration_beside(value, card)
-    _require_vacant(target, (card, calibration), (traces, scripts), replaced=wishes.replace)
+    _require_vacant(target, (card, calibration), (traces, scripts), replaced=options.replace)
     programs = _launch_scripts(scripts)
-    if wishes.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", wishes.url):
-        raise UsageError("the URL prefix is no https address", where=wishes.url)
+    if options.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", options.url):
+        raise UsageError("the URL prefix is no https address", where=options.url)
     with scratch_in(collection) as scratch:
         store = scratch / "store"
-        found = find_source(_unpack_traces(traces, scratch))
-        for file in _all_files(found):
-            if file.bytes > wishes.external:
-                _file_url(target.id, file.name, wishes)  # refused now, not after all the work
-        facts = _facts_of_traces(found, store, wishes.reading, engine, progress)
-        learnt = learn_from_traces(value, facts)
-        launch, licence, left = _settle_card(learnt.card, found, facts, programs, wishes, document.file, ask)
+        source = find_source(_unpack_traces(traces, scratch))
+        for file in _all_files(source):
+            if file.bytes > options.external:
+                _file_url(target.id, file.name, options)  # refused now, not after all the work
+        facts = _facts_of_traces(source, store, options.reading, engine, progress)
+        learned = learn_from_traces(value, facts)
+        launch, licence, open_gaps = _settle_card(
+            learned.card, source, facts, programs, options, document.file, ask
+        )
         staged = DataPointPlace(scratch / "new", target.id)
-        files = {file.name: file.path for file in _all_files(found)}
-        originals = Originals(files, programs, card, learnt.card, calibration)
-        made = redact_copies(
+        files = {file.name: file.path for file in _all_files(source)}
+        originals = Originals(files, programs, card, learned.card, calibration)
+        copies = redact_copies(
             originals,
             staged,
             scratch,
-            annotations=wishes.annotations,
-            reveal=wishes.reveal,
+            annotations=options.annotations,
+            reveal=options.reveal,
             engine=engine,
             progress=progress,
         )
-        put_field(made.card, LAUNCH, f"scripts/{target.id}/{made.scripts[launch]}")
-        entries = _evidence_entries(found, facts, made.traces, staged, licence, wishes)
-        put_field(made.card, "evidence.traces", entries)
+        put_field(copies.card, LAUNCH, f"scripts/{target.id}/{copies.scripts[launch]}")
+        entries = _evidence_entries(source, facts, copies.traces, staged, licence, options)
+        put_field(copies.card, "evidence.traces", entries)
         if calibration is not None:
-            put_field(made.card, "hardware.calibration", _copied_calibration(calibration, staged))
+            put_field(copies.card, "hardware.calibration", _copied_calibration(calibration, staged))
         staged.card_path.parent.mkdir(parents=True, exist_ok=True)
-        staged.card_path.write_text(render_card(made.card, gaps=False), encoding="utf-8")
+        staged.card_path.write_text(render_card(copies.card, gaps=False), encoding="utf-8")
         check(validate_card(staged.card_path))
-        require_clean(staged, made.identities)
-        proved = _prove_results(found, staged, store, wishes.reading, engine, progress)
+        require_clean(staged, copies.identities)
+        proven = _prove_results(source, staged, store, options.reading, engine, progress)
         with evidence_elsewhere([]) as nowhere:
             manifest = record_data_point(
                 staged,
                 nowhere,
-                wishes.reading,
-                redactions=by_kind(made.redactions),
-                revealed=sorted(set(wishes.reveal)),
+                options.reading,
+                redactions=by_kind(copies.redactions),
+                revealed=sorted(set(options.reveal)),
                 store=store,
                 engine=engine,
                 progress=progress,
             )
-        require_clean(staged, made.identities)
-        uploads = _move_into_place(staged, target, entries, wishes)
+        require_clean(staged, copies.identities)
+        uploads = _move_into_place(staged, target, entries, options)
     return Contribution(
         place=target,
         files=tuple((file.path, file.bytes) for file in manifest.files),
-        scripts=tuple(sorted(made.scripts.values())),
+        scripts=tuple(sorted(copies.scripts.values())),
         calibrated=calibration is not None,
         uploads=uploads,
-        left_out=(*found.ignored, *(name for name in file_names(scripts) if name not in programs)),
-        renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
-        inferred=learnt.inferred,
+        left_out=(*source.ignored, *(name for name in file_names(scripts) if name not in programs)),
+        renamed=tuple((a, b) for a, b in (*copies.traces.items(), *copies.scripts.items()) if a != b),
+        inferred=learned.inferred,
         contradictions=(
-            *learnt.contradictions,
-            *filter(None, [card_contradiction(Results.from_rows(proved))]),
+            *learned.contradictions,
+            *filter(None, [card_contradiction(Results.from_rows(proven))]),
         ),
-        gaps=tuple(left),
-        redactions=made.redactions,
-        revealed=tuple(sorted(set(wishes.reveal))),
-        rows=len(proved),
+        gaps=tuple(open_gaps),
+        redactions=copies.redactions,
+        revealed=tuple(sorted(set(options.reveal))),
+        rows=len(proven),
         recorded=len(manifest.results.metrics),
     )
 
@@ -223,14 +225,14 @@ def _require_vacant(
             if path.resolve().is_relative_to(folder.resolve()):
                 hint = "move the original elsewhere: the redacted copy goes there"
                 raise UsageError("lies where the data point shall lie", where=str(path), hint=hint)
-    there = [
+    existing = [
         path
         for path in (target.traces_folder, target.scripts_folder, target.card_path, target.calibration_path)
         if path.exists() and not any(file is not None and path.samefile(file) for file in own)
     ]
-    if there and not replaced:
+    if existing and not replaced:
         hint = "choose another id, or give --replace"
-        raise UsageError(f"the data point {target.id} exists already", where=str(there[0]), hint=hint)
+        raise UsageError(f"the data point {target.id} exists already", where=str(existing[0]), hint=hint)
 
 
 def _launch_scripts(scripts: Path) -> dict[str, Path]:
@@ -259,19 +261,19 @@ def _unpack_traces(traces: Path, scratch: Path) -> Path:
 
 
 def _facts_of_traces(
-    found: Source, store: Path, reading: Options, engine: Engine, progress: Progress | None
+    source: Source, store: Path, reading: Options, engine: Engine, progress: Progress | None
 ) -> CardFacts:
-    if not found.files:
+    if not source.files:
         return CardFacts(traces=())
-    return card_facts(found.path, reading, store=store, engine=engine, progress=progress)
+    return card_facts(source.path, reading, store=store, engine=engine, progress=progress)
 
 
 def _settle_card(
     card: Value,
-    found: Source,
+    source: Source,
     facts: CardFacts,
     programs: Mapping[str, Path],
-    wishes: PackageOptions,
+    options: PackageOptions,
     name: str,
     ask: Ask | None,
 ) -> tuple[str, str, list[CardGap]]:
@@ -279,24 +281,26 @@ def _settle_card(
     evidence = card.setdefault("evidence", {})
     stated = str(evidence.pop("launch", ""))
     launch = _launch_script(stated, list(programs))
-    wanted = []
+    gaps = []
     if launch is None:
         why = "which of the scripts makes the traces?"
-        wanted.append(CardGap(LAUNCH, "launch script", min(programs), why, True, tuple(programs)))
-    if wishes.licence is None:
+        gaps.append(CardGap(LAUNCH, "launch script", min(programs), why, True, tuple(programs)))
+    if options.licence is None:
         why = "nobody may use traces without one"
-        wanted.append(CardGap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
+        gaps.append(CardGap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
     named = enumerate(facts.traces)
     traces = [drop_empty(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
-    whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
-    left = settle_gaps([*wanted, *card_gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
-    card_gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another
-    licence = evidence.pop("traces", {}).get("licence", wishes.licence)
-    return evidence.pop("launch", launch), licence, left
+    complete = {**card, "evidence": {**evidence, "traces": traces or [{"path": source.name}]}}
+    open_gaps = settle_gaps(
+        [*gaps, *card_gaps(complete, name, Path())], ask, card, open_ones=options.allow_gaps
+    )
+    card_gaps({**card, "evidence": complete["evidence"]}, name, Path())  # answers may contradict one another
+    licence = evidence.pop("traces", {}).get("licence", options.licence)
+    return evidence.pop("launch", launch), licence, open_gaps
 
 
-def _all_files(found: Source) -> tuple[SourceFile, ...]:
-    return (*found.files, *found.beside, *found.evidence)
+def _all_files(source: Source) -> tuple[SourceFile, ...]:
+    return (*source.files, *source.beside, *source.evidence)
 
 
 def _launch_script(stated: str, programs: Sequence[str]) -> str | None:
@@ -308,17 +312,17 @@ def _launch_script(stated: str, programs: Sequence[str]) -> str | None:
 
 
 def _evidence_entries(
-    found: Source,
+    source: Source,
     facts: CardFacts,
     names: Mapping[str, str],
     staged: DataPointPlace,
     licence: str,
-    wishes: PackageOptions,
+    options: PackageOptions,
 ) -> list[dict[str, Any]]:
     """The card's evidence: a file each, of which large ones have the URL where they shall be."""
     ranks = {Path(trace.path): list(trace.ranks) for trace in facts.traces}
     entries = []
-    for file in _all_files(found):
+    for file in _all_files(source):
         name = names[file.name]
         sha256, size = file_digest(staged.traces_folder / name)
         entries.append(
@@ -329,21 +333,21 @@ def _evidence_entries(
                 sha256=sha256,
                 bytes=size,
                 licence=licence,
-                url=_file_url(staged.id, name, wishes) if size > wishes.external else None,
+                url=_file_url(staged.id, name, options) if size > options.external else None,
             )
         )
     return sorted(entries, key=lambda entry: str(entry["path"]))
 
 
-def _file_url(identity: str, name: str, wishes: PackageOptions) -> str:
-    if wishes.url is None or wishes.outside is None:
-        hint = f"give --outside DIR --url PREFIX (or --external with more than {wishes.external:,} bytes)"
+def _file_url(identity: str, name: str, options: PackageOptions) -> str:
+    if options.url is None or options.outside is None:
+        hint = f"give --outside DIR --url PREFIX (or --external with more than {options.external:,} bytes)"
         raise UsageError("is too large to lie in the collection", where=name, hint=hint)
-    return f"{wishes.url.rstrip('/')}/{identity}/{quote(name)}"
+    return f"{options.url.rstrip('/')}/{identity}/{quote(name)}"
 
 
 def _prove_results(
-    found: Source,
+    source: Source,
     staged: DataPointPlace,
     store: Path,
     reading: Options,
@@ -351,17 +355,17 @@ def _prove_results(
     progress: Progress | None,
 ) -> list[Row]:
     """The result rows, each the same from the redacted copies as from the originals."""
-    before = rows_of(
-        replace(found, card=staged.card_path), store, reading, model=True, engine=engine, progress=progress
+    before = source_rows(
+        replace(source, card=staged.card_path), store, reading, model=True, engine=engine, progress=progress
     )
-    after = rows_of(
+    after = source_rows(
         find_source(staged.card_path), store, reading, model=True, engine=engine, progress=progress
     )
     if changed := row_changes(before, after):
         lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
-        told = "redaction, or the files' new names, would change results; nothing was contributed:"
+        message = "redaction, or the files' new names, would change results; nothing was contributed:"
         hint = "--reveal KEY keeps the values of a field or variable that is no secret"
-        raise CheckFailed([told, *first_lines(lines, _LISTED, "  ")], hint=hint)
+        raise CheckFailed([message, *first_lines(lines, _LISTED, "  ")], hint=hint)
     return after
 
 
@@ -369,7 +373,7 @@ def _move_into_place(
     staged: DataPointPlace,
     target: DataPointPlace,
     entries: Sequence[Mapping[str, Any]],
-    wishes: PackageOptions,
+    options: PackageOptions,
 ) -> tuple[tuple[Path, str], ...]:
     """Move all to where it belongs; what is to be uploaded, and to where."""
     large = [
@@ -387,14 +391,16 @@ def _move_into_place(
     elif target.calibration_path.exists():  # of the data point that makes way
         moves.append((target.calibration_path, staged.calibration_path))
     with ExitStack() as stack:
-        if large and wishes.outside:
-            there = wishes.outside / staged.id
-            if there.exists() and not wishes.replace:
-                raise UsageError("exists already", where=str(there), hint="choose another, or --replace")
-            waiting = stack.enter_context(scratch_in(wishes.outside))
+        if large and options.outside:
+            upload_folder = options.outside / staged.id
+            if upload_folder.exists() and not options.replace:
+                raise UsageError(
+                    "exists already", where=str(upload_folder), hint="choose another, or --replace"
+                )
+            waiting = stack.enter_context(scratch_in(options.outside))
             for name, _ in large:
                 (waiting / "new" / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(staged.traces_folder / name, waiting / "new" / name)
-            moves.insert(0, (waiting / "new", there))
+            moves.insert(0, (waiting / "new", upload_folder))
         put_in_place(moves)
-    return tuple((wishes.outside / staged.id / name, url) for name, url in large if wishes.outside)
+    return tuple((options.outside / staged.id / name, url) for name, url in large if options.outside)

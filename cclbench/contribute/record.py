@@ -87,9 +87,9 @@ def record_results(rows: Sequence[Row]) -> RecordedResults:
     """The record of result rows; metrics of other people's plug-ins are left out: not everybody has them."""
     metrics: dict[str, MetricDigest] = {}
     kept: list[Row] = []
-    for metric, own in _by_metric(rows).items():
-        metrics[metric] = MetricDigest(own[0].version, len(own), _rows_digest(own))
-        kept += [row for row in own if row.rank is None]
+    for metric, metric_rows in _by_metric(rows).items():
+        metrics[metric] = MetricDigest(metric_rows[0].version, len(metric_rows), _rows_digest(metric_rows))
+        kept += [row for row in metric_rows if row.rank is None]
     return RecordedResults(metrics, kept)
 
 
@@ -103,22 +103,24 @@ def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordCompar
     outdated = []
     compared = exact = 0
     for metric, digest in record.metrics.items():
-        own = computed.get(metric)
-        if own is None or own[0].version != digest.version:
+        metric_rows = computed.get(metric)
+        if metric_rows is None or metric_rows[0].version != digest.version:
             outdated.append(metric)
             continue
-        of_run = {_key(row): row for row in own if row.rank is None}
-        was = {_key(row): row for row in before[metric]}
+        run_rows = {_key(row): row for row in metric_rows if row.rank is None}
+        recorded_rows = {_key(row): row for row in before[metric]}
         different = [
-            _figure_change(metric, key, was.get(key), of_run.get(key))
-            for key in sorted({*was, *of_run}, key=str)
-            if not _is_same_value(was.get(key), of_run.get(key))
+            _figure_change(metric, key, recorded_rows.get(key), run_rows.get(key))
+            for key in sorted({*recorded_rows, *run_rows}, key=str)
+            if not _is_same_value(recorded_rows.get(key), run_rows.get(key))
         ]
-        compared += len(was)
-        exact += sum(key in of_run and row.value == of_run[key].value for key, row in was.items())
-        now = MetricDigest(digest.version, len(own), _rows_digest(own))
-        if not different and now != digest:
-            different = [FigureChange(metric, {"rows": "of single ranks"}, str(digest), str(now))]
+        compared += len(recorded_rows)
+        exact += sum(
+            key in run_rows and row.value == run_rows[key].value for key, row in recorded_rows.items()
+        )
+        new_digest = MetricDigest(digest.version, len(metric_rows), _rows_digest(metric_rows))
+        if not different and new_digest != digest:
+            different = [FigureChange(metric, {"rows": "of single ranks"}, str(digest), str(new_digest))]
         changes += different
     newer = tuple(metric for metric in computed if metric not in record.metrics)
     return RecordComparison(compared, exact, tuple(changes), tuple(outdated), newer)
@@ -143,12 +145,12 @@ def _without_reason(row: Row | None) -> Row | None:
 
 
 def _by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    ours = {name for name in METRICS if METRICS.origin(name).startswith("cclbench.")}
-    found: dict[str, list[Row]] = {}
+    own_metrics = {name for name in METRICS if METRICS.origin(name).startswith("cclbench.")}
+    by_metric: dict[str, list[Row]] = {}
     for row in rows:
-        if row.metric in ours and row.provenance != "modelled":
-            found.setdefault(row.metric, []).append(row)
-    return found
+        if row.metric in own_metrics and row.provenance != "modelled":
+            by_metric.setdefault(row.metric, []).append(row)
+    return by_metric
 
 
 def _rows_digest(rows: Sequence[Row]) -> str:

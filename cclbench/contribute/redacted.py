@@ -84,12 +84,12 @@ def redact_copies(
         *((path, staged.calibration_path) for path in calibrations),
         (plain, hidden),
     ]
-    found: list[Redaction] = []
+    redactions: list[Redaction] = []
     work = partial(_redact_file, annotations=annotations, known=known)
-    for told in engine.map(work, tasks, progress=progress, what="redacting"):
-        found += told
+    for file_redactions in engine.map(work, tasks, progress=progress, what="redacting"):
+        redactions += file_redactions
     card: Value = dict(read_card(hidden).value)
-    return RedactedCopies(card, traces, scripts, tuple(found), known)
+    return RedactedCopies(card, traces, scripts, tuple(redactions), known)
 
 
 def require_clean(staged: DataPointPlace, identities: Identities) -> None:
@@ -104,7 +104,7 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
             lines += [f"{path.name}: {kind}" for kind in redaction.leftovers_in(text, identities)]
             continue
         left = redaction.find_leftovers(path, identities)
-        lines += [f"{name}: {one.place}: {one.kind} ({one.count})" for one in left]
+        lines += [f"{name}: {leftover.place}: {leftover.kind} ({leftover.count})" for leftover in left]
     if lines:
         raise CheckFailed(
             [
@@ -117,7 +117,7 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
 def _redact_file(task: tuple[Path, Path], *, annotations: bool, known: Identities) -> list[Redaction]:
     source, target = task
     target.parent.mkdir(parents=True, exist_ok=True)
-    told = redaction.redact_file(source, target, annotations=annotations, known=known)
+    redactions = redaction.redact_file(source, target, annotations=annotations, known=known)
     if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
         shutil.copymode(source, target)
-    return told
+    return redactions

@@ -11,8 +11,8 @@ from typing import Final, Literal
 from cclbench import __version__
 from cclbench.api import metrics
 from cclbench.card import Card, load_card
-from cclbench.contribute.evidence import EvidenceElsewhere, FileState, file_states, named_by_card
-from cclbench.contribute.manifest import DataPointManifest, File, read_manifest
+from cclbench.contribute.evidence import EvidenceElsewhere, FileState, file_states, paths_by_card_name
+from cclbench.contribute.manifest import DataPointFile, DataPointManifest, read_manifest
 from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
 from cclbench.contribute.record import RecordComparison, compare_record, record_results
 from cclbench.engine import SERIAL, Engine, Progress
@@ -52,7 +52,7 @@ class Verdict:
     notes: tuple[str, ...] = field(default=())
 
 
-def rows_of(
+def source_rows(
     source: Source,
     store: Path,
     options: Options,
@@ -128,16 +128,19 @@ def record_data_point(
     return manifest
 
 
-def _evidence_files(place: DataPointPlace) -> list[File]:
+def _evidence_files(place: DataPointPlace) -> list[DataPointFile]:
     """The evidence of a data point without a manifest: what its folder holds, what its card has a URL for."""
-    here = [File(name, *file_digest(place.traces_folder / name)) for name in file_names(place.traces_folder)]
-    outside = [
-        File(trace.path.removeprefix(f"traces/{place.id}/"), trace.sha256, trace.bytes, trace.url)
+    local = [
+        DataPointFile(name, *file_digest(place.traces_folder / name))
+        for name in file_names(place.traces_folder)
+    ]
+    external = [
+        DataPointFile(trace.path.removeprefix(f"traces/{place.id}/"), trace.sha256, trace.bytes, trace.url)
         for trace in load_card(place.card_path).evidence.traces
         if trace.url is not None and trace.sha256 is not None and trace.bytes is not None
     ]
-    names = {file.path for file in outside}
-    return sorted([*outside, *(f for f in here if f.path not in names)], key=lambda file: file.path)
+    names = {file.path for file in external}
+    return sorted([*external, *(f for f in local if f.path not in names)], key=lambda file: file.path)
 
 
 def _verify_manifest(
@@ -171,8 +174,8 @@ def _compute_rows(
 ) -> list[Row]:
     """The result rows of the evidence as it was seen; nothing modelled."""
     with temporary_folder() as folder:
-        source = find_source(place.card_path, elsewhere=named_by_card(place, seen))
-        return rows_of(source, store or folder, options, model=False, engine=engine, progress=progress)
+        source = find_source(place.card_path, elsewhere=paths_by_card_name(place, seen))
+        return source_rows(source, store or folder, options, model=False, engine=engine, progress=progress)
 
 
 def _wrong_files(seen: Sequence[FileState], *wanted: str) -> list[str]:
@@ -182,23 +185,23 @@ def _wrong_files(seen: Sequence[FileState], *wanted: str) -> list[str]:
 def _manifest_disagreements(place: DataPointPlace, manifest: DataPointManifest) -> list[str]:
     """Where manifest, card and folders contradict one another."""
     card = load_card(place.card_path)
-    found = [
+    problems = [
         f"the {what} is that of {shown(identity)}"
         for what, identity in (("card", card.id), ("manifest", manifest.id))
         if identity != place.id
     ]
     if file_digest(place.card_path)[0] != manifest.card:
-        found.append("the card is not the one that the results were recorded with")
+        problems.append("the card is not the one that the results were recorded with")
     if _calibration_digest(place, card) != manifest.calibration:
-        found.append("the calibration is not the one that the results were recorded with")
+        problems.append("the calibration is not the one that the results were recorded with")
     files = {f"traces/{place.id}/{file.path}": file for file in manifest.files}
     for trace in card.evidence.traces:
         file = files.get(trace.path)
         if file is None:
-            found.append(f"the card names {trace.path}, which the manifest does not list")
+            problems.append(f"the card names {trace.path}, which the manifest does not list")
         elif (trace.sha256, trace.bytes, trace.url) != (file.sha256, file.bytes, file.url):
-            found.append(f"card and manifest do not agree on {trace.path}")
-    return found
+            problems.append(f"card and manifest do not agree on {trace.path}")
+    return problems
 
 
 def _calibration_digest(place: DataPointPlace, card: Card) -> str | None:
@@ -221,9 +224,11 @@ def _judge_comparison(verdict: Verdict, manifest: DataPointManifest, comparison:
     if comparison.changes and same:
         return replace(verdict, status="changed", reasons=tuple(map(str, comparison.changes)))
     if comparison.changes or comparison.outdated:
-        of = [f"defined otherwise now: {', '.join(comparison.outdated)}"] if comparison.outdated else []
-        by = [] if same else [f"recorded with cclbench {manifest.cclbench}, this is {__version__}"]
-        return replace(verdict, status="re-record", reasons=(*of, *by, *map(str, comparison.changes)))
+        outdated = [f"defined otherwise now: {', '.join(comparison.outdated)}"] if comparison.outdated else []
+        versions = [] if same else [f"recorded with cclbench {manifest.cclbench}, this is {__version__}"]
+        return replace(
+            verdict, status="re-record", reasons=(*outdated, *versions, *map(str, comparison.changes))
+        )
     return verdict
 
 

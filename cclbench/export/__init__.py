@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's graph in the files of other tools: Chakra execution traces, and what ASTRA-sim needs beside them.
+"""Export of a run's graph for simulators: Chakra execution traces, and further inputs of ASTRA-sim.
 
-`tasks` turns a rank's part of the replay's graph into tasks that begin when all they wait for has ended;
-`chakra` writes and reads them; `folder` makes the whole; `astra_sim` describes the machine; `check` replays
-what was written.
+`tasks` converts a rank's part of the replay's graph to tasks that begin when their dependencies have ended;
+`chakra` writes and reads them; `folder` writes the whole export; `astra_sim` describes the machine; `check`
+replays the written files.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine of a run in ASTRA-sim's files: network, system, logical topology, remote memory.
+"""The machine of a run as ASTRA-sim inputs: network, system, logical topology, remote memory.
 
 Facts of the formats: github.com/astra-sim/astra-sim at 518bd513ae110428cd62eb60efc0f3993fd53c70, and of the
 analytical network github.com/astra-sim/astra-network-analytical at 599a0473a9a74f5383f73b3cea5a12b9bc5ebaef.
@@ -23,9 +23,9 @@ from cclbench.machine import Machine
 from cclbench.record.run import Run
 
 SIMULATED: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "recv")
-"""Kinds that ASTRA-sim takes; a broadcast lasts as long there as the trace says."""
+"""Kinds that ASTRA-sim simulates; a broadcast has its recorded duration there."""
 _GB: Final = 1 << 30
-"""Bytes of the analytical network's GB."""
+"""Bytes per GB in the analytical network."""
 _NCCL: Final = "NCCL, src/graph/tuning.cc: a step of a ring, protocol Simple"
 _RCCL: Final = "RCCL, src/graph/tuning.cc: a step of a ring, protocol Simple"
 _COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -38,14 +38,14 @@ _SETTINGS: Final = {
     "boost-mode": 0,
     "roofline-enabled": 0,
 }
-"""Of the simulator, no figures of the machine: those of ASTRA-sim's example Ring_4chunks.json."""
+"""Settings of the simulator, not of the machine, from ASTRA-sim's example Ring_4chunks.json."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One dimension of the network: so many NPUs, the rate of a link in one direction, B/s, its latency, s.
+    """One dimension of the network: number of NPUs, bandwidth of a link in one direction, latency.
 
-    `sources` say where each figure is from.
+    `sources` state the origin of each figure.
     """
 
     topology: str
@@ -57,14 +57,14 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class MachineFiles:
-    """Texts by file name, and lines for people."""
+    """Contents by file name, and lines for the README."""
 
     texts: Mapping[str, str]
     words: tuple[str, ...]
 
 
 def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> MachineFiles:
-    """The machine of the run, of which `ranks` are to be simulated; `InputError` names what is not known."""
+    """The machine of the run, to simulate `ranks`; `InputError` for unknown properties."""
     world = max(machine.world_size or 0, max(run.ranks, default=-1) + 1)
     if missing := sorted(set(range(world)) - set(run.ranks if ranks is None else ranks)):
         raise InputError(
@@ -72,14 +72,14 @@ def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> Ma
             hint="--format chakra takes any ranks",
         )
     if world < 2:
-        raise InputError("ASTRA-sim simulates two NPUs at least, and the run has one rank")
+        raise InputError("ASTRA-sim requires at least two NPUs, and the run has one rank")
     answer = machine.system
     system = answer.value
     if system is None:
-        raise InputError(f"the machine is not known: {answer.reason}", hint="give --system ID")
+        raise InputError(f"the machine is unknown: {answer.reason}", hint="give --system ID")
     placed = machine.numbered_in(system, range(world))
     if placed is None or list(placed) != sorted(placed):
-        raise InputError("which ranks share a node is not known", hint="give --per-node N")
+        raise InputError("unknown which ranks share a node", hint="give --per-node N")
     group = group_of(system, placed)
     if isinstance(group, NoPrice):
         raise InputError(f"{system.id}: {group.reason}", hint="name another machine: --system ID")
@@ -119,14 +119,14 @@ def _dimension_algorithm(dimension: Dimension) -> str:
 
 
 def _network_dimensions(system: System, group: Group, library_version: str | None) -> list[Dimension]:
-    """The network's dimensions, neighbours in rank first."""
+    """The network's dimensions, that of neighbouring ranks first."""
     table, library = nccl_constants(library_version), _NCCL
     if system.architecture == "amd":
         table, library = table.of_rccl(), _RCCL
     if group.peers == "pcie-tree":
         table = table.over_pci()
-    found = _dimensions_in_node(system, group, table, library) if group.per_node > 1 else []
-    return found + ([_dimension_across_nodes(system, group, table)] if group.nodes > 1 else [])
+    dimensions = _dimensions_in_node(system, group, table, library) if group.per_node > 1 else []
+    return dimensions + ([_dimension_across_nodes(system, group, table)] if group.nodes > 1 else [])
 
 
 def _dimensions_in_node(system: System, group: Group, table: NcclConstants, library: str) -> list[Dimension]:
@@ -182,7 +182,7 @@ def _cited_source(entry: System | Fabric, name: str) -> str:
 
 
 def _network_yaml(system: System, dimensions: list[Dimension]) -> str:
-    """YAML of the analytical network; its GB are of 2^30 bytes."""
+    """YAML of the analytical network, where 1 GB is 2^30 bytes."""
 
     def yaml_row(name: str, values: list[str], comment: str) -> str:
         return f"{name}: [ {', '.join(values)} ]  # {comment}"

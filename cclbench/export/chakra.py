@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chakra execution traces on disk: a GlobalMetadata and nodes, each behind its length as a varint.
+"""Chakra execution traces on disk: a GlobalMetadata and nodes, each preceded by its length as a varint.
 
 Field numbers: schema/protobuf/et_def.proto of github.com/mlcommons/chakra at commit
-21585d8f2d65603d791d2121e3d4632351120262; what is not written here is left out.  Enums are their numbers.
+21585d8f2d65603d791d2121e3d4632351120262; fields not written here are left out.  Enums are numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MESSAGES: Final = {
     " start_time_micros=6:uint64 duration_micros=7:uint64 attr=10:AttributeProto*",
 }
 VERSION: Final = "0.0.4"
-"""Of the schema, as ASTRA-sim's own generators state it."""
+"""Version of the schema, as in ASTRA-sim's own generators."""
 COMPUTE, SEND, RECV, COLLECTIVE = 4, 5, 6, 7
 """NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
 COLLECTIVES: Final = {
@@ -73,9 +73,9 @@ def write_node(
     times: tuple[int, int],
     more: Attributes,
 ) -> None:
-    """A node; `after` are the ids it waits for, `times` begin and end in ns since the trace's begin.
+    """Write a node; `after` are the ids it depends on, `times` begin and end in ns since the trace's begin.
 
-    Begin and duration are in whole µs, both ends rounded down, so that what abuts in ns abuts in µs.
+    Begin and duration are in whole µs; both ends are rounded down, so that adjacent nodes stay adjacent.
     """
     start, end = times
     begin_us = start // 1000
@@ -114,7 +114,7 @@ def message_attributes(message: Any) -> Attributes:
 
 
 def read_messages(path: Path) -> Iterator[Any]:
-    """The file's GlobalMetadata, then its nodes; `InputError` where it is no such file or ends too early."""
+    """The file's GlobalMetadata, then its nodes; `InputError` if it is not such a file or is truncated."""
     from google.protobuf.message import DecodeError
 
     name = "GlobalMetadata"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was written, read back and replayed by its dependencies alone."""
+"""Read the exported files back, and replay them from their dependencies."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cclbench.ground.errors import InputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """All ranks' nodes, one behind the other; `after` are numbers in these lists, times in ns.
+    """The concatenated nodes of all ranks; `after` are indices into these lists, times in ns.
 
     `instance` is that of a matched collective, whose parts begin together, None for other nodes; `metadata`
-    is each rank's, `first` the number of its first node.
+    is per rank, `first` the index of its first node.
     """
 
     after: list[list[int]] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """When each node has met what it waits for, begins and ends, ns."""
+    """Times at which each node's dependencies have ended, it begins, and it ends, ns."""
 
     met: list[int]
     start: list[int]
@@ -38,32 +38,32 @@ class Schedule:
 
 
 def read_folder(folder: Path, *, micros: bool = False) -> Workload:
-    """The traces of a folder; with `micros` their durations in whole µs, as readers of Chakra take them."""
-    found = Workload()
+    """The traces of a folder; with `micros`, durations in whole µs, as Chakra readers use them."""
+    workload = Workload()
     for path in sorted(folder.glob("*.et")):
         stream = chakra.read_messages(path)
         header = next(stream, None)
         if header is None:
             raise InputError("empty file", where=str(path))
-        found.metadata.append(chakra.message_attributes(header))
-        first = len(found.after)
-        found.first.append(first)
+        workload.metadata.append(chakra.message_attributes(header))
+        first = len(workload.after)
+        workload.first.append(first)
         numbers: dict[int, int] = {}
         for node in stream:
-            says = chakra.message_attributes(node)
-            numbers[node.id] = len(found.after)
-            found.after.append(list(node.data_deps))
-            found.duration.append(node.duration_micros if micros else int(says["duration_ns"]))
-            found.instance.append(int(says["instance"]) if "instance" in says else None)
-        for at in range(first, len(found.after)):
-            found.after[at] = [numbers[number] for number in found.after[at]]
-    if not found.first:
-        raise InputError("holds no execution traces (*.et)", where=str(folder))
-    return found
+            attributes = chakra.message_attributes(node)
+            numbers[node.id] = len(workload.after)
+            workload.after.append(list(node.data_deps))
+            workload.duration.append(node.duration_micros if micros else int(attributes["duration_ns"]))
+            workload.instance.append(int(attributes["instance"]) if "instance" in attributes else None)
+        for at in range(first, len(workload.after)):
+            workload.after[at] = [numbers[number] for number in workload.after[at]]
+    if not workload.first:
+        raise InputError("contains no execution traces (*.et)", where=str(folder))
+    return workload
 
 
 def schedule_workload(workload: Workload) -> Schedule:
-    """Each node as soon as all it waits for has ended, parts of one collective when the last one is there."""
+    """Begin each node when its dependencies have ended, parts of a collective when the last is ready."""
     count = len(workload.after)
     followers: dict[int, list[int]] = defaultdict(list)
     parts: dict[int, list[int]] = defaultdict(list)
@@ -93,7 +93,7 @@ def schedule_workload(workload: Workload) -> Schedule:
                 if not missing[follower]:
                     ready.append(follower)
     if -1 in end:
-        raise InputError("nodes of the traces wait for one another in a circle")
+        raise InputError("the dependencies of the traces have a cycle")
     return Schedule(met, start, end)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder that `cclbench export` makes: a trace for each rank, process groups, a text about them."""
+"""The folder that `cclbench export` writes: a trace per rank, process groups, a README."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TIMES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ExportedFolder:
-    """What was written: tasks by role, notes for people; the step, ns: measured, replayed, read back."""
+    """What was written: tasks by role, notes, and step times in ns: measured, replayed, read back."""
 
     steps_ns: Mapping[str, float]
     tasks: Mapping[str, int]
@@ -54,7 +54,7 @@ class ExportedFolder:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A rank's part of a collective as a node of Chakra: its type, and what the node says of it."""
+    """A rank's part of a collective as a Chakra node: its type and attributes."""
 
     kind: int
     says: Attributes
@@ -70,27 +70,27 @@ def write_folder(
     check: bool = False,
     progress: Progress | None = None,
 ) -> ExportedFolder:
-    """Write the run's graph for another tool, whole or not at all; `check` replays what was written.
+    """Export the run's graph, whole or not at all; `check` replays what was written.
 
-    `InputError` where the run cannot be replayed, or ASTRA-sim would need what nobody knows; `UsageError`
-    where the folder is there.
+    `InputError` if the run cannot be replayed, or properties that ASTRA-sim requires are unknown;
+    `UsageError` if the folder exists.
     """
     simulated = form == "astra-sim"
     with new_folder(folder) as unfinished:
-        beside = machine_files(machine, run, ranks) if simulated else MachineFiles({}, ())
+        machine_texts = machine_files(machine, run, ranks) if simulated else MachineFiles({}, ())
         replay = Replay(run, machine=machine, ranks=ranks)
         groups = {name: number for number, name in enumerate(replay.groups, 1)}
-        made = _write_traces(run, replay, groups, unfinished, simulated, progress)
+        exported = _write_traces(run, replay, groups, unfinished, simulated, progress)
         members = {str(number): list(replay.groups[name]) for name, number in groups.items()}
-        texts = {GROUPS: json.dumps(members, indent=1) + "\n", **beside.texts}
-        texts["README.txt"] = _readme_text(run, form, replay.graph, made, beside)
+        texts = {GROUPS: json.dumps(members, indent=1) + "\n", **machine_texts.texts}
+        texts["README.txt"] = _readme_text(run, form, replay.graph, exported, machine_texts)
         for name, text in texts.items():
             (unfinished / name).write_text(text, encoding="utf-8")
         if check:
             workload = read_folder(unfinished)
-            steps = {**made.steps_ns, "read back": step_ns(workload, schedule_workload(workload))}
-            made = replace(made, steps_ns=steps)
-    return made
+            steps = {**exported.steps_ns, "read back": step_ns(workload, schedule_workload(workload))}
+            exported = replace(exported, steps_ns=steps)
+    return exported
 
 
 def _write_traces(
@@ -107,13 +107,13 @@ def _write_traces(
     roles, notes = Counter[str](), Counter[str]()
     offset = 0
     for place, windowed in enumerate(graph.windowed):
-        own = [w for w in replay.windows if w.rank == windowed.rank]
-        edges = [_window_edges(graph.nodes.lane, times.start, times.end, w) for w in own]
+        rank_windows = [w for w in replay.windows if w.rank == windowed.rank]
+        edges = [_window_edges(graph.nodes.lane, times.start, times.end, w) for w in rank_windows]
         bounds = {node for pair in edges for nodes in pair for node in nodes}
-        made = rank_tasks(graph, times, needed, place, bounds, chained=simulated)
+        tasks = rank_tasks(graph, times, needed, place, bounds, chained=simulated)
         calls = _collective_calls(run, replay, windowed.rank, offset, groups, simulated, notes)
         offset += len(calls)
-        steps = _window_tasks(own, edges, made)
+        steps = _window_tasks(rank_windows, edges, tasks)
         metadata: Attributes = {
             "cclbench_version": __version__,
             "run": run.id,
@@ -127,20 +127,20 @@ def _write_traces(
             "replayed_step_ns": float(replay.unchanged.step_ns),
             "steps": json.dumps(steps),
         }
-        _write_rank(folder / f"{PREFIX}.{windowed.rank}.et", metadata, made, replay, calls)
-        roles.update(task.role for task in made.tasks)
-        notes["waits that end before what they wait for begins, by the ranks' clocks"] += made.clipped
+        _write_rank(folder / f"{PREFIX}.{windowed.rank}.et", metadata, tasks, replay, calls)
+        roles.update(task.role for task in tasks.tasks)
+        notes["waits that end before what they wait for begins, by the ranks' clocks"] += tasks.clipped
         if progress:
             progress("ranks written", place + 1, len(graph.windowed))
-    said = tuple(f"{number:,} {what}" for what, number in sorted((+notes).items()))
+    sentences = tuple(f"{number:,} {what}" for what, number in sorted((+notes).items()))
     if replay.caveat is not None:
-        said = (replay.caveat, *said)
+        sentences = (replay.caveat, *sentences)
     steps_ns = {"measured": float(replay.measured_ns), "replayed": float(replay.unchanged.step_ns)}
-    return ExportedFolder(steps_ns, dict(sorted(roles.items())), said)
+    return ExportedFolder(steps_ns, dict(sorted(roles.items())), sentences)
 
 
 def _window_edges(lane: Int64, start: Int64, end: Int64, window: RankWindow) -> tuple[list[int], list[int]]:
-    """Of each lane the window's node that begins first, and the one that ends last."""
+    """For each lane, the window's node that begins first and the one that ends last."""
 
     def first_of_lanes(chosen: Int64, key: Int64) -> list[int]:
         order = chosen[np.lexsort((key[chosen], lane[chosen]))]
@@ -155,8 +155,8 @@ def _window_tasks(
 ) -> list[dict[str, Any]]:
     """The rank's windows in terms of its tasks' ids.
 
-    A window begins `before_ns` from where the first of `begin` has met what it waits for (a collective's
-    own arrival), and ends `behind_ns` from the last end of `end`, or where the next begins.
+    A window begins `before_ns` after the dependencies of the first of `begin` have ended (a collective's own
+    arrival), and ends `behind_ns` after the last end of `end`, or where the next begins.
     """
     found = []
     for window, (openers, members) in zip(own, edges, strict=True):
@@ -177,7 +177,7 @@ def _window_tasks(
 
 
 def _task_of(tasks: Mapping[int, Task], node: int) -> Task:
-    """The node's task; an arrival's is that of its transfer."""
+    """The task of a node; for an arrival, that of its transfer."""
     return tasks[node] if node in tasks else tasks[node + 1]
 
 
@@ -190,48 +190,48 @@ def _collective_calls(
     simulated: bool,
     notes: Counter[str],
 ) -> dict[int, _Call]:
-    """The rank's parts of collectives by their number in the graph, which counts on from `first`."""
+    """The rank's parts of collectives by their number in the graph, which continues from `first`."""
     transfers = replay.graph.transfers
     columns = ("in_bytes", "out_bytes", "src_rank", "dst_rank")
-    found = {}
+    calls = {}
     for call, row in enumerate(run.rank(rank).collectives().select(columns).to_pylist(), first):
         kind, group = transfers.kind[call], transfers.group[call]
-        says: Attributes = {"comm_kind": kind or "unknown"}
+        attributes: Attributes = {"comm_kind": kind or "unknown"}
         if transfers.known[call]:
-            says["instance"] = int(transfers.instance[call])
-        size = _handed_in(kind, row)
+            attributes["instance"] = int(transfers.instance[call])
+        size = _sent_bytes(kind, row)
         missing = [*_missing_reasons(kind, group, row, groups)]
         if simulated:
             missing += _not_simulated(kind, size, bool(transfers.known[call]))
         if missing:
             notes[f"parts of collectives are compute nodes, which wait for no other rank: {missing[0]}"] += 1
-            found[call] = _Call(chakra.COMPUTE, says)
+            calls[call] = _Call(chakra.COMPUTE, attributes)
             continue
         assert kind is not None  # noqa: S101  (else something is missing)
         if size is not None:
-            says["comm_size"] = size
+            attributes["comm_size"] = size
         if kind in chakra.COLLECTIVES:
-            says |= {"comm_type": chakra.COLLECTIVES[kind], "pg_name": str(groups[str(group)])}
-            found[call] = _Call(chakra.COLLECTIVE, says)
+            attributes |= {"comm_type": chakra.COLLECTIVES[kind], "pg_name": str(groups[str(group)])}
+            calls[call] = _Call(chakra.COLLECTIVE, attributes)
         else:
             tag = int(transfers.instance[call]) if transfers.known[call] else call
-            says |= {"comm_src": row["src_rank"], "comm_dst": row["dst_rank"], "comm_tag": tag}
-            found[call] = _Call(chakra.SEND if kind == "send" else chakra.RECV, says)
-    return found
+            attributes |= {"comm_src": row["src_rank"], "comm_dst": row["dst_rank"], "comm_tag": tag}
+            calls[call] = _Call(chakra.SEND if kind == "send" else chakra.RECV, attributes)
+    return calls
 
 
-def _handed_in(kind: str | None, row: Mapping[str, Any]) -> int | None:
-    """Bytes that the rank hands in, which a receiving rank's sender does; None where nobody says."""
-    given, got = row["in_bytes"], row["out_bytes"]
+def _sent_bytes(kind: str | None, row: Mapping[str, Any]) -> int | None:
+    """Bytes that the rank, or the sender of a receive, passes in; None if unknown."""
+    in_bytes, out_bytes = row["in_bytes"], row["out_bytes"]
     same = kind in ("all_reduce", "broadcast", "all_to_all", "recv")
-    found: int | None = got if same and not given else given
-    return found
+    size: int | None = out_bytes if same and not in_bytes else in_bytes
+    return size
 
 
 def _missing_reasons(
     kind: str | None, group: str | None, row: Mapping[str, Any], groups: Mapping[str, int]
 ) -> Iterator[str]:
-    """Why a part of a collective can be no communication of Chakra."""
+    """Why a part of a collective cannot be a Chakra communication node."""
     if kind in ("send", "recv"):
         if row["src_rank"] is None or row["dst_rank"] is None:
             yield f"the trace does not state the peer of a {kind}"
@@ -242,7 +242,7 @@ def _missing_reasons(
 
 
 def _not_simulated(kind: str | None, size: int | None, known: bool) -> Iterator[str]:
-    """Why ASTRA-sim would not simulate a communication."""
+    """Why ASTRA-sim cannot simulate a communication."""
     if not known:
         yield "they are not matched across ranks"
     if kind not in SIMULATED:
@@ -259,23 +259,23 @@ def _write_rank(
         chakra.write_metadata(file, metadata)
         for task in made.tasks:
             at, kind, name = task.node, chakra.COMPUTE, task.role
-            says: Attributes = {"is_cpu_op": task.role in BY_CPU, "role": task.role}
+            attributes: Attributes = {"is_cpu_op": task.role in BY_CPU, "role": task.role}
             if at >= 0:
                 if nodes.step[at] >= 0:
-                    says["step"] = int(nodes.step[at])
+                    attributes["step"] = int(nodes.step[at])
                 if nodes.category[at] >= 0:
-                    says["category"] = graph.categories[nodes.category[at]] or "other"
+                    attributes["category"] = graph.categories[nodes.category[at]] or "other"
                 if nodes.name[at] >= 0:
                     name = graph.names[nodes.name[at]]
                 call = calls.get(int(nodes.call[at])) if nodes.kind[at] == n.TRANSFER else None
                 if call is not None and task.role != REST:
-                    kind, says = call.kind, says | call.says
+                    kind, attributes = call.kind, attributes | call.says
             after = [each.id for each in task.after]
-            chakra.write_node(file, task.id, name, kind, after, (task.start, task.end), says)
+            chakra.write_node(file, task.id, name, kind, after, (task.start, task.end), attributes)
 
 
 def _readme_text(run: Run, form: Format, graph: Graph, made: ExportedFolder, beside: MachineFiles) -> str:
-    """What the folder holds, for whoever finds it."""
+    """The README of the folder."""
     roles = ", ".join(f"{number:,} {role}" for role, number in made.tasks.items())
     lines = [
         f"Run {run.id}, written by cclbench {__version__} (cclbench export --format {form}).",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's nodes of the replay as tasks that begin when all they wait for has ended.
+"""Convert a rank's nodes of the replay to tasks that begin when their dependencies have ended.
 
-The replay's edges have lags, those of execution traces have none.  A lag above 0 becomes a task of its own:
-a host's time between two calls, a stream's gap, a launch's latency, a return.  Where a node goes on before
-the end of what it waits for, that task is cut in two, and the node waits for the first part.
+The replay's edges have lags, those of execution traces do not.  A positive lag becomes a separate task: a
+host's time between two calls, a stream's gap, a launch's latency, a return.  For a negative lag, the
+preceding task is split, and the node depends on the first part.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import NodeTimes
 
 HOST, GAP, LAUNCH, WAIT, BEGIN, REST = "host", "gap", "launch", "wait", "begin", "rest"
-"""Roles of tasks that are no node: own time of a thread, of a stream; latencies of a launch and of a return;
-the time before a lane's first node; what is left of a node behind the place where another goes on."""
+"""Roles of tasks without a node: time of a thread, of a stream; latencies of a launch and of a return; the
+time before a lane's first node; the rest of a node after the point where another continues."""
 BY_CPU: Final = (HOST, WAIT, BEGIN)
 """Roles of tasks of the host."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """`node` is the graph's (−1 for none), `start` and `end` ns of the replay, `after` what it waits for."""
+    """`node` is the graph's (−1: none), `start` and `end` are in ns of the replay, `after` dependencies."""
 
     node: int
     role: str
@@ -43,7 +43,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dependencies:
-    """All that nodes wait for within their rank, arrays of shape (dependencies,), in order of target's rank.
+    """Dependencies of nodes within their rank, arrays of shape (dependencies,), sorted by target's rank.
 
     `role` is a code into `_ROLES`; times in ns.
     """
@@ -53,16 +53,16 @@ class Dependencies:
     lag: Int64
     role: Int64
     begin: Int64
-    """Of each rank in order, and the end of the last, shape (ranks + 1,)."""
+    """First dependency of each rank, and the end of the last, shape (ranks + 1,)."""
 
 
 _ROLES: Final = (HOST, GAP, LAUNCH, WAIT)
 
 
 def graph_dependencies(graph: Graph) -> Dependencies:
-    """The graph's dependencies, rank by rank; a collective's arrival and transfer count as one, its transfer.
+    """The graph's dependencies, rank by rank; a collective's arrival and transfer are one node, its transfer.
 
-    The rendezvous of ranks is not among them: a task of a collective says which instance it is of.
+    The rendezvous of ranks is not included: tasks of collectives state their instance.
     """
     nodes, cut = graph.nodes, graph.cut
     every = np.arange(len(nodes))
@@ -96,9 +96,9 @@ def graph_dependencies(graph: Graph) -> Dependencies:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankTasks:
-    """A rank's tasks in an order that their dependencies allow, and the first and last task of each node.
+    """A rank's tasks in topological order, and the first and last task of each node.
 
-    `clipped` counts waits that end before what they wait for begins, by the ranks' clocks: those tasks begin
+    `clipped` counts waits that end before their dependency begins, by the ranks' clocks: those tasks begin
     when it does.
     """
 
@@ -109,10 +109,10 @@ class RankTasks:
 
 
 def one_at_a_time(graph: Graph) -> Graph:
-    """The graph for a simulator whose rank does one thing of a kind at a time: no latency may keep it busy.
+    """The graph for a simulator whose ranks run one task of a kind at a time: latencies must not occupy them.
 
-    Launches have no latency (the rank's median; what is above it stays), all lanes begin with the rank's
-    first, a transfer is waited for whole, and nothing begins before what it waits for does.
+    The rank's median launch latency is subtracted, all lanes begin with the rank's first, transfers are
+    waited for until their end, and no node begins before its dependencies begin.
     """
     nodes, cut = graph.nodes, graph.cut
     least = np.where(nodes.kind == n.TRANSFER, 0, -nodes.dur)
@@ -138,9 +138,9 @@ def rank_tasks(
 ) -> RankTasks:
     """The tasks of the rank at `place` of the graph's ranks.
 
-    `bounds` are nodes that begin or end windows, which stay tasks of their own.  `chained` transfers follow
-    one another, in the order that all ranks have: a simulator that runs one at a time would stop for ever
-    where two ranks begin with different ones.
+    `bounds` are nodes that begin or end windows, which stay separate tasks.  With `chained`, transfers depend
+    on one another in the order common to all ranks: a simulator that runs one at a time would deadlock if two
+    ranks began with different ones.
     """
     nodes = graph.nodes
     origin = int(times.start.min())
@@ -183,9 +183,9 @@ def rank_tasks(
 
 
 def _chain_transfers(graph: Graph, times: NodeTimes, own: Int64, pieces: dict[int, list[Task]]) -> None:
-    """Let each matched transfer wait for the one that began before it; a receiving end holds nothing up.
+    """Make each matched transfer depend on the one that began before it, except receives.
 
-    No circle comes of that: nothing begins before what it waits for, see `one_at_a_time`.
+    This adds no cycle: no node begins before its dependencies, see `one_at_a_time`.
     """
     nodes, transfers = graph.nodes, graph.transfers
     at = own[nodes.kind[own] == n.TRANSFER]
@@ -205,7 +205,7 @@ def _append_task(tasks: list[Task], role: str, start: int, end: int) -> Task:
 def _task_pieces(
     graph: Graph, times: NodeTimes, own: Int64, source: Int64, lag: Int64, origin: int
 ) -> tuple[dict[int, list[Task]], int]:
-    """Each node as one task or several in a row, cut where others go on before its end."""
+    """Each node as one or several consecutive tasks, split where others continue before its end."""
     early = np.flatnonzero(lag < 0)
     lasted = (times.end - times.start)[source[early]]
     cuts: dict[int, set[int]] = defaultdict(set)
@@ -214,18 +214,18 @@ def _task_pieces(
     clipped = int((-lag[early] > lasted).sum())
     roles = np.array(n.KINDS)[graph.nodes.kind[own]].tolist()
     starts, ends = (times.start[own] - origin).tolist(), (times.end[own] - origin).tolist()
-    found: dict[int, list[Task]] = {}
+    pieces: dict[int, list[Task]] = {}
     for node, role, start, end in zip(own.tolist(), roles, starts, ends, strict=True):
         stops = [*(start + ns for ns in sorted(cuts.get(node, ())) if start + ns < end), end]
         parts = [Task(node, role, start, stops[0])]
         for stop in stops[1:]:
             parts.append(Task(node, REST, parts[-1].end, stop, [parts[-1]]))
-        found[node] = parts
-    return found, clipped
+        pieces[node] = parts
+    return pieces, clipped
 
 
 def _part_at(parts: Sequence[Task], lag: int) -> Task:
-    """The part after which a node goes on that follows the whole by `lag`."""
+    """The part on which a node with that `lag` depends."""
     if lag >= 0 or len(parts) == 1:
         return parts[-1]
     stop = parts[-1].end + lag
@@ -233,7 +233,7 @@ def _part_at(parts: Sequence[Task], lag: int) -> Task:
 
 
 def _ordered_tasks(tasks: list[Task]) -> list[Task]:
-    """The tasks in an order that their dependencies allow, of those ready the earliest first; numbered so."""
+    """The tasks in topological order, the earliest ready one first, and numbered in this order."""
     followers: dict[int, list[int]] = defaultdict(list)
     number = {id(task): at for at, task in enumerate(tasks)}
     missing = [0] * len(tasks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture a PyTorch job so that cclbench can say all it knows: one file a rank, and a card begun.
+"""Capture a PyTorch job for cclbench: one trace file per rank, and the beginning of a card.
 
     import cclbench.torch
 
@@ -8,8 +8,8 @@
             train_step(batch)
             profiler.step()
 
-Whoever has a `torch.profiler.profile` already gives it `on_trace_ready=cclbench.torch.handler(folder)`.
-PyTorch is loaded when one of the functions is called: this module can be imported without it.
+With an existing `torch.profiler.profile`, pass it `on_trace_ready=cclbench.torch.handler(folder)`.
+PyTorch is imported when one of the functions is called: this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ def profile(
     """A context manager that profiles `active` steps; call its `step()` at the end of each step of the job.
 
     Enter it on every rank at the same place of the program.  The first `wait` steps run without the
-    profiler, and all but the first of them are timed, as are the profiled ones: what the profiler adds to a
-    step is its `overhead` afterwards, and `rank{R}_step_times.json` in the folder.  Between the two, `warmup`
-    steps run under a profiler that keeps nothing.
+    profiler, and all but the first of them are timed, as are the profiled ones; the profiler's relative
+    overhead is `overhead` afterwards, and step times are in `rank{R}_step_times.json`.  Between the two,
+    `warmup` steps run with a profiler that records nothing.
 
     `shapes`, `stacks` and `memory` are the profiler's record_shapes, with_stack and profile_memory.  Beside
     `rank{R}_trace.json.gz`, `execution_trace` writes `rank{R}_et.json`, and `memory_snapshot` what CUDA's
     allocator did since the end of `wait`, `rank{R}_memory_snapshot.pickle`.  Collectives of gloo are
     annotated, see `annotate_collectives`.
 
-    Rank 0 begins a card, in which the job says of itself what it can: `model` is the module, wrapped or not,
-    `mesh` the DeviceMesh, `global_batch` samples a step over all ranks, `sequence_length` tokens a sample,
-    `phase` training, inference or serving (training where an optimizer took a step).
+    Rank 0 begins a card with what is known of the job: `model` is the module, wrapped or not, `mesh` the
+    DeviceMesh, `global_batch` the samples per step over all ranks, `sequence_length` the tokens per sample,
+    `phase` training, inference or serving (by default training if an optimizer took a step).
 
-    Raises `UsageError` without PyTorch, and where the folder holds traces of ranks that this job has not.
+    Raises `UsageError` without PyTorch, and if the folder has traces of ranks that this job lacks.
     """
     _require_torch()
     from cclbench.torch.job import CapturedJob
     from cclbench.torch.profiling import Recording, TorchProfile, has_cuda
 
     if memory_snapshot and not has_cuda():
-        warnings.warn("no memory snapshot: it is of CUDA's allocator, and there is no CUDA", stacklevel=2)
+        warnings.warn("no memory snapshot: it requires CUDA", stacklevel=2)
         memory_snapshot = False
     job = CapturedJob(model, mesh, global_batch, sequence_length, phase)
     recording = Recording(shapes, stacks, memory, memory_snapshot, execution_trace)
@@ -86,8 +86,8 @@ def handler(
 ) -> TraceHandler:
     """For `torch.profiler.profile(on_trace_ready=...)`: writes each rank's trace, and rank 0 begins a card.
 
-    The first trace goes into `folder`, those of further cycles of the schedule beside it, into `folder`-2,
-    `folder`-3, ...: each is a run of its own.  The other arguments are those of `profile`.
+    The first trace goes into `folder`, those of further cycles of the schedule into `folder`-2, `folder`-3,
+    ...: each is a separate run.  The other arguments are those of `profile`.
     """
     _require_torch()
     from cclbench.torch.job import CapturedJob
@@ -97,10 +97,10 @@ def handler(
 
 
 def annotate_collectives() -> None:
-    """Have every later collective of gloo say its process group in traces; see `cclbench.torch.collectives`.
+    """Record the process group of all further gloo collectives in traces; see `cclbench.torch.collectives`.
 
-    `profile` does it by itself.  Call it on every rank at the same place, best right after
-    init_process_group; once more changes nothing.
+    `profile` does so by itself.  Call it on every rank at the same place, best right after
+    init_process_group; further calls have no effect.
     """
     _require_torch()
     from cclbench.torch.collectives import annotate_collectives as annotate

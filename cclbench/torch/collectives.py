@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the process group, kind, bytes and sequence number of every gloo collective into a PyTorch trace.
 
-A collective of gloo is a row `gloo:<op>` on one of its group's worker threads. It names neither the group
-nor, for a reduce-scatter, which runs as `gloo:all_reduce`, what was called. `cclbench.torch.profile` mends
-that by itself, and so does
+A gloo collective is a row `gloo:<op>` on one of its group's worker threads. It does not state the group, nor
+the kind of a reduce-scatter, which runs as `gloo:all_reduce`. `cclbench.torch.profile` adds these by itself,
+and so does
 
     cclbench.torch.annotate_collectives()
 
@@ -16,7 +16,7 @@ line, `key=value`:
     cclbench::collective kind=reduce_scatter seq=12 in_bytes=1508352 out_bytes=754176 dtype=float32 rows=1
         threads=4450,4452 pg=2 ranks=1,3 desc=mesh_dp
 
-- `kind`: what was called: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather,
+- `kind`: the call: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather,
   scatter, barrier, send or recv.
 - `seq`: counts the group's collectives from 0 in the order of calls, which is the same on all its ranks. A
   send or recv names its `peer=` (a global rank) and counts apart for each kind and peer, so that the i-th
@@ -86,7 +86,7 @@ _LIBRARY = torch.library.Library("c10d", "IMPL")
 
 @dataclass
 class _Group:
-    """One process group as the annotations describe it, and how many calls it has had."""
+    """One process group as the annotations describe it, and the number of its calls."""
 
     name: str
     ranks: list[int]
@@ -128,7 +128,7 @@ class _Group:
         )
 
     def learn_thread(self, work: dist.Work) -> None:
-        """Note the thread that completes a call: a worker of this group, unless the caller was too late."""
+        """Record the thread that completes a call: a worker of this group, unless already completed."""
         caller = threading.get_native_id()
 
         def note_thread(_: object) -> None:
@@ -155,9 +155,9 @@ def _total_bytes(tensors: list[torch.Tensor]) -> int:
 
 @cache
 def annotate_collectives() -> None:
-    """Annotate every later collective of this process; see the module's text for what the trace then holds.
+    """Annotate all further collectives of this process; the module's docstring describes the annotations.
 
-    Called once more it changes nothing: the numbers of a group's calls go on.
+    Further calls have no effect.
     """
     groups: dict[str, _Group] = {}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a live PyTorch job says of itself, for its card; what nobody can be sure of stays out."""
+"""Facts about a running PyTorch job for its card; uncertain ones are left out."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _CONFIGURED: Final = {
     "vocab_size": "vocabulary",
     "tie_word_embeddings": "tied_embeddings",
 }
-"""Fields of a Hugging Face model's configuration that mean what the card's do."""
+"""Fields of a Hugging Face model's configuration, and the corresponding fields of the card."""
 _SHARDED_BY: Final = ("tensor_model_parallel", "ds_numel")
-"""Attributes of parameters of which a rank has a part only: Megatron-LM's, DeepSpeed's."""
+"""Attributes of parameters of which a rank has only a shard, in Megatron-LM and DeepSpeed."""
 
 _PUBLISHED: Final = re.compile(r"[\w.-]+(/[\w.-]+)?")
-"""A model's name on the Hugging Face Hub, which is no folder here."""
+"""A model's name on the Hugging Face Hub."""
 _WRAPPERS: Final = {
     "DataParallel": "module",
     "DeepSpeedEngine": "module",
@@ -38,7 +38,7 @@ _WRAPPERS: Final = {
     "FullyShardedDataParallel": "module",
     "OptimizedModule": "_orig_mod",
 }
-"""Where the module is that they wrap."""
+"""Attribute of the wrapped module, by wrapper."""
 _REPLICATED: Final = "DistributedDataParallel"
 _SHARDED: Final = "FSDPModule"
 
@@ -57,7 +57,7 @@ def default_backend() -> str | None:
 
 @dataclass(frozen=True)
 class CapturedJob:
-    """What the caller says of the job; see `cclbench.torch.profile`."""
+    """Facts about the job that the caller gives; see `cclbench.torch.profile`."""
 
     model: Any = None
     mesh: Any = None
@@ -69,7 +69,7 @@ class CapturedJob:
         check_phase(self.phase)
 
     def card_facts(self, *, trained: bool) -> CardFacts:
-        """All that its card can hold; `trained` says whether an optimizer took a step."""
+        """All facts for the card; `trained` is whether an optimizer took a step."""
         per_node = os.environ.get("LOCAL_WORLD_SIZE")
         library, version = _collective_library()
         facts = CardFacts(
@@ -89,7 +89,7 @@ class CapturedJob:
         return self._with_device(facts)
 
     def _with_device(self, facts: CardFacts) -> CardFacts:
-        """The device that the model is on; without a model CUDA's where the process used it."""
+        """Add the device of the model; without a model the CUDA device, if the process used it."""
         first = None if self.model is None else next(iter(self.model.parameters()), None)
         kind = first.device.type if first is not None else "cuda" if torch.cuda.is_initialized() else None
         if kind == "cuda":
@@ -105,7 +105,7 @@ class CapturedJob:
         if config is not None and not getattr(config, "is_encoder_decoder", False):
             known = {ours: getattr(config, theirs, None) for theirs, ours in _CONFIGURED.items()}
         if getattr(model, "get_output_embeddings", lambda: None)() is None:
-            known.pop("tied_embeddings", None)  # without an output head nothing is tied, whatever it says
+            known.pop("tied_embeddings", None)  # without an output head nothing is tied
         sizes = {key: value for key, value in known.items() if isinstance(value, int)}
         name = str(getattr(config, "_name_or_path", ""))
         published = _PUBLISHED.fullmatch(name) is not None and not os.path.exists(name)
@@ -114,7 +114,7 @@ class CapturedJob:
         )
 
     def _parameter_count(self) -> int | None:
-        """All parameters of the model; None where this rank may hold a part of them."""
+        """Number of parameters of the model; None if this rank may have only a shard of them."""
         names = tuple(getattr(self.mesh, "mesh_dim_names", None) or ())
         parameters = list(self.model.parameters())
         in_parts = any(hasattr(parameter, mark) for parameter in parameters for mark in _SHARDED_BY)
@@ -127,7 +127,7 @@ class CapturedJob:
         )
 
     def _dimension_groups(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Process groups that name a dimension: those of the mesh, and of DistributedDataParallel."""
+        """Process groups of known dimension: those of the mesh, and of DistributedDataParallel."""
         replicated = (
             getattr(self.model, "process_group", None) if _is_named(self.model, _REPLICATED) else None
         )

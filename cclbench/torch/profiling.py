@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The profiler as cclbench wants it: steps timed before it runs and while it does, all in one folder."""
+"""The profiler as configured for cclbench: steps are timed with and without it, all output in one folder."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from cclbench.torch.job import CapturedJob, default_backend, rank_and_world
 from cclbench.torch.writing import TraceHandler
 
 _MOST_TIMED: Final = 100
-"""Unprofiled steps that are kept, the last ones before the profiler starts."""
+"""Maximum number of unprofiled steps that are kept, the last ones before the profiler starts."""
 _MOST_ALLOCATIONS: Final = 1_000_000
-"""Events of CUDA's allocator that a snapshot keeps."""
+"""Maximum number of allocator events in a snapshot."""
 
 Mark = Any
-"""A moment, taken by `_Clock.mark_now`."""
+"""A point in time, from `_StepClock.mark_now`."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What is recorded beside times; see `cclbench.torch.profile`."""
+    """What is recorded besides times; see `cclbench.torch.profile`."""
 
     shapes: bool
     stacks: bool
@@ -42,23 +42,23 @@ class Recording:
 
     @property
     def enabled_names(self) -> list[str]:
-        """The names of those that are on."""
+        """The names of the enabled options."""
         return [field.name for field in fields(self) if getattr(self, field.name)]
 
 
 def has_cuda() -> bool:
-    """Whether there is a device with CUDA's allocator."""
+    """Whether CUDA is available."""
     return bool(torch.cuda.is_available())
 
 
 class _StepClock:
-    """Times steps where they run: on the GPU by events in its stream, which wait for nothing, else here."""
+    """Times steps: on the GPU by events in its stream, which do not synchronize, else on the host."""
 
     def __init__(self) -> None:
         self.on_gpu = torch.cuda.is_initialized()
 
     def mark_now(self) -> Mark:
-        """Now, behind all work that was given to the device."""
+        """A mark after all work submitted to the device so far."""
         if not self.on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -66,7 +66,7 @@ class _StepClock:
         return event
 
     def seconds_between(self, begin: Mark, end: Mark) -> float:
-        """Between two marks, once the device is done."""
+        """Seconds between two marks, once the device has reached them."""
         if not self.on_gpu:
             return float(end - begin)
         end.synchronize()
@@ -74,7 +74,7 @@ class _StepClock:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it is this job's: not where work went to a device whose time it does not tell."""
+        """Whether it times this job's device."""
         known = torch.cuda.is_initialized() == self.on_gpu
         other = getattr(torch, "accelerator", None)
         return known and (torch.cuda.is_available() or other is None or not other.is_available())
@@ -84,7 +84,7 @@ class TorchProfile:
     """Made by `cclbench.torch.profile`; `overhead` is known once the trace is written."""
 
     overhead: float | None = None
-    """By which fraction the profiler makes a step longer; None where it was not measured."""
+    """Relative increase of the step time by the profiler; None if not measured."""
 
     def __init__(
         self, folder: Path, schedule: tuple[int, int, int], recording: Recording, job: CapturedJob
@@ -103,7 +103,7 @@ class TorchProfile:
 
     @cached_property
     def _step_clock(self) -> _StepClock:
-        """Chosen when the first step is over that is not timed: by then the job uses its device."""
+        """Created after the first step, which is not timed: by then the job uses its device."""
         return _StepClock()
 
     def __enter__(self) -> TorchProfile:
@@ -134,7 +134,7 @@ class TorchProfile:
         return self
 
     def step(self) -> None:
-        """The end of a step of the job."""
+        """Mark the end of a step of the job."""
         times = self._times_of(self._step)
         if times is not None:
             times((self._began, self._step_clock.mark_now()))
@@ -143,14 +143,14 @@ class TorchProfile:
         self._begin_step()
 
     def _begin_step(self) -> None:
-        """The begin of a step."""
+        """Mark the begin of a step."""
         if self._recording.memory_snapshot and self._step == self._wait:
             torch.cuda.memory._record_memory_history(max_entries=_MOST_ALLOCATIONS)
         if self._times_of(self._step) is not None:
             self._began = self._step_clock.mark_now()
 
     def _times_of(self, step: int) -> Callable[[tuple[Mark, Mark]], None] | None:
-        """Where the times of a step go: the first one's nowhere, nor those of the warm-up."""
+        """The function that stores the times of a step; None for the first one and warm-up steps."""
         first = self._wait + self._warmup
         if first <= step < first + self._active:
             return self._profiled.append
@@ -183,18 +183,18 @@ class TorchProfile:
         if kind is None and not self._is_written:
             warnings.warn(
                 f"no trace in {self._folder}: the job took {self._step} steps, and the trace begins after"
-                f" {self._wait + self._warmup}, which wait and warm up",
+                f" {self._wait + self._warmup} (wait and warmup)",
                 stacklevel=2,
             )
 
 
 def _refuse_other_ranks(folder: Path, world: int) -> None:
-    """`UsageError` where the folder holds traces of ranks beyond the world: of another job's capture."""
+    """`UsageError` if the folder has traces of ranks beyond the world size, from another capture."""
     for path in folder.glob("rank*_trace.json.gz"):
         match = re.match(r"rank(\d{1,9})_", path.name)
         if match and int(match[1]) >= world:
             raise UsageError(
-                f"holds {path.name}, and this job has {world} ranks",
+                f"contains {path.name}, but this job has {world} ranks",
                 where=str(folder),
-                hint="it is of another capture: name another folder",
+                hint="it is from another capture: name another folder",
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written when a trace is ready: the rank's file, and by rank 0 a card."""
+"""Write a rank's trace when it is ready, and on rank 0 a card."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cclbench.torch.job import CapturedJob, rank_and_world
 
 
 class TraceHandler:
-    """Called with the profiler when a trace is ready; see `cclbench.torch.handler`."""
+    """A callback for the profiler when a trace is ready; see `cclbench.torch.handler`."""
 
     def __init__(self, folder: Path, job: CapturedJob) -> None:
         self._folder, self._job = folder, job

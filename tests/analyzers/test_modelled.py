@@ -216,7 +216,11 @@ def test_switched_off_the_reason_is_the_old_one() -> None:
         ({"library": "custom"}, {}, "1 by libraries whose algorithms the model lacks"),
         ({"in_bytes": 2**62}, {}, "1 of more than 1 EiB"),
         ({"group": "x" * 8}, {}, "1 whose ranks are not known"),
-        ({"group": "0-8", "group_size": 9}, {}, "1 the group has 1 to 8 ranks per node, and formulas need equal numbers"),
+        (
+            {"group": "0-8", "group_size": 9},
+            {},
+            "1 the group has 1 to 8 ranks per node, and formulas need equal numbers",
+        ),
         ({}, {"card": None}, "neither the card (hardware.accelerator) nor the trace names"),
         ({}, {"card": card(hardware__system="aws-p99")}, "the catalog knows no system 'aws-p99'"),
         ({}, {"works_on": "host"}, "the CPU is the device here: the model prices"),

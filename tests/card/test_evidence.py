@@ -96,5 +96,5 @@ def test_a_file_is_elsewhere_only_by_https(changed: Change, url: str) -> None:
 def test_a_file_elsewhere_needs_what_it_must_be(changed: Change) -> None:
     card = changed("      bytes: 3\n", "      url: https://example.org/rank0.json\n")
     assert messages(card) == [
-        "evidence.traces[0].url: needs sha256 and bytes beside it: they say what the file there must be"
+        "evidence.traces[0].url: requires sha256 and bytes, which identify the file there"
     ]

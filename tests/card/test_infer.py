@@ -128,13 +128,13 @@ def test_groups_name_their_dimension(groups: list[tuple[str, int]], expected: di
 def test_a_node_that_is_not_filled_is_left_to_the_reader(holds: int, ranks: int, written: int | None) -> None:
     text = infer_card(replace(FULL, per_node=holds, world_size=ranks))
     assert parse_card(text, "x.yaml").value["hardware"].get("per_node") == written
-    assert ("a node holds 8" in text) == (written is None)
+    assert ("a node has 8" in text) == (written is None)
 
 
 def test_a_group_named_dp_alone_asks_whether_it_shards() -> None:
     text = infer_card(replace(FULL, groups=(("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))))
     lines = text.splitlines()
-    assert "where it shards" in lines[lines.index("  dp_replicate: 2") - 1]
+    assert "if it shards" in lines[lines.index("  dp_replicate: 2") - 1]
 
 
 def test_groups_that_do_not_make_up_the_world_say_so() -> None:

@@ -12,7 +12,7 @@ from cclbench.contribute.redaction.kinds import (
     is_public_domain,
     is_telling,
     kind_of_field,
-    of_rule,
+    kind_of_rule,
 )
 
 
@@ -45,10 +45,10 @@ def test_a_field_s_name_tells_its_kind(field: str, kind: str | None) -> None:
 
 
 def test_a_rule_is_of_its_kind_with_or_without_the_variable_behind_it() -> None:
-    assert of_rule("user name (OWNER)") == of_rule("user name") == kinds.USER
-    assert of_rule("secret told elsewhere") == of_rule("encoded secret") == kinds.SECRET
-    assert of_rule("home folder") == kinds.HOME
-    assert of_rule("something else") == "something else"
+    assert kind_of_rule("user name (OWNER)") == kind_of_rule("user name") == kinds.USER
+    assert kind_of_rule("secret told elsewhere") == kind_of_rule("encoded secret") == kinds.SECRET
+    assert kind_of_rule("home folder") == kinds.HOME
+    assert kind_of_rule("something else") == "something else"
 
 
 def test_variables_that_tell_of_the_run_alone_are_kept() -> None:

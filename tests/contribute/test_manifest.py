@@ -12,7 +12,7 @@ import pytest
 from helpers.typed import figures
 
 from cclbench.contribute import manifest
-from cclbench.contribute.manifest import DataPointManifest, File, read_manifest
+from cclbench.contribute.manifest import DataPointFile, DataPointManifest, read_manifest
 from cclbench.contribute.record import MetricDigest, RecordedResults
 from cclbench.ground.errors import InputError
 from cclbench.ground.json_schema import packaged_schema
@@ -30,7 +30,10 @@ def good() -> DataPointManifest:
         cclbench="0.1.0",
         card=SHA,
         ingest=Options(step_annotation="train_.*"),
-        files=[File("a.json", SHA, 3), File("b/c.json", SHA, 5, "https://example.org/c.json")],
+        files=[
+            DataPointFile("a.json", SHA, 3),
+            DataPointFile("b/c.json", SHA, 5, "https://example.org/c.json"),
+        ],
         redactions={"user name": 2},
         results=RecordedResults({"time.step": MetricDigest(1, 2, SHA)}, figures([ROW])),
     )

@@ -244,7 +244,7 @@ def test_originals_are_not_overwritten(job: Any, files: Tree) -> None:
     assert files(job.collection) == before
 
 
-@pytest.mark.parametrize("when", ["rows_of", "record_data_point", "require_clean", "put_in_place"])
+@pytest.mark.parametrize("when", ["source_rows", "record_data_point", "require_clean", "put_in_place"])
 def test_an_interruption_leaves_nothing(
     job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

@@ -85,7 +85,7 @@ def find_leftovers(path: Path, known: Identities) -> list[Redaction]:
     scrubber, name = _scrub_file(path, None, known, annotations=False), redacted_name(path.name, known)
     if not scrubber.list_redactions(name):
         # What lies between texts, such as pages that a database no longer uses.
-        told = Counter((form.encoding, form.kind) for form in _in_bytes(path, known))
+        told = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, known))
         for (encoding, kind), count in told.items():
             place = "its bytes" if encoding == PLAIN else f"its bytes, as {encoding}"
             scrubber.count(place, {kinds.ELSEWHERE.format(kind): count})
@@ -129,7 +129,7 @@ def _pseudonymous_name(name: str, known: Identities) -> str:
     return name
 
 
-def _in_bytes(path: Path, known: Identities) -> Iterator[NeedleForm]:
+def _names_in_bytes(path: Path, known: Identities) -> Iterator[NeedleForm]:
     """Names and values anywhere in a file's bytes, and in what is compressed in them, in any encoding."""
     if is_card(path):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")

@@ -88,7 +88,7 @@ def redact_document(
     shape = language.shape(text)
     if shape is None:
         return scrub(text, "")
-    new, changes = _by_values(text, language, scrubber, published)
+    new, changes = _scrub_values(text, language, scrubber, published)
     if language.shape(new) != shape:
         raise NotWellFormedError
     if not language.context:
@@ -97,11 +97,11 @@ def redact_document(
     def keeps_shape(tried: str) -> bool:
         return bool(language.shape(tried) == shape)
 
-    new, found = _by_lines("", new, "", scrub, keeps_shape)
+    new, found = _scrub_lines("", new, "", scrub, keeps_shape)
     return new, [*changes, *found]
 
 
-def _by_lines(
+def _scrub_lines(
     before: str, text: str, after: str, scrub: Scrub, keeps_shape: Callable[[str], bool]
 ) -> tuple[str, list[LineChange]]:
     """The text scrubbed at once, else each half of its lines; a line that only its signs make match stays."""
@@ -114,12 +114,12 @@ def _by_lines(
     if len(lines) < 2:
         return text, []
     begin, end = "".join(lines[: len(lines) // 2]), "".join(lines[len(lines) // 2 :])
-    begin, changes = _by_lines(before, begin, end + after, scrub, keeps_shape)
-    end, more = _by_lines(before + begin, end, after, scrub, keeps_shape)
+    begin, changes = _scrub_lines(before, begin, end + after, scrub, keeps_shape)
+    end, more = _scrub_lines(before + begin, end, after, scrub, keeps_shape)
     return begin + end, changes + more
 
 
-def _by_values(
+def _scrub_values(
     text: str, language: Language, scrubber: Scrubber, published: re.Pattern[str] | None
 ) -> tuple[str, list[LineChange]]:
     stay = [match.span() for match in published.finditer(text)] if published else []

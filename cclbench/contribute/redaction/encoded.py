@@ -23,7 +23,7 @@ _PRINTABLE: Final = 0.95
 """Of an encoded text's characters, how many are printable at the least; of a decoded name, few are."""
 
 
-class Encoded(NamedTuple):
+class EncodedText(NamedTuple):
     """Where in a text another one is encoded, and that text."""
 
     begin: int
@@ -31,14 +31,14 @@ class Encoded(NamedTuple):
     text: str
 
 
-class Joined(NamedTuple):
+class RejoinedText(NamedTuple):
     """A text closed up or turned round, and where in the original each of its characters stands."""
 
     text: str
     at: Sequence[int]
 
 
-def encoded_texts(text: str) -> Iterator[Encoded]:
+def encoded_texts(text: str) -> Iterator[EncodedText]:
     """Every run of characters that decodes to a printable text, from left to right for each encoding."""
     for mark, run, decode in _ENCODINGS:
         if mark not in text:
@@ -46,10 +46,10 @@ def encoded_texts(text: str) -> Iterator[Encoded]:
         for match in run.finditer(text):
             decoded = decode(match[0])
             if decoded is not None and decoded != match[0]:
-                yield Encoded(match.start(), match.end(), decoded)
+                yield EncodedText(match.start(), match.end(), decoded)
 
 
-def joined_texts(text: str) -> Iterator[Joined]:
+def joined_texts(text: str) -> Iterator[RejoinedText]:
     """What stands around continuations of a shell, folds, wrapped lines and adjacent strings, closed up.
 
     Breaks that are near one another are closed together, and each alone: what stands beside a token may look
@@ -67,18 +67,18 @@ def joined_texts(text: str) -> Iterator[Joined]:
             yield _join_text(text, run)
 
 
-def _join_text(text: str, breaks: Sequence[re.Match[str]]) -> Joined:
+def _join_text(text: str, breaks: Sequence[re.Match[str]]) -> RejoinedText:
     at, end = list[int](), max(0, breaks[0].start() - _AROUND)
     for match in breaks:
         at += range(end, match.start())
         end = match.end()
     at += range(end, min(len(text), end + _AROUND))
-    return Joined("".join(map(text.__getitem__, at)), at)
+    return RejoinedText("".join(map(text.__getitem__, at)), at)
 
 
-def reversed_text(text: str) -> Joined:
+def reversed_text(text: str) -> RejoinedText:
     """The text from its end to its beginning."""
-    return Joined(text[::-1], range(len(text) - 1, -1, -1))
+    return RejoinedText(text[::-1], range(len(text) - 1, -1, -1))
 
 
 def _readable_text(data: bytes) -> str | None:
@@ -97,7 +97,7 @@ def _readable_text(data: bytes) -> str | None:
     return text if text and shown >= _PRINTABLE * len(text) else None
 
 
-def _of_base64(run: str) -> str | None:
+def _decode_base64(run: str) -> str | None:
     letters = re.sub(r"[\s=]", "", run).translate(str.maketrans("-_", "+/"))
     letters = letters[: len(letters) - (len(letters) % 4 == 1)]
     try:
@@ -108,11 +108,11 @@ def _of_base64(run: str) -> str | None:
         return None
 
 
-def _of_hex(run: str) -> str | None:
+def _decode_hex(run: str) -> str | None:
     return _readable_text(bytes.fromhex(re.sub(r"(?i)\\x|[\s:]", "", run)))
 
 
-def _of_escapes(run: str) -> str | None:
+def _decode_escapes(run: str) -> str | None:
     units = bytes.fromhex(run.replace("\\", "").replace("u", ""))
     return units.decode("utf-16-be", errors="replace")
 
@@ -122,13 +122,17 @@ _ENCODINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str | None]]
     (
         "\n",
         re.compile(r"(?<![\w+/-])(?:[A-Za-z0-9+/]{48,76}\r?\n[ \t]*)+[A-Za-z0-9+/]{1,76}={0,2}(?![\w+/=-])"),
-        _of_base64,
+        _decode_base64,
     ),
-    ("", re.compile(r"(?<![\w+/-])[\w+/-]{20,}+={0,2}", re.ASCII), _of_base64),
-    ("", re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}+(?![0-9A-Za-z])"), _of_hex),
-    ("\\x", re.compile(r"(?:\\x[0-9A-Fa-f]{2}){6,}"), _of_hex),
-    ("", re.compile(r"(?<![0-9A-Za-z:])[0-9A-Fa-f]{2}(?:[ :][0-9A-Fa-f]{2}){11,}+(?![0-9A-Za-z:])"), _of_hex),
-    ("\\u", re.compile(r"(?:\\u[0-9A-Fa-f]{4}){6,}"), _of_escapes),
+    ("", re.compile(r"(?<![\w+/-])[\w+/-]{20,}+={0,2}", re.ASCII), _decode_base64),
+    ("", re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}+(?![0-9A-Za-z])"), _decode_hex),
+    ("\\x", re.compile(r"(?:\\x[0-9A-Fa-f]{2}){6,}"), _decode_hex),
+    (
+        "",
+        re.compile(r"(?<![0-9A-Za-z:])[0-9A-Fa-f]{2}(?:[ :][0-9A-Fa-f]{2}){11,}+(?![0-9A-Za-z:])"),
+        _decode_hex,
+    ),
+    ("\\u", re.compile(r"(?:\\u[0-9A-Fa-f]{4}){6,}"), _decode_escapes),
     (
         "%",
         re.compile(r"(?<![\w.~:/?&=+-])[\w.~:/?&=+-]*+(?:%[0-9A-Fa-f]{2}[\w.~:/?&=+-]*+){3,}", re.ASCII),

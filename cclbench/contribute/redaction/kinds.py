@@ -130,7 +130,7 @@ def is_kept(variable: str) -> bool:
     return _KEPT.fullmatch(variable) is not None
 
 
-def of_rule(rule: str) -> str:
+def kind_of_rule(rule: str) -> str:
     """The kind of what a rule finds; a rule may have a variable's or field's name behind it."""
     base = rule.partition(" (")[0]
     return _RULES.get(base, base)

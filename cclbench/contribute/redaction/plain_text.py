@@ -77,7 +77,7 @@ def _scrub_document(raw: bytes, language: Language, scrubber: Scrubber, *, card:
         parts, changes, line = list[str](), list[LineChange](), 1
         for part, published in _card_parts(text):
             new, counts = scrubber.text(part, document=True, kept=kept)
-            if not published or any(kinds.of_rule(rule) in kinds.CREDENTIALS for rule in counts):
+            if not published or any(kinds.kind_of_rule(rule) in kinds.CREDENTIALS for rule in counts):
                 changes += _line_changes(counts, scrubber, line)
                 part, line = new, line + part.count("\n")
             else:

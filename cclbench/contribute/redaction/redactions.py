@@ -26,6 +26,6 @@ class Redaction:
 def by_kind(redactions: Iterable[Redaction]) -> dict[str, int]:
     """How many things of each kind were replaced, sorted by kind."""
     counts: Counter[str] = Counter()
-    for one in redactions:
-        counts[one.kind] += one.count
+    for redaction in redactions:
+        counts[redaction.kind] += redaction.count
     return dict(sorted(counts.items()))

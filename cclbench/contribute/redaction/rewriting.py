@@ -42,7 +42,7 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
     card, language = is_card(path), language_of(path)
     try:
         with output(path, target) as write:
-            text = _of_text(path, what)
+            text = _text_blocks(path, what)
             if found is not None and language is None and not scrubber.learns:
                 text = _published_lines(text, found, scrubber)
             plain_text.rewrite_text(text, scrubber, write, language=language, card=card)
@@ -53,7 +53,7 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
         ) from None
 
 
-def _of_text(path: Path, otherwise: str) -> Iterator[bytes]:
+def _text_blocks(path: Path, otherwise: str) -> Iterator[bytes]:
     """The file's blocks, without padding; `InputError` where one holds what no text does."""
     for block in strip_padding(read_blocks(path)):
         if _BINARY.search(block):

@@ -119,7 +119,7 @@ class Scrubber:
                     new = self._replace_in_lines(pattern, text, folded, counts)
                     if new is not text:
                         text, folded = new, new.lower()
-            text = self._encoded_within(text, counts, depth)
+            text = self._replace_encoded_texts(text, counts, depth)
         text = self._replace_names(text, counts)
         if text.count("=") >= environment.FEW and not document:
             text = self._hide_environments(text, counts) if by_line else self._hide_environment(text, counts)
@@ -158,7 +158,7 @@ class Scrubber:
         name = printable(file)
         return [
             Redaction(
-                name, place, kinds.of_rule(rule), count, printable(self._replace_names(rule, Counter()))
+                name, place, kinds.kind_of_rule(rule), count, printable(self._replace_names(rule, Counter()))
             )
             for (place, rule), count in self._counts.items()
             if count
@@ -318,7 +318,7 @@ class Scrubber:
             text, [(begin, end, kind) for begin, end, kind, _ in hidden], kinds.SPLIT, counts
         )
 
-    def _encoded_within(self, text: str, counts: Counter[str], depth: int) -> str:
+    def _replace_encoded_texts(self, text: str, counts: Counter[str], depth: int) -> str:
         """Without the runs that decode to a text which holds something."""
         if depth >= _MOST_ENCODINGS:
             return text
