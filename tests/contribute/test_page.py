@@ -16,7 +16,7 @@ from helpers.page_commands import here
 ID = "tiny-llama-ddp4-gloo-cpu"
 _COUNTS = (
     (r"all [\d,]+ result rows", "all N result rows"),
-    (r"; \d+ metrics are", "; N metrics are"),
+    (r"; \d+(\s+)metrics are", r"; N\1metrics are"),
     (r"(?<=files, )[\d.]+ MB", "N MB"),
     (r"\d+ kB(?= at$)", "N kB"),
     (r"(?<=[a-z] {7}4) +\d+ +\d+(?= +\d)", " N N"),
