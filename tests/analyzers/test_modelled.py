@@ -162,7 +162,8 @@ def test_what_cannot_be_priced_is_counted_by_why() -> None:
     assert {why.partition(":")[0]: number for why, number in left_out.items()} == {
         "by libraries whose algorithms the model lacks": 1,
         "whose ranks are not known": 2,
-        "the group has 1 to 8 ranks per node, and formulas need equal numbers; give its schedule as a step list": 1,
+        "the group has 1 to 8 ranks per node, and formulas need equal numbers; give its schedule as a"
+        " step list": 1,
     }
 
 
