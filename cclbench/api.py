@@ -220,7 +220,7 @@ def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[
         return row.value, ()
     why = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
     return 1.0, (
-        f"kernels are taken to take as long beside communication as alone: compute.contention: {why}",
+        f"kernels are taken to take as long while communication runs as alone: compute.contention: {why}",
     )
 
 

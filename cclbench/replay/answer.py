@@ -395,5 +395,5 @@ def _replay_notes(replay: Replay) -> list[str]:
         alone = f"{(~known).sum():,} of {len(known):,} parts of collectives"
         notes.append(f"{alone} have no rendezvous: waiting stays as measured")
     if replay.contention != 1.0:
-        notes.append(f"kernels are taken to take {replay.contention:.4g}× as long beside communication")
+        notes.append(f"kernels are taken to take {replay.contention:.4g}× as long while communication runs")
     return notes

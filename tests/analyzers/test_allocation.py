@@ -114,7 +114,7 @@ def test_what_no_snapshot_tells_of_reserved_memory_says_so(tmp_path: Path) -> No
     lost = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
     run = measured(tmp_path, a=snapshot([segment(block(4096, 512))], lost))
     own, end = (one for one in run.rows if one["metric"] == "memory.fragmentation")
-    assert (own["value"], own["reason"]) == (None, "the snapshots do not tell what was reserved")
+    assert (own["value"], own["reason"]) == (None, "the snapshots do not state reserved memory")
     assert (end["value"], end["stat"]) == (0, "end")
 
 
@@ -194,7 +194,7 @@ def test_reserved_bytes_that_cannot_be_are_not_told(tmp_path: Path) -> None:
 def test_a_metric_has_one_answer_from_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand_ins, "FROM_EVIDENCE", {})
     stand_ins.from_evidence("memory.peak_allocated")(lambda _: [])
-    with pytest.raises(UsageError, match=r"'memory\.peak_allocated' has two answers from evidence"):
+    with pytest.raises(UsageError, match=r"'memory\.peak_allocated' has two functions from evidence"):
         stand_ins.from_evidence("memory.peak_allocated")(lambda _: [])
 
 
@@ -214,7 +214,7 @@ def test_reserved_and_fragmentation_of_a_trace() -> None:
     assert main(rank, "memory.fragmentation") == pytest.approx(0.1)
     silent = a_rank([allocator(5, 700)], [window(0, 100)])
     for name in ("memory.peak_reserved", "memory.fragmentation"):
-        assert "does not state what the allocator reserved" in reason(silent, name)
+        assert "does not state reserved memory" in reason(silent, name)
         assert "no allocator events" in reason(a_rank([compute(0, 1)], [window(0, 9)]), name)
 
 
@@ -269,7 +269,7 @@ def test_growth_adds_up_over_the_ranks_devices_and_leaves_the_hosts_memory_out()
     assert main(on_host, "memory.growth") == (99_999 - 5) / 2
     hosts = a_rank([rows[2], rows[5]], steps)
     assert reason(hosts, "memory.growth") == "the trace has no allocator events of the device"
-    assert reason(a_rank(rows, steps[:1]), "memory.growth") == "the trace has fewer than two whole steps"
+    assert reason(a_rank(rows, steps[:1]), "memory.growth") == "the trace has fewer than two complete steps"
     assert main(a_rank(rows, steps[:2]), "memory.growth") == 30
 
 

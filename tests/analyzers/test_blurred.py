@@ -36,7 +36,7 @@ def test_without_known_communication_there_may_be_some() -> None:
     rank = a_rank([compute(0, 60), strange(60, 90)], [window(0, 100, 1)])
     unknown = "33.3 % of the kernels' time is of no known category and counts as compute"
     assert reason(rank, "overlap.ratio") == f"no communication is known of in the window: {unknown}"
-    assert reason(rank, "overlap.exposed_by") == f"no communication is known of: {unknown}"
+    assert reason(rank, "overlap.exposed_by") == f"no communication is known: {unknown}"
     assert main(rank, "comm.time", "partial") == 0
 
 

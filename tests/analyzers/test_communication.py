@@ -79,7 +79,7 @@ def test_count_by_kind_group_and_dimension() -> None:
         (None, None, "dp"): 2.5,
         (None, None, "tp"): 1,
     }
-    assert values(a_talk(), "comm.count")[0].reason == "1 are in groups of one, which move nothing"
+    assert values(a_talk(), "comm.count")[0].reason == "1 are in groups of one rank, which move nothing"
 
 
 def test_volume_takes_the_large_side() -> None:
@@ -98,7 +98,7 @@ def test_volume_takes_the_large_side() -> None:
 def test_one_side_of_an_uneven_collective_is_not_its_payload() -> None:
     calls = [collective("all_gather", 0, 10, in_bytes=1000, **OF_FOUR)]
     rank = a_rank([comm(0, 10)], [window(0, 10)], calls)
-    assert reason(rank, "comm.volume") == "none of the 1 collectives in the window states its bytes"
+    assert reason(rank, "comm.volume") == "none of the 1 collectives in the window states its payload"
 
 
 def test_one_side_adds_nothing_beside_two() -> None:

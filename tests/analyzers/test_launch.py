@@ -70,7 +70,7 @@ def test_a_kernel_that_begins_before_its_call_is_left_out_of_the_delay_and_count
     assert (queue.value, queue.status) == (pytest.approx(8 / 100), "partial")
     assert queue.words == "left out: 1 that begin before their call"
     only = a_rank([call(30, 31, 2), compute(29, 32, correlation=2)], [window(0, 100)])
-    assert "no launch of the window is usable" in reason(only, "launch.delay")
+    assert "no launch in the window is usable" in reason(only, "launch.delay")
 
 
 def test_a_kernel_that_begins_with_its_call_waited_for_nothing() -> None:
@@ -233,7 +233,7 @@ def test_only_what_waits_or_runs_in_the_windows_is_left_out_of_the_queue() -> No
     own = values(a_rank(rows, [window(10, 15, 1), window(15, 20, 2)]), "launch.queue_length")[0]
     assert own.value == pytest.approx(2 / 10)
     assert own.coverage == Coverage(1, 5, 2, 2 + 3 + 3 + 1 + 4)
-    assert own.left_out == {"device events without a launch record": 3, "that begin before their call": 1}
+    assert own.left_out == {"device events without a launch": 3, "that begin before their call": 1}
 
 
 def test_a_queue_is_no_longer_than_what_is_in_it_at_once() -> None:

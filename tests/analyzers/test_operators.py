@@ -107,21 +107,21 @@ def test_what_takes_longer_than_its_least_time() -> None:
     both = a_rank(quick, WINDOW, operators=OPERATORS, card=card())
     assert main(both, "compute.above_roofline") == pytest.approx(add)
     alone = a_rank(ROWS[2:], WINDOW, operators=OPERATORS, card=card())
-    assert reason(alone, "compute.above_roofline") == "no operator in the window has a known least time"
+    assert reason(alone, "compute.above_roofline") == "no operator in the window has a known roofline time"
 
 
 def test_an_efficiency_says_why_there_is_none() -> None:
     unknown = a_rank(ROWS[2:], WINDOW, operators=OPERATORS, card=card())
     assert reason(unknown, "compute.roofline_efficiency") == (
-        "no operators in the window whose least time is known: of 2 operators none has a cost model and"
+        "no operators in the window with a known roofline time: none of 2 operators has a cost model and"
         " a peak"
     )
     copied = a_rank(ROWS[5:], WINDOW, operators=OPERATORS, card=card())
     assert reason(copied, "compute.roofline_efficiency") == (
-        "no operators in the window whose least time is known"
+        "no operators in the window with a known roofline time"
     )
     assert reason(copied, "compute.gemm_efficiency") == (
-        "no matrix products in the window whose least time is known"
+        "no matrix products in the window with a known roofline time"
     )
 
 
@@ -248,7 +248,7 @@ def test_the_60_modules_of_most_time_are_told_apart() -> None:
 
 def test_one_phase_alone_tells_nothing_apart_unless_it_is_named() -> None:
     assert reason(a_rank([compute(0, 9)], WINDOW), "time.phase") == (
-        "nothing in the trace tells one phase from another"
+        "the trace does not distinguish phases"
     )
     named = a_rank([compute(0, 9_000, phase="decode")], [window(0, 10_000, 1), window(10_000, 20_000, 2)])
     found = {(v.step, v.category): v.value for v in values(named, "time.phase")}

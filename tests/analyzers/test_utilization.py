@@ -87,7 +87,7 @@ def test_where_nobody_states_the_usable_share_it_is_of_the_line_rate() -> None:
     (first, *_) = values(rank, METRIC)
     assert first.value == pytest.approx(40 * 1.875 / 400)
     assert first.reason is not None
-    assert first.reason.startswith("over the line rate, since what is usable of efa-v2 is not known; ")
+    assert first.reason.startswith("over the line rate, since the usable rate of efa-v2 is unknown; ")
 
 
 def test_above_one_says_why_that_can_be() -> None:
@@ -124,7 +124,7 @@ def test_what_has_no_rate_is_counted_by_why_and_leaves_the_figure_partial() -> N
     assert first.left_out == {"whose ranks are not known": 3}
     assert first.coverage == Coverage(1, 4, 1000, 2500)
     assert reason(a_talk(*calls[1:]), METRIC) == (
-        "no rate is known for the window's collectives: 3 whose ranks are not known"
+        "the links' rate is unknown for the collectives in the window: 3 whose ranks are not known"
     )
     assert values(a_talk(*calls[1:]), METRIC)[0].coverage == Coverage(0, 3, 0, 1500)
 

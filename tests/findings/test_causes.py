@@ -371,7 +371,7 @@ def test_busy_experts_are_named_and_are_no_late_rank() -> None:
     assert "the busiest experts: rank 1 is late by 250 ms" in one.claim
     (other,) = found(*rows, *nobody()).values()
     assert (other.name, other.ranks) == ("expert_imbalance", [])
-    assert other.claim.endswith("another from step to step.")
+    assert other.claim.endswith("which changes from step to step.")
 
 
 def test_a_rank_that_computes_longer_is_late_beside_uneven_experts() -> None:
