@@ -50,7 +50,7 @@ def fraction(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     communication = p.overlapped + p.exposed_comm
     kernel_time = p.compute_only + communication
-    yield from share_values(rank, communication, kernel_time, of="kernel time", blurred=rank.blurred)
+    yield from share_values(rank, communication, kernel_time, noun="kernel time", blurred=rank.blurred)
 
 
 @metric(

@@ -54,7 +54,7 @@ def time(rank: RankView) -> Iterator[Value]:
 )
 def busy(rank: RankView) -> Iterator[Value]:
     p = rank.parts
-    yield from share_values(rank, p.compute_only + p.overlapped, p.window, of="time")
+    yield from share_values(rank, p.compute_only + p.overlapped, p.window, noun="time")
 
 
 @metric(
@@ -245,7 +245,7 @@ def moe_share(rank: RankView) -> Iterator[Value]:
         raise NotApplicable("the card states workload.model.moe: false")
     rank.needs_accelerator("it runs operators, not kernels")
     moe = rank.inside(kernels_by_category(rank).get("moe", intervals.EMPTY))
-    yield from share_values(rank, moe, _kernel_time(rank), of="kernel time")
+    yield from share_values(rank, moe, _kernel_time(rank), noun="kernel time")
 
 
 @metric(
@@ -339,7 +339,7 @@ def kernel_count(rank: RankView) -> Iterator[Value]:
 )
 def mean_kernel(rank: RankView) -> Iterator[Value]:
     counts, durations = _counts_and_durations(rank)
-    yield from share_values(rank, durations, counts * NS_PER_S, of="kernel")
+    yield from share_values(rank, durations, counts * NS_PER_S, noun="kernel")
 
 
 @metric(

@@ -90,7 +90,7 @@ def _times(rank: RankView, window: Int64, ns: Int64, left_out: Mapping[str, int]
     sums = np.zeros(len(rank.windows), np.int64)
     np.add.at(sums, window, ns)
     calls = np.bincount(window, minlength=len(sums))
-    mean, *steps = share_values(rank, sums, calls * NS_PER_S, of="launch")
+    mean, *steps = share_values(rank, sums, calls * NS_PER_S, noun="launch")
     yield replace(mean, weight=len(ns), left_out={**launched.left_out, **left_out}, coverage=used)
     yield from steps
     yield from time_distribution(ns)
@@ -115,7 +115,7 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
         known += np.bincount(window[linked], minlength=len(known))
         is_short = longer[call[linked]]
         short += np.bincount(window[linked][is_short], minlength=len(short))
-    share, *steps = share_values(rank, short, known, of="launched kernel")
+    share, *steps = share_values(rank, short, known, noun="launched kernel")
     yield replace(share, left_out=launched.left_out, coverage=launched.coverage)
     yield from steps
 
@@ -141,7 +141,7 @@ def launch_bound_share(rank: RankView) -> Iterator[Value]:
         short_kernels.append(intervals.union(starts[computes], ends[computes]))
     compute = rank.parts.compute_only + rank.parts.overlapped
     share, *steps = share_values(
-        rank, rank.inside(intervals.join(*short_kernels)), compute, of="compute time"
+        rank, rank.inside(intervals.join(*short_kernels)), compute, noun="compute time"
     )
     yield replace(share, left_out=launched.left_out, coverage=launched.coverage)
     yield from steps
@@ -159,7 +159,7 @@ def launch_bound_share(rank: RankView) -> Iterator[Value]:
     not_applicable="no launch in the trace is linked to device work, or the CPU is the device",
 )
 def queue_length(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("nothing is launched to it")
+    rank.needs_accelerator("it has no launches")
     queued, left_out, coverage = _queued_rows(rank)
     w = rank.windows
     streams, blocked = list[Value](), list[Intervals]()
@@ -199,7 +199,7 @@ def _of_queue(
 ) -> Iterator[Value]:
     """Mean length (also by step for the whole rank), max, and shares of the window."""
     window_ns = rank.windows.ends - rank.windows.starts
-    mean, *steps = share_values(rank, length.area_ns, window_ns, of="time")
+    mean, *steps = share_values(rank, length.area_ns, window_ns, noun="time")
     yield replace(mean, category=category)
     yield from steps if category is None else ()
     yield Value(value=float(length.largest_length), stat="max", category=category)

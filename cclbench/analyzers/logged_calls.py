@@ -72,7 +72,7 @@ def _of_each(
         scope += f" of {ranks} rank{'s'[: ranks != 1]}"
         if number := logged.communicators:
             scope += f" on {number} communicator{'s'[: number != 1]}"
-            reason = f"{scope}; the files mark no steps"
+        reason = f"{scope}; the files mark no steps"
         yield Value(value=amount(of_known) / ranks, reason=reason, coverage=coverage, source=logged.source)
     else:
         yield no_value(f"{scope} without ranks: see the total", source=logged.source)

@@ -87,7 +87,7 @@ def copy_time(rank: RankView) -> Iterator[Value]:
 )
 def transfer_overhead(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator(_NO_COPIES_ON_HOST)
-    yield from share_values(rank, rank.parts.exposed_copy, rank.parts.window, of="time")
+    yield from share_values(rank, rank.parts.exposed_copy, rank.parts.window, noun="time")
 
 
 @metric(
@@ -172,7 +172,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     bound = intervals.intersect(bound, rank.compute)
     silent = {"kernels of unknown FLOPs or traffic": coverage.all_rows - coverage.rows}
-    for value in share_values(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
+    for value in share_values(rank, rank.inside(bound), p.compute_only + p.overlapped, noun="compute time"):
         if value.step is None:
             value = replace(value, left_out=silent, coverage=coverage)
         yield replace(value, provenance="derived")

@@ -35,7 +35,7 @@ _NO_COMMUNICATION = "the rank runs no communication in the window"
 def ratio(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     communication = p.overlapped + p.exposed_comm
-    yield from share_values(rank, p.overlapped, communication, of="communication", blurred=rank.blurred)
+    yield from share_values(rank, p.overlapped, communication, noun="communication", blurred=rank.blurred)
 
 
 @metric(
@@ -51,7 +51,7 @@ def efficiency(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     shorter = p.overlapped + np.minimum(p.compute_only, p.exposed_comm)
     yield from share_values(
-        rank, p.overlapped, shorter, of="compute or no communication", blurred=rank.blurred
+        rank, p.overlapped, shorter, noun="compute or no communication", blurred=rank.blurred
     )
 
 

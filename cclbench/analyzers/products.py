@@ -46,7 +46,7 @@ _Key = tuple[str | None, str | None]
     not_applicable="the rank runs no such kernels in the window, or the CPU is the device",
 )
 def product_time(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("it runs ops, no kernels")
+    rank.needs_accelerator("it runs operators, not kernels")
     sums: dict[_Key, int] = {}
     longest: dict[_Key, tuple[int, str]] = {}
     times = kernel_times(rank)
@@ -115,7 +115,7 @@ def precision_time(rank: RankView) -> Iterator[Value]:
     not_applicable="the rank runs no kernels in the window, or the CPU is the device",
 )
 def compiled_share(rank: RankView) -> Value:
-    rank.needs_accelerator("it runs ops, no kernels")
+    rank.needs_accelerator("it runs operators, not kernels")
     measured = kernel_times(rank)
     times = measured.ns.sum(axis=1).tolist()
     total = sum(times)

@@ -280,7 +280,7 @@ SERVING: Final = _schema(
     _known("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
     _known("figure", _NAME, "ttft, tpot, itl, e2e_latency, request_throughput, ..."),
     _nullable("stat", _WORD, "mean, p50, p90, p99, std, ...; null for a figure without a distribution"),
-    _known("value", pa.float64(), "as the client's file states it, in base SI units"),
+    _known("value", pa.float64(), "as stated by the client's file, in base SI units"),
     _known("unit", _WORD, "base SI unit"),
 )
 

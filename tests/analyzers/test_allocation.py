@@ -248,7 +248,7 @@ def test_of_several_ranks_the_worst_counts() -> None:
 @pytest.mark.parametrize("metric", ["peak_allocated", "peak_reserved", "fragmentation", "growth"])
 def test_a_trace_of_the_host_alone_tells_of_no_allocator(metric: str) -> None:
     rank = a_rank([allocator(5, 700, 1000)], [window(0, 100, 1, "annotation")], works_on=None)
-    assert reason(rank, f"memory.{metric}") == "the trace holds host rows only, none of the accelerator's"
+    assert reason(rank, f"memory.{metric}") == "the trace has only host events, none of the accelerator"
 
 
 def test_growth_adds_up_over_the_ranks_devices_and_leaves_the_hosts_memory_out() -> None:
@@ -291,6 +291,6 @@ def test_growth_is_what_stays_from_step_to_step() -> None:
     steps = [window(10 * n, 10 * n + 10, n, "annotation", still_open=n == 3) for n in range(4)]
     assert main(a_rank(rows, steps), "memory.growth") == (110 - 50) / 2
     assert "fewer than two" in reason(a_rank(rows, steps[:1]), "memory.growth")
-    assert "no steps" in reason(a_rank(rows, [window(0, 40, source="whole_trace")]), "memory.growth")
+    assert "no complete steps" in reason(a_rank(rows, [window(0, 40, source="whole_trace")]), "memory.growth")
     assert "before the first step's end" in reason(a_rank(rows[2:], steps), "memory.growth")
     assert "no allocator events" in reason(a_rank([compute(0, 1)], steps), "memory.growth")

@@ -145,7 +145,7 @@ def test_known_and_unknown_sizes_in_one_group_make_its_figures_partial() -> None
         ("all_gather", "0-3", "1KiB-4KiB"): gathers,
     }
     left_out = {key: value.left_out for key, value in found.items() if value.left_out}
-    assert left_out == {(None, None, None): {"of unknown kind, bytes or duration": 4}}
+    assert left_out == {(None, None, None): {"of unknown kind, payload or duration": 4}}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_gather_and_scatter_move_what_the_root_holds(kind: str, sides: dict[str,
 )
 def test_a_scatters_large_side_or_an_unknown_group_gives_no_payload(sides: dict[str, int]) -> None:
     rank = a_rank([comm(0, 100)], [window(0, 100)], [collective("scatter", 0, 100, **sides)])
-    assert reason(rank, "comm.busbw").startswith("no bandwidth can be told")
+    assert reason(rank, "comm.busbw").startswith("no collective in the window has a known bandwidth")
 
 
 def test_bandwidth_by_size_in_powers_of_four() -> None:
@@ -190,7 +190,7 @@ def test_bandwidth_by_size_in_powers_of_four() -> None:
 def test_bandwidth_says_what_its_time_is_and_what_it_leaves_out() -> None:
     why = values(a_talk(), "comm.busbw")[0].words
     assert "includes waiting for other ranks" in why
-    assert why.endswith("left out: 1 of unknown kind, bytes or duration, 1 in groups of one")
+    assert why.endswith("left out: 1 of unknown kind, payload or duration, 1 in groups of one")
     alone = [collective("all_reduce", 0, 9, in_bytes=9, group_size=1)]
     assert "1 in groups of one" in reason(a_rank([comm(0, 9)], [window(0, 9)], alone), "comm.busbw")
 

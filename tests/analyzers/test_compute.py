@@ -345,4 +345,4 @@ def test_a_cpu_only_rank_gets_a_reason(metric: str) -> None:
     calls = [collective("all_reduce", 0, 5, in_bytes=8, group="0-1", group_size=2)]
     experts = card(workload__model__moe=True, hardware__system="aws-p4de")
     rank = a_rank(rows, [window(0, 20)], calls, card=experts, works_on="host")
-    assert reason(rank, metric).startswith("the CPU is the device here: ")
+    assert reason(rank, metric).startswith("the CPU is the device: ")

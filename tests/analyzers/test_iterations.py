@@ -173,7 +173,9 @@ def test_annotation_windows_hold_themselves() -> None:
 
 
 def test_where_nothing_tells() -> None:
-    assert "distinguishes prefill from decode" in reason(a_rank([compute(0, 10)], WINDOWS[:1]), "serving.iteration")
+    assert "distinguishes prefill from decode" in reason(
+        a_rank([compute(0, 10)], WINDOWS[:1]), "serving.iteration"
+    )
     unlinked = [event("annotation", 0, 40, name=DECODE, side="host"), compute(50, 60, step=0)]
     assert "distinguishes prefill from decode" in reason(a_rank(unlinked, WINDOWS[:1]), "serving.iteration")
     whole = a_rank([compute(0, 10)], [window(0, 10, None, "whole_trace")], policy="trace")

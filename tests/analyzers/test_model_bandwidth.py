@@ -53,7 +53,9 @@ def test_weights_and_cache_by_the_names_of_iterations_and_the_card() -> None:
     assert main(rank, "memory.mbu") == pytest.approx(read / 200_000)
     (found,) = values(rank, "memory.mbu")
     assert found.provenance == "derived"
-    assert found.reason == ("a device reads 2.00 kB of weights, and 20 B of KV cache for each token in context")
+    assert found.reason == (
+        "a device reads 2.00 kB of weights, and 20 B of KV cache for each token in context"
+    )
 
 
 def test_two_devices_halve_weights_and_share_a_lone_key_value_head() -> None:

@@ -72,8 +72,7 @@ def test_an_unmatched_transfer_takes_what_the_model_says() -> None:
     said = found[0].reason or ""
     assert said.startswith("modelled, since no collective in the window is matched")
     assert (
-        "modelled on aws-p4de by its specification without contention, at most each collective's own"
-        in said
+        "modelled on aws-p4de by its specification without contention, at most each collective's own" in said
     )
     assert "their duration stands" not in said
 
@@ -136,7 +135,7 @@ def test_a_price_rests_on_the_collectives_that_have_one() -> None:
     found = modelled(a_talk(*calls))
     assert found[0].coverage == Coverage(1, 4, 3 * MS, 7 * MS)
     assert found[0].left_out == {
-        "of unknown kind, bytes or duration": 2,
+        "of unknown kind, payload or duration": 2,
         "of libraries whose algorithms are not modelled": 1,
     }
 
@@ -162,7 +161,7 @@ def test_what_cannot_be_priced_is_counted_by_why() -> None:
     left_out = modelled(a_talk(*calls))[0].left_out
     assert {why.partition(":")[0]: number for why, number in left_out.items()} == {
         "of libraries whose algorithms are not modelled": 1,
-        "whose ranks are not known": 2,
+        "of unknown ranks": 2,
         "the group has 1 to 8 ranks a node": 1,
     }
 
@@ -213,14 +212,14 @@ def test_switched_off_the_reason_is_the_old_one() -> None:
 @pytest.mark.parametrize(
     ("call", "options", "why"),
     [
-        ({"in_bytes": None, "out_bytes": None}, {}, "not modelled: no bandwidth can be told of the window's"),
+        ({"in_bytes": None, "out_bytes": None}, {}, "not modelled: no collective in the window has a known"),
         ({"library": "custom"}, {}, "1 of libraries whose algorithms are not modelled"),
         ({"in_bytes": 2**62}, {}, "1 of more than 1 EiB"),
-        ({"group": "x" * 8}, {}, "1 whose ranks are not known"),
+        ({"group": "x" * 8}, {}, "1 of unknown ranks"),
         ({"group": "0-8", "group_size": 9}, {}, "1 the group has 1 to 8 ranks a node"),
         ({}, {"card": None}, "neither the card (hardware.accelerator) nor the trace names"),
         ({}, {"card": card(hardware__system="aws-p99")}, "the catalog knows no system 'aws-p99'"),
-        ({}, {"works_on": "host"}, "the CPU is the device here: the model prices"),
+        ({}, {"works_on": "host"}, "the CPU is the device: the model prices"),
     ],
 )
 def test_what_cannot_be_priced_says_why(call: dict[str, Any], options: dict[str, Any], why: str) -> None:

@@ -202,13 +202,13 @@ def test_a_rate_as_stated_is_mentioned_where_it_differs_by_more_than_a_hundredth
     (rate,) = _values("request_throughput", _requests(REQUEST_ROWS[:1] * 101), figures)
     assert (rate.value, rate.provenance) == (101, "derived")
     assert (rate.reason is not None) is says
-    assert (rate.reason or "of the requests").startswith("of the requests")
+    assert (rate.reason or "of the listed requests").startswith("of the listed requests")
 
 
 def test_without_a_duration_a_stated_rate_stands() -> None:
     stated = _serving(("request_throughput", None, 3.0))
     (rate,) = _values("request_throughput", _requests(REQUEST_ROWS), stated)
-    assert (rate.value, rate.provenance, rate.reason) == (3.0, "measured", "as the client's file states it")
+    assert (rate.value, rate.provenance, rate.reason) == (3.0, "measured", "as stated by the client's file")
     partly = [REQUEST_ROWS[0], REQUEST_ROWS[1] | {"success": None}]
     (rate,) = _values(
         "request_throughput", _requests(partly), _serving(DURATION, ("request_throughput", None, 3.0))
@@ -251,7 +251,7 @@ def test_summaries_give_what_they_hold() -> None:
         "the file has only summaries: p90 needs the requests' lists"
         " (vLLM: --save-detailed, SGLang: --output-details)"
     )
-    assert (found[None].provenance, found[None].reason) == ("measured", "as the client's file states it")
+    assert (found[None].provenance, found[None].reason) == ("measured", "as stated by the client's file")
 
 
 def test_throughput_and_goodput_as_stated() -> None:
@@ -334,9 +334,7 @@ def test_from_a_folder_to_result_rows(tmp_path: Path) -> None:
 def test_a_run_without_a_client_says_so(metric: str) -> None:
     (only,) = _values(metric)
     assert only.status == "not_applicable"
-    assert (
-        only.reason == "a kernel trace has no requests or tokens: it needs the client's benchmark file"
-    )
+    assert only.reason == "a kernel trace has no requests or tokens: it needs the client's benchmark file"
 
 
 def test_from_file_to_figure(tmp_path: Path) -> None:

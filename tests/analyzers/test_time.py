@@ -184,7 +184,7 @@ def test_the_run_steps_as_slowly_as_its_slowest_rank() -> None:
     own = {(row["stat"], row["step"]): row for row in rows if row["rank"] is None}
     too_few = own.pop(("p95", None))
     assert (too_few["status"], too_few["value"]) == ("not_applicable", None)
-    assert too_few["reason"] == "a 95th percentile takes 20 values, there are 2: see the maximum"
+    assert too_few["reason"] == "a 95th percentile needs 20 values, there are 2: see the maximum"
     run = {key: row["value"] for key, row in own.items()}
     assert run == pytest.approx(
         {
@@ -248,7 +248,7 @@ def test_an_open_window_counts_where_it_is_alone_and_says_so() -> None:
 
 def test_host_rows_alone_give_no_time() -> None:
     rank = a_rank([event("op", 0, 10)], [window(0, 10, source="annotation")], works_on=None)
-    assert reason(rank, "time.idle") == "the trace holds host rows only, none of the accelerator's"
+    assert reason(rank, "time.idle") == "the trace has only host events, none of the accelerator"
 
 
 def test_a_cpu_is_a_device_of_its_own() -> None:
@@ -279,7 +279,7 @@ def test_steps_narrow_and_an_empty_range_says_so() -> None:
     windows = [window(10 * n, 10 * n + 10, n) for n in range(4)]
     assert a_rank([compute(0, 40)], windows, steps=(1, 3)).windows.steps == (1, 2)
     assert reason(a_rank([compute(0, 40)], windows, steps=(7, None)), "time.step") == (
-        "no step of this rank lies in the range asked for with --steps: 0, 1, 2, 3"
+        "--steps selects none of this rank's steps: 0, 1, 2, 3"
     )
     whole = [window(0, 40, source="whole_trace")]
     assert "no steps" in reason(a_rank([compute(0, 40)], whole, steps=(1, None)), "time.step")

@@ -21,10 +21,10 @@ from cclbench.analyzers.view.transfers import (
 
 PAIR = {"group": "0-1", "group_size": 2}
 FOUR = {"group": "0-3", "group_size": 4}
-WAITING = "from the collective's own duration, which includes waiting for other ranks"
+WAITING = "from the collective's duration, which includes waiting for other ranks"
 UNMATCHED = "not matched across their ranks"
 KIND, SIZE, ALONE = (
-    "of unknown kind, bytes or duration",
+    "of unknown kind, payload or duration",
     "of unknown group size",
     "in groups of one",
 )

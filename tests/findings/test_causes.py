@@ -249,7 +249,7 @@ def test_small_messages_of_one_group_are_one_finding() -> None:
     (one,) = listed(*rows)
     assert one.claim.startswith("In group 0-1 10 all_gather calls a step move 1.02 kB each")
     assert "kind = 'all_gather'" in (one.query or "")
-    assert "; 20 calls of reduce_scatter a step" in one.claim
+    assert "; 20 reduce_scatter calls a step" in one.claim
     assert one.lost_s == pytest.approx(0.1 * 0.9 + 0.1 * 0.95)
     joined = [
         "transfers[all_gather&group=0-1].time=x0.100",
