@@ -565,7 +565,7 @@ def test_a_replay_slows_kernels_by_the_runs_own_contention(
     found = cclbench.whatif(run, "kernels.time=x2", contention=None)
     (note,) = (note for note in found.notes if "kernels are taken" in note)
     if factor > 1:
-        assert note == "kernels are taken to take 1.5× as long while communication runs"
+        assert note == "kernels are assumed to take 1.5× as long while communication runs"
         assert found.predicted == cclbench.whatif(run, "kernels.time=x2", contention=1.5).predicted
     else:
         assert "as long while communication runs as alone: compute.contention: 0.8, confounded: " in note

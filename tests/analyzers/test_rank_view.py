@@ -51,7 +51,7 @@ def test_an_empty_range_lists_twenty_steps_at_most() -> None:
     assert str(why.value) == (
         "--steps selects none of this rank's steps: " + ", ".join(str(n) for n in range(20))
     )
-    with pytest.raises(NotApplicable, match="the trace marks no steps for --steps to choose from"):
+    with pytest.raises(NotApplicable, match="the trace marks no steps to select with --steps"):
         a_rank([], [window(0, 9, source="whole_trace")], steps=(0, None)).windows  # noqa: B018
 
 

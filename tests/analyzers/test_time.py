@@ -242,8 +242,8 @@ def test_an_open_window_counts_where_it_is_alone_and_says_so() -> None:
     whole, step = values(rank, "time.step")
     assert whole.value == step.value == 5 * NS
     assert (step.step, step.stat) == (7, None)
-    assert whole.reason.startswith("the only window is open")
-    assert rows_of("time.step", rank)[0]["reason"].startswith("the only window is open")
+    assert whole.reason.startswith("the only step is incomplete")
+    assert rows_of("time.step", rank)[0]["reason"].startswith("the only step is incomplete")
 
 
 def test_host_rows_alone_give_no_time() -> None:
