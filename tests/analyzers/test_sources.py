@@ -52,7 +52,7 @@ def test_the_preferred_figures_stand_first_and_each_others_beside_the_plain_ones
         (7, 0, None, "b", "b", None),
         (None, 1, None, None, "a", "none"),
         (4, None, 1, None, "a", None),
-        (5, 2, None, None, "a", "a is preferred; c says 500 ms"),
+        (5, 2, None, None, "a", "a is preferred; c states 500 ms"),
         (0.5, 2, None, "c", "c", None),
     ]
 

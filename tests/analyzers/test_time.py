@@ -234,7 +234,7 @@ def test_an_open_window_is_shown_and_in_no_mean() -> None:
     run = [row for row in rows_of("time.step", rank) if row["rank"] is None]
     assert next(row["value"] for row in run if row["stat"] == "max") == pytest.approx(30 * NS)
     (still_open,) = (row for row in run if row["stat"] == "open")
-    assert (still_open["step"], still_open["reason"].partition(":")[0]) == (3, "open window")
+    assert (still_open["step"], still_open["reason"].partition(":")[0]) == (3, "incomplete step")
 
 
 def test_an_open_window_counts_where_it_is_alone_and_says_so() -> None:

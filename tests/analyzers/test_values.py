@@ -181,7 +181,7 @@ def test_a_share_is_of_sums_and_of_each_step_that_has_any() -> None:
 
 
 def test_a_share_of_nothing_has_a_reason() -> None:
-    with pytest.raises(Unknown, match="no time is known of in the window: it is blurred") as unknown:
+    with pytest.raises(Unknown, match="no time is known in the window: it is blurred") as unknown:
         list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), noun="time", blurred=BLURRED))
     assert unknown.value.coverage == BLURRED.coverage
     with pytest.raises(NotApplicable, match="there is no time in the window") as none:

@@ -289,8 +289,8 @@ def test_sequences_cut_among_more_ranks() -> None:
     assert of_names(made, graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
     assert (made.payload, made.repeats) == (dict.fromkeys(("tp", "ep", "pp"), 0.25), {})
     assert made.notes == (
-        "tokens of a rank scale as 1 / cp: kernels without the optimizer, 24.0% of the step, take 0.25 of their"
-        " time, by the ratio of work",
+        "tokens of a rank scale as 1 / cp: kernels without the optimizer, 24.0% of the step, take 0.25 of"
+        " their time, by the ratio of work",
     )
     object.__setattr__(graph.transfers, "kind", ("send", "recv"))
     ring = effect(context(one, 8))

@@ -166,7 +166,8 @@ def test_values_as_people_write_them() -> None:
         (
             factor_of,
             "x0",
-            "k=x0: 'x0' is not a factor above 0 and up to 1,000,000 with at most 6 decimals; such as x2 or x0.5",
+            "k=x0: 'x0' is not a factor above 0 and up to 1,000,000 with at most 6 decimals; such as x2 or"
+            " x0.5",
         ),
         (factor_of, "x1000000.000001", "not a factor above 0"),
         (share_of, "0", "not a factor above 0"),
