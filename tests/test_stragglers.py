@@ -148,7 +148,7 @@ def test_ranks_of_several_stages_are_not_compared(tmp_path: Path) -> None:
     staged.mkdir()
     (staged / "job.csv").write_text((tmp_path / "job" / "job.csv").read_text())
     (staged / "timeline.yaml").write_text(MAPPING.replace("dp", "pp"))
-    with pytest.raises(UsageError, match="ranks of several pipeline stages"):
+    with pytest.raises(UsageError, match="span pipeline stages"):
         only(cclbench.ingest(staged, store=tmp_path / "store", jobs=1))
     assert only(run).named == 2
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Analyzers: one file a topic, one function a metric (definitions: `cclbench explain METRIC`)."""
+"""Analyzers: one file per topic, one function per metric (definitions: `cclbench explain METRIC`)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metric names of CCL-Bench's leaderboard, each with the metric here that answers it.
+"""Metric names of CCL-Bench's leaderboard, and the metric of cclbench that each stands for.
 
 The definitions are ours: units are base SI (fractions, bytes, bytes per second), and collective
 payloads are the large side.
@@ -14,7 +14,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A second name for a metric, or for the part of it that is about some kinds of collectives."""
+    """A second name for a metric, or for its part about some kinds of collectives."""
 
     metric: str
     collectives: tuple[str, ...] = ()
@@ -71,4 +71,4 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "tail latency": ("serving.e2e_latency", "serving.ttft", "time.step"),
     "throughput": ("throughput.tokens", "throughput.samples", "serving.output_throughput"),
 }
-"""Words of the field, in lower case, and the metrics that tell it or what is nearest to it."""
+"""Terms of the field, in lower case, and the metrics that state them or come closest."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the framework's allocator held: its peak, what it reserved for that, what grew from step to step.
+"""The framework's memory allocator: peak, reserved memory, fragmentation, growth over steps.
 
-A trace's [memory] events tell what was allocated, rounded to blocks, and what was reserved.  Where no trace
-has any, a memory snapshot tells: of its events what the program asked for, over the whole recording.
+A trace's [memory] events state allocated bytes, rounded to blocks, and reserved bytes. Where no trace has
+them, a memory snapshot states the requested bytes, over its whole recording.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from cclbench.analyzers.view.run_view import RunView
 _INPUTS: Final = ("events", "steps", "allocations", "memory_blocks")
 _RECORD: Final = "record them with profile_memory, or take a memory snapshot"
 _ELSE: Final = (
-    " Where no trace tells, a memory snapshot does, of its whole recording and of the bytes that the program"
-    " asked for, which the allocator rounds up: rows are then by device (category), and `source` says so."
+    " Without such events, from a memory snapshot: over its whole recording, and of the requested bytes,"
+    " which the allocator rounds up; rows are then by device (category), and `source` names the snapshot."
 )
 
 
 def _device_histories(rank: RankView) -> list[History]:
-    """The histories of the rank's own devices over the moments in the windows; not applicable without any."""
+    """Allocator histories of the rank's devices within the windows; `NotApplicable` without any."""
     if rank.facts.works_on is None:
         raise Unknown(rank.no_work)
-    found = []
+    histories = []
     for history in of_trace(rank.tables, rank=rank.rank):
         if (history.device is None) == rank.on_host and history.time_ns is not None:
             inside = rank.in_windows(history.time_ns)
             if inside.any():
-                found.append(history.at_moments(inside))
-    if not found:
+                histories.append(history.at_moments(inside))
+    if not histories:
         raise NotApplicable("the trace has no allocator events of the device in the window")
-    return found
+    return histories
 
 
 def _largest_of_devices(rank: RankView, number: Callable[[History], float | None]) -> float:
-    """The largest number of any of the rank's devices; not applicable where the trace tells none."""
-    told = [value for history in _device_histories(rank) if (value := number(history)) is not None]
-    if not told:
-        raise NotApplicable("the trace does not state what the allocator reserved")
-    return max(told)
+    """The largest value of the rank's devices; `NotApplicable` where the trace states none."""
+    values = [value for history in _device_histories(rank) if (value := number(history)) is not None]
+    if not values:
+        raise NotApplicable("the trace does not state reserved memory")
+    return max(values)
 
 
 def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> Iterator[Value]:
-    """The largest number of any device of any snapshot, then each device's; not applicable without any.
+    """The largest value over all snapshots' devices, then each device's; `NotApplicable` without any.
 
-    It is partial where some device's is not told.
+    Partial where a device has none.
     """
-    recorded = [one for one in run.snapshots if one.recorded]
+    recorded = [snapshot for snapshot in run.snapshots if snapshot.recorded]
     if not recorded:
         raise NotApplicable("the run has no memory snapshot with a history")
-    told = [(history, value) for history in recorded if (value := number(history)) is not None]
-    if not told:
-        raise NotApplicable("the snapshots do not tell what was reserved")
-    worst, most = max(told, key=lambda pair: pair[1])
-    coverage = Coverage(len(told), len(run.snapshots))
+    with_values = [(history, value) for history in recorded if (value := number(history)) is not None]
+    if not with_values:
+        raise NotApplicable("the snapshots do not state reserved memory")
+    worst, most = max(with_values, key=lambda pair: pair[1])
+    coverage = Coverage(len(with_values), len(run.snapshots))
     reason = worst.qualifier_words
     yield Value(value=most, provenance="derived", reason=reason, source=worst.source, coverage=coverage)
-    if len(told) > 1:
-        several = len({(one.file, one.rank) for one in recorded if one.rank is None}) > 1
-        for history, value in told:
+    if len(with_values) > 1:
+        several = len({(snapshot.file, snapshot.rank) for snapshot in recorded if snapshot.rank is None}) > 1
+        for history, value in with_values:
             yield Value(
                 value=value,
                 provenance="derived",
@@ -88,15 +88,15 @@ def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> It
 
 @metric(
     "memory.peak_allocated",
-    definition="Most bytes the framework's allocator held on the device (on a CPU-only rank: in its own"
-    " memory) at any allocator event in the window." + _ELSE,
-    formula="max of allocated bytes over [memory] events; of a snapshot max over events of"
+    definition="Peak of the bytes allocated by the framework's allocator on the device (on a CPU-only rank:"
+    " in host memory), over the allocator events in the window." + _ELSE,
+    formula="max of allocated bytes over [memory] events; for a snapshot max over events of"
     " (live before the first + Σ alloc − Σ free_requested)",
     unit="B",
     better="lower",
     inputs=_INPUTS,
     graphs="counted",
-    not_applicable=f"nothing tells of the allocator in the window ({_RECORD})",
+    not_applicable=f"there are no allocator events in the window ({_RECORD})",
     combine=max_over_ranks,
 )
 def peak_allocated(rank: RankView) -> Value:
@@ -105,21 +105,21 @@ def peak_allocated(rank: RankView) -> Value:
 
 @from_evidence("memory.peak_allocated")
 def peak_allocated_of_snapshots(run: RunView) -> Iterator[Value]:
-    """The peak by snapshots."""
+    """Peak of allocated bytes, from snapshots."""
     return _of_snapshots(run, lambda history: history.peak_allocated)
 
 
 @metric(
     "memory.peak_reserved",
-    definition="Most bytes the framework's allocator had taken from the device, used or not, at any"
-    " allocator event in the window." + _ELSE,
-    formula="max of reserved bytes over [memory] events; of a snapshot backwards from the bytes of its"
+    definition="Peak of the bytes that the framework's allocator reserved on the device, used or not, over"
+    " the allocator events in the window." + _ELSE,
+    formula="max of reserved bytes over [memory] events; for a snapshot backwards from the size of its"
     " segments: end − Σ (segment_alloc + segment_map − segment_free − segment_unmap) after the event",
     unit="B",
     better="lower",
     inputs=_INPUTS,
     graphs="counted",
-    not_applicable=f"nothing tells what the allocator reserved ({_RECORD}); a CPU's reserves nothing",
+    not_applicable=f"reserved memory is not recorded ({_RECORD}), or the CPU is the device",
     combine=max_over_ranks,
 )
 def peak_reserved(rank: RankView) -> Value:
@@ -128,22 +128,21 @@ def peak_reserved(rank: RankView) -> Value:
 
 @from_evidence("memory.peak_reserved")
 def peak_reserved_of_snapshots(run: RunView) -> Iterator[Value]:
-    """What was reserved, by snapshots."""
+    """Peak of reserved bytes, from snapshots."""
     return _of_snapshots(run, lambda history: history.peak_reserved)
 
 
 @metric(
     "memory.fragmentation",
-    definition="Share of the reserved bytes that no tensor had, at the first moment at which most bytes were"
-    " allocated: memory that is there and may yet be too scattered to be used. Of a snapshot the stat `end`"
-    " is the share of reserved bytes in inactive blocks when it was taken, which leaves out what rounding"
-    " wastes within active ones." + _ELSE,
+    definition="Share of the reserved bytes that is not allocated, at the (first) peak of allocated bytes:"
+    " free memory that may be too scattered to be used. For a snapshot, stat `end` is the share of reserved"
+    " bytes in inactive blocks when it was taken, without the waste of rounding in active blocks." + _ELSE,
     formula="1 − allocated / reserved at the peak of allocated bytes",
     unit="1",
     better="lower",
     inputs=_INPUTS,
     graphs="counted",
-    not_applicable=f"nothing tells what the allocator reserved ({_RECORD}); a CPU's reserves nothing",
+    not_applicable=f"reserved memory is not recorded ({_RECORD}), or the CPU is the device",
     combine=max_over_ranks,
 )
 def fragmentation(rank: RankView) -> Value:
@@ -152,7 +151,7 @@ def fragmentation(rank: RankView) -> Value:
 
 @from_evidence("memory.fragmentation")
 def fragmentation_of_snapshots(run: RunView) -> Iterator[Value]:
-    """Fragmentation by snapshots, at the peak and at the end, which is known without a history too."""
+    """Fragmentation from snapshots, at the peak and at the end, which needs no history."""
     try:
         yield from _of_snapshots(run, lambda history: history.fragmentation)
     except NotApplicable as why:
@@ -169,14 +168,14 @@ def fragmentation_of_snapshots(run: RunView) -> Iterator[Value]:
 
 @metric(
     "memory.growth",
-    definition="Bytes that remain allocated from one step to the next: what was allocated when the last"
-    " whole step ended on the host, less that of the first one, per step between them; over all devices of"
-    " the rank. Above 0 in a steady state something is kept that should be freed.",
+    definition="Growth of allocated bytes per step, over all devices of the rank: bytes at the end of the"
+    " last complete step on the host, minus those of the first, per step between them. Above 0 in a steady"
+    " state, memory leaks.",
     formula="(allocated at the end of the last step − at the end of the first) / (steps − 1)",
     unit="B",
     better="lower",
     not_applicable="the trace has no allocator events (record them with profile_memory), or fewer than two"
-    " whole steps",
+    " complete steps",
     combine=max_over_ranks,
     graphs="counted",
 )
@@ -185,8 +184,8 @@ def growth(rank: RankView) -> Value:
         raise Unknown(rank.no_work)
     ends = rank.annotated.ends
     if len(ends) < 2:
-        raise NotApplicable("the trace has fewer than two whole steps")
-    grown, known = 0, False
+        raise NotApplicable("the trace has fewer than two complete steps")
+    grown, any_events = 0, False
     for history in of_trace(rank.tables, rank=rank.rank):
         if (history.device is None) != rank.on_host or history.time_ns is None:
             continue
@@ -194,7 +193,7 @@ def growth(rank: RankView) -> Value:
         if first < 0:
             raise NotApplicable("the trace has no allocator event before the first step's end")
         grown += int(history.allocated[last]) - int(history.allocated[first])
-        known = True
-    if not known:
+        any_events = True
+    if not any_events:
         raise NotApplicable("the trace has no allocator events of the device")
     return Value(value=grown / (len(ends) - 1), provenance="derived")

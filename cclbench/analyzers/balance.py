@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Balance: whether the ranks have the same work, and who comes last."""
+"""Balance: whether ranks have equal work, and which rank is late."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from cclbench.ground.units import humanise
 
 
 def max_over_mean(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """The largest rank's compute time over the mean of all ranks'."""
+    """Largest compute time of a rank over the mean of all ranks."""
     values = [value for rank in sorted(ranks) for value in ranks[rank]]
     times = [value.value or 0.0 for value in values]
     if len(times) < 2:
-        raise NotApplicable("balance compares ranks, and there is one")
+        raise NotApplicable("needs at least two ranks")
     if not sum(times):
         raise NotApplicable("no rank computes in the window")
     worlds = [value.detail for value in values if isinstance(value.detail, int)]
@@ -46,12 +46,12 @@ def max_over_mean(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
 
 @metric(
     "balance.load_imbalance",
-    definition="How much longer the busiest rank computes than the average one; kernels that wait in"
-    " communication do not count. 1 is perfect balance. Partial where ranks of the world have no trace.",
-    formula="max over ranks |C| / mean over ranks |C|, with |C| the rank's mean over its steps",
+    definition="Compute time of the busiest rank over that of the average rank; communication kernels do not"
+    " count. 1 is perfect balance. Partial where ranks have no trace.",
+    formula="max over ranks |C| / mean over ranks |C|, |C| being a rank's mean over its steps",
     unit="ratio",
     better="lower",
-    not_applicable="there is one rank only, or none computes",
+    not_applicable="there is only one rank, or none computes",
     combine=max_over_mean,
     rank_rows=False,
 )
@@ -65,29 +65,29 @@ _NONE = "none of the window's collectives is matched across all the ranks of its
 
 
 def _run_lateness(ranks: Mapping[int, Sequence[Value]]) -> tuple[CollectiveInstances, Lateness]:
-    """The run's collectives, and how late ranks are at them; not applicable without any."""
-    found = rank_meetings(ranks)
+    """The run's collective instances and the ranks' lateness; `NotApplicable` without instances."""
+    instances = rank_meetings(ranks)
     residual_ns = max(part.clock_residual_ns for part in parts_of(ranks).values())
-    return found, step_lateness(found, residual_ns)
+    return instances, step_lateness(instances, residual_ns)
 
 
 def waits_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over ranks of |∪ waits| / ΣW."""
-    found, late = _run_lateness(ranks)
+    instances, late = _run_lateness(ranks)
     parts = parts_of(ranks)
     shares = [
-        own / parts[rank].window_ns
-        for rank, own in zip(late.ranks, late.waited_ns.sum(axis=1).tolist(), strict=True)
+        waited_ns / parts[rank].window_ns
+        for rank, waited_ns in zip(late.ranks, late.waited_ns.sum(axis=1).tolist(), strict=True)
     ]
     across = f"; {late.across} across pipeline stages left out" if late.across else ""
-    yield of_instances(ranks, found, sum(shares) / len(shares), f"over {len(shares)} ranks{across}")
+    yield of_instances(ranks, instances, sum(shares) / len(shares), f"over {len(shares)} ranks{across}")
 
 
 @metric(
     "balance.straggler_delay",
-    definition="Share of the window that a rank waits for late ranks, on average: the union of its waits at"
-    " collectives from when the median rank has arrived until the last one has. Sends and receives do not"
-    " count, nor collectives across pipeline stages, whose ranks come at different times by design.",
+    definition="Mean share of the window in which a rank waits for late ranks: the union of its waits in"
+    " collectives between the arrival of the median rank and of the last one. Sends, receives and collectives"
+    " across pipeline stages do not count: their ranks arrive at different times by design.",
     formula="mean over ranks of |∪ over matched collectives of [max(own, median), latest arrival)| / ΣW",
     unit="1",
     better="lower",
@@ -102,51 +102,49 @@ def straggler_delay(rank: RankView) -> Value:
 
 
 def late_more_than_chance(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """The rank whose lateness chance explains least; it is named where chance does not explain it."""
-    found, steps = _run_lateness(ranks)
+    """The rank whose lateness is least likely by chance, named only where it is significant."""
+    instances, steps = _run_lateness(ranks)
     parts = parts_of(ranks)
     windows = max(len(steps.steps), 1)
     late = late_rank(steps, sum(part.window_ns for part in parts.values()) / (len(parts) * windows))
     late_by: list[Value] = []
     reason = late.verdict_words
     if late.stands_out:
-        at = partial(Value, category=str(late.rank))
-        late_by.append(at(value=late.late_ns / NS_PER_S, stat="late_by", unit="s"))
+        of_late_rank = partial(Value, category=str(late.rank))
+        late_by.append(of_late_rank(value=late.late_ns / NS_PER_S, stat="late_by", unit="s"))
         for stat, number in (("period", late.period), ("since_step", late.since)):
             if number is not None:
-                late_by.append(at(value=float(number), stat=stat, unit="count"))
+                late_by.append(of_late_rank(value=float(number), stat=stat, unit="count"))
         work = {
-            rank: own
+            rank: detail
             for rank, values in ranks.items()
             for value in values
-            if isinstance(own := value.detail, RankWork)
+            if isinstance(detail := value.detail, RankWork)
         }
-        if why := late_cause(late, work, experts=serves_experts(found)):
-            late_by.append(at(value=why.excess_ns / NS_PER_S, stat=f"excess_{why.name}", unit="s"))
+        if why := late_cause(late, work, experts=serves_experts(instances)):
+            late_by.append(of_late_rank(value=why.excess_ns / NS_PER_S, stat=f"excess_{why.name}", unit="s"))
             more = humanise(why.excess_ns / NS_PER_S, "s")
-            reason += f", because it {why.words} ({more} a step more than the others' median)"
-    yield of_instances(ranks, found, late.latest / windows, reason)
+            reason += f", because it {why.words} ({more} a step more than the median of the others)"
+    yield of_instances(ranks, instances, late.latest / windows, reason)
     yield Value(value=late.p, stat="p_value", category=str(late.rank), provenance="derived")
     yield from late_by
-    for rank, times in zip(steps.ranks, steps.latest_mask.sum(axis=1).tolist(), strict=True):
-        yield Value(value=times / windows, category=str(rank))
+    for rank, latest_steps in zip(steps.ranks, steps.latest_mask.sum(axis=1).tolist(), strict=True):
+        yield Value(value=latest_steps / windows, category=str(rank))
 
 
 @metric(
     "balance.straggler_rank",
-    definition="The rank that is late by more, or in more steps, than chance explains, and the share of"
-    " steps in which it is the latest of its role; by rank (category), too. A rank is late at a"
-    " collective from when the median of the others has arrived until it arrives itself, less"
-    " what other communication held it up longer than them, and within a pipeline less what it"
-    " idled longer, which may be a wait for another stage; in a step for the union of these."
-    " Ranks of one role are compared: sends and receives do not count, nor collectives across"
-    " pipeline stages. It is named in the reason only where whole steps drawn for equal ranks do"
-    " not explain it (p < 0.01, corrected for the number of ranks and for steps that are alike:"
-    " stat p_value), and it is later than the clocks are wrong and than 1 % of a step; else no"
-    " rank stands out. With it stand how late it is a step (stat late_by), its period and the"
-    " step since when (period, since_step), and why: excess_compute, _device, _experts,"
-    " _lengths, _copy, _loader, _launch or _host, what it does longer than the others' median, a"
-    " step.",
+    definition="The rank that is late by more, or in more steps, than chance explains; the value is the share"
+    " of steps in which it is the latest of its role, also by rank (category). A rank's lateness at a"
+    " collective runs from the arrival of the median of the others to its own arrival, minus the extra time"
+    " that other communication held it up, and within a pipeline minus its extra idle time, which may be a"
+    " wait for another stage; its lateness in a step is the union of these. Only ranks of the same role are"
+    " compared: sends, receives and collectives across pipeline stages do not count. The reason names the"
+    " rank only where its lateness is significant (p < 0.01 over whole steps, corrected for the number of"
+    " ranks and for correlated steps; stat p_value) and exceeds the clock uncertainty and 1 % of a step; else"
+    " no rank stands out. Stats: late_by, its lateness per step; period and since_step, when it is late;"
+    " excess_compute, _device, _experts, _lengths, _copy, _loader, _launch or _host, its cause: how much"
+    " longer it spends on that than the median of the others, per step.",
     formula="steps in which the rank is latest / steps; p = 2 · ranks · min(P(Σ lateness ≥ own), P(times"
     " latest ≥ own)), over independent draws of a rank in each step",
     unit="1",
@@ -163,56 +161,57 @@ def straggler_rank(rank: RankView) -> Iterator[Value]:
 
 
 _PARTIAL: Final = 1.25
-"""How far the slowdowns with and without launch delays may lie apart."""
+"""Largest ratio between the slowdowns with and without launch delays."""
 
 
 @run_metric(
     "balance.straggler_slowdown",
-    definition="How much slower the job is than one without stragglers: its step over that of a replay in"
-    " which every rank takes for its work of a step, kernel by kernel name, what the median rank of its role"
-    " takes (those of one pipeline stage; all without stages), roles are even, every transfer takes the"
-    " median of its like and every launch comes as late as the median rank's. A launch delay counts only up"
-    " to what the call needs where its rank waits for nobody: beyond, it is a wait that no row records. Stats"
-    " low and high: with launch delays and without any; more than"
-    f" {_PARTIAL:g}x apart it is partial. By cause (category: compute, copy, uneven stages, transfer,"
-    " launch), operator, rank, and place in a parallel dimension (category: pp 3): the step of a replay in"
-    " which that alone is as measured, over the same; between 1 and the job's.",
-    formula="replayed step as measured / replayed step with typical durations; of a part: step with that part"
-    " as measured / the same",
+    definition="Step time over that of a job without stragglers: a replay in which the kernels of every rank,"
+    " by name, take the median over the ranks of its role (its pipeline stage, or all ranks), stages are"
+    " even, every transfer takes the median of similar ones, and launches are as late as the median rank's."
+    " A launch delay counts only up to what the call takes where its rank waits for no other; beyond that it"
+    " is an unrecorded wait. Stats low and high: with and without launch delays; partial where they differ by"
+    f" more than {_PARTIAL:g}x. By cause (category: compute, copy, uneven stages, transfer, launch),"
+    " operator, rank, and position in a parallel dimension (category: pp 3): a replay with only that part as"
+    " measured, between 1 and the job's value.",
+    formula="replayed step as measured / replayed step with typical durations; for a part: step with only"
+    " that part as measured / the same",
     unit="ratio",
     better="lower",
     inputs=("events", "steps", MATCHED, REPLAY),
-    not_applicable="there is one rank only, no collective is matched, ranks do different work, or the device"
-    " is a CPU; unless asked for by name, or shown in a report or a comparison of runs that are not large",
+    not_applicable="there is only one rank, no collective is matched, ranks do different work, or the CPU is"
+    " the device; computed on request by name, and for reports and comparisons of smaller runs",
     version=2,
 )
 def straggler_slowdown(run: RunView) -> Iterator[Value]:
-    """As Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (2025)."""
+    """After Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (2025)."""
     if run.slowdown is None:
-        raise NotApplicable("a step without stragglers is modelled, and models are switched off")
-    found = run.slowdown()
-    low, high = found.bounds
+        raise NotApplicable("a step without stragglers is modelled, and models are disabled")
+    slowdown = run.slowdown()
+    low, high = slowdown.bounds
     reason = (
-        f"{humanise(found.step_ns / NS_PER_S, 's')} a step, and {humanise(found.ideal_ns / NS_PER_S, 's')}"
-        " without stragglers, both replayed"
+        f"{humanise(slowdown.step_ns / NS_PER_S, 's')} a step, and"
+        f" {humanise(slowdown.ideal_ns / NS_PER_S, 's')} without stragglers, both replayed"
     )
     if apart := high > _PARTIAL * low:
-        other = high if found.job == low else low
-        reason += f"; without launch delays it is {humanise(other, 'ratio')}, so that they decide"
-    if len(found.ranks) < len(run.ranks):
+        without_delays = high if slowdown.job == low else low
+        reason += f"; without launch delays it is {humanise(without_delays, 'ratio')}"
+    if len(slowdown.ranks) < len(run.ranks):
         reason += (
-            f"; by rank only the {len(found.ranks)} of {len(run.ranks)} with most time beyond the typical"
+            f"; by rank only for the {len(slowdown.ranks)} of {len(run.ranks)} with the most excess time"
         )
     modelled = partial(Value, provenance="modelled")
-    job = modelled(value=found.job, reason=reason, coverage=Coverage(found.transfers, found.all_transfers))
+    job = modelled(
+        value=slowdown.job, reason=reason, coverage=Coverage(slowdown.transfers, slowdown.all_transfers)
+    )
     yield replace(job, coverage=None, status="partial") if apart else job
     yield modelled(value=low, stat="low")
     yield modelled(value=high, stat="high")
-    for name, ratio in found.causes.items():
+    for name, ratio in slowdown.causes.items():
         yield modelled(value=ratio, category=name)
-    for name, ratio in found.operators.items():
+    for name, ratio in slowdown.operators.items():
         yield modelled(value=ratio, category=f"operator {name}")
-    for (dimension, place), ratio in found.places.items():
+    for (dimension, place), ratio in slowdown.places.items():
         yield modelled(value=ratio, category=f"{dimension} {place}")
-    for rank, ratio in found.ranks.items():
+    for rank, ratio in slowdown.ranks.items():
         yield modelled(value=ratio, rank=rank)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bandwidth of collectives: payload over the time that the bytes took."""
+"""Bandwidth of collectives: payload over transfer time."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def algbw(rank: RankView) -> Iterator[Value]:
 
 @_bandwidth(
     "comm.busbw",
-    definition="Bus bandwidth: algorithm bandwidth times nccl-tests' factor f, which makes it comparable"
-    " with a link's rate: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all, gather, scatter"
-    f" (n−1)/n; others 1, n ranks in the group. {LARGE_SIDE} {_T}",
+    definition="Bus bandwidth: algorithm bandwidth times the factor f of nccl-tests, which makes it"
+    " comparable with a link's rate: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all, gather,"
+    f" scatter (n−1)/n; others 1, n ranks in the group. {LARGE_SIDE} {_T}",
     formula="Σ f·S / Σ t",
 )
 def busbw(rank: RankView) -> Iterator[Value]:

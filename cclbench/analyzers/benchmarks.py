@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The serving benchmarks of a run, and the latencies of the requests that were answered."""
+"""A run's serving benchmarks, and latencies of their answered requests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Seconds = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Benchmark:
-    """One benchmark: its requests, rows of `schema.REQUESTS`, and what its file states of it."""
+    """One benchmark: its requests (rows of `schema.REQUESTS`) and the figures that its file states."""
 
     label: str
     requests: pa.Table
     stated: dict[tuple[str, str | None], float]
     settings: str | None = None
-    """What its client was asked for, as JSON; None where that is not known, or differs within its file."""
+    """The client's settings as JSON; None where they are unknown or vary within the file."""
 
     @property
     def answered_requests(self) -> pa.Table:
@@ -40,38 +40,38 @@ class Benchmark:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many requests were not, by why."""
+        """Number of requests without an answer, by reason."""
         success = self.requests["success"]
         return {"failed": pc.sum(pc.invert(success)).as_py() or 0, "of unknown outcome": self.unknown_count}
 
     @property
     def unknown_count(self) -> int:
-        """Requests of which nobody knows whether they were answered."""
+        """Number of requests whose outcome is unknown."""
         return int(self.requests["success"].null_count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """A latency as the requests have it, in s, and how many have none, by reason."""
+    """A latency of the requests, s, and the number of requests without one, by reason."""
 
     values: Seconds
     requests: int
-    """How many requests they are of."""
+    """Number of requests behind the values."""
     left_out: dict[str, int]
     unknown: int
-    """Requests that have such a latency which nobody knows."""
+    """Number of requests whose latency is unknown."""
     provenance: Literal["measured", "derived"] = "measured"
 
 
 def run_benchmarks(run: RunView) -> list[Benchmark]:
-    """The run's benchmarks, by file and their order in it; the label of one in many has its number."""
+    """The run's benchmarks, by file and order within it; the label has a number if a file has several."""
     requests, serving = run.table("requests"), run.table("serving")
     keys = {key for table in (requests, serving) for key in zip(*_key_columns(table), strict=True)}
     files = [file for file, _ in keys]
-    found = []
+    benchmarks = []
     for file, number in sorted(keys, key=lambda key: (key[0] or "", key[1])):
         rows = _rows_of_file(serving, file, number).select(["figure", "stat", "value"]).to_pylist()
-        found.append(
+        benchmarks.append(
             Benchmark(
                 label=f"{file}#{number + 1}" if files.count(file) > 1 else str(file),
                 requests=_rows_of_file(requests, file, number),
@@ -79,28 +79,30 @@ def run_benchmarks(run: RunView) -> list[Benchmark]:
                 settings=_settings_text(run.settings.get(file or "", {})),
             )
         )
-    return found
+    return benchmarks
 
 
-def _settings_text(told: Mapping[str, object]) -> str | None:
-    several = any(isinstance(value, list) for value in told.values())
-    return json.dumps(told, sort_keys=True) if told and not several else None
+def _settings_text(settings: Mapping[str, object]) -> str | None:
+    several = any(isinstance(value, list) for value in settings.values())
+    return json.dumps(settings, sort_keys=True) if settings and not several else None
 
 
-def repeated_benchmarks(found: Sequence[Benchmark]) -> list[list[Benchmark]]:
-    """Benchmarks that repeat one another: called the same but for the last number, of equal settings."""
+def repeated_benchmarks(benchmarks: Sequence[Benchmark]) -> list[list[Benchmark]]:
+    """Groups of benchmarks with equal settings and labels that differ only in the last number."""
     series: dict[tuple[str, str], list[Benchmark]] = {}
-    for one in found:
-        if one.settings is not None:
-            series.setdefault((_LAST_NUMBER.sub("#", one.label), one.settings), []).append(one)
-    return [own for own in series.values() if len(own) > 1]
+    for benchmark in benchmarks:
+        if benchmark.settings is not None:
+            series.setdefault((_LAST_NUMBER.sub("#", benchmark.label), benchmark.settings), []).append(
+                benchmark
+            )
+    return [repeats for repeats in series.values() if len(repeats) > 1]
 
 
 def pool_benchmarks(parts: Sequence[Benchmark]) -> Benchmark | None:
-    """All requests of several benchmarks as those of one; None where one of them lists none."""
-    if not parts or not all(len(one.requests) for one in parts):
+    """All requests of several benchmarks as one; None where one of them lists none."""
+    if not parts or not all(len(part.requests) for part in parts):
         return None
-    return Benchmark(parts[0].label, pa.concat_tables([one.requests for one in parts]), {})
+    return Benchmark(parts[0].label, pa.concat_tables([part.requests for part in parts]), {})
 
 
 def _key_columns(table: pa.Table) -> tuple[list[str | None], list[int]]:
@@ -110,19 +112,19 @@ def _key_columns(table: pa.Table) -> tuple[list[str | None], list[int]]:
 
 def _rows_of_file(table: pa.Table, file: str | None, number: int) -> pa.Table:
     names = table["file"].cast(pa.string())
-    here = pc.equal(names, file) if file is not None else pc.is_null(names)
-    return table.filter(pc.and_(here, pc.equal(table["benchmark"], number)))
+    of_file = pc.equal(names, file) if file is not None else pc.is_null(names)
+    return table.filter(pc.and_(of_file, pc.equal(table["benchmark"], number)))
 
 
 def ttft_of(answered: pa.Table) -> Samples:
-    """Time from sending each request to its first token."""
+    """Time to first token of each request."""
     known = answered["ttft_ns"].drop_null()
     lacking = len(answered) - len(known)
     return Samples(_as_seconds(known), len(known), {"without a time to first token": lacking}, lacking)
 
 
 def itl_of(answered: pa.Table) -> Samples:
-    """Every gap between what the client received one after another of a request."""
+    """Every gap between consecutive chunks that the client received for a request."""
     lists = answered["itl_ns"]
     lacking = lists.null_count
     return Samples(
@@ -134,7 +136,7 @@ def itl_of(answered: pa.Table) -> Samples:
 
 
 def e2e_of(answered: pa.Table) -> Samples:
-    """Time from sending each request to its last token, as listed, else first token + Σ gaps."""
+    """End-to-end latency of each request, as listed, else first token + Σ gaps."""
     known = _request_latencies(answered).drop_null()
     stated = answered["e2e_ns"].null_count < len(answered)
     lacking = len(answered) - len(known)
@@ -148,14 +150,14 @@ def e2e_of(answered: pa.Table) -> Samples:
 
 
 def tpot_of(answered: pa.Table) -> Samples:
-    """(latency − first token) / (tokens − 1); an answer that came in one piece has no such time."""
+    """(latency − first token) / (tokens − 1) of each request that was answered in several chunks."""
     tokens = pc.fill_null(answered["output_tokens"], 0)
     several = answered.filter(pc.greater(tokens, 1))
-    whole = pc.fill_null(pc.equal(pc.list_value_length(several["itl_ns"]), 0), False)
-    streamed = several.filter(pc.invert(whole))
+    in_one_piece = pc.fill_null(pc.equal(pc.list_value_length(several["itl_ns"]), 0), False)
+    streamed = several.filter(pc.invert(in_one_piece))
     decoding = pc.subtract(_request_latencies(streamed), streamed["ttft_ns"])
-    each = pc.divide(decoding.cast(pa.float64()), pc.subtract(streamed["output_tokens"], 1))
-    known = each.drop_null()
+    per_token = pc.divide(decoding.cast(pa.float64()), pc.subtract(streamed["output_tokens"], 1))
+    known = per_token.drop_null()
     forward = known.filter(pc.greater_equal(known, 0))
     left_out = {
         "of one output token or of unknown length": len(answered) - len(several),
@@ -168,7 +170,7 @@ def tpot_of(answered: pa.Table) -> Samples:
 
 
 def _request_latencies(requests: pa.Table) -> pa.ChunkedArray:
-    """End-to-end ns of each request, null where neither the file nor its gaps tell."""
+    """End-to-end latency of each request, ns, null where neither it nor the gaps are listed."""
     gaps = requests["itl_ns"].combine_chunks()
     sums = np.zeros(len(requests), np.int64)
     np.add.at(sums, pc.list_parent_indices(gaps).to_numpy(), pc.list_flatten(gaps).to_numpy())

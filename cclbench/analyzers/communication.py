@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communication: how long, how often, how much."""
+"""Communication: time, number of calls, volume."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from cclbench.ground.schema import TOTAL
 
 _INPUTS = ("events", "collectives", "steps")
 _LOGGED: Final = (
-    " Without traces, of all calls that NCCL's logs or Flight Recorder dumps list, which mark no step: per"
-    f" rank, and as stat {TOTAL} of all ranks together, by kind, process group and size (category, powers of"
-    " 4)."
+    " Without traces, of all calls that NCCL logs or Flight Recorder dumps list, which mark no steps: per"
+    f" rank, and as stat {TOTAL} over all ranks, by kind, process group and size (category, powers of 4)."
 )
 
 
 @metric(
     "comm.time",
-    definition="Time in which communication runs, on any number of streams, hidden or not.",
+    definition="Time in which communication runs on any stream, hidden or exposed.",
     formula="|K|",
     unit="s",
     better="lower",
@@ -50,14 +49,14 @@ def time(rank: RankView) -> Iterator[Value]:
 def fraction(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     communication = p.overlapped + p.exposed_comm
-    whole = p.compute_only + communication
-    yield from share_values(rank, communication, whole, of="kernel time", blurred=rank.blurred)
+    kernel_time = p.compute_only + communication
+    yield from share_values(rank, communication, kernel_time, noun="kernel time", blurred=rank.blurred)
 
 
 @metric(
     "comm.count",
-    definition="Collectives and transfers per step and rank that begin in the window; by kind, by process"
-    " group, by parallel dimension (category)." + _LOGGED,
+    definition="Number of collectives and transfers that begin in the window, per step and rank; also by"
+    " kind, process group and parallel dimension (category)." + _LOGGED,
     formula="n",
     unit="count",
     inputs=(*_INPUTS, "timings"),
@@ -65,19 +64,19 @@ def fraction(rank: RankView) -> Iterator[Value]:
 def count(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
     alone = int((group_sizes(table) == 1).sum())
-    reason = f"{alone} are in groups of one, which move nothing" if alone else None
+    reason = f"{alone} are in groups of one rank, which move nothing" if alone else None
     yield from per_step_and_label(rank, table, np.ones(len(table), np.int64), reason=reason)
 
 
 @metric(
     "comm.volume",
-    definition="Payload bytes per step and rank of the collectives that begin in the window; by kind, by"
-    f" process group, by parallel dimension (category). {LARGE_SIDE} Where the trace states no bytes and data"
-    " parallelism is the card's only one, modelled by its parameters." + _LOGGED,
+    definition="Payload of the collectives that begin in the window, per step and rank; also by kind, process"
+    f" group and parallel dimension (category). {LARGE_SIDE} Where the trace states no payload and the card"
+    " has only data parallelism, modelled from the number of parameters." + _LOGGED,
     formula="Σ S",
     unit="B",
     inputs=(*_INPUTS, "timings"),
-    not_applicable="none of the window's collectives states its bytes",
+    not_applicable="no collective in the window states its payload",
     version=2,
 )
 def volume(rank: RankView) -> Iterator[Value]:
@@ -87,7 +86,7 @@ def volume(rank: RankView) -> Iterator[Value]:
     silent = int((~known).sum())
     coverage = Coverage.of_rows(known, collective_durations(table))
     if len(table) and silent == len(table):
-        raise Unknown(f"none of the {silent} collectives in the window states its bytes", coverage)
+        raise Unknown(f"none of the {silent} collectives in the window states its payload", coverage)
     yield from per_step_and_label(
         rank,
         table.filter(pa.array(known)),

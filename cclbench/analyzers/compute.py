@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute: how busy the device is, with what, and how well it is used."""
+"""Compute: busy time, its categories, FLOPs, occupancy."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from cclbench.classify import base_name
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 
-_NO_KERNELS = "the rank ran no kernels in the window, or the CPU is the device"
+_NO_KERNELS = "the rank runs no kernels in the window, or the CPU is the device"
 
 
 @metric(
     "compute.time",
-    definition="Time in which kernels that are not communication run. Partial where CUDA graphs were traced"
-    " whole: their launches count as compute.",
+    definition="Time in which compute kernels run, all but communication. Partial where CUDA graphs were"
+    " traced as a whole: their launches count as compute.",
     formula="|C|",
     unit="s",
     graphs="as compute",
@@ -45,8 +45,8 @@ def time(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "compute.busy",
-    definition="Share of the window in which kernels that are not communication run. Partial where CUDA"
-    " graphs were traced whole: their launches count as compute, so that it is at most that.",
+    definition="Share of the window in which compute kernels run, all but communication. Partial where CUDA"
+    " graphs were traced as a whole: their launches count as compute, so it is an upper bound.",
     formula="|C| / W",
     unit="1",
     better="higher",
@@ -54,21 +54,21 @@ def time(rank: RankView) -> Iterator[Value]:
 )
 def busy(rank: RankView) -> Iterator[Value]:
     p = rank.parts
-    yield from share_values(rank, p.compute_only + p.overlapped, p.window, of="time")
+    yield from share_values(rank, p.compute_only + p.overlapped, p.window, noun="time")
 
 
 @metric(
     "compute.mfu",
-    definition="Model FLOPs utilisation: the model's FLOPs of a step over what all devices could do in the"
-    " step time at the dense peak of the card's precision. Idle time counts, on every accelerator alike."
-    " N_mm: parameters that a token is multiplied by, those of the model (the active ones of a mixture of"
-    " experts) − embedding tables + output head, where the head shares the table (vocabulary · hidden);"
-    " L layers, H query heads, Q and V the dimensions of query and key, and of value, per head; S sequence"
-    " length (an inference request's input length), for whose last token alone inference computes the head."
-    " Attention is counted over all S·S pairs of tokens, as PaLM does; the rows of stat causal and window"
-    " count S(S+1)/2, or w(w+1)/2 + (S−w)w with w tokens in the window, where the card states such attention."
-    " Above 1 the card and the trace disagree, and the result is a failed one.",
-    formula="FLOPs per step / (time.step · devices · peak); of a sequence"
+    definition="Model FLOPs utilisation: the model's FLOPs of a step over what all devices could compute in"
+    " the step time at the dense peak of the card's precision, idle time included."
+    " N_mm: parameters in matrix products, those of the model (the active ones of a mixture of experts)"
+    " − embedding tables + output head, where the head shares the table (vocabulary · hidden);"
+    " L layers; H query heads; Q and V the dimensions per head of query and key, and of value; S sequence"
+    " length (for inference the input length, with the head computed only for the last token)."
+    " Attention counts all S·S pairs of tokens, as in PaLM; the stats causal and window count S(S+1)/2, or"
+    " w(w+1)/2 + (S−w)w with a window of w tokens, where the card states such attention."
+    " Failed above 1: the card and the trace disagree.",
+    formula="FLOPs per step / (time.step · devices · peak); FLOPs of a sequence:"
     " training 6·N_mm·S + 6·L·H·(Q+V)·S², inference 2(N_mm − head)·S + 2·head + 2·L·H·(Q+V)·S²",
     unit="1",
     better="higher",
@@ -79,7 +79,7 @@ def busy(rank: RankView) -> Iterator[Value]:
         "catalog: dense peak",
     ),
     not_applicable="there is no card or it lacks a field, the catalog lacks the peak, the trace marks no"
-    " steps, or a step serves a part of many requests",
+    " steps, or a step serves parts of many requests",
     version=2,
     combine=rate_at_slowest_rank,
     rank_rows=False,
@@ -89,20 +89,22 @@ def mfu(rank: RankView) -> list[Value]:
     peak = peak_flops_per_s(rank) * int(card_field(rank, "hardware.count"))
     needed = flops_per_step(rank)
     values = [
-        replace(v, stat=stat) for stat, flops in needed.items() for v in rate_per_step(rank, flops / peak)
+        replace(value, stat=stat)
+        for stat, flops in needed.items()
+        for value in rate_per_step(rank, flops / peak)
     ]
-    most = {stat: max(v.value or 0.0 for v in values if v.stat == stat) for stat in needed}
+    most = {stat: max(value.value or 0.0 for value in values if value.stat == stat) for stat in needed}
     if most[None] > 1:
         counted = "".join(f", {share:.3g} by {stat} attention" for stat, share in most.items() if stat)
-        why = "card and trace disagree" if min(most.values()) > 1 else "attention is not the full square"
+        why = "card and trace disagree" if min(most.values()) > 1 else "attention is not over all pairs"
         raise Failed(f"the card's model would need {most[None]:.3g} of the devices' peak{counted}: {why}")
     return values
 
 
 @metric(
     "compute.achieved_flops",
-    definition="FLOPs of kernels beginning in the window, communication aside, over the window: as the trace"
-    " states them, else of the operators that launched them, by formula from their recorded arguments.",
+    definition="FLOPs of the compute kernels that begin in the window, over the window: as the trace states"
+    " them, else those of the operators that launched them, by formula from their recorded arguments.",
     formula="Σ flops / W",
     unit="FLOP/s",
     better="higher",
@@ -135,7 +137,7 @@ def _derived_flops(rank: RankView) -> Value:
     counted = works.computes & ~np.isnan(works.flops)
     if not counted.any():
         raise NotApplicable(
-            "no kernel of the trace states its FLOPs, and no operator has a cost model and recorded arguments"
+            "no kernel states its FLOPs, and no operator has a cost model and recorded arguments"
         )
     return Value(
         value=works.sum_amounts(works.flops, counted) * NS_PER_S / rank.windows.total,
@@ -148,10 +150,10 @@ def _derived_flops(rank: RankView) -> Value:
 
 @metric(
     "compute.hfu",
-    definition="Hardware FLOPs utilisation: the FLOPs that ran, recomputation included"
-    " (compute.achieved_flops), over what the device could do in the window at the dense peak of the card's"
-    " precision. compute.mfu counts what the model needs instead. Above 1 the card's precision and the trace"
-    " disagree, and the result is a failed one.",
+    definition="Hardware FLOPs utilisation: executed FLOPs, including recomputation"
+    " (compute.achieved_flops), over what the device could compute in the window at the dense peak of the"
+    " card's precision. compute.mfu counts what the model needs instead. Failed above 1: the card's precision"
+    " and the trace disagree.",
     formula="Σ flops / (W · peak)",
     unit="1",
     better="higher",
@@ -166,7 +168,7 @@ def hfu(rank: RankView) -> Value:
     share_of_peak = achieved.value / peak
     if share_of_peak > 1:
         raise Failed(
-            f"the FLOPs that ran would take {share_of_peak:.3g} of the device's peak: not its precision"
+            f"the executed FLOPs are {share_of_peak:.3g} of the device's peak: the precision is wrong"
         )
     return replace(achieved, value=share_of_peak)
 
@@ -174,15 +176,15 @@ def hfu(rank: RankView) -> Value:
 @metric(
     "compute.category_share",
     definition="Share of kernel time in which a kernel of the category runs; stat `classified` is the share"
-    " in which any kernel with a known one does (all but 'other'). Overlapping categories each count,"
-    " so shares may sum to more than 1.",
+    " in which a kernel of any known category runs (all but 'other'). Overlapping categories each count, so"
+    " shares may sum to more than 1.",
     formula="|kernels of the category| / |C∪K|",
     unit="1",
     not_applicable=_NO_KERNELS,
     version=2,
 )
 def category_share(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("its ops nest, so a category's share of their time says nothing")
+    rank.needs_accelerator("its operators nest, so a category's share of time has no meaning")
     kernel_time = _kernel_time(rank)
     total = int(kernel_time.sum())
     if not total:
@@ -195,14 +197,14 @@ def category_share(rank: RankView) -> Iterator[Value]:
 
 
 def _kernel_time(rank: RankView) -> Int64:
-    """|C∪K| of each window, ns."""
+    """|C∪K| by window, ns."""
     return rank.parts.compute_only + rank.parts.overlapped + rank.parts.exposed_comm
 
 
 @metric(
     "compute.dominant_kernel",
-    definition="Largest share of the summed kernel durations that one kernel has, by base name, in steady"
-    " steps (those not longer than twice the median step). The category row names the kernel.",
+    definition="Largest share of one kernel, by base name, of the summed kernel durations in steady steps"
+    " (at most twice the median step). The category row names the kernel.",
     formula="max over names of Σ duration / Σ duration of all kernels",
     unit="1",
     not_applicable=_NO_KERNELS,
@@ -214,7 +216,7 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
     for batch, window in rank.kernels("name"):
         numbers, words = word_codes(batch, "name")
         durations = np.where(steady[window], batch["dur_ns"].to_numpy(), 0)
-        # Sums of ns stay far below 2^53, so the floats of bincount are exact.
+        # sums of ns stay far below 2^53: the floats of bincount are exact
         sums = np.bincount(numbers, weights=durations, minlength=len(words))
         for number in np.flatnonzero(sums).tolist():
             by_name[words[number] or ""] = by_name.get(words[number] or "", 0) + int(sums[number])
@@ -231,30 +233,30 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "compute.moe_share",
-    definition="Share of kernel time in which a mixture-of-experts kernel runs (routing, permutation,"
-    " grouped expert products), of a model that the card calls one.",
+    definition="Share of kernel time in which mixture-of-experts kernels run (routing, permutation, grouped"
+    " expert products), for models that the card declares as such.",
     formula="|kernels of category moe| / |C∪K|",
     unit="1",
     inputs=("events", "steps", "card: workload.model.moe"),
-    not_applicable="the card does not say moe: true, or there are no kernels",
+    not_applicable="the card does not state moe: true, or there are no kernels",
 )
 def moe_share(rank: RankView) -> Iterator[Value]:
     if not card_field(rank, "workload.model.moe"):
-        raise NotApplicable("the card says workload.model.moe: false")
-    rank.needs_accelerator("it runs ops, no kernels")
+        raise NotApplicable("the card states workload.model.moe: false")
+    rank.needs_accelerator("it runs operators, not kernels")
     moe = rank.inside(kernels_by_category(rank).get("moe", intervals.EMPTY))
-    yield from share_values(rank, moe, _kernel_time(rank), of="kernel time")
+    yield from share_values(rank, moe, _kernel_time(rank), noun="kernel time")
 
 
 @metric(
     "compute.sm_coverage",
-    definition="Duration-weighted mean over kernels of the share of the device's multiprocessors that their"
-    " grid can occupy. SMs: of the trace, else the catalog.",
+    definition="Share of the device's multiprocessors that a kernel's grid can occupy, mean over kernels"
+    " weighted by duration. SMs: from the trace, else from the catalog.",
     formula="Σ duration · min(blocks / SMs, 1) / Σ duration",
     unit="1",
     better="higher",
     inputs=("events", "steps", "card: hardware.accelerator", "catalog: multiprocessors"),
-    not_applicable="the trace states no grids, or nothing says how many multiprocessors the device has",
+    not_applicable="the trace states no grids, or the number of multiprocessors is unknown",
 )
 def sm_coverage(rank: RankView) -> Value:
     covered = total = 0
@@ -279,15 +281,15 @@ def sm_coverage(rank: RankView) -> Value:
 
 @metric(
     "compute.occupancy",
-    definition="Mean share of the device's warps that a kernel keeps resident, by duration, communication"
-    ' aside, as the profiler states it: Kineto\'s "est. achieved occupancy %" of CUDA kernels, an estimate'
-    " from grid, registers and shared memory in whole percent. Kineto cannot estimate kernels with more"
-    " shared memory than a block has by default (48 KiB) and writes 0 for them, which is no figure: they are"
-    " left out and counted, and the mean is partial.",
+    definition="Share of the device's warps that compute kernels keep resident, mean weighted by duration, as"
+    ' the profiler states it: Kineto\'s "est. achieved occupancy %" of CUDA kernels, an estimate from grid,'
+    " registers and shared memory in whole percent. Kineto writes 0 for kernels with more than the default"
+    " shared memory of a block (48 KiB), which it cannot estimate: they are left out and counted, and the"
+    " mean is partial.",
     formula="Σ duration · occupancy / Σ duration",
     unit="1",
     better="higher",
-    not_applicable="no kernel's occupancy is stated: of traces that are read, Kineto's state it, on CUDA",
+    not_applicable="the trace states no occupancy: only Kineto's traces do, on CUDA",
 )
 def occupancy(rank: RankView) -> Value:
     filled, coverage = 0.0, Coverage(0, 0, 0, 0)
@@ -298,7 +300,7 @@ def occupancy(rank: RankView) -> Value:
         coverage += Coverage.of_rows(stated, durations)
         filled += float(durations[stated] @ batch["occupancy"].drop_null().to_numpy())
     if not coverage.ns:
-        raise NotApplicable("the trace states no kernel's occupancy (Kineto does, on CUDA)")
+        raise NotApplicable("the trace states no occupancy (Kineto's do, on CUDA)")
     return Value(
         value=filled / coverage.ns,
         weight=coverage.ns,
@@ -312,13 +314,13 @@ def _sm_count(rank: RankView) -> int:
         return rank.facts.sm_count
     device = run_accelerator(rank)
     if device.sm_count is None:
-        raise NotApplicable(f"neither the trace nor the catalog has the multiprocessor count of {device.id}")
+        raise NotApplicable(f"neither the trace nor the catalog states the number of SMs of {device.id}")
     return int(device.sm_count)
 
 
 @metric(
     "compute.kernel_count",
-    definition="Kernels per step, communication included: those that begin in the window.",
+    definition="Number of kernels that begin in the window, per step, including communication.",
     formula="n",
     unit="count",
     better="lower",
@@ -330,21 +332,20 @@ def kernel_count(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "compute.mean_kernel",
-    definition="Mean duration of the kernels that begin in the window, communication included.",
+    definition="Mean duration of the kernels that begin in the window, including communication.",
     formula="Σ duration / n",
     unit="s",
     not_applicable=_NO_KERNELS,
 )
 def mean_kernel(rank: RankView) -> Iterator[Value]:
     counts, durations = _counts_and_durations(rank)
-    yield from share_values(rank, durations, counts * NS_PER_S, of="kernel")
+    yield from share_values(rank, durations, counts * NS_PER_S, noun="kernel")
 
 
 @metric(
     "compute.kernel_time",
-    definition="Duration of the kernels that begin in the window, communication included: their median, with"
-    " p95 (from 20 on) and max, of all and by category. What one kernel takes is one value, however many run"
-    " at once; the mean is compute.mean_kernel.",
+    definition="Duration of the kernels that begin in the window, including communication: median, p95 (from"
+    " 20 kernels) and max, of all and by category. The mean is compute.mean_kernel.",
     formula="median of durations",
     unit="s",
     not_applicable=_NO_KERNELS,
@@ -357,14 +358,14 @@ def kernel_time(rank: RankView) -> Iterator[Value]:
         durations = batch["dur_ns"].to_numpy()
         for number in np.unique(numbers).tolist():
             by_category.setdefault(words[number] or "other", []).append(durations[numbers == number])
-    own = {name: np.concatenate(parts) for name, parts in sorted(by_category.items())}
-    for name, ns in [(None, np.concatenate(list(own.values()))), *own.items()]:
+    durations_by = {name: np.concatenate(parts) for name, parts in sorted(by_category.items())}
+    for name, ns in [(None, np.concatenate(list(durations_by.values()))), *durations_by.items()]:
         for value in time_distribution(ns):
             yield replace(value, category=name, stat=None if value.stat == "p50" else value.stat)
 
 
 def _counts_and_durations(rank: RankView) -> tuple[Int64, Int64]:
-    """Number and summed duration (ns) of the kernels that begin in each window."""
+    """Number and total duration (ns) of the kernels that begin in each window; shape (windows,)."""
     counts = np.zeros(len(rank.windows), np.int64)
     durations = np.zeros(len(rank.windows), np.int64)
     for batch, window in rank.kernels():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost: hours of devices at the price that the card states."""
+"""Cost: device hours at the card's price."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRICED: Final = "card: hardware.price_per_device_hour, hardware.count"
 
 
 def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Of each step what the slowest rank's takes; over steps the mean of these."""
+    """Cost of each step on its slowest rank; mean over steps."""
     longest = {step: max(costs) for step, costs in by_step(ranks).items()}
     yield Value(value=fmean(longest.values()), provenance="derived")
     for step in sorted(step for step in longest if step is not None):
@@ -41,8 +41,8 @@ _cost_metric = partial(
 
 @_cost_metric(
     "cost.step",
-    definition="What the run's accelerators cost while a step lasts, at the card's price of one for an hour."
-    " Idle ones cost as busy ones do; what a job takes beside its steps is not in it.",
+    definition="Cost of the run's accelerators during a step, at the card's price per device hour. Idle"
+    " devices cost the same; time outside the steps is not included.",
     formula="time.step · hardware.count · hardware.price_per_device_hour / 3600",
     inputs=("events", "steps", _PRICED),
 )
@@ -52,8 +52,8 @@ def cost_of_step(rank: RankView) -> Iterator[Value]:
 
 @_cost_metric(
     "cost.token",
-    definition="Cost of a step (cost.step) over the tokens that it works on, by the card. Without traces,"
-    " of a serving client's output tokens: cost of a second over serving.output_throughput.",
+    definition="Cost of a step (cost.step) per token of the step, by the card. Without traces, per output"
+    " token of a serving client: cost of a second over serving.output_throughput.",
     formula="cost.step / (batch.global · batch.sequence_length)",
     inputs=("events", "steps", "requests", "serving", f"{_PRICED}, workload.phase, workload.batch"),
 )
@@ -64,7 +64,7 @@ def cost_of_token(rank: RankView) -> Iterator[Value]:
 
 @from_evidence("cost.token")
 def cost_of_served_token(run: RunView) -> Iterable[Value]:
-    """By each client's rate of output tokens."""
+    """Cost per output token of each client."""
 
     def of_client(rate: Value) -> Value:
         if not rate.value:
@@ -72,7 +72,7 @@ def cost_of_served_token(run: RunView) -> Iterable[Value]:
         return replace(rate, value=_usd_per_second(run) / rate.value, provenance="derived")
 
     return of_each_benchmark(
-        run, lambda one: iter([of_client(rate_value(one, "output_throughput", output_tokens))])
+        run, lambda client: iter([of_client(rate_value(client, "output_throughput", output_tokens))])
     )
 
 
@@ -86,7 +86,7 @@ def _per_step(rank: RankView, usd_per_second: float) -> Iterator[Value]:
             yield Value(value=cost, step=step, provenance="derived")
 
 
-def _usd_per_second(of: Platform) -> float:
-    """What all accelerators of the run cost a second."""
-    price = card_field(of, "hardware.price_per_device_hour")
-    return float(price * card_field(of, "hardware.count") / _S_PER_HOUR)
+def _usd_per_second(platform: Platform) -> float:
+    """Cost of all the run's accelerators, USD/s."""
+    price = card_field(platform, "hardware.price_per_device_hour")
+    return float(price * card_field(platform, "hardware.count") / _S_PER_HOUR)

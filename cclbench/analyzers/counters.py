@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes by hardware counters: what the ports of NICs and NVLink moved, whoever asked them to.
+"""Bytes by hardware counters of NIC and NVLink ports.
 
-Counters know no collective and no process: they count all that a port moved while somebody looked.
+Counters know no collectives or processes: they count all traffic of a port while they are sampled.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _NS_PER_S: Final = 10**9
 _MOMENT = re.compile(r"(?<![a-z])(?:(before|begin|start|pre)|(after|end|stop|post))(?![a-z])", re.IGNORECASE)
 _FORMULA: Final = "Σ bytes sent over all ports and all intervals between samples"
 _DEFINITION: Final = (
-    "Bytes that {ports} counted as sent, over all the time that counters were sampled, of which the run's"
-    " steps may be a part; received bytes beside them by category. Other traffic of the same ports counts as"
-    " well. Counts of a `before` and an `after` file named alike are subtracted; files are added up, so each"
-    " host's counters belong in the run once. `per_step` is the bytes of those intervals that lie wholly"
-    " within the ranks' windows, per step: nothing is prorated. Where several tools counted, one is"
-    " preferred ({order}) and the others' figures stand beside it."
+    "Bytes sent by {ports}, over all the time that counters were sampled, which may be longer than the run's"
+    " steps; sent and received bytes by category. Other traffic of the same ports counts as well. Counts of"
+    " `before` and `after` files of the same name are subtracted; files are added up, so each host's counters"
+    " belong in the run once. Stat `per_step`: bytes of the intervals that lie entirely within the ranks'"
+    " windows, per step, not prorated. Where several tools counted, one is preferred ({order}) and the"
+    " others' figures are stats."
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MovedBytes:
-    """Bytes that one tool counted one way; arrays of shape (intervals,)."""
+    """Bytes that one tool counted in one direction; arrays of shape (intervals,)."""
 
     value: npt.NDArray[np.float64]
     start: Int64
@@ -47,11 +47,11 @@ class MovedBytes:
     timed: Mask
     """Whether start and end are known."""
     rank: Int64
-    """−1 where it is not known."""
+    """−1 where unknown."""
     ports: int
     left_out: dict[str, int]
     unknown: int
-    """Samples that count bytes of which nobody knows how many."""
+    """Number of samples whose bytes are unknown."""
     provenance: Literal["measured", "derived"] = "measured"
 
     @property
@@ -61,17 +61,17 @@ class MovedBytes:
 
     @property
     def basis_words(self) -> str:
-        """What the sum is made of."""
-        when = "at times nobody states"
+        """What the sum consists of, in words."""
+        times = "at unknown times"
         if self.timed.all():
             covered = intervals.union(self.start, self.end).length
-            when = f"that cover {humanise(covered / _NS_PER_S, 's')}"
-        held = " by rates, each held since the sample before," if self.provenance == "derived" else ""
-        several, ports = (
+            times = f"covering {humanise(covered / _NS_PER_S, 's')}"
+        rates = " by rates, each since the sample before," if self.provenance == "derived" else ""
+        samples, ports = (
             f"{n:,} {noun}{'s' * (n != 1)}"
             for n, noun in ((len(self.value), "interval"), (self.ports, "port"))
         )
-        return f"{several}{held} of {ports}, {when}"
+        return f"{samples}{rates} of {ports}, {times}"
 
 
 @run_metric(
@@ -80,7 +80,7 @@ class MovedBytes:
     formula=_FORMULA,
     unit="B",
     inputs=("counters",),
-    not_applicable="the run holds no NIC counters",
+    not_applicable="the run has no NIC counters",
 )
 def nic_bytes(run: RunView) -> Iterator[Value]:
     """Σ nic_tx_bytes."""
@@ -95,7 +95,7 @@ def nic_bytes(run: RunView) -> Iterator[Value]:
     formula=_FORMULA,
     unit="B",
     inputs=("counters",),
-    not_applicable="the run holds no NVLink counters",
+    not_applicable="the run has no NVLink counters",
 )
 def nvlink_bytes(run: RunView) -> Iterator[Value]:
     """Σ nvlink_tx_bytes."""
@@ -105,31 +105,33 @@ def nvlink_bytes(run: RunView) -> Iterator[Value]:
 def _counted_bytes(run: RunView, port: str, noun: str) -> Iterator[Value]:
     table = with_plain_words(run.table("counters"))
     sources = by_precedence(pc.unique(table["source"]).to_pylist())
-    told = {
+    by_source = {
         source: ways
         for source in sources
         if "tx" in (ways := _moved_by_way(table.filter(pc.equal(table["source"], source)), port))
     }
-    if not told:
+    if not by_source:
         raise NotApplicable(_why_none(table, port, noun))
-    preferred = next((s for s, ways in told.items() if ways["tx"].provenance == "measured"), next(iter(told)))
-    sent = told[preferred]["tx"]
-    others = {source: ways["tx"] for source, ways in told.items() if source != preferred}
-    says = [f"{source} says {humanise(moved.total_bytes, 'B')}" for source, moved in others.items()]
-    reason = "; ".join([f"by {preferred}: {sent.basis_words}", *says])
+    preferred = next(
+        (s for s, ways in by_source.items() if ways["tx"].provenance == "measured"), next(iter(by_source))
+    )
+    sent = by_source[preferred]["tx"]
+    others = {source: ways["tx"] for source, ways in by_source.items() if source != preferred}
+    also = [f"{source} counted {humanise(moved.total_bytes, 'B')}" for source, moved in others.items()]
+    reason = "; ".join([f"by {preferred}: {sent.basis_words}", *also])
     yield _moved_value(sent, preferred, reason=reason)
     for source, moved in others.items():
         yield _moved_value(
             moved, source, stat=source, reason=f"{moved.basis_words}; {preferred} is preferred"
         )
-    for way, moved in told[preferred].items():
+    for way, moved in by_source[preferred].items():
         yield _moved_value(moved, preferred, category=way)
     yield from _by_rank(sent, preferred)
     yield _per_step(run, sent, preferred)
 
 
 def with_plain_words(table: pa.Table) -> pa.Table:
-    """The table with columns of words as texts."""
+    """The table with dictionary columns as plain strings."""
     for i, name in enumerate(table.column_names):
         if pa.types.is_dictionary(table.schema.field(name).type):
             table = table.set_column(i, name, table[name].cast(pa.string()))
@@ -167,8 +169,9 @@ def _per_step(run: RunView, moved: MovedBytes, source: str) -> Value:
         lo, hi, steps = _step_span(run)
         inside = moved.timed & (moved.start >= lo) & (moved.end <= hi) & (moved.end > moved.start)
         if not inside.any():
-            when = "no interval of the counters lies wholly within the steps"
-            raise NotApplicable(when if moved.timed.any() else "nobody states the counters' times")
+            untimed = "the counters state no times"
+            outside = "no counter interval lies entirely within the steps"
+            raise NotApplicable(outside if moved.timed.any() else untimed)
     except NotApplicable as why:
         return no_value(str(why), stat="per_step", source=source)
     covered = intervals.union(moved.start[inside], moved.end[inside]).length
@@ -178,40 +181,40 @@ def _per_step(run: RunView, moved: MovedBytes, source: str) -> Value:
         value=float(moved.value[inside].sum()) / steps,
         stat="per_step",
         provenance="derived",
-        reason=f"whole intervals cover {share} of {steps} steps' time, the rest is left out",
+        reason=f"complete intervals cover {share} of the time of {steps} steps, the rest is left out",
         coverage=Coverage(int(inside.sum()), int(overlapping.sum()), covered, hi - lo),
         source=source,
     )
 
 
 def windows_of_steps(run: RunView) -> list[Windows]:
-    """The windows of each rank that has steps; not applicable where none has."""
-    found = []
+    """Windows of the ranks that have steps; `NotApplicable` without any."""
+    windows_by_rank = []
     for rank in run.ranks:
         try:
             windows = run.rank(rank).windows
         except NotApplicable:
             continue
         if windows.policy != "trace" and len(windows):
-            found.append(windows)
-    if not found:
+            windows_by_rank.append(windows)
+    if not windows_by_rank:
         raise NotApplicable("the run has no trace with steps")
-    return found
+    return windows_by_rank
 
 
 def _step_span(run: RunView) -> tuple[int, int, int]:
-    """From the first rank's first step to the last rank's last, in ns, and how many steps a rank has."""
+    """Start of the first step and end of the last over all ranks, ns, and the number of steps."""
     windows = windows_of_steps(run)
-    first = min(int(each.starts.min()) for each in windows)
-    return first, max(int(each.ends.max()) for each in windows), max(map(len, windows))
+    first = min(int(of_rank.starts.min()) for of_rank in windows)
+    return first, max(int(of_rank.ends.max()) for of_rank in windows), max(map(len, windows))
 
 
-def _moved_by_way(own: pa.Table, port: str) -> dict[str, MovedBytes]:
-    """Bytes sent and received, where one tool tells them: counts, in a file or between two; else rates."""
-    told = {}
+def _moved_by_way(rows: pa.Table, port: str) -> dict[str, MovedBytes]:
+    """Sent and received bytes of one tool: from counts in one file or between two, else from rates."""
+    by_way = {}
     for way in ("tx", "rx"):
         counted, totals, rates = (
-            own.filter(pc.equal(own["counter"], f"{port}_{way}_{suffix}"))
+            rows.filter(pc.equal(rows["counter"], f"{port}_{way}_{suffix}"))
             for suffix in ("bytes", "total", "rate")
         )
         pairs, left_out = _subtracted_pairs(totals)
@@ -219,16 +222,16 @@ def _moved_by_way(own: pa.Table, port: str) -> dict[str, MovedBytes]:
         known = pa.concat_tables([single, pairs])
         unknown = sum(left_out.values())
         if len(known):
-            told[way] = _moved_bytes(
-                known, {**left_out, **twice, "rates, beside counted bytes": len(rates)}, unknown
+            by_way[way] = _moved_bytes(
+                known, {**left_out, **twice, "rates, in favour of counted bytes": len(rates)}, unknown
             )
         elif len(known := held_amounts(rates)):
-            told[way] = replace(_moved_bytes(known, left_out, unknown), provenance="derived")
-    return told
+            by_way[way] = replace(_moved_bytes(known, left_out, unknown), provenance="derived")
+    return by_way
 
 
 def _single_port_rows(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """Rows of single ports: of a file that has the same bytes by link and of all links together."""
+    """Rows of single ports, without the totals of files that also list each link."""
     keys = pa.table({"file": rows["file"].cast(pa.string()), "port": rows["port"].is_valid()})
     by_port = pc.unique(keys.filter(keys["port"])["file"])
     twice = pc.and_(pc.invert(keys["port"]), pc.is_in(keys["file"], by_port))
@@ -250,13 +253,13 @@ def _moved_bytes(rows: pa.Table, left_out: dict[str, int], unknown: int) -> Move
 
 
 def _subtracted_pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """Totals of two files named alike but for `before` and `after`, subtracted port by port."""
-    found: dict[tuple[str, int | None, str | None], dict[int, list[dict[str, Any]]]] = {}
+    """Totals of `before` and `after` files of otherwise equal names, subtracted by port."""
+    by_port: dict[tuple[str, int | None, str | None], dict[int, list[dict[str, Any]]]] = {}
     for row in rows.to_pylist():
         stem, moment = _file_moment(row["file"] or "")
-        found.setdefault((stem, row["device"], row["port"]), {}).setdefault(moment, []).append(row)
+        by_port.setdefault((stem, row["device"], row["port"]), {}).setdefault(moment, []).append(row)
     pairs, alone, reset = [], 0, 0
-    for moments in found.values():
+    for moments in by_port.values():
         match moments.get(0), moments.get(1):
             case [before], [after] if after["value"] >= before["value"]:
                 value = after["value"] - before["value"]
@@ -265,37 +268,37 @@ def _subtracted_pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
                 reset += 1
             case _:
                 alone += sum(map(len, moments.values()))
-    left_out = {"totals without one `before` and one `after`": alone, "totals that went back: reset": reset}
+    left_out = {"totals without one `before` and one `after`": alone, "totals that were reset": reset}
     return pa.Table.from_pylist(pairs, schema=rows.schema), left_out
 
 
 def _file_moment(file: str) -> tuple[str, int]:
-    """The file's path without its word for a moment, and which it is: 0 before, 1 after, −1 unclear.
+    """The file's path without its word for before or after, and 0 for before, 1 for after, −1 for unclear.
 
-    The file's own name says it, or else its folder's.
+    The file's name decides, else its folder's.
     """
-    said = list(_MOMENT.finditer(file, file.rfind("/") + 1)) or list(_MOMENT.finditer(file))
-    if len(said) != 1:
+    words = list(_MOMENT.finditer(file, file.rfind("/") + 1)) or list(_MOMENT.finditer(file))
+    if len(words) != 1:
         return file, -1
-    return file[: said[0].start()] + file[said[0].end() :], 0 if said[0][1] else 1
+    return file[: words[0].start()] + file[words[0].end() :], 0 if words[0][1] else 1
 
 
 def held_amounts(rows: pa.Table) -> pa.Table:
-    """Amounts by rates a second at known instants, each held since the one before: an estimate."""
+    """Amounts from rates at known times, each taken to hold since the previous sample: an estimate."""
     rows = rows.filter(rows["end_ns"].is_valid())
-    place, end = port_numbers(rows), rows["end_ns"].to_numpy()
-    order = np.lexsort((end, place))
-    follows = place[order][1:] == place[order][:-1]
+    port, end = port_numbers(rows), rows["end_ns"].to_numpy()
+    order = np.lexsort((end, port))
+    follows = port[order][1:] == port[order][:-1]
     earlier, later = order[:-1][follows], order[1:][follows]
-    held = rows["value"].to_numpy()[later] * ((end[later] - end[earlier]) / _NS_PER_S)
+    amounts = rows["value"].to_numpy()[later] * ((end[later] - end[earlier]) / _NS_PER_S)
     samples = rows.take(later)
     start = pa.chunked_array([end[earlier]], pa.int64())
-    samples = samples.set_column(rows.schema.get_field_index("value"), "value", pa.chunked_array([held]))
+    samples = samples.set_column(rows.schema.get_field_index("value"), "value", pa.chunked_array([amounts]))
     return samples.set_column(rows.schema.get_field_index("start_ns"), "start_ns", start)
 
 
 def port_numbers(rows: pa.Table) -> Int64:
-    """A number for each link or port of each GPU of each file, shape (rows,)."""
+    """A number for each port or link of each GPU of each file, shape (rows,)."""
     keys = [rows[name].cast(pa.string()) for name in ("file", "rank", "device", "port")]
     joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="")
     return np.asarray(pc.rank(joined, tiebreaker="dense").to_numpy(), dtype=np.int64)
@@ -304,13 +307,15 @@ def port_numbers(rows: pa.Table) -> Int64:
 def _why_none(table: pa.Table, port: str, noun: str) -> str:
     names = {name for name in pc.unique(table["counter"]).to_pylist() if name and name.startswith(f"{port}_")}
     kinds = {
-        "_total": "totals of one moment only",
+        "_total": "totals of a single time",
         "_rate": "rates without their times",
-        "_utilization": "shares of the links' peak, which are no bytes",
+        "_utilization": "shares of the links' peak, not bytes",
     }
-    said = [words for suffix, words in kinds.items() if any(name.endswith(suffix) for name in names)]
-    what = (
-        f"the run's {noun} counters are {' and '.join(said)}" if said else f"the run holds no {noun} counters"
+    found_kinds = [words for suffix, words in kinds.items() if any(name.endswith(suffix) for name in names)]
+    problem = (
+        f"the run's {noun} counters are {' and '.join(found_kinds)}"
+        if found_kinds
+        else f"the run has no {noun} counters"
     )
     captures = (READERS.get(name).counts.get(port) for name in reversed(by_precedence(READERS)))
-    return f"{what}: add {', or '.join(filter(None, captures))}"
+    return f"{problem}: add {', or '.join(filter(None, captures))}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data loading: the device waiting for the input pipeline or a checkpoint."""
+"""Data loading: the device waits for the input pipeline or a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from cclbench.ground.intervals import Int64
 @metric(
     "data.stall",
     definition="Share of the time in which the host is in a loader or checkpoint annotation while the device"
-    " is idle. It counts for the step whose annotation holds it, else for the next: input is loaded before"
-    " its step's first kernel, in the window of the step before or before all windows. The time is the"
-    " windows' and what of the loading lies outside of them.",
+    " is idle. Loading counts for the step whose annotation contains it, else for the next step: input is"
+    " loaded before its step's first kernel, in the previous step's window or before all windows. The time is"
+    " that of the windows and of loading outside them.",
     formula="|S| / |W ∪ S|, S = loader annotations of the windows' steps \\ (C∪K∪M)",
     unit="1",
     better="lower",
-    not_applicable="nothing in the trace is annotated as loading or checkpointing, or the CPU is the device",
+    not_applicable="no annotation in the trace is for loading or checkpoints, or the CPU is the device",
     version=2,
     graphs="counted",
 )
 def stall(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("it loads and computes, and one can't be told from the other")
+    rank.needs_accelerator("its loading and computing cannot be separated")
     ranges = loading_intervals(rank)
     if not len(ranges.starts):
-        raise NotApplicable("nothing in the trace is annotated as loading data or a checkpoint")
+        raise NotApplicable("no annotation in the trace is for loading data or for a checkpoint")
     stalled = intervals.subtract(ranges, intervals.join(*rank.busy))
     w = rank.windows
     window = _window_of_step(rank, stalled.starts)
-    own = window >= 0
-    lost = intervals.Intervals(stalled.starts[own], stalled.ends[own])
-    whole = intervals.join(lost, intervals.union(w.starts, w.ends)).length
-    if not whole:
+    counted = window >= 0
+    lost = intervals.Intervals(stalled.starts[counted], stalled.ends[counted])
+    time_ns = intervals.join(lost, intervals.union(w.starts, w.ends)).length
+    if not time_ns:
         raise NotApplicable("there is no time in the window")
-    yield Value(value=lost.length / whole, weight=whole)
+    yield Value(value=lost.length / time_ns, weight=time_ns)
     for place, step in enumerate(w.steps):
-        here = window == place
-        each = intervals.Intervals(stalled.starts[here], stalled.ends[here])
-        time = intervals.join(each, intervals.union(w.starts[[place]], w.ends[[place]])).length
-        if step is not None and time:
-            yield Value(value=each.length / time, step=step)
+        of_step = window == place
+        step_stalls = intervals.Intervals(stalled.starts[of_step], stalled.ends[of_step])
+        step_ns = intervals.join(step_stalls, intervals.union(w.starts[[place]], w.ends[[place]])).length
+        if step is not None and step_ns:
+            yield Value(value=step_stalls.length / step_ns, step=step)
 
 
-def _window_of_step(rank: RankView, at: Int64) -> Int64:
-    """The window of the annotated step that holds each instant, or else begins next; −1 for none.
+def _window_of_step(rank: RankView, times_ns: Int64) -> Int64:
+    """The window of the annotated step that contains each time, else of the next one; −1 for none.
 
-    Without annotated steps the window that holds it; shape of `at`.
+    Without annotated steps, the window that contains it. Shape of `at`.
     """
     table = rank.tables.steps()
     marks = table.filter(pc.equal(table["source"].cast(pa.string()), "annotation")).sort_by("start_ns")
     if not len(marks) or rank.windows.policy == "trace":
-        return rank.window_of(at)
-    place = {step: number for number, step in enumerate(rank.windows.steps)}
-    windows = np.array([*(place.get(step, -1) for step in marks["step"].to_pylist()), -1])
-    return np.asarray(windows[np.searchsorted(marks["end_ns"].to_numpy(), at, side="right")])
+        return rank.window_of(times_ns)
+    index = {step: number for number, step in enumerate(rank.windows.steps)}
+    windows = np.array([*(index.get(step, -1) for step in marks["step"].to_pylist()), -1])
+    return np.asarray(windows[np.searchsorted(marks["end_ns"].to_numpy(), times_ns, side="right")])

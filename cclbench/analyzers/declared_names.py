@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of metrics that modules declare to read, held against the metrics that there are."""
+"""Checks that the metrics that a module declares to read exist."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency and inverse bandwidth of collectives: Hockney's model of their transfer times."""
+"""Latency and inverse bandwidth of collectives: Hockney's model of transfer times."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Float64 = npt.NDArray[np.float64]
 Key = tuple[str, str]
 """Kind and process group."""
 Figure = tuple[float, float]
-"""A fitted figure and half of its 95 % interval."""
+"""A fitted parameter and half of its 95 % interval."""
 
 LEAST_POINTS, LEAST_SIZES = 5, 2
 _Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
+"""97.5 % quantile of the normal distribution."""
 _ROUNDING = 1e-9
-"""A latency, or a mean payload's time, that is a smaller share of the mean time is none but for rounding."""
+"""A latency, or time of a mean payload, below this share of the mean time is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitPoints:
-    """One rank's points of the fit, arrays of shape (points,): `key` is a code into `keys`."""
+    """One rank's points of the fit, arrays of shape (points,); `key` is a code into `keys`."""
 
     keys: list[Key]
     key: Int64
@@ -48,28 +48,28 @@ class FitPoints:
 
 
 def _fit_points(rank: RankView) -> Value:
-    """The rank's points: instances it is the last to reach, whose transfer is then its own duration.
+    """The rank's points: instances at which it arrives last, so that its duration is the transfer.
 
-    Of sends and receives all, since sender and receiver each fit their own kind.
+    All sends and receives count, since sender and receiver fit different kinds.
     """
     table, _ = matched_collectives(rank)
     size, known = collective_payloads(table)
     wait, transfer = table["wait_ns"].to_numpy(), table["transfer_ns"].to_numpy()
     last = (wait == 0) | np.isin(collective_kinds(table), PAIRS)
     usable = known & (size > 0) & (transfer > 0) & last & table["group"].is_valid().to_numpy()
-    number, found = label_numbers(table)
-    keys = [(one.collective or UNKNOWN, one.group or UNKNOWN) for one in found]
+    number, labels = label_numbers(table)
+    keys = [(label.collective or UNKNOWN, label.group or UNKNOWN) for label in labels]
     columns = (number, table["instance"].to_numpy(), transfer, size)
     return Value(value=float(usable.sum()), detail=FitPoints(keys, *(column[usable] for column in columns)))
 
 
-def _group_fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
+def _group_fits(ranks: Mapping[int, Sequence[Value]], parameter: int) -> Iterator[Value]:
     parts = [value.detail for rank in sorted(ranks) for value in ranks[rank]]
     points = [part for part in parts if isinstance(part, FitPoints)]
-    known: dict[Key, int] = {}
+    key_codes: dict[Key, int] = {}
     key = np.concatenate(
         [
-            np.array([known.setdefault(one, len(known)) for one in part.keys], np.int64)[part.key]
+            np.array([key_codes.setdefault(label, len(key_codes)) for label in part.keys], np.int64)[part.key]
             for part in points
         ]
     )
@@ -79,42 +79,41 @@ def _group_fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Va
     )
     order = np.lexsort((instance, key))
     rows = order[np.diff(np.stack([key, instance])[:, order], prepend=-1).any(axis=0)]
-    edges = np.searchsorted(key[rows], np.arange(len(known) + 1))
-    none, impossible = True, 0
-    for (kind, group), begin, end in zip(known, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        own = rows[begin:end]
-        sizes = len(np.unique(size[own]))
-        if len(own) < LEAST_POINTS or sizes < LEAST_SIZES:
+    edges = np.searchsorted(key[rows], np.arange(len(key_codes) + 1))
+    no_fit, impossible = True, 0
+    for (kind, group), begin, end in zip(key_codes, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        rows_of_key = rows[begin:end]
+        sizes = len(np.unique(size[rows_of_key]))
+        if len(rows_of_key) < LEAST_POINTS or sizes < LEAST_SIZES:
             continue
-        alpha, beta, r2 = _fit_hockney(size[own].astype(np.float64), transfer[own] / NS_PER_S)
+        alpha, beta, r2 = _fit_hockney(size[rows_of_key].astype(np.float64), transfer[rows_of_key] / NS_PER_S)
         if alpha[0] < 0 or beta[0] < 0:
             impossible += 1
             continue
-        none = False
-        figure, half = (alpha, beta)[which]
+        no_fit = False
+        figure, half = (alpha, beta)[parameter]
         fitted = partial(Value, collective=kind, group=group, provenance="derived")
-        yield fitted(value=figure, reason=f"{len(own)} collectives of {sizes} sizes")
+        yield fitted(value=figure, reason=f"{len(rows_of_key)} collectives of {sizes} sizes")
         yield fitted(value=figure - half, stat="low")
         yield fitted(value=figure + half, stat="high")
         if r2 is not None:
             yield fitted(value=r2, stat="r2", unit="1")
-    if none and impossible:
+    if no_fit and impossible:
         raise NotApplicable(
             f"the fits of {impossible} kinds and groups have a negative latency or inverse bandwidth: their"
-            " times do not grow with size along a line"
+            " times do not grow linearly with size"
         )
-    if none:
+    if no_fit:
         raise NotApplicable(
-            f"no kind of collective in one group has {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes"
+            f"no kind and group has at least {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes"
         )
 
 
 def _fit_hockney(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]:
-    """α and β of t = α + β·S by least squares with weights 1/t², so that errors count by their share of t.
+    """α and β of t = α + β·S by least squares with weights 1/t², that is, relative errors; weighted R².
 
-    Timers and noise err in proportion to the time rather than by so many ns, and sizes span decades:
-    unweighted, the largest would decide alone, and α not at all.  Behind them the fit's weighted R², None
-    where all times are alike.
+    Noise is proportional to time and sizes span decades: without weights the largest sizes alone would
+    decide, and α would be arbitrary. R² is None where all times are equal.
     """
     weight = seconds**-2
     mass = float(weight.sum())
@@ -128,19 +127,19 @@ def _fit_hockney(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float
     if abs(alpha) < _ROUNDING * mean_time:
         alpha = 0.0
     unexplained = float((weight * (dt - beta * ds) ** 2).sum())
-    whole = float((weight * dt * dt).sum())
+    total = float((weight * dt * dt).sum())
     freedom = len(size) - 2
     t = t_quantile(freedom)
     variance = unexplained / freedom
     return (
         (alpha, t * (variance * (1 / mass + mean_size**2 / spread)) ** 0.5),
         (beta, t * (variance / spread) ** 0.5),
-        1 - unexplained / whole if np.ptp(seconds) else None,
+        1 - unexplained / total if np.ptp(seconds) else None,
     )
 
 
 def t_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t for 3 and more degrees of freedom, to 0.15 %.
+    """97.5 % quantile of Student's t for at least 3 degrees of freedom, to 0.15 %.
 
     Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
@@ -155,23 +154,23 @@ def t_quantile(freedom: int) -> float:
 
 
 def fitted_latencies(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """One fit per kind and group, with a point for each instance, whichever rank tells it."""
+    """One fit per kind and group over the instances of all ranks."""
     return _group_fits(ranks, 0)
 
 
 def inverse_bandwidths(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """One fit per kind and group, with a point for each instance, whichever rank tells it."""
+    """One fit per kind and group over the instances of all ranks."""
     return _group_fits(ranks, 1)
 
 
 _MODEL = (
-    " Fitted by kind and process group to the transfer times of matched instances, one point an instance:"
-    " its last rank's time, which holds no waiting; by least squares with weights 1/t². Stats low and high"
-    f" are the 95 % interval, r2 the weighted R². {LARGE_SIDE}"
+    " Fitted by kind and process group to the transfer times of matched instances, one point per instance:"
+    " the time of its last rank, which does not wait; least squares with weights 1/t². Stats low and high are"
+    f" the 95 % interval, r2 the weighted R². {LARGE_SIDE}"
 )
 _TOO_FEW = (
-    f"no kind and group has {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes and more, or the fit"
-    " is negative: times do not grow with size along a line"
+    f"no kind and group has at least {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes, or the fit is"
+    " negative: times do not grow linearly with size"
 )
 
 
@@ -182,7 +181,7 @@ _fit_metric = partial(
 
 @_fit_metric(
     "comm.alpha",
-    definition=f"Latency of collectives: what a transfer takes however small.{_MODEL}",
+    definition=f"Latency of collectives: time of a transfer without payload.{_MODEL}",
     formula="α of t = α + β·S",
     unit="s",
     combine=fitted_latencies,
@@ -193,7 +192,7 @@ def alpha(rank: RankView) -> Value:
 
 @_fit_metric(
     "comm.beta",
-    definition=f"Time of collectives per byte of payload, the inverse of their bandwidth.{_MODEL}",
+    definition=f"Inverse bandwidth of collectives: time per byte of payload.{_MODEL}",
     formula="β of t = α + β·S",
     unit="s/B",
     combine=inverse_bandwidths,

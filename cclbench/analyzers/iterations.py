@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iterations of a serving engine, by what it does in them: prefill, decode, or both."""
+"""Iterations of a serving engine by phase: prefill, decode, or mixed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify.serving_steps import is_serving_step, is_vllm_step, serving_phase
 from cclbench.ground.intervals import Int64, Mask
 
-_NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (vLLM's and SGLang's do)"
+_NOT_TOLD: Final = "no step annotation distinguishes prefill from decode (those of vLLM and SGLang do)"
 
 
 @metric(
     "serving.iteration",
-    definition="Length of a serving engine's iteration, by phase (category): prefill, decode, or mixed of"
-    " both; the phase is that of the annotation that holds the launches of the step.",
+    definition="Length of a serving engine's iteration, by phase (category): prefill, decode, or mixed; the"
+    " phase is that of the annotation that contains the step's launches.",
     formula="Σ W of the phase's steps / their number",
     unit="s",
     better="lower",
@@ -32,33 +32,33 @@ _NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (v
     graphs="counted",
 )
 def iteration(rank: RankView) -> Iterator[Value]:
-    """Mean over the iterations, and over those of each phase."""
+    """Mean over all iterations, and by phase."""
     phases = [name and serving_phase(name) for name in iteration_names(rank)]
     lengths = rank.windows.ends - rank.windows.starts
-    known = np.array([p is not None for p in phases], np.bool_)
+    known = np.array([named is not None for named in phases], np.bool_)
     if not known.any():
         raise NotApplicable(_NOT_TOLD)
     yield _mean_length(lengths, known, None)
-    for each in sorted({p for p in phases if p is not None}):
-        of_phase = np.array([p == each for p in phases], np.bool_)
-        yield _mean_length(lengths[of_phase], of_phase[of_phase], each)
-    for step, length, told in zip(rank.windows.steps, lengths.tolist(), phases, strict=True):
-        if told is not None and step is not None:
-            yield Value(value=length / NS_PER_S, step=step, category=told)
+    for phase in sorted({named for named in phases if named is not None}):
+        of_phase = np.array([named == phase for named in phases], np.bool_)
+        yield _mean_length(lengths[of_phase], of_phase[of_phase], phase)
+    for step, length, step_phase in zip(rank.windows.steps, lengths.tolist(), phases, strict=True):
+        if step_phase is not None and step is not None:
+            yield Value(value=length / NS_PER_S, step=step, category=step_phase)
 
 
 def iteration_names(rank: RankView) -> list[str | None]:
-    """The engine's name of the iteration that each window is; None where its launches are not in one.
+    """The engine's name of each window's iteration; None where its launches are not in one.
 
-    Not applicable where nothing of the trace names iterations.
+    `NotApplicable` where the trace names no iterations.
     """
     if rank.windows.policy == "trace":
         raise NotApplicable("the window is the whole trace, not an iteration")
     names, starts, ends = _engine_annotations(rank)
     first, last = _window_launches(rank)
-    held = np.searchsorted(starts, first, side="right") - 1
-    within = (held >= 0) & (first <= last) & (last < ends[held])
-    return [names[i] if inside else None for i, inside in zip(held, within, strict=True)]
+    annotation = np.searchsorted(starts, first, side="right") - 1
+    within = (annotation >= 0) & (first <= last) & (last < ends[annotation])
+    return [names[i] if inside else None for i, inside in zip(annotation, within, strict=True)]
 
 
 def _mean_length(lengths: Int64, known: Mask, category: str | None) -> Value:
@@ -67,24 +67,24 @@ def _mean_length(lengths: Int64, known: Mask, category: str | None) -> Value:
         value=int(used.sum()) / len(used) / NS_PER_S,
         category=category,
         weight=len(used),
-        left_out={"of no one phase": int((~known).sum())},
+        left_out={"of no single phase": int((~known).sum())},
         coverage=Coverage.of_rows(known, lengths),
     )
 
 
 def _engine_annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
-    """Name, start and end of the host's annotations by one engine, in order of their start."""
-    found = list[tuple[int, int, str]]()
+    """Name, start and end of one engine's host annotations, ordered by start."""
+    rows = list[tuple[int, int, str]]()
     for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
         name, words = word_codes(batch, "name")
-        engines = np.array([is_serving_step(w or "") for w in words], np.bool_)
-        mine = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
+        engines = np.array([is_serving_step(word or "") for word in words], np.bool_)
+        chosen = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
             zero_copy_only=False
         )
-        begin, end = (edge[mine].tolist() for edge in row_spans(batch))
-        found += zip(begin, end, (words[code] or "" for code in name[mine]), strict=True)
-    # An engine that names its steps in both ways nests them: then vLLM's tell it, as they tell the steps.
-    outer = [row for row in found if is_vllm_step(row[2])] or found
+        begin, end = (edge[chosen].tolist() for edge in row_spans(batch))
+        rows += zip(begin, end, (words[code] or "" for code in name[chosen]), strict=True)
+    # an engine that uses both forms nests them: vLLM's then name the iterations, as they mark the steps
+    outer = [row for row in rows if is_vllm_step(row[2])] or rows
     if not outer:
         raise NotApplicable(_NOT_TOLD)
     begins, until, names = zip(*sorted(outer), strict=True)
@@ -92,9 +92,9 @@ def _engine_annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
 
 
 def _window_launches(rank: RankView) -> tuple[Int64, Int64]:
-    """When each window's first and last kernels and graphs were launched; last < first where unknown.
+    """Launch times of each window's first and last kernel or graph; last < first where unknown.
 
-    Of shape (windows,).  Windows that are annotations themselves hold their launches by definition.
+    Shape (windows,). Windows that are annotations contain their launches by definition.
     """
     windows = rank.windows
     if windows.policy == "annotations":
@@ -114,14 +114,14 @@ def _window_launches(rank: RankView) -> tuple[Int64, Int64]:
     for batch in rank.tables.events(("kernel", "graph"), ("correlation", "step")):
         linked = batch.filter(pc.and_(batch["correlation"].is_valid(), batch["step"].is_valid()))
         correlation = linked["correlation"].to_numpy()
-        at = np.searchsorted(keys, correlation)
-        hit = at < len(keys)
-        hit[hit] = keys[at[hit]] == correlation[hit]
-        steps, which = np.unique(linked["step"].to_numpy()[hit], return_inverse=True)
-        window = np.array([index.get(step, -1) for step in steps.tolist()], np.int64)[which]
-        here = window >= 0
-        np.minimum.at(first, window[here], times[at[hit][here]])
-        np.maximum.at(last, window[here], times[at[hit][here]])
+        row = np.searchsorted(keys, correlation)
+        hit = row < len(keys)
+        hit[hit] = keys[row[hit]] == correlation[hit]
+        steps, step_codes = np.unique(linked["step"].to_numpy()[hit], return_inverse=True)
+        window = np.array([index.get(step, -1) for step in steps.tolist()], np.int64)[step_codes]
+        known = window >= 0
+        np.minimum.at(first, window[known], times[row[hit][known]])
+        np.maximum.at(last, window[known], times[row[hit][known]])
     return first, last
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory: copies and device-memory traffic; what is allocated is in `allocation`."""
+"""Memory: copies and device-memory traffic; for allocated memory see `allocation`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from cclbench.analyzers.view.values import NS_PER_S, per_step, share_values
 from cclbench.ground import intervals
 from cclbench.ground.schema import COPY_DIRECTIONS
 
-_NO_COPIES_ON_HOST = "nothing is copied to it"
+_NO_COPIES_ON_HOST = "there are no copies to it"
 
 
 @metric(
     "memory.copy_bandwidth",
-    definition="Bytes copied over the copies' own durations, by direction (category) and over all. Copies"
-    " whose bytes the trace does not state are left out and counted: the figure is partial then.",
+    definition="Copied bytes over the duration of the copies, of all and by direction (category). Copies"
+    " whose size the trace does not state are left out and counted; the value is then partial.",
     formula="Σ bytes / Σ duration over copies that begin in the window",
     unit="B/s",
     better="higher",
-    not_applicable="there are no copies in the window, or none states its bytes",
+    not_applicable="there are no copies in the window, or none states its size",
 )
 def copy_bandwidth(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator(_NO_COPIES_ON_HOST)
-    # by direction, and behind them of copies in a direction that nobody states
-    moved, taken = np.zeros((2, len(COPY_DIRECTIONS) + 1), np.int64)
+    # by direction; the last entry is for copies of unknown direction
+    moved, copy_ns = np.zeros((2, len(COPY_DIRECTIONS) + 1), np.int64)
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("copy",), "bytes", "copy_direction"):
         lasting = batch.filter(pc.greater(batch["dur_ns"], 0))
@@ -47,26 +47,26 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
             numbers
         ]
         np.add.at(moved, direction, known["bytes"].to_numpy())
-        np.add.at(taken, direction, known["dur_ns"].to_numpy())
+        np.add.at(copy_ns, direction, known["dur_ns"].to_numpy())
     if not coverage.all_rows:
         raise NotApplicable("there are no copies in the window")
     if not coverage.rows:
-        raise Unknown(f"none of the {coverage.all_rows} copies in the window states its bytes", coverage)
-    all_ns = int(taken.sum())
+        raise Unknown(f"none of the {coverage.all_rows} copies in the window states its size", coverage)
+    all_ns = int(copy_ns.sum())
     yield Value(
         value=int(moved.sum()) * NS_PER_S / all_ns,
         weight=all_ns,
         left_out={"of unknown bytes": coverage.all_rows - coverage.rows},
         coverage=coverage,
     )
-    for word, size, ns in zip(COPY_DIRECTIONS, moved.tolist(), taken.tolist(), strict=False):
+    for word, size, ns in zip(COPY_DIRECTIONS, moved.tolist(), copy_ns.tolist(), strict=False):
         if ns:
             yield Value(value=size * NS_PER_S / ns, weight=ns, category=word)
 
 
 @metric(
     "memory.copy_time",
-    definition="Time in which copies or memsets run, whatever else does.",
+    definition="Time in which copies or memsets run, alone or with other work.",
     formula="|M|",
     unit="s",
     better="lower",
@@ -87,15 +87,15 @@ def copy_time(rank: RankView) -> Iterator[Value]:
 )
 def transfer_overhead(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator(_NO_COPIES_ON_HOST)
-    yield from share_values(rank, rank.parts.exposed_copy, rank.parts.window, of="time")
+    yield from share_values(rank, rank.parts.exposed_copy, rank.parts.window, noun="time")
 
 
 @metric(
     "memory.hbm_utilization",
-    definition="Device-memory traffic of events beginning in the window, over what the accelerator's memory"
-    " could move in it: its peak as the trace states it, else the catalog's. The traffic is what the trace"
-    " states, else the compulsory traffic of the operators that launched the events, by formula from their"
-    " recorded arguments: a lower bound, for what is read twice counts once.",
+    definition="Device-memory traffic of the events that begin in the window, over what the memory could move"
+    " in it at peak bandwidth, as the trace states it, else by the catalog. The traffic is stated by the"
+    " trace, else it is the compulsory traffic of the launching operators, by formula from their recorded"
+    " arguments: a lower bound, since data that is read twice counts once.",
     formula="Σ hbm_bytes / (W · peak)",
     unit="1",
     better="higher",
@@ -105,7 +105,7 @@ def transfer_overhead(rank: RankView) -> Iterator[Value]:
     version=2,
 )
 def hbm_utilization(rank: RankView) -> Value:
-    rank.needs_accelerator("the trace states no memory traffic of it")
+    rank.needs_accelerator("the trace states no memory traffic for it")
     moved, coverage = 0, Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("kernel", "copy", "memset"), "hbm_bytes"):
         stated = batch["hbm_bytes"].is_valid().to_numpy(zero_copy_only=False)
@@ -124,7 +124,7 @@ def hbm_utilization(rank: RankView) -> Value:
         coverage = works.used_coverage(works.computes, counted)
     could = rank.windows.total / NS_PER_S * hbm_bytes_per_s(rank)
     if moved > could:
-        raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
+        raise Failed(f"the traffic is {moved / could:.3g} of the peak of the accelerator's memory")
     silent = {"device rows of unknown traffic": coverage.all_rows - coverage.rows}
     return Value(
         value=moved / could,
@@ -138,10 +138,10 @@ def hbm_utilization(rank: RankView) -> Value:
 
 @metric(
     "memory.bound_share",
-    definition="Share of compute time in kernels whose arithmetic intensity lies left of the roofline's ridge"
-    " (dense peak over memory bandwidth): from the FLOPs and the traffic that the trace states, at the peak"
-    " of the card's precision, else from those of the operators that launched them, by formula from their"
-    " recorded arguments, at the peak of their own precision.",
+    definition="Share of compute time in memory-bound kernels: those with an arithmetic intensity below the"
+    " roofline's ridge point (dense peak over memory bandwidth). From the FLOPs and traffic that the trace"
+    " states, at the peak of the card's precision; else from those of the launching operators, by formula"
+    " from their recorded arguments, at the peak of their own precision.",
     formula="|kernels with flops / hbm_bytes < peak FLOP/s / peak B/s| / |C|",
     unit="1",
     inputs=(
@@ -150,12 +150,12 @@ def hbm_utilization(rank: RankView) -> Value:
         "card: workload.precision, hardware.accelerator",
         "catalog: dense peak, memory bandwidth",
     ),
-    not_applicable="no kernel states both its FLOPs and its memory traffic and no operator has a cost model"
-    " and recorded arguments, or the catalog lacks a peak",
+    not_applicable="no kernel states both FLOPs and memory traffic and no operator has a cost model and"
+    " recorded arguments, or the catalog lacks a peak",
     version=2,
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("the trace states no memory traffic of it")
+    rank.needs_accelerator("the trace states no memory traffic for it")
     parts, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
@@ -171,15 +171,15 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         bound, coverage = _derived_bound(rank)
     p = rank.parts
     bound = intervals.intersect(bound, rank.compute)
-    silent = {"kernels of unknown FLOPs or traffic, counted as not bound": coverage.all_rows - coverage.rows}
-    for value in share_values(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
+    silent = {"kernels of unknown FLOPs or traffic": coverage.all_rows - coverage.rows}
+    for value in share_values(rank, rank.inside(bound), p.compute_only + p.overlapped, noun="compute time"):
         if value.step is None:
             value = replace(value, left_out=silent, coverage=coverage)
         yield replace(value, provenance="derived")
 
 
 def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
-    """When kernels run whose operators' bytes take longer than their FLOPs; and what that rests on."""
+    """Times of kernels whose operators' bytes take longer than their FLOPs; and the coverage."""
     works, memory = rank.works, hbm_bytes_per_s(rank)
     peaks = run_accelerator(rank).peak_flops_per_s
 
@@ -187,8 +187,8 @@ def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
     counted = works.computes & ~np.isnan(computing) & ~np.isnan(moving)
     if not counted.any():
         raise NotApplicable(
-            "no kernel of the trace states both its FLOPs and its memory traffic, and no operator has a cost"
-            " model and recorded arguments"
+            "no kernel states both FLOPs and memory traffic, and no operator has a cost model and recorded"
+            " arguments"
         )
     with np.errstate(invalid="ignore"):
         bound = works.intervals_of(counted & (computing < moving))

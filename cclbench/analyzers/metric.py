@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a metric is: a per-rank function, a combination over ranks, and its own explanation."""
+"""Metrics: a per-rank or per-run function, a combination over ranks, and its documentation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 MATCHED: Final = "collectives matched across ranks"
 GROUPS: Final = "process groups"
-"""Inputs of metrics whose every number rests on who is in a process group."""
+"""Inputs of metrics whose values all depend on the members of process groups."""
 REPLAY: Final = "a replay of the run"
-"""Input of metrics that replay the run, which they do only where that is asked for."""
+"""Input of metrics that replay the run, which they do only on request."""
 GraphHandling = Literal["lacking", "as compute", "counted"]
-"""What a metric makes of CUDA graphs that were traced whole, of unknown kernels: it lacks the kernels; it
-takes the graphs for compute, so that it is partial; or it holds with them."""
+"""How a metric handles CUDA graphs that were traced as a whole, with unknown kernels: it lacks the kernels;
+it counts the graphs as compute, and is partial; or its value is not affected."""
 _OF_KERNELS: Final = frozenset(("events", "operators", "collectives", MATCHED, GROUPS))
 """Inputs that such graphs may lack a part of."""
 
@@ -38,14 +38,14 @@ Key = tuple[int | None, str | None, str | None, str | None, str | None]
 
 
 class NotApplicable(Exception):  # noqa: N818  (an answer, not an error)
-    """There is no such number here; the message is the reason a person reads."""
+    """The metric has no value here; the message is the reason that people read."""
 
 
 class Unknown(NotApplicable):
-    """There is such a number, and the trace does not state what it takes.
+    """The metric has a value, but the trace lacks what it needs.
 
-    A run's figure over ranks of which one is unknown is partial. `coverage` counts the rows that the rank
-    has and cannot use; None counts the rank itself.
+    The run's value is partial if one rank's is unknown. `coverage` counts the rows that the rank has and
+    cannot use; None counts the rank itself.
     """
 
     def __init__(self, reason: str, coverage: Coverage | None = None) -> None:
@@ -54,15 +54,15 @@ class Unknown(NotApplicable):
 
 
 class Failed(Exception):  # noqa: N818  (an answer, not an error)
-    """There is a number and it can't be true; the message says why."""
+    """The value cannot be true; the message states why."""
 
 
 @pickled_by_position
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a number rests on: `rows` of the `all_rows` it is about, whose durations sum to `ns` of `all_ns`.
+    """What a value is based on: `rows` of `all_rows`, with a total duration of `ns` of `all_ns`.
 
-    Times are None where the rows have none (ranks, requests).
+    Durations are None for rows without any (ranks, requests).
     """
 
     rows: int
@@ -72,7 +72,7 @@ class Coverage:
 
     @classmethod
     def of_rows(cls, used: Mask, durations_ns: Int64) -> Coverage:
-        """The coverage of a number that uses those rows; both arrays of shape (rows,)."""
+        """Coverage of a value that uses the rows of the mask; both arrays of shape (rows,)."""
         return cls(int(used.sum()), len(used), int(durations_ns[used].sum()), int(durations_ns.sum()))
 
     def __add__(self, other: Coverage) -> Coverage:
@@ -91,29 +91,28 @@ class Coverage:
 
     @property
     def by_count(self) -> float:
-        """Share of the rows; 1 of none."""
+        """Share of the rows; 1 without rows."""
         return self.rows / self.all_rows if self.all_rows else 1.0
 
     @property
     def by_time(self) -> float | None:
-        """Share of the rows' summed durations; None where they have none."""
+        """Share of the rows' total duration; None without durations."""
         return self.ns / self.all_ns if self.ns is not None and self.all_ns else None
 
 
 @pickled_by_position
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One number, about the whole rank or run unless a key narrows it.
+    """One value, of the whole rank or run unless a key narrows it.
 
-    `weight` is what it counts for when ranks are averaged: a ratio's denominator, else 1.
-    `reason` qualifies the number (what it leaves out, what it rests on).
-    `left_out` counts what the number leaves out, by why; ranks' counts add up.
-    `coverage` is what it rests on where rows that belong to it may be unknown: a number that leaves out any
-    is `partial`.
-    `unit` is set where it is not the metric's own (a coefficient of variation).
-    `source` is the reader whose file says so, where that is not the run's traces.
-    `rank` is whose number it is, where a metric of the run tells of ranks.
-    `detail` is what a rank hands to its metric's `combine` besides the number; no row shows it.
+    `weight`: weight in the mean over ranks: a ratio's denominator, else 1.
+    `reason`: qualifies the value (what it leaves out, what it is based on).
+    `left_out`: counts of what the value leaves out, by reason; added up over ranks.
+    `coverage`: what it is based on, where rows may be unknown; the value is `partial` if any is.
+    `unit`: set where it differs from the metric's (a coefficient of variation).
+    `source`: the reader of the file that states it, if not the run's traces.
+    `rank`: whose value it is, for rows by rank of a metric of the run.
+    `detail`: what a rank passes to its metric's `combine` besides the value; not in any row.
     """
 
     value: float | None
@@ -140,33 +139,33 @@ class Value:
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a number, be it partial."""
+        """Whether there is a value, also a partial one."""
         return self.status in HAS_VALUE
 
     @property
     def words(self) -> str | None:
-        """The reason and what is left out: what a person reads beside the number."""
+        """The reason and the counts of what is left out, as people read them."""
         counted = count_words(self.left_out)
         return "; ".join(filter(None, [self.reason, counted and f"left out: {counted}"])) or None
 
     @property
     def key(self) -> Key:
-        """What the number is about, apart from the rank."""
+        """What the value is about, without the rank."""
         return self.step, self.group, self.collective, self.category, self.stat
 
 
 def no_value(reason: str, **about: Any) -> Value:
-    """What stands where a number does not apply, and why; `about` are the value's other fields."""
+    """A value that does not apply, with its reason; `about` are its other fields."""
     return Value(value=None, status="not_applicable", reason=reason, **about)
 
 
-def count_words(of: Mapping[str, int]) -> str:
-    """`3 in groups of one, 1 of unknown kind`: the counts that are not zero."""
-    return ", ".join(f"{number} {why}" for why, number in of.items() if number)
+def count_words(counts: Mapping[str, int]) -> str:
+    """`3 in groups of one, 1 of unknown kind`: the nonzero counts."""
+    return ", ".join(f"{number} {why}" for why, number in counts.items() if number)
 
 
 def total_left_out(values: Iterable[Value]) -> dict[str, int]:
-    """What the values leave out, added up."""
+    """Counts of what the values leave out, added up."""
     sums: dict[str, int] = {}
     for value in values:
         for why, number in value.left_out.items():
@@ -175,7 +174,7 @@ def total_left_out(values: Iterable[Value]) -> dict[str, int]:
 
 
 def total_coverage(values: Iterable[Value]) -> Coverage | None:
-    """The values' coverage, added up; None where none has any."""
+    """The values' coverage, added up; None without any."""
     parts = [value.coverage for value in values if value.coverage is not None]
     return reduce(add, parts) if parts else None
 
@@ -188,7 +187,7 @@ Combine = Callable[[Mapping[int, Sequence[Value]]], "Iterable[Value]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A registered metric.  Every text is shown by `cclbench explain`."""
+    """A registered metric; `cclbench explain` prints its texts."""
 
     name: MetricName
     definition: str
@@ -200,15 +199,15 @@ class Metric:
     version: int
     combine: Combine
     rank_rows: bool
-    """Whether the metric has a meaning for one rank alone."""
+    """Whether the metric has a meaning for a single rank."""
     per_rank: PerRank | None = None
     per_run: PerRun | None = None
-    """Of a metric of the run; it has no per-rank function then."""
+    """For a metric of the run, which has no per-rank function."""
     graphs: GraphHandling = "lacking"
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other names that ask for it or for a part of it."""
+        """Other names of the metric or of a part of it."""
         return tuple(sorted(name for name, alias in ALIASES.items() if alias.metric == self.name))
 
     @property
@@ -225,12 +224,12 @@ class Metric:
 
     @property
     def rests_on_groups(self) -> bool:
-        """Whether its numbers rest on who is in a process group."""
+        """Whether its values depend on the members of process groups."""
         return MATCHED in self.inputs or GROUPS in self.inputs
 
     @property
     def whole_graphs(self) -> GraphHandling:
-        """What it makes of CUDA graphs that were traced whole: what has no input of kernels lacks none."""
+        """How it handles CUDA graphs traced as a whole, which matter only with kernels as input."""
         return self.graphs if _OF_KERNELS.intersection(self.inputs) else "counted"
 
     @property
@@ -240,7 +239,7 @@ class Metric:
 
     @property
     def limits(self) -> str | None:
-        """What its numbers may be wrong by without anyone noticing."""
+        """What may make its values wrong unnoticed."""
         return INFERRED if self.rests_on_groups else None
 
 
@@ -248,7 +247,7 @@ METRICS: Registry[Metric] = Registry(
     "metric", home="cclbench.analyzers", group="cclbench.analyzers", validate=require_explained
 )
 OTHER_NAMES: Final = (*ALIASES, *SYNONYMS)
-"""What else a metric may be asked for by: aliases, and words of the field."""
+"""Other names by which metrics can be selected: aliases, and terms of the field."""
 
 
 def _by_key(ranks: Mapping[int, Sequence[Value]]) -> dict[Key, list[Value]]:
@@ -278,7 +277,7 @@ def _merge_values(values: Sequence[Value], number: float) -> Value:
 
 
 def mean_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Σ weight·value / Σ weight over the ranks that have one; of a ratio, the ratio of the sums."""
+    """Mean over ranks by weight: Σ weight·value / Σ weight; for a ratio, the ratio of the sums."""
     for values in _by_key(ranks).values():
         weight = sum(v.weight for v in values)
         if weight:
@@ -286,7 +285,7 @@ def mean_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
 
 
 def max_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """The largest value of any rank."""
+    """Maximum over ranks."""
     for values in _by_key(ranks).values():
         yield _merge_values(values, max(v.value or 0.0 for v in values))
 
@@ -376,25 +375,27 @@ def _register_metric(computed: str, **about: Any) -> Callable[[Computes], Comput
 
 
 def resolve_metrics(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
-    """The metrics that names, aliases, globs (`comm.*`) or words of the field ask for, in order, each once.
+    """The metrics that names, aliases, globs (`comm.*`) or terms of the field select, in order, each once.
 
-    An alias comes back with the metric it stands for, since it may want a part of it only; a metric
-    asked for as a whole is not repeated for its aliases.  A word asks for all metrics that it may mean.  A
-    pattern that matches nothing is a `UsageError` that lists near names.
+    An alias is returned with its metric, since it may select only a part; a metric that is selected as a
+    whole is not repeated for its aliases. A term selects all metrics that it may mean. A pattern that matches
+    nothing raises `UsageError` with near names.
     """
-    whole: set[str] = set()
+    selected: set[str] = set()
     parts: dict[str, Alias] = {}
     for pattern in patterns:
         names = [name for name in METRICS if fnmatchcase(name, pattern)]
         aliases = [] if names else [name for name in ALIASES if fnmatchcase(name, pattern)]
-        meant = () if names or aliases else SYNONYMS.get(pattern.lower(), ())
-        if not (names or aliases or meant):
+        by_term = () if names or aliases else SYNONYMS.get(pattern.lower(), ())
+        if not (names or aliases or by_term):
             raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, METRICS, OTHER_NAMES))
-        whole.update(names, meant)
+        selected.update(names, by_term)
         parts |= {name: ALIASES[name] for name in aliases}
-    whole.update(alias.metric for alias in parts.values() if not alias.collectives)
-    chosen: list[tuple[Metric, Alias | None]] = [(METRICS.get(name), None) for name in sorted(whole)]
+    selected.update(alias.metric for alias in parts.values() if not alias.collectives)
+    chosen: list[tuple[Metric, Alias | None]] = [(METRICS.get(name), None) for name in sorted(selected)]
     chosen += [
-        (METRICS.get(alias.metric), alias) for _, alias in sorted(parts.items()) if alias.metric not in whole
+        (METRICS.get(alias.metric), alias)
+        for _, alias in sorted(parts.items())
+        if alias.metric not in selected
     ]
     return sorted(chosen, key=lambda pair: pair[0].name)

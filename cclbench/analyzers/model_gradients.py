@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-in for unstated payloads: what data-parallel training exchanges, by the card's model."""
+"""Model for unstated payloads: what data-parallel training exchanges, by the card."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Band = tuple[float, float, float]
 """Expected, low, high."""
 
-# Bytes of a gradient's element.  Under 16-bit products frameworks reduce in 16 bits (weights of that type) or
+# Bytes of a gradient's element. With 16-bit products frameworks reduce in 16 bits (weights of that type) or
 # in 32 (autocast over 32-bit weights, FSDP's reduce_dtype); hooks may halve those of 32-bit training.
 _ELEMENT: Final[dict[str, Band]] = {
     "bf16": (2, 2, 4),
@@ -36,96 +36,98 @@ _EXCHANGED: Final = ("all_reduce", "reduce_scatter", "all_gather")
 
 @stand_in("comm.volume")
 def volume(rank: RankView) -> Iterator[Value]:
-    """P·b of gradients per step where data parallelism is the only one, and of gathered weights; by kind.
+    """P·b bytes of gradients per step, and of gathered weights, by kind, with data parallelism alone.
 
-    Of P parameters with b bytes: all_reduce P·b / dp_shard among replicas; among shards reduce_scatter P·b,
-    all_gather P·b for each time that the weights are gathered, which is once or twice: as often as there are
-    all_gathers to a reduce_scatter.  Payloads are the large side.
+    For P parameters of b bytes: all_reduce P·b / dp_shard among replicas; among shards reduce_scatter P·b and
+    all_gather P·b each time that the weights are gathered (once or twice, the ratio of all_gather to
+    reduce_scatter calls). Payloads are the large side.
     """
     if not len(rank.collectives):
         return
     parallelism: Parallelism = card_field(rank, "parallelism")
     _require_data_parallel(rank, parallelism)
     shards, replicas = parallelism.dp_shard, parallelism.dp_replicate
-    begun = _by_window(rank, {shards, replicas})
+    exchanges = _by_window(rank, {shards, replicas})
     parameters, precision = (
         card_field(rank, path) for path in ("workload.model.parameters", "workload.precision")
     )
     if precision not in _ELEMENT:
-        raise NotApplicable(f"what type gradients have in {precision} training nobody states")
-    amounts = _exchanged_bytes(parameters, _ELEMENT[precision], parallelism, begun)
-    whole = [sum(parts) for parts in zip(*amounts.values(), strict=True)]
-    others = len(rank.collectives) - int(sum(begun[kind].sum() for kind in amounts))
+        raise NotApplicable(f"the type of gradients in {precision} training is unknown")
+    amounts = _exchanged_bytes(parameters, _ELEMENT[precision], parallelism, exchanges)
+    total = [sum(parts) for parts in zip(*amounts.values(), strict=True)]
+    other_count = len(rank.collectives) - int(sum(exchanges[kind].sum() for kind in amounts))
     reason = (
-        "by the card's parameters, were all of them trained and nothing else exchanged, in elements of the"
-        f" 2 to 4 bytes that {precision} training uses"
+        "by the card's parameters, assuming that all are trained and nothing else is exchanged, with elements"
+        f" of 2 to 4 bytes as in {precision} training"
     )
-    left_out = {"of other kinds or groups": others} if others else {}
-    coverage = Coverage(len(rank.collectives) - others, len(rank.collectives))
-    yield from banded_values(whole, reason=reason, left_out=left_out, coverage=coverage)
-    yield from banded_values(whole, category="dp", reason=reason)
+    left_out = {"of other kinds or groups": other_count} if other_count else {}
+    coverage = Coverage(len(rank.collectives) - other_count, len(rank.collectives))
+    yield from banded_values(total, reason=reason, left_out=left_out, coverage=coverage)
+    yield from banded_values(total, category="dp", reason=reason)
     for kind, band in amounts.items():
         yield from banded_values(band, collective=kind, reason=reason)
 
 
 def _require_data_parallel(rank: RankView, parallelism: Parallelism) -> None:
-    """Not applicable unless this is data-parallel training of one pass a step."""
+    """Raise `NotApplicable` unless the run is data-parallel training with one pass a step."""
     if card_field(rank, "workload.phase") != "training":
-        raise NotApplicable("what is exchanged per step is known of training only")
-    more = [f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(parallelism, name)) > 1]
-    if more:
-        raise NotApplicable(f"what {', '.join(more)} exchange takes sizes of the model that no card states")
+        raise NotApplicable("the exchange of a step is known only for training")
+    dimensions = [
+        f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(parallelism, name)) > 1
+    ]
+    if dimensions:
+        raise NotApplicable(f"the exchange of {', '.join(dimensions)} needs model sizes that no card states")
     ranks = parallelism.dp_shard * parallelism.dp_replicate
     if ranks < 2:
         raise NotApplicable("the card states no data parallelism (parallelism.dp_replicate, dp_shard)")
     if rank.facts.world_size not in (None, ranks):
-        raise NotApplicable(f"the card's {ranks} ranks are not the trace's {rank.facts.world_size}")
+        raise NotApplicable(f"the card has {ranks} ranks, the trace {rank.facts.world_size}")
     batch = card_field(rank, "workload.batch")
     if batch.global_ is None or batch.micro is None:
         raise NotApplicable(
-            "whether gradients are accumulated takes workload.batch.global and .micro in the card"
+            "whether gradients are accumulated needs workload.batch.global and .micro in the card"
         )
     if batch.global_ != batch.micro * ranks:
-        raise NotApplicable("a step has several passes, and how often gradients are reduced nobody states")
+        raise NotApplicable("a step has several passes, and how often gradients are reduced is unknown")
     if rank.windows.policy == "trace":
         raise NotApplicable("an amount per step needs steps: the window is the whole trace")
 
 
 def _by_window(rank: RankView, sizes: set[int]) -> dict[str, Int64]:
-    """How many exchanges of each kind begin in each window, in groups of those sizes or of unknown size."""
+    """Number of exchanges by kind and window, in groups of these sizes or of unknown size."""
     table = rank.collectives
     table = table.filter(pa.array(np.isin(group_sizes(table), [0, *sizes - {1}])))
     kind, window = collective_kinds(table), rank.window_of(table["start_ns"].to_numpy())
     return {
-        one: np.bincount(window[kind == one], minlength=len(rank.windows)).astype(np.int64)
-        for one in _EXCHANGED
+        exchange: np.bincount(window[kind == exchange], minlength=len(rank.windows)).astype(np.int64)
+        for exchange in _EXCHANGED
     }
 
 
 def _exchanged_bytes(
-    parameters: int, element: Band, parallelism: Parallelism, begun: dict[str, Int64]
+    parameters: int, element: Band, parallelism: Parallelism, exchanges: dict[str, Int64]
 ) -> dict[str, Band]:
-    """Bytes per step and rank by kind; not applicable where the trace's kinds are not those."""
+    """Bytes per step and rank by kind; `NotApplicable` where the trace has other kinds."""
     shards, replicas = parallelism.dp_shard, parallelism.dp_replicate
-    awaited = {"all_reduce": replicas > 1, "reduce_scatter": shards > 1, "all_gather": shards > 1}
-    for kind, needed in awaited.items():
-        if needed and not begun[kind].all():
+    expected_kinds = {"all_reduce": replicas > 1, "reduce_scatter": shards > 1, "all_gather": shards > 1}
+    for kind, needed in expected_kinds.items():
+        if needed and not exchanges[kind].all():
             raise NotApplicable(
-                f"the card's data parallelism takes {kind} in every step, and the trace has not"
+                f"the card's data parallelism needs {kind} in every step, which the trace lacks"
             )
-    if shards == 1 and (begun["reduce_scatter"].any() or begun["all_gather"].any()):
-        raise NotApplicable("the trace gathers or scatters, and the card states no dp_shard")
-    own: dict[str, Band] = {}
+    if shards == 1 and (exchanges["reduce_scatter"].any() or exchanges["all_gather"].any()):
+        raise NotApplicable("the trace has all_gather or reduce_scatter, and the card no dp_shard")
+    by_kind: dict[str, Band] = {}
     if replicas > 1:
-        own["all_reduce"] = _scale_band(element, parameters / shards)
+        by_kind["all_reduce"] = _scale_band(element, parameters / shards)
     if shards > 1:
-        gathers = float(begun["all_gather"].sum() / begun["reduce_scatter"].sum())
+        gathers = float(exchanges["all_gather"].sum() / exchanges["reduce_scatter"].sum())
         if not 1 <= gathers <= 2:
-            raise NotApplicable(f"there are {gathers:.3g} all_gathers to a reduce_scatter, not one or two")
-        own["reduce_scatter"] = _scale_band(element, parameters)
+            raise NotApplicable(f"there are {gathers:.3g} all_gather per reduce_scatter, not 1 to 2")
+        by_kind["reduce_scatter"] = _scale_band(element, parameters)
         expected, low, high = _scale_band(element, parameters)
-        own["all_gather"] = expected * gathers, low, 2 * high
-    return own
+        by_kind["all_gather"] = expected * gathers, low, 2 * high
+    return by_kind
 
 
 def _scale_band(band: Band, factor: float) -> Band:

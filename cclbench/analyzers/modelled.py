@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins: what the hardware model says where a trace cannot, each figure with a band."""
+"""Modelled values from the hardware model, with bounds, for ranks whose trace states none."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
 
 PRICED: Final = ("nccl", "rccl", "xla")
-"""Libraries whose algorithms the model has."""
+"""Libraries whose algorithms are modelled."""
 _MOST_BYTES: Final = EIB
 
 
 @stand_in("comm.transfer")
 def transfer(rank: RankView) -> Iterator[Value]:
-    """min(price of the collective on its machine, its own duration), per step; by kind.
+    """min(modelled time of the collective, its own duration), per step; by kind.
 
-    A transfer ends with its collective and begins no earlier, so that the duration on the rank bounds it.
+    A transfer lies within its collective, so the collective's duration bounds it.
     """
     if not len(rank.collectives):
         return
@@ -43,22 +43,22 @@ def transfer(rank: RankView) -> Iterator[Value]:
     band, lacking, assumptions = _collective_prices(rank, chosen, system, calibration)
     priced = ~np.isnan(band[0])
     if not priced.any():
-        raise NotApplicable(f"none of the window's collectives can be priced: {count_words(lacking)}")
+        raise NotApplicable(f"no collective in the window can be modelled: {count_words(lacking)}")
     ns = chosen.ns[priced]
     faster = ns < band[1, priced]
     if 2 * faster.sum() > len(ns):
         raise NotApplicable(
-            f"{faster.sum()} of {len(ns)} collectives took less than the least that {system.id} would:"
-            " it is not the machine, or they are not as the trace states them"
+            f"{faster.sum()} of {len(ns)} collectives took less than the modelled minimum on {system.id}:"
+            " the machine is another one, or the trace misstates them"
         )
-    held = [
-        f"priced on {system.id} by {'its calibration' if calibration else 'its specification'}"
-        " as if nothing else ran, of each collective at most its own duration",
+    basis = [
+        f"modelled on {system.id} by {'its calibration' if calibration else 'its specification'}"
+        " without contention, at most each collective's own duration",
         assumed,
         *sorted(assumptions),
-        "some took less than the model's least: their duration stands" if faster.any() else None,
+        "the duration of collectives that took less than the modelled minimum" if faster.any() else None,
     ]
-    reason, left_out = "; ".join(filter(None, held)), {**chosen.left_out, **lacking}
+    reason, left_out = "; ".join(filter(None, basis)), {**chosen.left_out, **lacking}
     seconds = np.minimum(band[:, priced], ns) / (NS_PER_S * len(rank.windows))
     coverage = Coverage.of_rows(priced, collective_durations(chosen.table))
     if len(chosen.unknown):
@@ -73,7 +73,7 @@ def transfer(rank: RankView) -> Iterator[Value]:
 
 
 def _card_calibration(rank: RankView) -> Calibration | None:
-    """What was measured of the machine, where the card names it (hardware.calibration)."""
+    """The machine's calibration that the card names (hardware.calibration)."""
     if rank.card is None or rank.card.hardware.calibration is None:
         return None
     from cclbench.hardware.calibration import OF_RUN, read_calibration
@@ -84,36 +84,36 @@ def _card_calibration(rank: RankView) -> Calibration | None:
 def _collective_prices(
     rank: RankView, chosen: TimedCollectives, system: System, calibration: Calibration | None
 ) -> tuple[Float64, dict[str, int], set[str]]:
-    """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
+    """Modelled ns, shape (3, rows): expected, low, high, NaN for none; why, by count; assumptions."""
     from cclbench.hardware.collectives import NoPrice, price_collective
 
-    meeting, row = platform.devices_of(rank, chosen.table, system)
+    devices_by_group, row = platform.devices_of(rank, chosen.table, system)
     library, names = word_codes(chosen.table, "library")
-    known = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
+    modelled_library = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
     small = chosen.payload <= _MOST_BYTES
     band = np.full((3, len(row)), np.nan)
     lacking = {
-        "by libraries whose algorithms the model lacks": int((~known).sum()),
-        "of more than 1 EiB": int((known & ~small).sum()),
+        "of libraries whose algorithms are not modelled": int((~modelled_library).sum()),
+        "of more than 1 EiB": int((modelled_library & ~small).sum()),
     }
     assumptions: set[str] = set()
     priced = calibration.price_collective if calibration else price_collective
     kinds, kind = np.unique(chosen.kinds, return_inverse=True)
-    usable = known & small
-    pairs, pair = np.unique(np.stack([row, kind])[:, usable], axis=1, return_inverse=True)
-    at: npt.NDArray[np.intp] = np.flatnonzero(usable)
-    for number, (group, which) in enumerate(pairs.T.tolist()):
-        here = at[pair.reshape(-1) == number]
-        sizes, size = np.unique(chosen.payload[here], return_inverse=True)
-        devices, version = meeting[group], rank.facts.library_version
-        found = (
+    usable = modelled_library & small
+    pairs, pair_code = np.unique(np.stack([row, kind])[:, usable], axis=1, return_inverse=True)
+    rows: npt.NDArray[np.intp] = np.flatnonzero(usable)
+    for number, (group, kind_code) in enumerate(pairs.T.tolist()):
+        of_pair = rows[pair_code.reshape(-1) == number]
+        sizes, size = np.unique(chosen.payload[of_pair], return_inverse=True)
+        devices, version = devices_by_group[group], rank.facts.library_version
+        price = (
             NoPrice(devices)
             if isinstance(devices, str)
-            else priced(str(kinds[which]), sizes, devices, system, library_version=version)
+            else priced(str(kinds[kind_code]), sizes, devices, system, library_version=version)
         )
-        if isinstance(found, NoPrice):
-            lacking[found.reason] = lacking.get(found.reason, 0) + len(here)
+        if isinstance(price, NoPrice):
+            lacking[price.reason] = lacking.get(price.reason, 0) + len(of_pair)
             continue
-        band[:, here] = np.stack([found.time_s, found.low_s, found.high_s])[:, size] * NS_PER_S
-        assumptions |= {found.reason} if found.reason else set()
+        band[:, of_pair] = np.stack([price.time_s, price.low_s, price.high_s])[:, size] * NS_PER_S
+        assumptions |= {price.reason} if price.reason else set()
     return band, {why: number for why, number in lacking.items() if number}, assumptions

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators: how near each comes to what the device could do, what is done twice, what the time goes to."""
+"""Operators: distance from the roofline, recomputation, time by phase and module."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from cclbench.normalize.operators import is_wrapper
 from cclbench.operators.cost import PRODUCTS
 
 GEMM: Final = "matrix product"
-"""The family of cost models that matrix products have."""
+"""Family of the cost models of matrix products."""
 _MOST: Final = 1.05
-"""Of a device's rates, above which what it is held against is wrong."""
+"""Above this share of the roofline, FLOPs, bytes or peaks are wrong."""
 _INPUTS: Final = ("events", "operators", "steps", "catalog: dense peaks, memory bandwidth")
-_DERIVED: Final = "FLOPs and bytes by formula from the recorded arguments: bytes are compulsory traffic alone"
+_DERIVED: Final = "FLOPs and bytes by formula from recorded arguments; bytes are compulsory traffic only"
 _NO_MODEL: Final = (
-    "no operator in the window has a cost model and recorded arguments (record them with record_shapes), or"
-    " the catalog lacks the accelerator"
+    "no operator in the window has a cost model and recorded arguments (record_shapes), or the catalog lacks"
+    " the accelerator"
 )
 
 
 @metric(
     "compute.gemm_efficiency",
-    definition="Matrix products' FLOPs over what the device could do in their kernels' time, at the dense"
-    " peak of each one's own precision. FLOPs are 2·M·N·K by the recorded sizes.",
-    formula="Σ FLOPs / peak / Σ time, over calls of matrix products that begin in the window",
+    definition="FLOPs of matrix products over what the device could compute in their kernels' time, at the"
+    " dense peak of each product's precision. FLOPs are 2·M·N·K of the recorded sizes.",
+    formula="Σ FLOPs / peak / Σ time, over matrix products that begin in the window",
     unit="1",
     better="higher",
     inputs=_INPUTS,
@@ -56,10 +56,9 @@ def gemm_efficiency(rank: RankView) -> Value:
 
 @metric(
     "compute.roofline_efficiency",
-    definition="The least time that the operators' FLOPs and compulsory bytes take on the device, over the"
-    " time that they took: of operators that have a cost model, by category too. Near 1 nothing is to be"
-    " gained but by fewer FLOPs or bytes; what lies below shows in `cclbench ops --sort gap`. Above 1.05 it"
-    " is failed: nothing is faster than the device.",
+    definition="Roofline time of the operators' FLOPs and compulsory bytes on the device, over their measured"
+    " time: operators with a cost model, also by category. Near 1 only fewer FLOPs or bytes help;"
+    " `cclbench ops --sort gap` lists what is below. Failed above 1.05: nothing is faster than the device.",
     formula="Σ max(FLOPs / peak, bytes / memory bandwidth) / Σ time",
     unit="1",
     better="higher",
@@ -71,19 +70,19 @@ def roofline_efficiency(rank: RankView) -> Iterator[Value]:
     ideal = works.roofline_ns(device.peak_flops_per_s, None, hbm_bytes_per_s(rank))
     yield _roofline_efficiency(works, works.computes, ideal, "operators")
     for code in np.unique(works.category[works.computes & ~np.isnan(ideal)]).tolist():
-        own = works.computes & (works.category == code)
-        yield _roofline_efficiency(works, own, ideal, "operators", category=CATEGORIES[code])
+        of_category = works.computes & (works.category == code)
+        yield _roofline_efficiency(works, of_category, ideal, "operators", category=CATEGORIES[code])
 
 
 def _roofline_efficiency(
-    works: Works, chosen: Mask, ideal: Float64, what: str, category: str | None = None
+    works: Works, chosen: Mask, ideal: Float64, noun: str, category: str | None = None
 ) -> Value:
-    """Σ ideal / Σ time of the chosen works whose ideal time is known."""
+    """Σ ideal / Σ time over the chosen operator calls with a known ideal time."""
     used = chosen & ~np.isnan(ideal)
     time = int(works.sum_amounts(works.time_ns, used))
     if not time:
-        why = "" if not chosen.any() else f": of {int(chosen.sum())} {what} none has a cost model and a peak"
-        raise NotApplicable(f"no {what} in the window whose least time is known{why}")
+        why = "" if not chosen.any() else f": none of {int(chosen.sum())} {noun} has a cost model and a peak"
+        raise NotApplicable(f"no {noun} in the window with a known roofline time{why}")
     reached = works.sum_amounts(ideal, used) / time
     if reached > _MOST:
         why = f"{reached:.3g} of the roofline: a formula, an element type or a peak is wrong"
@@ -100,10 +99,9 @@ def _roofline_efficiency(
 
 @metric(
     "compute.above_roofline",
-    definition="What the operators' kernels take beyond the least time that their FLOPs and compulsory bytes"
-    " need on the device, a step: of operators that have a cost model, by category too. What lies above for"
-    " each operator shows in `cclbench ops --sort gap`.",
-    formula="Σ (time − max(FLOPs / peak, bytes / memory bandwidth)) / windows, of calls whose time is longer",
+    definition="Time per step of the operators' kernels above the roofline time of their FLOPs and compulsory"
+    " bytes: operators with a cost model, also by category. `cclbench ops --sort gap` lists it by operator.",
+    formula="Σ max(time − max(FLOPs / peak, bytes / memory bandwidth), 0) / windows",
     unit="s",
     better="lower",
     inputs=_INPUTS,
@@ -114,45 +112,44 @@ def above_roofline(rank: RankView) -> Iterator[Value]:
     ideal = works.roofline_ns(device.peak_flops_per_s, None, hbm_bytes_per_s(rank))
     used = works.computes & ~np.isnan(ideal)
     if not used.any():
-        raise NotApplicable("no operator in the window has a known least time")
+        raise NotApplicable("no operator in the window has a known roofline time")
     above = np.where(used, np.maximum(works.time_ns - np.nan_to_num(ideal), 0), 0)
     windows = len(rank.windows) * NS_PER_S
     coverage = works.used_coverage(works.computes, used)
-    whole = float(above.sum()) / windows
-    yield Value(value=whole, provenance="derived", reason=_DERIVED, coverage=coverage)
+    total = float(above.sum()) / windows
+    yield Value(value=total, provenance="derived", reason=_DERIVED, coverage=coverage)
     for code in np.unique(works.category[used]).tolist():
-        own = float(above[works.category == code].sum()) / windows
-        yield Value(value=own, provenance="derived", category=CATEGORIES[code])
+        category_s = float(above[works.category == code].sum()) / windows
+        yield Value(value=category_s, provenance="derived", category=CATEGORIES[code])
 
 
 @metric(
     "compute.recompute_share",
-    definition="Share of compute time in kernels of forward operators that the backward pass runs again"
-    " (activation checkpointing): operators that autograd records anew within a node of the backward graph.",
+    definition="Share of compute time in forward operators that the backward pass recomputes (activation"
+    " checkpointing): those that autograd records again within a node of the backward graph.",
     formula="|kernels of recomputed calls| / |C|",
     unit="1",
     inputs=("events", "operators", "steps"),
     not_applicable="the trace records no backward pass, or the CPU is the device",
 )
 def recompute_share(rank: RankView) -> Value:
-    rank.needs_accelerator("its ops nest, so a part of their time says nothing")
+    rank.needs_accelerator("its operators nest, so a share of their time has no meaning")
     works = rank.works
     if not (works.phase == PHASES.index("backward")).any():
         raise NotApplicable("no kernel in the window is of a backward pass")
-    whole = int(rank.inside(rank.compute).sum())
-    if not whole:
+    compute_ns = int(rank.inside(rank.compute).sum())
+    if not compute_ns:
         raise NotApplicable("there is no compute time in the window")
-    again = intervals.intersect(works.intervals_of(works.recomputed & works.computes), rank.compute)
-    return Value(value=int(rank.inside(again).sum()) / whole, weight=whole)
+    recomputed = intervals.intersect(works.intervals_of(works.recomputed & works.computes), rank.compute)
+    return Value(value=int(rank.inside(recomputed).sum()) / compute_ns, weight=compute_ns)
 
 
 @metric(
     "compute.model_flops_share",
-    definition="Share of the operators' FLOPs that the card's model needs: what compute.mfu counts over what"
-    " ran. Below 1 the rest is recomputed, padded, or not part of the model as the card states it; above 1"
-    " operators are missing that have no cost model. Stats: recomputed, the share of FLOPs that the backward"
-    " pass runs again; without_model, the share of compute time in operators without FLOPs. Elementwise work,"
-    " which a model's count leaves out, is left out here, too.",
+    definition="The model's FLOPs (as in compute.mfu) over the operators' executed FLOPs. Below 1 the rest is"
+    " recomputed, padded, or not part of the card's model; above 1 operators lack a cost model. Stats:"
+    " recomputed, the share of recomputed FLOPs; without_model, the share of compute time in operators"
+    " without FLOPs. Elementwise operators do not count, as in the model's FLOPs.",
     formula="FLOPs of the card's model per step and device / Σ FLOPs of matrix products, convolutions and"
     " attention per step of the rank",
     unit="1",
@@ -168,52 +165,51 @@ def model_flops_share(rank: RankView) -> Iterator[Value]:
         raise NotApplicable("no matrix product, convolution or attention has recorded arguments")
     if rank.windows.policy == "trace":
         raise NotApplicable("FLOPs per step need steps: the window is the whole trace")
-    again = works.sum_amounts(works.flops, products & works.recomputed) / ran
+    recomputed = works.sum_amounts(works.flops, products & works.recomputed) / ran
     silent = works.computes & np.isnan(works.flops)
     time = int(works.sum_amounts(works.time_ns, works.computes))
     without = int(works.sum_amounts(works.time_ns, silent)) / time if time else 0.0
     yield Value(
         value=needed * len(rank.windows) / ran,
         provenance="derived",
-        reason=f"operators' FLOPs a step: {ran / len(rank.windows):.4g}, of which {again:.1%} recomputed;"
-        f" {without:.1%} of compute time is in operators without FLOPs",
+        reason=f"operators' FLOPs a step: {ran / len(rank.windows):.4g}, of which {recomputed:.1%}"
+        f" recomputed; {without:.1%} of compute time is in operators without FLOPs",
     )
-    yield Value(value=again, stat="recomputed", provenance="derived")
+    yield Value(value=recomputed, stat="recomputed", provenance="derived")
     yield Value(value=without, stat="without_model", provenance="derived")
 
 
 def _product_kinds(works: Works) -> list[int]:
-    """The kinds that a model's FLOPs are of."""
+    """Kinds of operators that count in a model's FLOPs."""
     return [n for n, kind in enumerate(works.kinds) if kind.model_family in PRODUCTS]
 
 
 @metric(
     "time.phase",
-    definition="Busy time by what its launch was made for (category): forward, loss, backward, optimizer,"
-    " data or other, or a serving engine's prefill, decode or mixed; the row without a category is all of it."
-    " Where phases run at once, an instant is shared among them, so that they sum to it exactly. A phase is"
-    " told by autograd's engine and its links to forward operators, by modules, by annotations.",
+    definition="Busy time by phase (category): forward, loss, backward, optimizer, data or other, or a"
+    " serving engine's prefill, decode or mixed; the row without a category is the total. Where phases"
+    " overlap, the time is shared equally, so that they sum to the total. The phase of a launch is found from"
+    " autograd's engine and its links to forward operators, from modules and from annotations.",
     formula="|C∪K∪M| by phase",
     unit="s",
     inputs=("events", "operators", "steps"),
     combine=parts_over_ranks,
-    not_applicable="nothing in the trace tells one phase from another",
+    not_applicable="the trace does not distinguish phases",
 )
 def phase(rank: RankView) -> Iterator[Value]:
     if rank.facts.works_on is None:
         raise Unknown(rank.no_work)
     sets = _host_phases(rank) if rank.on_host else _device_sets(rank, "phase")
     if not set(sets) - {"other"}:
-        raise NotApplicable("nothing in the trace tells one phase from another")
+        raise NotApplicable("the trace does not distinguish phases")
     yield from _set_parts(rank, sets)
 
 
 @metric(
     "time.module",
-    definition="Busy time by the nn.Module (category) whose forward launched it, or whose backward belongs to"
-    " that forward: modules down to the first level at which there are several, deeper ones within them;"
-    " `none` is what no module launched, the row without a category all of it. `cclbench ops --by module` has"
-    " all modules. Where modules run at once, an instant is shared among them.",
+    definition="Busy time by nn.Module (category), forward and backward: modules at the first level with more"
+    " than one, including deeper ones; `none` is outside any module, the row without a category the total."
+    " `cclbench ops --by module` lists all modules. Where modules overlap, the time is shared equally.",
     formula="|C∪K∪M| by module",
     unit="s",
     inputs=("events", "operators", "steps"),
@@ -222,7 +218,7 @@ def phase(rank: RankView) -> Iterator[Value]:
     " or the CPU is the device",
 )
 def module(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("its ops nest, so a module's share of their time says nothing")
+    rank.needs_accelerator("its operators nest, so a module's share of time has no meaning")
     sets = _device_sets(rank, "module")
     if not set(sets) - {"none"}:
         raise NotApplicable(
@@ -232,31 +228,31 @@ def module(rank: RankView) -> Iterator[Value]:
 
 
 _MOST_SETS: Final = 60
-"""Modules that are told apart, those with most time; the rest is `others`."""
+"""Most modules that are listed, those with the most time; the rest is `others`."""
 
 
 def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
-    """When device rows run, by a word of theirs."""
+    """Busy times of device events by the word in a column."""
     table = event_table(rank.tables, ("kernel", "copy", "memset"), ("start_ns", "dur_ns", column))
     starts, ends = row_spans(table)
     numbers, words = word_codes(table, column)
     used = np.unique(numbers).tolist()
     paths = [word.split("/") for number in used if (word := words[number]) and column == "module"]
-    depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
+    depth = 1 + next((n for n, level in enumerate(zip_longest(*paths)) if len({*level} - {None}) > 1), 0)
     labels = [_module_label(column, words[number], depth) for number in used]
-    place = {label: number for number, label in enumerate(sorted(set(labels)))}
+    code_of = {label: number for number, label in enumerate(sorted(set(labels)))}
     code = np.zeros(len(words), np.int64)
-    code[used] = [place[label] for label in labels]
+    code[used] = [code_of[label] for label in labels]
     labelled = code[numbers]
     sets = {
         label: intervals.union(starts[labelled == number], ends[labelled == number])
-        for label, number in place.items()
+        for label, number in code_of.items()
     }
     if len(sets) <= _MOST_SETS:
         return sets
-    first = sorted(sets, key=lambda label: -sets[label].length)[:_MOST_SETS]
-    rest = intervals.join(*(own for label, own in sets.items() if label not in first))
-    return {label: sets[label] for label in sorted(first)} | {"others": rest}
+    longest = sorted(sets, key=lambda label: -sets[label].length)[:_MOST_SETS]
+    others = intervals.join(*(times for label, times in sets.items() if label not in longest))
+    return {label: sets[label] for label in sorted(longest)} | {"others": others}
 
 
 def _module_label(column: str, word: str | None, depth: int) -> str:
@@ -266,7 +262,7 @@ def _module_label(column: str, word: str | None, depth: int) -> str:
 
 
 def _host_phases(rank: RankView) -> dict[str, Intervals]:
-    """When a CPU computes, by phase of the innermost call; its transfers are of no phase that is known."""
+    """Busy times of a CPU by phase of the innermost call; transfers are `other`."""
     table = rank.operators("name", "phase", "track", "start_ns", "end_ns")
     name, names = word_codes(table, "name")
     works = ~np.array([is_wrapper(word or "") for word in names], np.bool_)[name]
@@ -274,17 +270,17 @@ def _host_phases(rank: RankView) -> dict[str, Intervals]:
     track, starts, ends = (table[column].to_numpy() for column in ("track", "start_ns", "end_ns"))
     pieces: dict[str, list[Intervals]] = {"other": [rank.communication]}
     for thread in np.unique(track[works]).tolist():
-        own = np.flatnonzero(works & (track == thread))
-        begun, ended, call = innermost_pieces(starts[own], ends[own])
-        for code in np.unique(phase[own][call]).tolist():
-            here = phase[own][call] == code
-            running = intervals.union(begun[here], ended[here])
+        rows = np.flatnonzero(works & (track == thread))
+        piece_starts, piece_ends, call = innermost_pieces(starts[rows], ends[rows])
+        for code in np.unique(phase[rows][call]).tolist():
+            of_phase = phase[rows][call] == code
+            running = intervals.union(piece_starts[of_phase], piece_ends[of_phase])
             pieces.setdefault(words[code] or "other", []).append(intervals.intersect(running, rank.compute))
     return {word: intervals.join(*parts) for word, parts in sorted(pieces.items())}
 
 
 def _set_parts(rank: RankView, sets: dict[str, Intervals]) -> Iterator[Value]:
-    """Mean time per step of the sets together, and of each its exact part."""
+    """Mean time per step of the union of the sets, and each set's share of it."""
     w = rank.windows
     shared = window_shares(sets, w.starts, w.ends)
     yield from per_step(rank, shared.by_window())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overlap: how much of the communication hides behind compute, and which of it does not."""
+"""Overlap: communication hidden behind compute, exposed communication by kind, pipeline bubbles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, by_label, share_values
 
 _COMPUTES: Final = 0.05
-"""Share of the compute time from which on a stream computes."""
+"""Least share of the compute time for a compute stream."""
 _NO_COMMUNICATION = "the rank runs no communication in the window"
 
 
@@ -34,14 +34,14 @@ _NO_COMMUNICATION = "the rank runs no communication in the window"
 )
 def ratio(rank: RankView) -> Iterator[Value]:
     p = rank.parts
-    whole = p.overlapped + p.exposed_comm
-    yield from share_values(rank, p.overlapped, whole, of="communication", blurred=rank.blurred)
+    communication = p.overlapped + p.exposed_comm
+    yield from share_values(rank, p.overlapped, communication, noun="communication", blurred=rank.blurred)
 
 
 @metric(
     "overlap.efficiency",
-    definition="How much of what could overlap did: at most the shorter of compute and communication can."
-    " Summed over steps: each step adds its own overlap and its own limit.",
+    definition="Share of the possible overlap that was reached: at most the shorter of compute and"
+    " communication can overlap. Overlap and limit are summed over steps.",
     formula="Σ |C∩K| / Σ min(|C|, |K|), step by step",
     unit="1",
     better="higher",
@@ -51,14 +51,14 @@ def efficiency(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     shorter = p.overlapped + np.minimum(p.compute_only, p.exposed_comm)
     yield from share_values(
-        rank, p.overlapped, shorter, of="compute or no communication", blurred=rank.blurred
+        rank, p.overlapped, shorter, noun="compute or no communication", blurred=rank.blurred
     )
 
 
 @metric(
     "overlap.same_stream",
-    definition="Share of the time of communication kernels in streams that compute, too: nothing of their"
-    " stream can run beside them. A stream computes that has 5 % of the rank's compute kernels.",
+    definition="Share of the time of communication kernels on compute streams, whose other kernels cannot"
+    " overlap them. A compute stream has at least 5 % of the rank's compute kernel time.",
     formula="Σ duration of communication kernels on such streams / Σ duration of communication kernels",
     unit="1",
     better="lower",
@@ -66,27 +66,29 @@ def efficiency(rank: RankView) -> Iterator[Value]:
     not_applicable="the rank runs no communication kernels or no compute in the window",
 )
 def same_stream(rank: RankView) -> Value:
-    rank.needs_accelerator("its threads are no streams")
+    rank.needs_accelerator("its threads are not streams")
     sums: dict[int, list[int]] = {}
     for batch, _ in rank.begun(("kernel",), "track", "category"):
         communicates = is_category(batch, "communication")
         ns, track = batch["dur_ns"].to_numpy(), batch["track"].to_numpy()
-        for own in np.unique(track).tolist():
-            here = sums.setdefault(own, [0, 0])
-            here[0] += int(ns[(track == own) & ~communicates].sum())
-            here[1] += int(ns[(track == own) & communicates].sum())
-    compute, communication = (sum(own[place] for own in sums.values()) for place in (0, 1))
+        for stream in np.unique(track).tolist():
+            stream_sums = sums.setdefault(stream, [0, 0])
+            stream_sums[0] += int(ns[(track == stream) & ~communicates].sum())
+            stream_sums[1] += int(ns[(track == stream) & communicates].sum())
+    compute, communication = (sum(stream[part] for stream in sums.values()) for part in (0, 1))
     if not compute or not communication:
         raise NotApplicable("the rank runs no communication kernels or no compute in the window")
-    among = sum(transfer for kernels, transfer in sums.values() if kernels >= _COMPUTES * compute)
-    return Value(value=among / communication, weight=communication)
+    on_compute_streams = sum(
+        transfer for kernels, transfer in sums.values() if kernels >= _COMPUTES * compute
+    )
+    return Value(value=on_compute_streams / communication, weight=communication)
 
 
 @metric(
     "overlap.exposed_by",
-    definition="Exposed communication time by collective kind, process group and parallel dimension"
-    " (category). Each instant goes to the collectives running in it, in equal parts; 'unknown' is what"
-    " runs outside any collective of the table. The kinds sum to time.exposed_comm.",
+    definition="Exposed communication time by kind, process group and parallel dimension (category)."
+    " Collectives that run at once share the time equally; 'unknown' is communication outside known"
+    " collectives. The kinds sum to time.exposed_comm.",
     formula="Σ over instants t in K \\ C of running_x(t) / running(t), per step",
     unit="s",
     better="lower",
@@ -97,18 +99,18 @@ def exposed_by(rank: RankView) -> Iterator[Value]:
     blurred = rank.blurred
     if not len(rank.communication):
         if blurred is not None:
-            raise Unknown(f"no communication is known of: {blurred.reason}", blurred.coverage)
+            raise Unknown(f"no communication is known: {blurred.reason}", blurred.coverage)
         raise NotApplicable(_NO_COMMUNICATION)
     steps, total = len(rank.windows), int(rank.parts.exposed_comm.sum())
     exposed = rank.exposed.by_label()
-    rest = total - sum(exposed, Fraction(0))
-    known = [*rank.exposed.labels, Label(collective=UNKNOWN)][: None if rest else -1]
+    unknown = total - sum(exposed, Fraction(0))
+    labels = [*rank.exposed.labels, Label(collective=UNKNOWN)][: None if unknown else -1]
     yield Value(
         value=total / (steps * NS_PER_S),
         reason=blurred.reason if blurred else None,
         coverage=blurred.coverage if blurred else None,
     )
-    yield from by_label(known, [ns / (steps * NS_PER_S) for ns in [*exposed, rest][: len(known)]])
+    yield from by_label(labels, [ns / (steps * NS_PER_S) for ns in [*exposed, unknown][: len(labels)]])
 
 
 _TRANSFERS = ("send", "recv", "send_recv")
@@ -116,33 +118,35 @@ _TRANSFERS = ("send", "recv", "send_recv")
 
 @metric(
     "overlap.pipeline_bubble",
-    definition="Share of the window that a pipeline's rank stands still: idle, or exposed and waiting in a"
-    " send or receive of a pipeline group (or of a group whose dimension nobody tells).",
+    definition="Share of the window that a rank of a pipeline stands still: idle, or in an exposed wait in a"
+    " send or receive of a pipeline group (or of a group of unknown dimension).",
     formula="(idle + exposed wait of send/recv in pipeline groups) / W",
     unit="1",
     better="lower",
     inputs=("events", "collectives", GROUPS, "steps", "card: parallelism.pp"),
-    not_applicable="neither the card nor a process group speaks of a pipeline of several stages, or the"
-    " rank's sends and receives are not matched with other ranks'",
+    not_applicable="neither the card nor a process group states a pipeline of several stages, or the rank's"
+    " sends and receives are not matched with those of other ranks",
 )
 def pipeline_bubble(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
     dimension = table["dimension"].cast(pa.string())
     staged = pc.and_(pc.equal(dimension, "pp"), pc.greater(table["group_size"], 1))
     if not (rank.card and rank.card.parallelism.pp > 1) and not pc.any(staged).as_py():
-        raise NotApplicable("neither the card (parallelism.pp) nor a process group speaks of a pipeline")
+        raise NotApplicable("neither the card (parallelism.pp) nor a process group states a pipeline")
     transfers = table.filter(
         pc.and_(
             pc.is_in(table["kind"].cast(pa.string()), value_set=pa.array(_TRANSFERS)),
             pc.fill_null(pc.equal(dimension, "pp"), True),
         )
     )
-    found = matched_rows(transfers)
-    if len(transfers) and not found.complete.any():
-        why = f"how long the pipeline's transfers wait is unknown: {count_words(found.left_out)}"
-        raise Unknown(why, found.coverage)
-    ours = [one.collective in _TRANSFERS and one.dimension in ("pp", None) for one in rank.exposed.labels]
-    chosen = np.array(ours, np.bool_)
+    matched = matched_rows(transfers)
+    if len(transfers) and not matched.complete.any():
+        why = f"the waits of the pipeline's transfers are unknown: {count_words(matched.left_out)}"
+        raise Unknown(why, matched.coverage)
+    of_pipeline = [
+        label.collective in _TRANSFERS and label.dimension in ("pp", None) for label in rank.exposed.labels
+    ]
+    chosen = np.array(of_pipeline, np.bool_)
     window = rank.parts.window
     if not window.sum():
         raise NotApplicable("there is no time in the window")
@@ -154,24 +158,25 @@ def pipeline_bubble(rank: RankView) -> Iterator[Value]:
     yield Value(
         value=float(sum(bubble, Fraction(0)) / total),
         weight=total,
-        left_out=found.left_out,
-        coverage=found.coverage,
+        left_out=matched.left_out,
+        coverage=matched.coverage,
     )
-    for step, still, length in zip(rank.windows.steps, bubble, window.tolist(), strict=True):
+    for step, stopped_ns, length in zip(rank.windows.steps, bubble, window.tolist(), strict=True):
         if step is not None and length:
-            yield Value(value=float(still / length), step=step)
+            yield Value(value=float(stopped_ns / length), step=step)
 
 
 @metric(
     "overlap.bubble_ideal",
-    definition="The share of a step in which a rank of the pipeline stands still at the least, by its"
-    " schedule: p stages and m micro-batches that take equally long, without interleaving (GPipe, 1F1B)."
-    " overlap.pipeline_bubble is the measured one.",
+    definition="Least share of a step that a rank of the pipeline stands still by its schedule: p stages and"
+    " m micro-batches of equal time, without interleaving (GPipe, 1F1B). overlap.pipeline_bubble is the"
+    " measured share.",
     formula="(p − 1) / (m + p − 1)",
     unit="1",
     better="lower",
     inputs=("card: parallelism.pp, parallelism.microbatches",),
-    not_applicable="there is no card, it states no pipeline of several stages, or no number of micro-batches",
+    not_applicable="there is no card, or it states no pipeline of several stages or no number of"
+    " micro-batches",
 )
 def bubble_ideal(rank: RankView) -> Value:
     stages = int(card_field(rank, "parallelism.pp"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phases of communication: when which parallel dimension uses the network."""
+"""Phases of communication: when each parallel dimension uses the network."""
 
 from __future__ import annotations
 
@@ -19,33 +19,37 @@ from cclbench.ground.intervals import Int64, Mask
 
 @metric(
     "comm.windows",
-    definition="Phases per step: maximal runs of one parallel dimension's collectives (category), in order"
-    " of their start on a rank, of what starts at once by its end; the windows between phases are those in"
-    " which a reconfigurable fabric could switch. Stats: phase, the mean length of a phase from its first"
-    " start to its last end; gap, gap_p50 and gap_max, the time from the end of all communication before a"
-    " phase to its start, 0 where they overlap. Groups of one are left out.",
+    definition="Communication phases per step: maximal runs of collectives of one parallel dimension"
+    " (category), ordered by start, then end, on a rank; in the windows between phases a reconfigurable"
+    " fabric could switch. Stats: phase, the mean length of a phase from its first start to its last end;"
+    " gap, gap_p50 and gap_max, the time from the end of all earlier communication to the start of a phase, 0"
+    " where they overlap. Groups of one rank are left out.",
     formula="n; Σ length / n; Σ gap / (phases after another)",
     unit="count",
     inputs=("collectives", GROUPS, "steps"),
-    not_applicable="no process group of the window's collectives has a known parallel dimension",
+    not_applicable="no collective in the window has a process group of known parallel dimension",
 )
 def windows(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
     table = table.filter(pc.fill_null(pc.not_equal(table["group_size"], 1), True))
     if not table["dimension"].is_valid().to_numpy().any():
-        raise NotApplicable("no process group of the window's collectives has a known parallel dimension")
+        raise NotApplicable("no collective in the window has a process group of known parallel dimension")
     dimension, starts, ends, gaps = _communication_phases(table)
     _, words = word_codes(table, "dimension")
     yield from _phase_values(starts, ends, gaps, len(rank.windows), None)
     for code in np.unique(dimension).tolist():
-        here = dimension == code
+        of_dimension = dimension == code
         yield from _phase_values(
-            starts[here], ends[here], gaps[here], len(rank.windows), words[code] or UNKNOWN
+            starts[of_dimension],
+            ends[of_dimension],
+            gaps[of_dimension],
+            len(rank.windows),
+            words[code] or UNKNOWN,
         )
 
 
 def _communication_phases(table: pa.Table) -> tuple[Int64, Int64, Int64, Int64]:
-    """Dimension (code), start, end and gap before each phase, −1 before the first; shape (phases,)."""
+    """Dimension (code), start, end and preceding gap of each phase, −1 for the first; shape (phases,)."""
     dimension, words = word_codes(table, "dimension")
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     by_name = np.argsort(np.argsort([word or "" for word in words]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small dataclasses on their way between processes."""
+"""Fast pickling of small dataclasses between processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 Slotted = TypeVar("Slotted")
 
 _SETTERS: Final[dict[type, list[Callable[[object, Any], None]]]] = {}
-"""Of each such class what sets its fields, frozen or not."""
+"""Setters of the fields by class, also for frozen ones."""
 
 
 def pickled_by_position(kind: type[Slotted]) -> type[Slotted]:
-    """Pickle a dataclass with slots as its fields in order: its own way takes twice as long."""
-    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    """Pickle a dataclass with slots as its fields in order, in half the time of the default."""
+    names = [slot.name for slot in fields(kind)]  # type: ignore[arg-type]
     values = attrgetter(*names)
     _SETTERS[kind] = [getattr(kind, name).__set__ for name in names]
 
@@ -28,7 +28,7 @@ def pickled_by_position(kind: type[Slotted]) -> type[Slotted]:
 
 
 def _restore_slots(kind: type[Slotted], *values: Any) -> Slotted:
-    found = object.__new__(kind)
-    for put, value in zip(_SETTERS[kind], values, strict=True):
-        put(found, value)
-    return found
+    restored = object.__new__(kind)
+    for set_field, value in zip(_SETTERS[kind], values, strict=True):
+        set_field(restored, value)
+    return restored

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How operators compute, by names of kernels or types of operands, and which kernels a compiler made."""
+"""Precision and tensor-core use of operators, by kernel names or operand types; compiled kernels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cclbench.classify import base_name
 from cclbench.classify.arithmetic import Arithmetic, kernel_arithmetic
 
 PRODUCTS: Final = ("gemm", "convolution")
-"""Categories of kernels that are matrix products, or can be."""
+"""Categories of kernels that are, or can be, matrix products."""
 WITHOUT_TENSOR_CORES: Final = "without_tensor_cores"
 MISALIGNED: Final = "misaligned"
 UNNAMED: Final = "unnamed"
 OF_PRECISION: Final = "of_precision"
 OF_GENERATION: Final = "of_generation"
 _ONE_BY_ONE: Final = 2
-"""Elements of alignment up to which less than 16 bytes are loaded at once, whatever their type."""
+"""Alignment in elements up to which kernels load less than 16 bytes at once, for any type."""
 _COMPILED: Final = re.compile(
     r"^triton_(?:poi|red|per|tem|for|mm|bmm)_|^(?:loop|input|wrapped)_\w*fusion|^fusion"
 )
@@ -34,22 +34,23 @@ _Key = tuple[str | None, str | None]
 
 @metric(
     "compute.product_time",
-    definition="Time of kernels of matrix products and convolutions, a step, by what their names tell"
-    f" (category): {WITHOUT_TENSOR_CORES} run on the device's vector units, {MISALIGNED} on tensor cores with"
-    " operands aligned to one or two elements; stat: the precision of the arithmetic. {OF_PRECISION}: all of"
-    f" which names tell a precision; {UNNAMED}: names tell nothing of tensor cores.",
+    definition="Time per step of matrix product and convolution kernels, by their names (category):"
+    f" {WITHOUT_TENSOR_CORES} run on the device's vector units, {MISALIGNED} on tensor cores with operands"
+    f" aligned to one or two elements; stat: the arithmetic precision. {OF_PRECISION}: names that state a"
+    f" precision; {OF_GENERATION}: names that state a device generation; {UNNAMED}: names that do not show"
+    " whether tensor cores are used.",
     formula="Σ duration / windows",
     unit="s",
     inputs=("events", "steps"),
     combine=parts_over_ranks,
-    not_applicable="the rank ran no such kernels in the window, or the CPU is the device",
+    not_applicable="the rank runs no such kernels in the window, or the CPU is the device",
 )
 def product_time(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("it runs ops, no kernels")
+    rank.needs_accelerator("it runs operators, not kernels")
     sums: dict[_Key, int] = {}
     longest: dict[_Key, tuple[int, str]] = {}
-    found = kernel_times(rank)
-    for (category, name, *_), ns in zip(found.kernels, found.ns.sum(axis=1).tolist(), strict=True):
+    times = kernel_times(rank)
+    for (category, name, *_), ns in zip(times.kernels, times.ns.sum(axis=1).tolist(), strict=True):
         for key in _kernel_keys(kernel_arithmetic(name or "")) if category in PRODUCTS else ():
             sums[key] = sums.get(key, 0) + ns
             longest[key] = max(longest.get(key, (0, "")), (ns, name or ""))
@@ -65,27 +66,26 @@ def product_time(rank: RankView) -> Iterator[Value]:
         yield Value(value=ns / windows, category=kind, stat=precision, reason=most)
 
 
-def _kernel_keys(told: Arithmetic) -> Iterator[_Key]:
-    """The rows that a kernel's time is part of."""
+def _kernel_keys(arithmetic: Arithmetic) -> Iterator[_Key]:
+    """Keys of the rows that include a kernel's time."""
     yield None, None
-    if told.precision is not None:
-        yield OF_PRECISION, told.precision
-    if told.generation is not None:
-        yield OF_GENERATION, told.generation
-    if told.tensor_cores is None:
+    if arithmetic.precision is not None:
+        yield OF_PRECISION, arithmetic.precision
+    if arithmetic.generation is not None:
+        yield OF_GENERATION, arithmetic.generation
+    if arithmetic.tensor_cores is None:
         yield UNNAMED, None
-    elif not told.tensor_cores:
-        yield WITHOUT_TENSOR_CORES, told.precision
-    elif told.alignment is not None and told.alignment <= _ONE_BY_ONE:
-        yield MISALIGNED, told.precision
+    elif not arithmetic.tensor_cores:
+        yield WITHOUT_TENSOR_CORES, arithmetic.precision
+    elif arithmetic.alignment is not None and arithmetic.alignment <= _ONE_BY_ONE:
+        yield MISALIGNED, arithmetic.precision
 
 
 @metric(
     "compute.precision_time",
-    definition="Compute time of operators, a step, by the precision of their arithmetic (category), which the"
-    " types of their operands state; in all, of those whose types are recorded. Copies and views have no"
-    " arithmetic. Of an accelerator their kernels' time, of a CPU the time of calls, each outside of calls"
-    " within it.",
+    definition="Compute time of operators per step, by arithmetic precision (category), from the types of"
+    " their operands; the total is of operators with recorded types. Copies and views do not compute. On an"
+    " accelerator the time of their kernels, on a CPU the self time of calls.",
     formula="Σ time of calls / windows",
     unit="s",
     inputs=("events", "operators", "steps"),
@@ -108,19 +108,19 @@ def precision_time(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "compute.compiled_share",
-    definition="Share of the compute time in kernels that TorchInductor or XLA generated, by their names.",
+    definition="Share of the compute time in kernels generated by TorchInductor or XLA, by their names.",
     formula="Σ duration of generated kernels / Σ duration of compute kernels",
     unit="1",
     inputs=("events", "steps"),
-    not_applicable="the rank ran no kernels in the window, or the CPU is the device",
+    not_applicable="the rank runs no kernels in the window, or the CPU is the device",
 )
 def compiled_share(rank: RankView) -> Value:
-    rank.needs_accelerator("it runs ops, no kernels")
-    found = kernel_times(rank)
-    times = found.ns.sum(axis=1).tolist()
+    rank.needs_accelerator("it runs operators, not kernels")
+    measured = kernel_times(rank)
+    times = measured.ns.sum(axis=1).tolist()
     total = sum(times)
     if not total:
         raise NotApplicable("the kernels in the window have no duration")
-    names = (name or "" for _, name, *_ in found.kernels)
+    names = (name or "" for _, name, *_ in measured.kernels)
     generated = sum(ns for name, ns in zip(names, times, strict=True) if _COMPILED.match(name))
     return Value(value=generated / total, weight=total)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From metrics to result rows: the per-rank part, and the combination of ranks into `schema.RESULTS`."""
+"""From metrics to result rows: per-rank values, and the combination of ranks into `schema.RESULTS`."""
 
 from __future__ import annotations
 
@@ -42,21 +42,25 @@ NO_TRACE: Final = no_value("the run has no trace")
 
 
 def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False) -> dict[str, list[Value]]:
-    """Every metric of one rank, by name; a metric without an answer is one value that says why.
+    """The values of each metric for one rank, by name; a metric without a value has one that states why.
 
-    With `model` a metric that does not apply is modelled, where it has a stand-in.
+    With `model`, a metric that does not apply is modelled, where it has a stand-in.
     """
-    found: dict[str, list[Value]] = {}
-    for m in metrics:
-        if m.per_rank is not None:
-            found[m.name] = _metric_values(partial(m.per_rank, view), m)
-    for m in metrics:
-        if model and m.name in STAND_INS and found[m.name][0].status == "not_applicable":
-            found[m.name] = _modelled_values(view, m, found[m.name])
+    values: dict[str, list[Value]] = {}
+    for metric in metrics:
+        if metric.per_rank is not None:
+            values[metric.name] = _metric_values(partial(metric.per_rank, view), metric)
+    for metric in metrics:
+        if model and metric.name in STAND_INS and values[metric.name][0].status == "not_applicable":
+            values[metric.name] = _modelled_values(view, metric, values[metric.name])
     graphs = _whole_graphs(view)
     if graphs is None:
-        return found
-    return {m.name: _less_graphs(m, found[m.name], graphs) for m in metrics if m.name in found}
+        return values
+    return {
+        metric.name: _less_graphs(metric, values[metric.name], graphs)
+        for metric in metrics
+        if metric.name in values
+    }
 
 
 def _whole_graphs(view: RankView) -> UnknownGraphs | None:
@@ -67,10 +71,10 @@ def _whole_graphs(view: RankView) -> UnknownGraphs | None:
 
 
 def _less_graphs(metric: Metric, values: list[Value], graphs: UnknownGraphs) -> list[Value]:
-    """A metric's values as far as they hold where what ran inside these graphs is unknown.
+    """A metric's values where the kernels inside CUDA graphs are unknown.
 
-    A metric that lacks their kernels has no value where these are most of the time; else it is partial, as
-    what takes graphs for compute.
+    A metric that lacks these kernels has no value where graphs are most of the time, else it is partial, as
+    is one that counts graphs as compute.
     """
     if metric.whole_graphs == "counted" or values[0].status == "failed":
         return values
@@ -82,18 +86,18 @@ def _less_graphs(metric: Metric, values: list[Value], graphs: UnknownGraphs) -> 
     unknown = Coverage(0, graphs.launches, 0, graphs.unknown_ns)
     return [
         replace(
-            v,
-            reason=f"{v.reason}; {graphs.unknown_reason}" if v.reason else graphs.unknown_reason,
-            coverage=graphs.coverage if v.coverage is None else v.coverage + unknown,
+            value,
+            reason=f"{value.reason}; {graphs.unknown_reason}" if value.reason else graphs.unknown_reason,
+            coverage=graphs.coverage if value.coverage is None else value.coverage + unknown,
         )
-        if v.has_value
-        else v
-        for v in values
+        if value.has_value
+        else value
+        for value in values
     ]
 
 
 def _modelled_values(view: RankView, metric: Metric, lacking: list[Value]) -> list[Value]:
-    """The stand-in's values; what is lacking where it has none, and why it has none."""
+    """The stand-in's values; without any, the value that does not apply, with the stand-in's reason."""
     try:
         values = _as_list(STAND_INS[metric.name](view))
     except NotApplicable as why:
@@ -102,25 +106,29 @@ def _modelled_values(view: RankView, metric: Metric, lacking: list[Value]) -> li
         return [replace(lacking[0], reason=f"{reason}{also}")]
     return [
         replace(
-            v,
+            value,
             provenance="modelled",
-            reason=v.reason and f"modelled, since {metric.not_applicable}; {v.reason}",
+            reason=value.reason and f"modelled, since {metric.not_applicable}; {value.reason}",
         )
-        for v in values
+        for value in values
     ] or lacking
 
 
 def run_values(view: RunView, metrics: Sequence[Metric]) -> dict[str, list[Value]]:
-    """Every metric of the run itself, and what files beside its traces tell of ranks' metrics, by name.
+    """The values of metrics of the run, and of rank metrics from files other than traces, by name.
 
-    One without an answer is one value that says why.
+    A metric without a value has one that states why.
     """
-    functions = {m.name: m.per_run or FROM_EVIDENCE.get(m.name) for m in metrics}
-    return {m.name: _metric_values(partial(told, view), m) for m in metrics if (told := functions[m.name])}
+    functions = {metric.name: metric.per_run or FROM_EVIDENCE.get(metric.name) for metric in metrics}
+    return {
+        metric.name: _metric_values(partial(function, view), metric)
+        for metric in metrics
+        if (function := functions[metric.name])
+    }
 
 
 def window_policy(view: RankView, asked: str) -> str:
-    """The window policy that the rank's numbers rest on; the one asked for where it has no window."""
+    """The window policy of the rank's values; `asked` where it has no windows."""
     try:
         return view.windows.policy
     except NotApplicable:
@@ -147,13 +155,13 @@ def _metric_values(compute: Callable[[], Value | Iterable[Value]], metric: Metri
     return _require_finite(values) or [no_value(metric.not_applicable)]
 
 
-def _as_list(given: Value | Iterable[Value]) -> list[Value]:
-    return [given] if isinstance(given, Value) else list(given)
+def _as_list(result: Value | Iterable[Value]) -> list[Value]:
+    return [result] if isinstance(result, Value) else list(result)
 
 
 def _require_finite(values: list[Value]) -> list[Value]:
-    """The values, or in their place a failure where one is no number."""
-    if any(v.has_value and (v.value is None or not math.isfinite(v.value)) for v in values):
+    """The values, or a single failed one if any is not finite."""
+    if any(value.has_value and (value.value is None or not math.isfinite(value.value)) for value in values):
         return [Value(value=None, status="failed", reason="the result is not a finite number")]
     return values
 
@@ -162,73 +170,75 @@ def metric_rows(
     metric: Metric,
     ranks: Mapping[int, Sequence[Value]],
     policies: Mapping[int, str],
-    told: Sequence[Value],
+    run_level: Sequence[Value],
     *,
     asked: str,
     source: str | None,
 ) -> list[Row]:
-    """The result rows of a metric: the run's own, its breakdowns, then the ranks' in the same order.
+    """Result rows of a metric: the run's value, its breakdowns, then the ranks' in the same order.
 
-    `ranks` has each rank's values by `rank_rows`, `policies` its window policy, `told` the metric's values by
-    `run_values`; `asked` is the window policy asked for, `source` the reader of the run's traces.  Of what is
-    about windows, ranks of another policy than the run's are not combined.  The same input gives the same
-    rows in the same order.
+    `ranks`: each rank's values by `rank_rows`; `policies`: its window policy; `run_level`: the metric's
+    values by `run_values`; `asked`: the requested window policy; `source`: the reader of the run's traces.
+    Ranks with another window policy than the run's are not combined, unless the metric does not depend on
+    windows. The order of rows is deterministic.
     """
-    own = dict(sorted(ranks.items()))
+    by_rank = dict(sorted(ranks.items()))
 
     def of_run(window: str) -> list[Row]:
-        return [_result_row(metric, v, v.rank, window, v.source or source) for v in _order_values(told)]
+        return [_result_row(metric, v, v.rank, window, v.source or source) for v in _order_values(run_level)]
 
     if metric.per_run is not None:
         return of_run(max(policies.values(), key=POLICIES.index, default=asked))
-    alike = _of_one_policy(own, policies) if "steps" in metric.inputs else own
-    combined = _combine_ranks(metric, alike) if own else [NO_TRACE]
-    if combined[0].status == "not_applicable" and (any(v.has_value for v in told) or (told and not own)):
+    alike = _of_one_policy(by_rank, policies) if "steps" in metric.inputs else by_rank
+    combined = _combine_ranks(metric, alike) if by_rank else [NO_TRACE]
+    if combined[0].status == "not_applicable" and (
+        any(v.has_value for v in run_level) or (run_level and not by_rank)
+    ):
         return of_run("trace")  # all of a log, or of a recording
     answered = [rank for rank, values in alike.items() if values[0].has_value]
-    window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
+    window = max((policies[rank] for rank in answered or by_rank), key=POLICIES.index, default=asked)
     rows = [_result_row(metric, value, None, window, source) for value in _order_values(combined)]
     if metric.rank_rows:
         rows += [
             _result_row(metric, value, rank, policies[rank], source)
-            for rank, values in own.items()
+            for rank, values in by_rank.items()
             for value in _order_values(values)
         ]
     return rows
 
 
 def policy_of(policies: Iterable[str]) -> str | None:
-    """The first of `POLICIES` that a rank has, which is the run's; None without any."""
+    """The run's window policy: the first of `POLICIES` that a rank has; None without ranks."""
     return min(policies, key=POLICIES.index, default=None)
 
 
 def _of_one_policy(
-    own: Mapping[int, Sequence[Value]], policies: Mapping[int, str]
+    by_rank: Mapping[int, Sequence[Value]], policies: Mapping[int, str]
 ) -> dict[int, Sequence[Value]]:
-    """The ranks' values; of ranks whose windows are none of the run's the words that say so.
+    """The ranks' values; those of ranks with other windows than the run's become not applicable.
 
-    The run's policy is that of its ranks that have a number.
+    The run's policy is that of its ranks that have a value.
     """
-    policy = policy_of(policies[rank] for rank, values in own.items() if values[0].has_value)
-    found = dict(own)
-    for rank, values in own.items():
+    policy = policy_of(policies[rank] for rank, values in by_rank.items() if values[0].has_value)
+    alike = dict(by_rank)
+    for rank, values in by_rank.items():
         if values[0].has_value and policy not in (None, policies[rank]):
-            found[rank] = [
+            alike[rank] = [
                 no_value(f"its windows are {_WINDOWS[policies[rank]]}, the run's {_WINDOWS[policy]}")
             ]
-    return found
+    return alike
 
 
-def _combine_ranks(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]:
-    """The run's values, qualified by the ranks that have none; a rank that failed fails the run."""
-    answered = {rank: values for rank, values in own.items() if values[0].has_value}
-    told = {rank: values for rank, values in answered.items() if values[0].provenance != "modelled"}
-    answered = told or answered  # what was measured is not averaged with what was modelled
-    failed = {rank: values for rank, values in own.items() if values[0].status == "failed"}
+def _combine_ranks(metric: Metric, by_rank: Mapping[int, Sequence[Value]]) -> list[Value]:
+    """The run's values, qualified by the ranks without one; a failed rank fails the run."""
+    answered = {rank: values for rank, values in by_rank.items() if values[0].has_value}
+    measured = {rank: values for rank, values in answered.items() if values[0].provenance != "modelled"}
+    answered = measured or answered  # measured values are not averaged with modelled ones
+    failed = {rank: values for rank, values in by_rank.items() if values[0].status == "failed"}
     if failed:
-        return [Value(value=None, status="failed", reason=_rank_reasons(failed, len(own)))]
+        return [Value(value=None, status="failed", reason=_rank_reasons(failed, len(by_rank)))]
     if not answered:
-        return [no_value(_rank_reasons(own, len(own)))]
+        return [no_value(_rank_reasons(by_rank, len(by_rank)))]
     try:
         with plugin_code(_origin(metric), NotApplicable):
             values = list(metric.combine(answered))
@@ -237,50 +247,54 @@ def _combine_ranks(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[V
     except PluginError as error:
         return [Value(value=None, status="failed", reason=error.what[:_LONGEST])]
     values = _require_finite(values) or [no_value(metric.not_applicable)]
-    if len(answered) == len(own):
+    if len(answered) == len(by_rank):
         return values
-    silent = {rank: values for rank, values in own.items() if rank not in answered}
-    missing = f"{len(silent)} of {len(own)} ranks left out: {_rank_reasons(silent, len(own))}"
+    silent = {rank: values for rank, values in by_rank.items() if rank not in answered}
+    missing = f"{len(silent)} of {len(by_rank)} ranks left out: {_rank_reasons(silent, len(by_rank))}"
     unknown = [values[0].coverage for values in silent.values() if values[0].coverage is not None]
     return [
         replace(
-            v,
-            reason=f"{v.reason}; {missing}" if v.reason else missing,
-            coverage=_reduced_coverage(v.coverage, unknown, len(answered)) if unknown else v.coverage,
+            value,
+            reason=f"{value.reason}; {missing}" if value.reason else missing,
+            coverage=_reduced_coverage(value.coverage, unknown, len(answered)) if unknown else value.coverage,
         )
-        for v in values
+        for value in values
     ]
 
 
-def _reduced_coverage(own: Coverage | None, unknown: Sequence[Coverage], ranks: int) -> Coverage:
-    """The coverage of a figure over `ranks` that lacks other ranks' unknown rows.
+def _reduced_coverage(combined: Coverage | None, unknown: Sequence[Coverage], ranks: int) -> Coverage:
+    """Coverage of a value over `ranks` ranks that lacks other ranks' unknown rows.
 
-    Rows add up where all count them; otherwise, and where the own rows are all there, ranks are counted.
+    Rows add up where all ranks count them; else, if no own row is missing, ranks are counted.
     """
-    if own is not None and all(coverage.ns is not None for coverage in unknown):
-        return reduce(add, unknown, own)
-    return own if own is not None and not own.is_complete else Coverage(ranks, ranks + len(unknown))
+    if combined is not None and all(coverage.ns is not None for coverage in unknown):
+        return reduce(add, unknown, combined)
+    return (
+        combined
+        if combined is not None and not combined.is_complete
+        else Coverage(ranks, ranks + len(unknown))
+    )
 
 
-def _rank_reasons(silent: Mapping[int, Sequence[Value]], of: int) -> str:
-    """The ranks' reasons, each with its ranks unless it is every rank's."""
+def _rank_reasons(silent: Mapping[int, Sequence[Value]], ranks_in_all: int) -> str:
+    """The ranks' reasons, each with its ranks unless all share it."""
     reasons: dict[str, list[int]] = {}
     for rank, values in silent.items():
         reasons.setdefault(values[0].reason or "no reason given", []).append(rank)
     return "; ".join(
-        reason if len(ranks) == of else f"{reason} (rank {group_id(tuple(ranks))})"
+        reason if len(ranks) == ranks_in_all else f"{reason} (rank {group_id(tuple(ranks))})"
         for reason, ranks in reasons.items()
     )
 
 
 def _order_values(values: Sequence[Value]) -> Iterator[Value]:
-    """The value that spans everything first, then statistics, groups, collectives, categories, steps."""
+    """The overall value first, then by stat, collective, group, category and step."""
 
     def order_key(value: Value) -> tuple[int, bool, int, str, str, str, str]:
         narrowed = (value.stat, value.collective, value.group, value.category)
         stat, collective, group, category = (word or "" for word in narrowed)
-        of_rank = -1 if value.rank is None else value.rank
-        return of_rank, value.step is not None, value.step or 0, stat, collective, group, category
+        rank = -1 if value.rank is None else value.rank
+        return rank, value.step is not None, value.step or 0, stat, collective, group, category
 
     yield from sorted(values, key=order_key)
 
@@ -295,7 +309,7 @@ def _result_row(metric: Metric, value: Value, rank: int | None, window: str, sou
         coverage=None if coverage is None else coverage.by_count,
         coverage_time=None if coverage is None else coverage.by_time,
         provenance=value.provenance if value.has_value else None,
-        # Ranks say the same, each in a text of its own.
+        # equal texts of ranks share memory
         reason=None if value.words is None else intern(value.words),
         better=metric.better,
         rank=rank,
@@ -311,16 +325,16 @@ def _result_row(metric: Metric, value: Value, rank: int | None, window: str, sou
 
 
 def select_alias_rows(rows: Sequence[Row], alias: Alias) -> list[Row]:
-    """The rows of the alias's metric that it asks for; a row that says so where there are none."""
-    own = [row for row in rows if row.metric == alias.metric]
-    if not alias.collectives or not any(row.has_value for row in own):
-        return own
-    kept = [row for row in own if row.collective in alias.collectives]
-    if kept:
-        return kept
+    """The rows of its metric that the alias selects; one that states why where there are none."""
+    of_metric = [row for row in rows if row.metric == alias.metric]
+    if not alias.collectives or not any(row.has_value for row in of_metric):
+        return of_metric
+    selected = [row for row in of_metric if row.collective in alias.collectives]
+    if selected:
+        return selected
     reason = f"{' or '.join(alias.collectives)}: no such collective of known size in the window"
     nothing = msgspec.structs.replace(
-        own[0],
+        of_metric[0],
         value=None,
         status="not_applicable",
         provenance=None,
@@ -331,9 +345,9 @@ def select_alias_rows(rows: Sequence[Row], alias: Alias) -> list[Row]:
 
 
 def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
-    """The rows, those with a number that rests on process groups with the caveat after their reason.
+    """The rows, with the caveat added to the reason of values that depend on process groups.
 
-    They are the rows of a group and all rows of metrics that have groups or matching among their inputs.
+    These are rows of a group, and all rows of metrics with groups or matching as input.
     """
     if caveat is None:
         return list(rows)
@@ -346,24 +360,24 @@ def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
 
 
 def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]:
-    """The rows, those with a number from the steps of ranks of which rows are wrong or missing as partial.
+    """The rows, with values from steps as partial for ranks whose trace has wrong or missing rows.
 
-    The coverage is at most the share of the rows that are right: of the rank's, or of all ranks' together.
-    A device that ran no kernel lacks all of them, however many they are.
+    The coverage is at most the share of correct rows of the rank, or of all ranks. A device without kernels
+    lacks an unknown number.
     """
     counts: dict[int | None, _Lacking] = {
-        one.rank: _Lacking(
-            sum(one.implausible.values()),
-            sum(one.missing.values()),
-            int(ran_no_kernel(one.facts, one.rows)),
-            sum(one.rows.values()),
+        entry.rank: _Lacking(
+            sum(entry.implausible.values()),
+            sum(entry.missing.values()),
+            int(ran_no_kernel(entry.facts, entry.rows)),
+            sum(entry.rows.values()),
         )
-        for one in entries
+        for entry in entries
     }
-    whole = _Lacking(*(sum(numbers) for numbers in zip(*counts.values(), strict=True))) if counts else None
-    if whole is None or not any(whole[:-1]):
+    total = _Lacking(*(sum(numbers) for numbers in zip(*counts.values(), strict=True))) if counts else None
+    if total is None or not any(total[:-1]):
         return list(rows)
-    counts = {rank: own for rank, own in counts.items() if any(own[:-1])} | {None: whole}
+    counts = {rank: lacking for rank, lacking in counts.items() if any(lacking[:-1])} | {None: total}
     return [
         _partly_lacking(row, counts[row.rank])
         if row.has_value and row.rank in counts and "steps" in METRICS.get(row.metric).inputs
@@ -373,7 +387,7 @@ def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]
 
 
 class _Lacking(NamedTuple):
-    """Of ranks: rows whose times cannot be true, missing rows, devices that ran no kernel, all rows."""
+    """Counts: rows with implausible times, missing rows, devices without kernels, all rows."""
 
     implausible: int
     missing: int
@@ -381,13 +395,13 @@ class _Lacking(NamedTuple):
     rows: int
 
 
-def _partly_lacking(row: Row, own: _Lacking) -> Row:
+def _partly_lacking(row: Row, lacking: _Lacking) -> Row:
     words = {
-        "rows of the traces have times that cannot be true": own.implausible,
-        "kernels have a launch and no row": own.missing,
-        "devices ran no kernel": own.without_kernels,
+        "rows of the traces have implausible times": lacking.implausible,
+        "kernels have a launch but no row": lacking.missing,
+        "devices ran no kernel": lacking.without_kernels,
     }
-    share = own.rows / (own.rows + own.implausible + own.missing)
-    noted = row.noted("; ".join(f"{count:,} {what}" for what, count in words.items() if count))
-    known = [one for one in (row.coverage, None if own.without_kernels else share) if one is not None]
+    share = lacking.rows / (lacking.rows + lacking.implausible + lacking.missing)
+    noted = row.noted("; ".join(f"{count:,} {problem}" for problem, count in words.items() if count))
+    known = [part for part in (row.coverage, None if lacking.without_kernels else share) if part is not None]
     return msgspec.structs.replace(noted, status="partial", coverage=min(known, default=None))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving: what a client measures of a server, which no kernel trace knows.
+"""Serving: latencies and rates that a benchmark client measures.
 
-Where its file lists the requests, figures are of the requests that were answered; else they are those
-that the file itself states.  Percentiles interpolate linearly between order statistics, as numpy does; of
-benchmarks that repeat one another they are those of all requests together, never means of percentiles.
+Where the client's file lists requests, values are computed from the answered ones; else they are those that
+the file states. Percentiles interpolate linearly between order statistics, as in NumPy; those of repeated
+benchmarks are over all their requests, never means of percentiles.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, 
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.ground.units import humanise
 
-NO_CLIENT: Final = "a kernel trace sees no requests and no tokens; it takes the client's benchmark file"
+NO_CLIENT: Final = "a kernel trace has no requests or tokens: it needs the client's benchmark file"
 NO_OBJECTIVES: Final = "the client was given no service-level objectives (vllm bench serve --goodput)"
 _LISTS: Final = "the requests' lists (vLLM: --save-detailed, SGLang: --output-details)"
-_STATED: Final = "as the client's file states it"
+_STATED: Final = "as stated by the client's file"
 _PERCENTILES: Final = (50, 90, 99)
 _AGREE: Final = 0.01
-"""Relative difference up to which the requests and the file's own figure are taken to say the same."""
+"""Largest relative difference at which the requests and the file's own figure agree."""
 
 LATENCIES: Final[Mapping[str, Callable[[pa.Table], Samples]]] = {
     "ttft": ttft_of,
@@ -47,10 +47,10 @@ LATENCIES: Final[Mapping[str, Callable[[pa.Table], Samples]]] = {
     "itl": itl_of,
     "e2e_latency": e2e_of,
 }
-"""Of answered requests, by the figure's name."""
+"""Latencies of answered requests, by figure."""
 _POOLED: Final = (
-    " Of benchmarks that repeat one another (files of equal settings that are named alike but for the last"
-    " number) also of all their requests together, which is the run's own figure where all benchmarks do."
+    " For repeated benchmarks (files with equal settings whose names differ only in the last number) also"
+    " over all their requests, which is the run's value where all benchmarks are repeats."
 )
 _request_metric = partial(run_metric, inputs=("requests", "serving"), not_applicable=NO_CLIENT)
 _latency_metric = partial(_request_metric, unit="s", better="lower")
@@ -58,72 +58,74 @@ _rate_metric = partial(_request_metric, unit="1/s", better="higher")
 
 
 def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
-    """The values of the one benchmark; of several, each one's under its own label."""
-    found = run_benchmarks(run)
-    if not found:
+    """The values of a single benchmark; of several, each with its label as category."""
+    benchmarks = run_benchmarks(run)
+    if not benchmarks:
         raise NotApplicable(NO_CLIENT)
-    if len(found) == 1:
-        return [replace(value, source="serving") for value in values(found[0])]
-    several = [replace(value, category=one.label) for one in found for value in values(one)]
-    whole = f"{len(found)} benchmarks: see their rows"
-    if not any(value.has_value for value in several):
-        whole = "; ".join(dict.fromkeys(value.reason or "" for value in several if value.stat is None))
-    return [replace(value, source="serving") for value in (no_value(whole), *several)]
+    if len(benchmarks) == 1:
+        return [replace(value, source="serving") for value in values(benchmarks[0])]
+    labelled = [
+        replace(value, category=benchmark.label) for benchmark in benchmarks for value in values(benchmark)
+    ]
+    reason = f"{len(benchmarks)} benchmarks: see their rows"
+    if not any(value.has_value for value in labelled):
+        reason = "; ".join(dict.fromkeys(value.reason or "" for value in labelled if value.stat is None))
+    return [replace(value, source="serving") for value in (no_value(reason), *labelled)]
 
 
 def _latency_values(run: RunView, figure: str) -> Iterator[Value]:
-    """The values of each benchmark; of those that repeat one another also of their requests together.
+    """The values of each benchmark, and of all requests of repeated ones together.
 
-    Where all of the run's do, these are the run's own.
+    The latter are the run's values where all benchmarks are repeats.
     """
-    whole, *parts = of_each_benchmark(run, lambda one: latency_values(one, figure))
-    found = run_benchmarks(run)
-    for repeats in repeated_benchmarks(found):
-        together = pool_benchmarks(repeats)
-        if together is None:
+    run_value, *parts = of_each_benchmark(run, lambda benchmark: latency_values(benchmark, figure))
+    benchmarks = run_benchmarks(run)
+    for repeats in repeated_benchmarks(benchmarks):
+        pooled = pool_benchmarks(repeats)
+        if pooled is None:
             continue
-        said = f"of all requests of {len(repeats)} repeats together"
-        own = [
-            replace(value, source="serving", reason="; ".join(filter(None, (said, value.reason))))
-            for value in latency_values(together, figure)
+        scope = f"of all requests of {len(repeats)} repeats together"
+        pooled_values = [
+            replace(value, source="serving", reason="; ".join(filter(None, (scope, value.reason))))
+            for value in latency_values(pooled, figure)
         ]
-        if len(repeats) == len(found):
-            whole, *more = own
-            parts = [*more, *parts]
+        if len(repeats) == len(benchmarks):
+            run_value, *rest = pooled_values
+            parts = [*rest, *parts]
         else:
-            parts += [replace(value, category=f"repeats of {repeats[0].label}") for value in own]
-    yield whole
+            parts += [replace(value, category=f"repeats of {repeats[0].label}") for value in pooled_values]
+    yield run_value
     yield from parts
 
 
-def latency_values(one: Benchmark, figure: str) -> Iterator[Value]:
+def latency_values(benchmark: Benchmark, figure: str) -> Iterator[Value]:
     """Mean and percentiles of the requests' times, else what the file states."""
-    found = LATENCIES[figure](one.answered_requests)
-    if len(found.values):
-        left_out = {**one.left_out, **found.left_out}
-        unknown = found.unknown + one.unknown_count
-        coverage = Coverage(found.requests, found.requests + unknown)
-        for stat, value in _latency_statistics(found.values):
-            reason = _difference_words(value, one.stated.get((figure, stat or "mean")), "s")
+    samples = LATENCIES[figure](benchmark.answered_requests)
+    if len(samples.values):
+        left_out = {**benchmark.left_out, **samples.left_out}
+        unknown = samples.unknown + benchmark.unknown_count
+        coverage = Coverage(samples.requests, samples.requests + unknown)
+        for stat, value in _latency_statistics(samples.values):
+            reason = _difference_words(value, benchmark.stated.get((figure, stat or "mean")), "s")
             yield Value(
                 value=value,
                 stat=stat,
-                provenance=found.provenance,
+                provenance=samples.provenance,
                 reason=reason,
                 left_out=left_out,
                 coverage=coverage,
             )
         return
-    stated = {stat: value for (name, stat), value in one.stated.items() if name == figure}
-    wanted = ("mean", *(f"p{percent}" for percent in _PERCENTILES))
-    for stat in dict.fromkeys((*wanted, *stated)):
+    stated = {stat: value for (name, stat), value in benchmark.stated.items() if name == figure}
+    usual_stats = ("mean", *(f"p{percent}" for percent in _PERCENTILES))
+    for stat in dict.fromkeys((*usual_stats, *stated)):
         shown = None if stat == "mean" else stat
         if stat in stated:
             yield Value(value=stated[stat], stat=shown, reason=_STATED)
-        elif len(one.requests):
-            yield no_value("no answered request in the file's lists has one", stat=shown)
+        elif len(benchmark.requests):
+            yield no_value("no answered request that the file lists has one", stat=shown)
         else:
-            yield no_value(f"the file holds summaries only: {stat} needs {_LISTS}", stat=shown)
+            yield no_value(f"the file has only summaries: {stat} needs {_LISTS}", stat=shown)
 
 
 def _latency_statistics(values: Seconds) -> Iterator[tuple[str | None, float]]:
@@ -135,35 +137,35 @@ def _latency_statistics(values: Seconds) -> Iterator[tuple[str | None, float]]:
 def _difference_words(value: float, stated: float | None, unit: str) -> str | None:
     if stated is None or abs(value - stated) <= _AGREE * abs(stated):
         return None
-    return f"of the requests listed; the file's own summary says {humanise(stated, unit)}"
+    return f"of the listed requests; the file's own summary states {humanise(stated, unit)}"
 
 
-def rate_value(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None]) -> Value:
+def rate_value(benchmark: Benchmark, figure: str, amount: Callable[[pa.Table], int | None]) -> Value:
     """Amount of the answered requests / duration; else what the file states."""
-    stated, duration = one.stated.get((figure, None)), one.stated.get(("duration", None))
-    told = len(one.requests) and not one.requests["success"].null_count
-    total = amount(one.answered_requests) if told else None
+    stated, duration = benchmark.stated.get((figure, None)), benchmark.stated.get(("duration", None))
+    listed = len(benchmark.requests) and not benchmark.requests["success"].null_count
+    total = amount(benchmark.answered_requests) if listed else None
     if total is not None and duration:
         rate = total / duration
         return Value(value=rate, provenance="derived", reason=_difference_words(rate, stated, "1/s"))
     if stated is None:
-        return no_value(f"the file states none, and it needs the duration and {_LISTS}")
+        return no_value(f"the file states none; it needs the duration and {_LISTS}")
     return Value(value=stated, reason=_STATED)
 
 
 def output_tokens(answered: pa.Table) -> int | None:
-    """Of all answered requests; None where one has an unknown number."""
+    """Output tokens of all answered requests; None where one has an unknown number."""
     tokens = answered["output_tokens"]
     return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
 
 
 def _all_tokens(answered: pa.Table) -> int | None:
     tokens = answered["input_tokens"]
-    given, made = (
+    input_tokens, produced_tokens = (
         (None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()),
         output_tokens(answered),
     )
-    return None if given is None or made is None else given + made
+    return None if input_tokens is None or produced_tokens is None else input_tokens + produced_tokens
 
 
 @_latency_metric(
@@ -179,8 +181,8 @@ def ttft(run: RunView) -> Iterable[Value]:
 
 @_latency_metric(
     "serving.tpot",
-    definition="Mean time between a request's output tokens after the first; mean, p50, p90 and p99 over"
-    " requests of more than one output token." + _POOLED,
+    definition="Time per output token of a request after the first; mean, p50, p90 and p99 over requests with"
+    " more than one output token." + _POOLED,
     formula="(last token − first token) / (output tokens − 1)",
 )
 def tpot(run: RunView) -> Iterable[Value]:
@@ -190,8 +192,8 @@ def tpot(run: RunView) -> Iterable[Value]:
 
 @_latency_metric(
     "serving.itl",
-    definition="Time between what the client receives one after another of a request, whatever number of"
-    " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests." + _POOLED,
+    definition="Inter-token latency: time between consecutive chunks of a request that the client receives,"
+    " of any number of tokens; mean, p50, p90 and p99 over all gaps of all requests." + _POOLED,
     formula="arrival − previous arrival, of the same request",
 )
 def itl(run: RunView) -> Iterable[Value]:
@@ -212,12 +214,12 @@ def e2e_latency(run: RunView) -> Iterable[Value]:
 
 @_rate_metric(
     "serving.request_throughput",
-    definition="Requests answered per second of the benchmark.",
+    definition="Answered requests per second of the benchmark.",
     formula="answered requests / duration",
 )
 def request_throughput(run: RunView) -> Iterable[Value]:
     """Answered requests a second."""
-    return of_each_benchmark(run, lambda one: iter([rate_value(one, "request_throughput", len)]))
+    return of_each_benchmark(run, lambda benchmark: iter([rate_value(benchmark, "request_throughput", len)]))
 
 
 @_rate_metric(
@@ -227,7 +229,9 @@ def request_throughput(run: RunView) -> Iterable[Value]:
 )
 def output_throughput(run: RunView) -> Iterable[Value]:
     """Output tokens a second."""
-    return of_each_benchmark(run, lambda one: iter([rate_value(one, "output_throughput", output_tokens)]))
+    return of_each_benchmark(
+        run, lambda benchmark: iter([rate_value(benchmark, "output_throughput", output_tokens)])
+    )
 
 
 def _device_count(run: RunView) -> int:
@@ -239,7 +243,7 @@ def _device_count(run: RunView) -> int:
 
 def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | None]) -> Iterable[Value]:
     devices = _device_count(run)
-    for value in of_each_benchmark(run, lambda one: iter([rate_value(one, figure, amount)])):
+    for value in of_each_benchmark(run, lambda benchmark: iter([rate_value(benchmark, figure, amount)])):
         yield replace(value, value=value.value / devices) if value.value is not None else value
 
 
@@ -268,8 +272,8 @@ def total_tokens_per_device(run: RunView) -> Iterable[Value]:
 
 @run_metric(
     "serving.goodput",
-    definition="Requests answered within the service-level objectives the client was given, per second.",
-    formula="good requests / duration, as the client's file states it",
+    definition="Requests answered within the client's service-level objectives, per second.",
+    formula="good requests / duration, as stated by the client's file",
     unit="1/s",
     better="higher",
     inputs=("serving",),
@@ -280,8 +284,8 @@ def goodput(run: RunView) -> Iterable[Value]:
     return of_each_benchmark(run, _goodput_values)
 
 
-def _goodput_values(one: Benchmark) -> Iterator[Value]:
-    stated = one.stated.get(("goodput", None))
+def _goodput_values(benchmark: Benchmark) -> Iterator[Value]:
+    stated = benchmark.stated.get(("goodput", None))
     if stated is None:
         yield no_value(NO_OBJECTIVES)
     else:

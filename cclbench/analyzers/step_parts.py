@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the step time goes: `time.step` split into parts that sum to it, exactly."""
+"""Where the step time goes: `time.step` split into parts that sum to it exactly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTS: Final = {
     "idle_host": "host-bound idle",
     "idle_other": "other idle",
 }
-"""The parts of a step, and what people call them."""
+"""The parts of a step, and their names for people."""
 
 _NUMBER: Final = {part: number for number, part in enumerate(PARTS)}
 _CATCH_ALL: Final = {
@@ -37,11 +37,11 @@ _CATCH_ALL: Final = {
     "exposed_transfer": "exposed_unmatched",
     "idle_host": "idle_other",
 }
-"""Where the time of a part is that a trace cannot tell."""
+"""The part that holds the time of a part that the trace cannot separate."""
 
 
 class StepPiece(NamedTuple):
-    """What a stretch of time is of: a part, and within it a collective or a kernel category."""
+    """A part of the step, and within it a collective or a kernel category."""
 
     part: str
     label: Label | None = None
@@ -50,114 +50,129 @@ class StepPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankParts:
-    """A rank's windows in pieces: `ns[i]`, of `pieces[piece[i]]` in `window[i]`, shared among `crowd[i]`.
+    """A rank's windows in pieces: `ns[i]` of `pieces[piece[i]]` in `window[i]`, shared by `crowd[i]` pieces.
 
-    Arrays have shape (amounts,); amounts of zero are left out.
+    Arrays have shape (amounts,); zero amounts are left out.
     """
 
     steps: tuple[int | None, ...]
     lengths: Int64
-    """ns of each window, shape (windows,)."""
+    """Length of each window, ns, shape (windows,)."""
     pieces: tuple[StepPiece, ...]
     piece: Int64
     window: Int64
     crowd: Int64
     ns: Int64
     untold: Mapping[str, str]
-    """Parts that this trace cannot tell, and why."""
+    """Parts that this trace cannot separate, and why."""
 
 
 def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Of each step the slowest rank's window (the lowest such rank's); mean over steps of its parts."""
-    found = {rank: own for rank, values in ranks.items() if isinstance(own := values[0].detail, RankParts)}
-    slowest = _slowest_ranks(found)
+    """Parts of the slowest rank's window of each step (the lowest rank in a tie); mean over steps."""
+    parts_by_rank = {
+        rank: rank_parts
+        for rank, values in ranks.items()
+        if isinstance(rank_parts := values[0].detail, RankParts)
+    }
+    slowest = _slowest_ranks(parts_by_rank)
     sums: dict[StepPiece, Fraction] = {}
     steps: dict[int, dict[str, Fraction]] = {}
     chosen = sorted({rank for rank, _ in slowest.values()})
     for rank in chosen:
-        own = found[rank]
+        rank_parts = parts_by_rank[rank]
         numbered = {
             window: step
-            for step, (of, window) in slowest.items()
-            if of == rank and step is not None and window is not None
+            for step, (slowest_rank, window) in slowest.items()
+            if slowest_rank == rank and step is not None and window is not None
         }
-        # A rank without step numbers counts with the mean of its windows.
-        windows = sorted(numbered) or range(len(own.steps))
-        divisor = len(slowest) * (1 if numbered else len(own.steps))
-        for piece, amount in _piece_amounts(own, windows, divisor).items():
+        # a rank without step numbers counts with the mean of its windows
+        windows = sorted(numbered) or range(len(rank_parts.steps))
+        divisor = len(slowest) * (1 if numbered else len(rank_parts.steps))
+        for piece, amount in _piece_amounts(rank_parts, windows, divisor).items():
             sums[piece] = sums.get(piece, Fraction(0)) + amount
-        for window, parts in _by_window(own, sorted(numbered)).items():
-            steps[numbered[window]] = {p: parts.get(p, Fraction(0)) for p in PARTS if p not in own.untold}
+        for window, parts in _by_window(rank_parts, sorted(numbered)).items():
+            steps[numbered[window]] = {
+                p: parts.get(p, Fraction(0)) for p in PARTS if p not in rank_parts.untold
+            }
     yield Value(value=_as_seconds(sum(sums.values(), Fraction(0))))
-    yield from _part_values(sums, [found[rank] for rank in chosen])
+    yield from _part_values(sums, [parts_by_rank[rank] for rank in chosen])
     for step in sorted(steps):
         for part, ns in steps[step].items():
             yield Value(value=_as_seconds(ns), step=step, stat=part)
 
 
 def _slowest_ranks(ranks: Mapping[int, RankParts]) -> dict[int | None, tuple[int, int | None]]:
-    """By step the rank that takes longest and its window.
+    """The slowest rank of each step, and its window.
 
-    As in `time.step`, a rank whose windows have no numbers counts with their mean, under None.
+    As in `time.step`, a rank whose windows have no numbers counts with their mean, as step None.
     """
     longest: dict[int | None, tuple[Fraction, int, int | None]] = {}
-    for rank, own in sorted(ranks.items()):
+    for rank, parts in sorted(ranks.items()):
         lengths: list[tuple[int | None, Fraction, int | None]] = [
             (step, Fraction(ns), window)
-            for window, (step, ns) in enumerate(zip(own.steps, own.lengths.tolist(), strict=True))
+            for window, (step, ns) in enumerate(zip(parts.steps, parts.lengths.tolist(), strict=True))
             if step is not None
         ]
-        for step, ns, window in lengths or [(None, Fraction(int(own.lengths.sum()), len(own.steps)), None)]:
+        for step, ns, window in lengths or [
+            (None, Fraction(int(parts.lengths.sum()), len(parts.steps)), None)
+        ]:
             if step not in longest or ns > longest[step][0]:
                 longest[step] = ns, rank, window
     return {step: (rank, window) for step, (_, rank, window) in longest.items()}
 
 
-def _piece_amounts(own: RankParts, windows: Sequence[int], divisor: int) -> dict[StepPiece, Fraction]:
-    """Exact ns of each piece over those windows, over `divisor`."""
-    rows = np.isin(own.window, windows)
+def _piece_amounts(parts: RankParts, windows: Sequence[int], divisor: int) -> dict[StepPiece, Fraction]:
+    """Exact ns of each piece in these windows, divided by `divisor`."""
+    rows = np.isin(parts.window, windows)
     sums: dict[StepPiece, Fraction] = {}
-    for (piece, crowd), amount in _sum_alike(own.ns[rows], own.piece[rows], own.crowd[rows]):
-        key = own.pieces[piece]
+    for (piece, crowd), amount in _sum_alike(parts.ns[rows], parts.piece[rows], parts.crowd[rows]):
+        key = parts.pieces[piece]
         sums[key] = sums.get(key, Fraction(0)) + Fraction(amount, crowd * divisor)
     return sums
 
 
 def _sum_alike(ns: Int64, *keys: Int64) -> Iterator[tuple[list[int], int]]:
-    """Sums of `ns` over the rows that are alike in all `keys`, with those; arrays of shape (rows,)."""
+    """Keys and sums of `ns` over the rows with equal `keys`; arrays of shape (rows,)."""
     places, place = np.unique(np.stack(keys), axis=1, return_inverse=True)
     sums = np.zeros(places.shape[1], np.int64)
     np.add.at(sums, place.ravel(), ns)
     return zip(places.T.tolist(), sums.tolist(), strict=True)
 
 
-def _by_window(own: RankParts, windows: Sequence[int]) -> dict[int, dict[str, Fraction]]:
-    """Exact ns of each part in each of those windows."""
-    rows = np.isin(own.window, windows)
-    part = np.array([_NUMBER[piece.part] for piece in own.pieces], np.int64)[own.piece[rows]]
+def _by_window(parts: RankParts, windows: Sequence[int]) -> dict[int, dict[str, Fraction]]:
+    """Exact ns of each part in each of these windows."""
+    rows = np.isin(parts.window, windows)
+    part = np.array([_NUMBER[piece.part] for piece in parts.pieces], np.int64)[parts.piece[rows]]
     names = list(PARTS)
-    found: dict[int, dict[str, Fraction]] = {window: {} for window in windows}
-    for (window, number, crowd), amount in _sum_alike(own.ns[rows], own.window[rows], part, own.crowd[rows]):
+    by_part: dict[int, dict[str, Fraction]] = {window: {} for window in windows}
+    for (window, number, crowd), amount in _sum_alike(
+        parts.ns[rows], parts.window[rows], part, parts.crowd[rows]
+    ):
         name = names[number]
-        found[window][name] = found[window].get(name, Fraction(0)) + Fraction(amount, crowd)
-    return found
+        by_part[window][name] = by_part[window].get(name, Fraction(0)) + Fraction(amount, crowd)
+    return by_part
 
 
 def _part_values(sums: Mapping[StepPiece, Fraction], ranks: Sequence[RankParts]) -> Iterator[Value]:
-    """Each part that any of those ranks can tell, and within it what it is of."""
+    """Each part that any of these ranks can separate, and its breakdown."""
     for part in PARTS:
-        if all(part in one.untold for one in ranks):
+        if all(part in rank_parts.untold for rank_parts in ranks):
             continue
-        own = {piece: ns for piece, ns in sums.items() if piece.part == part}
+        in_part = {piece: ns for piece, ns in sums.items() if piece.part == part}
         reasons = dict.fromkeys(
-            why for one in ranks for lacking, why in one.untold.items() if _CATCH_ALL.get(lacking) == part
+            why
+            for rank_parts in ranks
+            for lacking, why in rank_parts.untold.items()
+            if _CATCH_ALL.get(lacking) == part
         )
-        whole = _as_seconds(sum(own.values(), Fraction(0)))
-        yield Value(value=whole, stat=part, reason="; ".join(reasons) or None)
-        known = [piece.label for piece in own if piece.label]
-        for label, ns in sum_by_wider_label(known, [ns for piece, ns in own.items() if piece.label]).items():
+        total = _as_seconds(sum(in_part.values(), Fraction(0)))
+        yield Value(value=total, stat=part, reason="; ".join(reasons) or None)
+        labels = [piece.label for piece in in_part if piece.label]
+        for label, ns in sum_by_wider_label(
+            labels, [ns for piece, ns in in_part.items() if piece.label]
+        ).items():
             yield labelled_value(label, _as_seconds(ns), stat=part)
-        for piece, ns in own.items():
+        for piece, ns in in_part.items():
             if piece.category is not None:
                 yield Value(value=_as_seconds(ns), stat=part, category=piece.category)
 
@@ -168,19 +183,18 @@ def _as_seconds(ns: Fraction) -> float:
 
 @metric(
     "time.step_parts",
-    definition="Where the step time goes: of each step the slowest rank's window, the one that time.step"
-    " takes, split into parts (stat), mean over steps; they sum to time.step. compute is |C|, within it"
-    " each instant is shared in equal parts among the kernel categories running (category; of a CPU's"
-    " operators within one another the innermost counts); graphs is what CUDA graphs take of it that were"
-    " traced whole: of what, is not recorded. exposed_transfer, exposed_wait and"
-    " exposed_unmatched are exposed communication as time.exposed_* tell it, by kind, process group and"
-    " parallel dimension (category), exposed_copy is time.exposed_copy, idle_host is time.idle_host and"
-    " idle_other all other idle time. What a trace cannot tell is in exposed_unmatched or idle_other.",
+    definition="Where the step time goes: the window of each step's slowest rank, as in time.step, split into"
+    " parts (stat), mean over steps; they sum to time.step. compute is |C|, shared equally among the kernel"
+    " categories that run at once (category; on a CPU the innermost operator counts); graphs is the compute"
+    " time of CUDA graphs that were traced as a whole. exposed_transfer, exposed_wait and exposed_unmatched"
+    " are exposed communication as in time.exposed_*, by kind, process group and parallel dimension"
+    " (category), exposed_copy is time.exposed_copy, idle_host is time.idle_host and idle_other all other"
+    " idle time. What a trace cannot separate is in exposed_unmatched or idle_other.",
     formula="W = |C| + exposed transfer + exposed wait + exposed unmatched + exposed copy + idle",
     unit="s",
     better="lower",
     inputs=("events", MATCHED, "steps"),
-    not_applicable="the trace holds no work",
+    not_applicable="the trace has no work",
     combine=of_slowest_rank,
     rank_rows=False,
     graphs="counted",
@@ -207,7 +221,7 @@ def step_parts(rank: RankView) -> Value:
 
 
 def _unshared_time(ns: Int64) -> Shared:
-    """Time of one thing, shape (windows,), that it shares with nothing."""
+    """Time of a single piece, shape (windows,), not shared with others."""
     return Shared((1,), ns[None, None, :])
 
 
@@ -220,19 +234,19 @@ def _compute_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[li
 
 
 def _exposed_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
-    exposed, whole = rank.exposed, rank.parts.exposed_comm
-    sums = np.zeros((len(exposed.wait.crowds), len(whole)), np.int64)
+    exposed, exposed_ns = rank.exposed, rank.parts.exposed_comm
+    sums = np.zeros((len(exposed.wait.crowds), len(exposed_ns)), np.int64)
     for part in ("transfer", "wait", "unmatched"):
         shared: Shared = getattr(exposed, part)
         yield [StepPiece(f"exposed_{part}", label) for label in exposed.labels], shared
         sums += shared.ns.sum(axis=1)
-    # n collectives share each instant of a crowd of n, so its sum is n times its time.
+    # n overlapping collectives are counted n times
     covered = sums // np.array(exposed.wait.crowds, np.int64)[:, None]
     yield (
         [StepPiece("exposed_unmatched", Label(collective=UNKNOWN))],
-        _unshared_time(whole - covered.sum(axis=0)),
+        _unshared_time(exposed_ns - covered.sum(axis=0)),
     )
-    if whole.any() and not exposed.any_matched:
+    if exposed_ns.any() and not exposed.any_matched:
         untold |= dict.fromkeys(("exposed_transfer", "exposed_wait"), UNKNOWN_SPLIT)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps out of a run's own collectives: what calibrates the hardware model without a benchmark."""
+"""Sweeps from a run's own collectives, to calibrate the hardware model without a benchmark."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def own_sweeps(
     *,
     source: str | msgspec.UnsetType = msgspec.UNSET,
 ) -> tuple[list[Sweep], dict[str, int]]:
-    """Median transfer time by kind, group and size; and the collectives that are in none, counted by reason.
+    """Median transfer time by kind, group and size; and counts of unused collectives by reason.
 
-    One time an instance: its last rank's, which holds no waiting.  `members` are the ranks of each group, by
-    its id; nodes hold `system.per_node` consecutive ones.
+    One time per instance: that of its last rank, which does not wait. `members`: ranks by group id; nodes
+    have `system.per_node` consecutive ranks.
     """
     matched = collectives["instance"].is_valid().to_numpy() & collectives["transfer_ns"].is_valid().to_numpy()
     rows = collectives.filter(pa.array(matched))
@@ -40,33 +40,33 @@ def own_sweeps(
     table = rows.take(pa.array(order[last]))
 
     group, names = word_codes(table, "group")
-    held = [system.ranks_by_node(members.get(name or "", ())) for name in names]
+    by_node = [system.ranks_by_node(members.get(name or "", ())) for name in names]
     library, libraries = word_codes(table, "library")
     size, known = collective_payloads(table)
     unusable = {
-        "of sends and receives, which no sweep is made of": np.isin(collective_kinds(table), PAIRS),
-        "by libraries whose algorithms the model lacks": ~np.isin([word or "" for word in libraries], PRICED)[
+        "sends and receives": np.isin(collective_kinds(table), PAIRS),
+        "of libraries whose algorithms are not modelled": ~np.isin([w or "" for w in libraries], PRICED)[
             library
         ],
-        "of groups that are unknown, or on nodes in unequal parts": np.array(
-            [len(set(each)) != 1 for each in held], np.bool_
+        "of unknown groups, or groups spread unevenly over nodes": np.array(
+            [len(set(on_nodes)) != 1 for on_nodes in by_node], np.bool_
         )[group],
         "of unknown size": ~known,
     }
     left_out = {"not matched across ranks": int((~matched).sum())}
-    kept = np.ones(len(table), np.bool_)
-    for why, out in unusable.items():
-        left_out[why] = int((kept & out).sum())
-        kept &= ~out
+    usable = np.ones(len(table), np.bool_)
+    for why, excluded in unusable.items():
+        left_out[why] = int((usable & excluded).sum())
+        usable &= ~excluded
     timings = pa.table(
         {
             "kind": pa.array([kind or None for kind in collective_kinds(table).tolist()], pa.string()),
             "group_size": group_sizes(table),
-            "nodes": np.array([len(each) for each in held], np.int64)[group],
+            "nodes": np.array([len(on_nodes) for on_nodes in by_node], np.int64)[group],
             "bytes": size,
             "dur_ns": table["transfer_ns"],
             "in_place": pa.nulls(len(table), pa.bool_()),
         }
     )
-    found, unused = sweeps_of(timings.filter(pa.array(kept)), library_version, source=source)
-    return found, {why: number for why, number in {**left_out, **unused}.items() if number}
+    sweeps, unused = sweeps_of(timings.filter(pa.array(usable)), library_version, source=source)
+    return sweeps, {why: number for why, number in {**left_out, **unused}.items() if number}

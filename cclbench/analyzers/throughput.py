@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput: what the card says a step works on, over the step time."""
+"""Throughput: samples or tokens of a step, by the card, over the step time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import rate_at_slowest_rank, rate_per_step
 
 _INPUTS = ("events", "steps", "card: workload.phase, workload.batch")
-_ONE_RUN: Final = "it is of two runs on different numbers of devices: cclbench compare A B"
+_ONE_RUN: Final = "needs two runs on different numbers of devices: cclbench compare A B"
 _throughput = partial(
     metric,
     unit="1/s",
     better="higher",
     inputs=_INPUTS,
-    not_applicable="there is no card or it lacks a field, the trace marks no steps, or a step serves a part"
-    " of many requests",
+    not_applicable="there is no card or it lacks a field, the trace marks no steps, or a step serves parts of"
+    " many requests",
     combine=rate_at_slowest_rank,
     rank_rows=False,
     graphs="counted",
@@ -60,10 +60,10 @@ def tokens_per_device(rank: RankView) -> Iterator[Value]:
 
 @run_metric(
     "scaling.efficiency",
-    definition="What a device does of many, over what it does of fewer, of two runs that `cclbench compare`"
-    " sets against each other: strong scaling where both have the same global batch, weak scaling where both"
-    " have the same batch per device. All else that cards tell of their work is the same, and strong scaling"
-    " is not told where the traces refute equal work. With the interval of the ratio, as verdicts have it.",
+    definition="Throughput per device with more devices over that with fewer, of two runs that `cclbench"
+    " compare` compares: strong scaling with equal global batch, weak scaling with equal batch per device."
+    " The cards must otherwise state the same work, and there is no strong scaling where the traces refute"
+    " equal work. With the interval of the ratio, as in verdicts.",
     formula="throughput.tokens_per_device on more devices / on fewer",
     unit="1",
     better="higher",

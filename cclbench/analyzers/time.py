@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time: where a step goes, an exact partition per rank and window."""
+"""Time: exact partition of each rank's windows."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from cclbench.analyzers.view.whole_graphs import graph_times
 from cclbench.ground import intervals
 from cclbench.ground.schema import OPEN
 
-NO_GRAPHS = "no CUDA graph was traced whole"
+NO_GRAPHS = "no CUDA graph was traced as a whole"
 UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across ranks"
-_AS_COMPUTE = " Partial where CUDA graphs were traced whole: their launches count as compute."
+_AS_COMPUTE = " Partial where CUDA graphs were traced as a whole: their launches count as compute."
 _seconds = partial(metric, unit="s", better="lower")
 _split_metric = partial(_seconds, inputs=("events", MATCHED, "steps"), not_applicable=UNKNOWN_SPLIT)
 _launch_metric = partial(
     _seconds,
-    not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
+    not_applicable="no launch in the trace is linked to device work, or the CPU is the device",
     graphs="counted",
 )
 
 
 def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Mean over steps of the maximum over ranks; p50, p95 (from 20 steps on), max and cv of those maxima."""
+    """Mean over steps of the maximum over ranks; p50, p95 (from 20 steps), max and cv of these maxima."""
     longest = {step: max(lengths) for step, lengths in by_step(ranks).items()}
     lengths = np.array(list(longest.values()), np.float64)
     reasons = dict.fromkeys(values[0].reason for values in ranks.values() if values[0].reason)
@@ -64,11 +64,12 @@ def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Val
 @_seconds(
     "time.step",
     definition="Length of the window. The run's value is the mean over steps of the slowest rank's window."
-    " The last annotated step is open, since none follows it: it has a row of stat open and is in no mean."
-    " Where nothing is annotated and CUDA graphs were traced whole, repetitions of their launches are steps.",
+    " The last annotated step is incomplete, since no step follows it: it has a row of stat open and is in"
+    " no mean. Without annotations, where CUDA graphs were traced as a whole, repetitions of their launches"
+    " are steps.",
     formula="W",
     combine=slowest_rank_each_step,
-    not_applicable="the trace holds no work",
+    not_applicable="the trace has no work",
     version=2,
     graphs="counted",
 )
@@ -79,7 +80,7 @@ def step(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "time.compute_only",
-    definition=f"Time in which kernels compute and no communication runs.{_AS_COMPUTE}",
+    definition=f"Time in which compute kernels run and no communication does.{_AS_COMPUTE}",
     formula="|C| − |C∩K|",
     unit="s",
     graphs="as compute",
@@ -91,8 +92,8 @@ def compute_only(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "time.graph_only",
-    definition="Part of time.compute_only in which CUDA graphs run that were traced whole, and no kernel"
-    " beside them: when they begin and end is known, what ran inside and how long is not.",
+    definition="Part of time.compute_only in which only CUDA graphs run that were traced as a whole: their"
+    " start and end are known, their kernels are not.",
     formula="|G \\ (kernels)|, G = launches of graphs",
     unit="s",
     not_applicable=NO_GRAPHS,
@@ -109,7 +110,7 @@ def graph_only(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "time.overlapped",
-    definition=f"Time in which kernels compute while communication runs.{_AS_COMPUTE}",
+    definition=f"Time in which compute kernels and communication run at once.{_AS_COMPUTE}",
     formula="|C∩K|",
     unit="s",
     graphs="as compute",
@@ -131,17 +132,17 @@ def exposed_comm(rank: RankView) -> Iterator[Value]:
 
 
 _SPLIT = (
-    " Each instant of exposed communication goes to the collectives running in it, in equal parts, and of"
-    " each part what lies before the latest rank's arrival is waiting, what lies after it is transfer; what"
-    " is not matched across ranks is neither. The three sum to time.exposed_comm. Partial where some is not"
-    " matched; of a collective that lacks some rank's trace the wait is a lower bound."
+    " Collectives that run at once share the exposed time equally; the time before the last rank's arrival is"
+    " wait, after it transfer; unmatched collectives have neither. The three sum to time.exposed_comm."
+    " Partial where some are not matched; for a collective that lacks a rank's trace the wait is a lower"
+    " bound."
 )
 _BY = " By kind, by process group, by parallel dimension (category)."
 
 
 @_split_metric(
     "time.exposed_wait",
-    definition=f"Exposed communication that waits for a later rank: a matter of balance.{_SPLIT}{_BY}",
+    definition=f"Exposed communication that waits for a late rank: an imbalance.{_SPLIT}{_BY}",
     formula="Σ over instants t in K \\ C of waiting(t) / running(t)",
 )
 def exposed_wait(rank: RankView) -> Iterator[Value]:
@@ -150,7 +151,7 @@ def exposed_wait(rank: RankView) -> Iterator[Value]:
 
 @_split_metric(
     "time.exposed_transfer",
-    definition=f"Exposed communication after the last rank arrived: a matter of the network.{_SPLIT}{_BY}",
+    definition=f"Exposed communication after the last rank's arrival: the network's time.{_SPLIT}{_BY}",
     formula="Σ over instants t in K \\ C of transferring(t) / running(t)",
 )
 def exposed_transfer(rank: RankView) -> Iterator[Value]:
@@ -159,19 +160,19 @@ def exposed_transfer(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "time.exposed_unmatched",
-    definition=f"Exposed communication of which nobody knows whether it waits.{_SPLIT}",
+    definition=f"Exposed communication that cannot be split into wait and transfer.{_SPLIT}",
     formula="time.exposed_comm − time.exposed_wait − time.exposed_transfer",
     unit="s",
     inputs=("events", MATCHED, "steps"),
 )
 def exposed_unmatched(rank: RankView) -> Iterator[Value]:
-    exposed, whole = rank.exposed, rank.parts.exposed_comm.tolist()
-    told = zip(whole, exposed.wait.by_window(), exposed.transfer.by_window(), strict=True)
-    yield from per_step(rank, [ns - wait - transfer for ns, wait, transfer in told])
+    exposed, total = rank.exposed, rank.parts.exposed_comm.tolist()
+    parts = zip(total, exposed.wait.by_window(), exposed.transfer.by_window(), strict=True)
+    yield from per_step(rank, [ns - wait - transfer for ns, wait, transfer in parts])
 
 
 def _exposed_split(rank: RankView) -> Exposed:
-    """The split, where there is any; none is needed where nothing is exposed."""
+    """The split of exposed communication; `Unknown` if there is some, and none of it is matched."""
     exposed = rank.exposed
     if rank.parts.exposed_comm.any() and not exposed.any_matched:
         raise Unknown(UNKNOWN_SPLIT, split_coverage(rank))
@@ -179,14 +180,14 @@ def _exposed_split(rank: RankView) -> Exposed:
 
 
 def split_coverage(rank: RankView) -> Coverage:
-    """How much of the exposed communication is split: of the collectives, and of the exposed time."""
-    whole = int(rank.parts.exposed_comm.sum())
+    """How much of the exposed communication is split, by collectives and by time."""
+    total = int(rank.parts.exposed_comm.sum())
     exposed = rank.exposed
-    told = sum((sum(part.by_label(), Fraction(0)) for part in (exposed.wait, exposed.transfer)), Fraction(0))
+    split = sum((sum(part.by_label(), Fraction(0)) for part in (exposed.wait, exposed.transfer)), Fraction(0))
     rows = matched_rows(rank.collectives).coverage
-    if whole == told:
-        return Coverage(rows.all_rows, rows.all_rows, whole, whole)
-    return Coverage(rows.rows, rows.all_rows, int(told), whole)
+    if total == split:
+        return Coverage(rows.all_rows, rows.all_rows, total, total)
+    return Coverage(rows.rows, rows.all_rows, int(split), total)
 
 
 def _shared_values(rank: RankView, shared: Shared) -> Iterator[Value]:
@@ -197,8 +198,8 @@ def _shared_values(rank: RankView, shared: Shared) -> Iterator[Value]:
 
 @_seconds(
     "time.exposed_copy",
-    definition="Time in which only copies and memsets run; by direction and the host's memory (category), of"
-    f" several at once in equal parts.{_AS_COMPUTE}",
+    definition="Time in which only copies and memsets run; by direction and kind of host memory (category),"
+    f" shared equally by copies that run at once.{_AS_COMPUTE}",
     formula="|M \\ (C∪K)|",
     version=2,
     graphs="as compute",
@@ -215,8 +216,8 @@ def exposed_copy(rank: RankView) -> Iterator[Value]:
 
 @_seconds(
     "time.idle",
-    definition="Time in which the device runs nothing. Gaps inside CUDA graphs that were traced whole are not"
-    " in it: nobody recorded them.",
+    definition="Time in which the device runs nothing. Gaps inside CUDA graphs that were traced as a whole"
+    " are not recorded and do not count.",
     formula="W − |C∪K∪M|",
     graphs="counted",
 )
@@ -227,17 +228,17 @@ def idle(rank: RankView) -> Iterator[Value]:
 
 
 _GAPS = (
-    "A gap belongs to the device event at whose start it ends, also where a window's edge cuts it; of"
-    " several events that start there, to the one on the lowest stream. A stream is free from the end"
-    " of its previous event on, the first event's since ever; a launch begins at its call's start."
-    " The three kinds of idle time sum to time.idle."
+    "A gap belongs to the device event that ends it, also across a window's edge; of several events that"
+    " start at once, to the one on the lowest stream. A stream is free from the end of its previous event,"
+    " before its first event always; a launch begins with its call. The three kinds of idle time sum to"
+    " time.idle."
 )
 
 
 @_launch_metric(
     "time.idle_host",
-    definition="Idle time before a device event that was launched later than its stream became free:"
-    f" the device waits for the host. {_GAPS}",
+    definition="Idle time before a device event that was launched after its stream became free: the device"
+    f" waits for the host. {_GAPS}",
     formula="Σ |gap ∩ W| over gaps with launch start > stream free",
 )
 def idle_host(rank: RankView) -> Iterator[Value]:
@@ -246,8 +247,8 @@ def idle_host(rank: RankView) -> Iterator[Value]:
 
 @_launch_metric(
     "time.idle_device",
-    definition="Idle time before a device event that was launched no later than its stream became free:"
-    f" it waits for another stream, an event or the device's own scheduling. {_GAPS}",
+    definition="Idle time before a device event that was launched before its stream became free: it waits for"
+    f" another stream, an event or the device's scheduling. {_GAPS}",
     formula="Σ |gap ∩ W| over gaps with launch start ≤ stream free",
 )
 def idle_device(rank: RankView) -> Iterator[Value]:
@@ -256,8 +257,7 @@ def idle_device(rank: RankView) -> Iterator[Value]:
 
 @_seconds(
     "time.idle_unknown",
-    definition="Idle time before a device event without a launch record, or that no device event follows."
-    f" {_GAPS}",
+    definition=f"Idle time before a device event without a launch, or after the last event. {_GAPS}",
     formula="Σ |gap ∩ W| over the other gaps",
     not_applicable="the CPU is the device",
     graphs="counted",
@@ -267,7 +267,7 @@ def idle_unknown(rank: RankView) -> Iterator[Value]:
 
 
 def linked_idle(rank: RankView) -> Idle:
-    """The idle time by cause; not applicable where no launch tells any."""
+    """Idle time by cause; `NotApplicable` where no launch is linked."""
     if not rank.idle.any_launch:
-        raise NotApplicable("no launch in the trace is linked to what it launched: all idle time is unknown")
+        raise NotApplicable("no launch in the trace is linked to device work: all idle time is unknown")
     return rank.idle

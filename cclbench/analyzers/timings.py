@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps: the bandwidth that a benchmark of the collectives themselves measures, apart from any workload."""
+"""Sweeps: bandwidth measured by benchmarks of collectives, without a workload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS
 from cclbench.ground.units import binary_text
 
-_NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
+_NONE: Final = "the run has no sweep of nccl-tests or rccl-tests: add its output"
 _SETTING: Final = {
     "file": "{}",
     "library": "{}",
@@ -24,33 +24,33 @@ _SETTING: Final = {
     "nodes": "{} nodes",
     "dtype": "{}",
 }
-"""What tells the sweeps of one kind apart, in words."""
+"""Settings that distinguish the sweeps of one kind, in words."""
 
 
 @dataclass(slots=True)
 class _Sweep:
-    """Bus bandwidths that one sweep states, by size and placement."""
+    """Stated bus bandwidths of one sweep, by size and in place or not."""
 
     setting: tuple[Any, ...]
     source: str
     stated: dict[tuple[int, bool], list[float]] = field(default_factory=dict)
     rounded: int = 0
-    """Figures that are printed as 0.00 GB/s."""
+    """Number of figures that are printed as 0.00 GB/s."""
 
     @property
     def group_words(self) -> str:
-        """`16 ranks on 2 nodes`, as far as it is known."""
+        """`16 ranks on 2 nodes`, as far as known."""
         _, _, ranks, nodes, _ = self.setting
-        told = [f"{ranks} ranks" if ranks else "", f"on {nodes} node{'s'[: nodes > 1]}" if nodes else ""]
-        return " ".join(filter(None, told)) or "ranks not stated"
+        words = [f"{ranks} ranks" if ranks else "", f"on {nodes} node{'s'[: nodes > 1]}" if nodes else ""]
+        return " ".join(filter(None, words)) or "ranks not stated"
 
 
 @run_metric(
     "comm.measured_busbw",
-    definition="Bus bandwidth that a benchmark of the collective itself (nccl-tests, rccl-tests) states, by"
-    " kind and size; a kind's own figure is that of its largest size. Out of place, and in place as stat"
-    " in_place. A size that was measured more than once has the mean; sweeps of different files, group sizes"
-    " or element types are never mixed: their rows say in category which is which. 1 GB = 1e9 bytes.",
+    definition="Bus bandwidth stated by a collective benchmark (nccl-tests, rccl-tests), by kind and size;"
+    " the value of a kind is that of its largest size. Out of place; stat in_place: in place. Repeated"
+    " measurements of a size are averaged; sweeps of different files, group sizes or element types are never"
+    " mixed and have a category each. 1 GB = 1e9 bytes.",
     formula="busbw as stated",
     unit="B/s",
     better="higher",
@@ -58,7 +58,7 @@ class _Sweep:
     not_applicable=_NONE,
 )
 def measured_busbw(run: RunView) -> Iterator[Value]:
-    """By kind; by kind and size."""
+    """Bus bandwidth by kind, and by kind and size."""
     benchmarks = [name for name in READERS if READERS.get(name).benchmark]
     rows = with_words(run.table("timings"), "source", benchmarks).to_pylist()
     if not rows:
@@ -76,26 +76,26 @@ def measured_busbw(run: RunView) -> Iterator[Value]:
 
 
 def _stated_sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
-    found: dict[str, dict[tuple[Any, ...], _Sweep]] = {}
+    by_kind: dict[str, dict[tuple[Any, ...], _Sweep]] = {}
     for row in rows:
         setting = tuple(row[name] for name in _SETTING)
-        sweep = found.setdefault(row["kind"] or UNKNOWN, {}).setdefault(
+        sweep = by_kind.setdefault(row["kind"] or UNKNOWN, {}).setdefault(
             setting, _Sweep(setting, row["source"])
         )
         if row["busbw"]:
             sweep.stated.setdefault((row["bytes"], bool(row["in_place"])), []).append(row["busbw"])
         else:
             sweep.rounded += 1
-    return {kind: list(of.values()) for kind, of in found.items()}
+    return {kind: list(sweeps.values()) for kind, sweeps in by_kind.items()}
 
 
 def _sweep_labels(sweeps: Sequence[_Sweep]) -> list[str]:
-    """What tells each from the others: `a.txt`, `16 ranks half`."""
-    apart = [len(set(values)) > 1 for values in zip(*(sweep.setting for sweep in sweeps), strict=True)]
+    """The settings in which each sweep differs from others: `a.txt`, `16 ranks half`."""
+    differs = [len(set(values)) > 1 for values in zip(*(sweep.setting for sweep in sweeps), strict=True)]
     return [
         " ".join(
             words.format(value or "unknown")
-            for words, value in compress(zip(_SETTING.values(), sweep.setting, strict=True), apart)
+            for words, value in compress(zip(_SETTING.values(), sweep.setting, strict=True), differs)
         )
         for sweep in sweeps
     ]
@@ -111,7 +111,7 @@ def _sweep_values(kind: str, sweep: _Sweep) -> Iterator[Value]:
         for size in sizes:
             figures = sweep.stated[size, in_place]
             repeated = f"mean of {len(figures)} measurements" if len(figures) > 1 else None
-            one = Value(
+            figure = Value(
                 value=fmean(figures),
                 collective=kind,
                 category=binary_text(size),
@@ -119,7 +119,7 @@ def _sweep_values(kind: str, sweep: _Sweep) -> Iterator[Value]:
                 source=sweep.source,
                 reason=repeated,
             )
-            yield one
+            yield figure
             if size == sizes[-1]:
                 reason = "; ".join(filter(None, [f"{sweep.group_words}, at {binary_text(size)}", repeated]))
-                yield replace(one, category=None, reason=reason, left_out={} if in_place else left_out)
+                yield replace(figure, category=None, reason=reason, left_out={} if in_place else left_out)

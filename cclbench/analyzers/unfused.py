@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of calls that one kernel could do: what they take."""
+"""Unfused chains: calls that one fused kernel could replace."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from cclbench.operators.call import Call, NoModel
 from cclbench.operators.chains import Chain, find_chains, fused_cost
 
 _SCALAR_BYTES: Final = 16
-"""Calls that move no more are on single numbers, or views."""
+"""Calls that move at most this are on scalars, or views."""
 _READS_SCALAR: Final = ("aten::item",)
 
 
 @metric(
     "compute.unfused",
-    definition="Time of kernels of calls that one kernel could do, a step, by kind (category): attention"
-    " (product, scale, mask, softmax, product), norm (power, mean, root, products), activation (SwiGLU,"
-    " GeGLU), rotary embeddings, optimizer (an update by parameter, or by lists in several passes). They are"
-    " told by the order of the calls that launch kernels, or of those that a CPU computes, without calls on"
-    " single numbers and views; calls that compute their gradients count, too, by autograd's sequence"
-    " numbers. Where the CPU is the device, stat fused: their time times the bytes that one"
-    " kernel would move over those that they move.",
+    definition="Time per step of chains of calls that one fused kernel could replace, by kind (category):"
+    " attention (product, scale, mask, softmax, product), norm (power, mean, root, products), activation"
+    " (SwiGLU, GeGLU), rotary embeddings, optimizer (an update per parameter, or lists in several passes)."
+    " Chains are found by the order of calls that launch kernels (on a CPU: that compute), without scalars"
+    " and views; the calls of their gradients count as well, by autograd's sequence numbers. Where the CPU is"
+    " the device, stat fused: their time in proportion to the bytes of one fused kernel.",
     formula="Σ time of the calls of chains / windows",
     unit="s",
     better="lower",
     inputs=("events", "operators", "steps"),
     combine=parts_over_ranks,
-    not_applicable="the trace records no operators' calls",
+    not_applicable="the trace records no operator calls",
 )
 def unfused(rank: RankView) -> Iterator[Value]:
     works = rank.works
     if not works.is_linked.any():
-        raise NotApplicable("no operator's call is seen to launch a kernel in the window")
+        raise NotApplicable("no operator call is linked to a kernel in the window")
     calls = [kind.call for kind in works.kinds]
     chosen = np.arange(len(works))
     if rank.on_host:
@@ -48,12 +47,12 @@ def unfused(rank: RankView) -> Iterator[Value]:
     fused: dict[str, float] = {}
     sequence = np.asarray(works.sequence[chosen])
     for chain in find_chains([calls[kind] for kind in works.kind[chosen].tolist()], sequence):
-        own, forward = chosen[list(chain.calls)], chosen[list(chain.forward)]
-        time = int(works.time_ns[own].sum())
+        chain_rows, forward = chosen[list(chain.calls)], chosen[list(chain.forward)]
+        time = int(works.time_ns[chain_rows].sum())
         sums[chain.kind] = sums.get(chain.kind, 0) + time
         if rank.on_host:
-            made = [calls[kind] for kind in works.kind[forward].tolist()]
-            share = _fused_share(chain, made, works.bytes[own])
+            forward_calls = [calls[kind] for kind in works.kind[forward].tolist()]
+            share = _fused_share(chain, forward_calls, works.bytes[chain_rows])
             fused[chain.kind] = fused.get(chain.kind, 0.0) + time * share
     windows = len(rank.windows) * NS_PER_S
     yield Value(value=sum(sums.values()) / windows)
@@ -64,7 +63,7 @@ def unfused(rank: RankView) -> Iterator[Value]:
 
 
 def _fused_share(chain: Chain, forward: Sequence[Call], moved: Float64) -> float:
-    """The bytes that a chain would move as one kernel over those that it moves; 1 where they are unknown."""
+    """Bytes of a chain as one fused kernel over its own; 1 where unknown."""
     try:
         least = fused_cost(chain.kind, forward, backward=chain.is_backward).bytes
     except NoModel:

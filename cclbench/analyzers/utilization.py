@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the machine's links the collectives use."""
+"""Utilisation of the machine's links by collectives."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from cclbench.hardware.rates import Rate, rate_of
 from cclbench.hardware.system import System
 
 _ABOVE: Final = (
-    "above 1: switches that reduce, or two trees over two nodes, send fewer bytes than the factor f counts"
+    "above 1: in-network reduction, or two trees over two nodes, send fewer bytes than the factor f counts"
 )
 
 
 @metric(
     "comm.bandwidth_utilization",
-    definition="Share of the links' rate that collectives use: bus bandwidth (comm.busbw tells f and t) over"
-    " the catalog's rate B of the tier that the group spans. Within a scale-up domain, B is what one"
-    " accelerator sends to the others of the group; across, what the interfaces of a node that are nearest to"
-    " the group's accelerators send together: what large messages attain, or the line rate where nobody"
-    " states that, and the reason says so. Ranks are taken to be numbered node by node. Over groups, the mean"
-    " weighted by time. Above 1 where switches reduce, or where two trees over two nodes send less than f"
-    f" counts. {LARGE_SIDE} {TIMES}",
+    definition="Share of the links' rate that collectives use: bus bandwidth (f and t as in comm.busbw) over"
+    " the catalog's rate B of the tier that the group spans. Within a scale-up domain, B is the rate from one"
+    " accelerator to the others of the group; across, that of the node's interfaces nearest to the group's"
+    " accelerators together: the rate of large messages, or the line rate where that is unknown, and the"
+    " reason states it. Ranks are assumed to be numbered node by node. Over groups, the mean weighted by"
+    " time. Above 1 with in-network reduction, or where two trees over two nodes send less than f counts."
+    f" {LARGE_SIDE} {TIMES}",
     formula="Σ (f·S / B) / Σ t",
     unit="1",
     better="higher",
@@ -50,7 +50,8 @@ _ABOVE: Final = (
         "card: hardware.system, else hardware.accelerator, per_node, scale_up and scale_out",
         "catalog: systems, fabrics, accelerators",
     ),
-    not_applicable="no collective states kind, bytes and group, or no rate is known of the tier it spans",
+    not_applicable="no collective states kind, payload and group, or the rate of the tier it spans is"
+    " unknown",
     combine=transfers_before_durations,
 )
 def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
@@ -60,12 +61,12 @@ def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
     limit, lacking, line = _link_limits(rank, chosen, system)
     known = limit > 0
     if not known.any():
-        why = f"no rate is known for the window's collectives: {count_words(lacking)}"
+        why = f"the links' rate is unknown for the collectives in the window: {count_words(lacking)}"
         raise Unknown(why, Coverage.of_rows(known, collective_durations(chosen.table)))
     chosen = chosen.take_known(known, lacking)
     basis = [assumed] if assumed else []
     if line:
-        basis.append(f"over the line rate, since what is usable of {', '.join(sorted(line))} is not known")
+        basis.append(f"over the line rate, since the usable rate of {', '.join(sorted(line))} is unknown")
     for value in bandwidth_rates(chosen, bus_bytes(chosen) / limit[known], "; ".join(basis) or None):
         above = value.value is not None and value.value > 1
         yield replace(value, reason="; ".join(filter(None, [value.reason, _ABOVE]))) if above else value
@@ -74,16 +75,16 @@ def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
 def _link_limits(
     rank: RankView, chosen: TimedCollectives, system: System
 ) -> tuple[Float64, dict[str, int], set[str]]:
-    """Each collective's rate B, B/s, 0 where unknown; how many lack one and why; fabrics at line rate."""
-    meeting, row = platform.devices_of(rank, chosen.table, system)
-    limit = np.zeros(len(meeting))
+    """Rate B of each collective, B/s, 0 where unknown; counts of these by reason; fabrics at line rate."""
+    devices_by_group, row = platform.devices_of(rank, chosen.table, system)
+    limit = np.zeros(len(devices_by_group))
     lacking: dict[str, int] = {}
     line: set[str] = set()
-    for number, devices in enumerate(meeting):
-        found = devices if isinstance(devices, str) else rate_of(system, devices)
-        if isinstance(found, Rate):
-            limit[number] = found.bytes_per_s
-            line |= set() if found.usable else {found.fabric}
+    for group, devices in enumerate(devices_by_group):
+        rate = devices if isinstance(devices, str) else rate_of(system, devices)
+        if isinstance(rate, Rate):
+            limit[group] = rate.bytes_per_s
+            line |= set() if rate.usable else {rate.fabric}
         else:
-            lacking[found] = lacking.get(found, 0) + int((row == number).sum())
+            lacking[rate] = lacking.get(rate, 0) + int((row == group).sum())
     return limit[row], lacking, line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting told apart from transfer, in collectives matched across ranks."""
+"""Wait, transfer and skew of collectives matched across ranks."""
 
 from __future__ import annotations
 
@@ -25,114 +25,114 @@ _seconds = partial(
     unit="s",
     better="lower",
     inputs=("events", MATCHED, "steps"),
-    not_applicable="none of the window's collectives is matched across all the ranks of its group",
+    not_applicable="no collective in the window is matched across all ranks of its group",
 )
-AT_ONCE: Final = "collectives of several groups run at once: the rows of kinds and groups overlap"
+AT_ONCE: Final = "collectives of several groups run at once: rows by kind and group overlap"
 _OF = (
-    " The rank's own figure is a union: collectives that run at once take their time once. By kind, by"
-    " process group, by parallel dimension (category); these may overlap, so that they need not add up."
-    " Collectives that are not matched are left out and counted: the figure is partial then."
+    " The rank's value is a union: collectives that run at once count once. By kind, process group and"
+    " parallel dimension (category), which may overlap and need not add up. Unmatched collectives are left"
+    " out and counted; the value is then partial."
 )
 
 
 @_seconds(
     "comm.wait",
-    definition="Time in which some collective waits for its last rank. Of a collective that lacks some rank's"
-    f" trace, the latest arrival that is seen: a lower bound.{_OF}",
+    definition="Time in which a collective waits for its last rank. For a collective that lacks a rank's"
+    f" trace, until the latest known arrival: a lower bound.{_OF}",
     formula="|∪ [own arrival, min(latest arrival, end))|, per step",
     version=2,
 )
 def wait(rank: RankView) -> Iterator[Value]:
-    here, found = matched_in_windows(rank)
-    if not here["least_wait_ns"].is_valid().to_numpy().any() and not found.complete.any():
-        raise no_matched_error(found)
+    in_windows, matched = matched_in_windows(rank)
+    if not in_windows["least_wait_ns"].is_valid().to_numpy().any() and not matched.complete.any():
+        raise no_matched_error(matched)
     table = rank.all_collectives
     waited = pc.coalesce(table["wait_ns"], table["least_wait_ns"])
-    table, bounds = table.filter(waited.is_valid()), here["least_wait_ns"].is_valid().to_numpy().sum()
+    table, bounds = table.filter(waited.is_valid()), in_windows["least_wait_ns"].is_valid().to_numpy().sum()
     starts = table["start_ns"].to_numpy()
-    reason = f"a lower bound: {bounds} collectives lack some rank's trace" if bounds else None
-    yield from _union_values(rank, table, starts, starts + waited.drop_null().to_numpy(), found, reason)
+    reason = f"a lower bound: {bounds} collectives lack a rank's trace" if bounds else None
+    yield from _union_values(rank, table, starts, starts + waited.drop_null().to_numpy(), matched, reason)
 
 
 @_seconds(
     "comm.transfer",
-    definition=f"Time in which some collective runs whose last rank has arrived.{_OF} Where none is matched,"
-    " modelled on the machine of card or catalog, by kind.",
+    definition=f"Time in which a collective runs after its last rank's arrival.{_OF} Where none is matched,"
+    " modelled for the card's or catalog's machine, by kind.",
     formula="|∪ [latest arrival, end)|, per step",
     version=2,
 )
 def transfer(rank: RankView) -> Iterator[Value]:
-    _, found = matched_in_windows(rank)
-    if not found.complete.any():
-        raise no_matched_error(found)
+    _, matched = matched_in_windows(rank)
+    if not matched.complete.any():
+        raise no_matched_error(matched)
     table = rank.all_collectives
     table = table.filter(table["wait_ns"].is_valid())
     latest = table["start_ns"].to_numpy() + table["wait_ns"].to_numpy()
-    yield from _union_values(rank, table, latest, table["end_ns"].to_numpy(), found)
+    yield from _union_values(rank, table, latest, table["end_ns"].to_numpy(), matched)
 
 
 def _union_values(
-    rank: RankView, table: pa.Table, starts: Int64, ends: Int64, found: Matched, reason: str | None = None
+    rank: RankView, table: pa.Table, starts: Int64, ends: Int64, matched: Matched, reason: str | None = None
 ) -> Iterator[Value]:
-    """|∪ [starts, ends) ∩ W|, mean and by step, and the means of each kind, group and dimension."""
-    whole = rank.inside(intervals.union(starts, ends))
-    yield from per_step(rank, whole, reason=reason, left_out=found.left_out, coverage=found.coverage)
+    """|∪ [starts, ends) ∩ W|: mean, by step, and mean by kind, group and dimension."""
+    union_ns = rank.inside(intervals.union(starts, ends))
+    yield from per_step(rank, union_ns, reason=reason, left_out=matched.left_out, coverage=matched.coverage)
     label, known = label_numbers(table)
     holders: dict[Label, list[int]] = {}
-    for number, one in enumerate(known):
-        for key in dict.fromkeys(one.wider_labels()):
+    for number, row_label in enumerate(known):
+        for key in dict.fromkeys(row_label.wider_labels()):
             holders.setdefault(key, []).append(number)
     sums: dict[Label, int] = {}
     for key, numbers in holders.items():
-        here = np.isin(label, numbers)
-        sums[key] = int(rank.inside(intervals.union(starts[here], ends[here])).sum())
-    at_once = sum(ns for key, ns in sums.items() if key.group is not None) > whole.sum()
+        of_key = np.isin(label, numbers)
+        sums[key] = int(rank.inside(intervals.union(starts[of_key], ends[of_key])).sum())
+    at_once = sum(ns for key, ns in sums.items() if key.group is not None) > union_ns.sum()
     for key, ns in sums.items():
-        yield labelled_value(key, ns / (len(whole) * NS_PER_S), reason=AT_ONCE if at_once else None)
+        yield labelled_value(key, ns / (len(union_ns) * NS_PER_S), reason=AT_ONCE if at_once else None)
 
 
 def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Mean over instances of latest − earliest arrival; p50, p95 and max; means by kind, group, dimension."""
-    found = rank_meetings(ranks)
-    means = _Means(found.labels)
+    """Mean over instances of latest − earliest arrival; p50, p95, max; means by kind, group, dimension."""
+    instances = rank_meetings(ranks)
+    means = _Means(instances.labels)
     parts = []
-    for some in found.parts():
-        parts.append(some.latest_ns - some.earliest_ns)
-        means.add_instances(some, parts[-1])
+    for part in instances.parts():
+        parts.append(part.latest_ns - part.earliest_ns)
+        means.add_instances(part, parts[-1])
     skew = np.concatenate(parts)
-    yield of_instances(ranks, found, float(skew.mean() / NS_PER_S), f"{len(skew)} instances")
+    yield of_instances(ranks, instances, float(skew.mean() / NS_PER_S), f"{len(skew)} instances")
     yield from spread_values(skew / NS_PER_S)
     for key, mean in means.of_labels():
         yield labelled_value(key, mean / NS_PER_S)
 
 
 class _Means:
-    """The mean of what instances have, over those that any row of each wider label is in."""
+    """Mean of a quantity of instances by label, over the instances with a row of that label."""
 
     def __init__(self, known: Sequence[Label]) -> None:
-        """`known` are the labels of rows."""
-        widened = [list(dict.fromkeys(one.wider_labels())) for one in known]
+        """`known`: the labels of rows."""
+        widened = [list(dict.fromkeys(label.wider_labels())) for label in known]
         self._keys = {key: n for n, key in enumerate(dict.fromkeys(key for keys in widened for key in keys))}
         self._codes = [
-            np.array([self._keys[own[depth]] if depth < len(own) else -1 for own in widened], np.int64)
+            np.array([self._keys[wider[depth]] if depth < len(wider) else -1 for wider in widened], np.int64)
             for depth in range(max(map(len, widened)))
         ]
-        """The codes of each label's wider ones, −1 for no more."""
+        """Codes of each label's wider labels, −1 for none."""
         self._total, self._count = np.zeros((2, len(self._keys)), np.int64)
 
-    def add_instances(self, found: CollectiveInstances, of_instances: Int64) -> None:
-        """What further instances have, shape (instances,)."""
-        of, instances = found.of, len(of_instances)
+    def add_instances(self, added: CollectiveInstances, of_instances: Int64) -> None:
+        """Add instances and their quantity, shape (instances,)."""
+        instance_of_row, instances = added.of, len(of_instances)
         pairs = []
         for codes in self._codes:
-            code = codes[found.label]
-            pairs.append(np.unique((code * instances + of)[code >= 0]))
+            code = codes[added.label]
+            pairs.append(np.unique((code * instances + instance_of_row)[code >= 0]))
         code, instance = np.divmod(np.unique(np.concatenate(pairs)), instances)
         np.add.at(self._total, code, of_instances[instance])
         np.add.at(self._count, code, 1)
 
     def of_labels(self) -> Iterator[tuple[Label, float]]:
-        """The mean of each label of which all ranks of an instance are here."""
+        """The mean by label, for labels with instances."""
         for key, ns, count in zip(self._keys, self._total.tolist(), self._count.tolist(), strict=True):
             if count:
                 yield key, ns / count
@@ -140,9 +140,9 @@ class _Means:
 
 @_seconds(
     "comm.skew",
-    definition="How far apart the ranks arrive at a collective: mean over instances that all ranks of their"
-    " group have, with p50, p95 (from 20 on) and max; means by kind, by process group, by parallel dimension"
-    " (category).",
+    definition="Time between the first and the last rank's arrival at a collective: mean over instances with"
+    " all ranks of their group, p50, p95 (from 20 instances) and max; means by kind, process group and"
+    " parallel dimension (category).",
     formula="mean over instances of (latest arrival − earliest arrival)",
     combine=mean_over_instances,
     rank_rows=False,

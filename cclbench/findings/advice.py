@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which actions fit a run: what each presupposes, by what its text names, and what the run says of that."""
+"""Advice that fits a run: actions whose prerequisites, found in their text, the run does not refute."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _PHASE: Final = metric_name("time.phase")
 _EXPOSED_COPY: Final = metric_name("time.exposed_copy")
 
 _WIDE: Final = ("fp64", "fp32", "tf32")
-"""Precisions than which 16 bits are faster."""
+"""Precisions slower than 16-bit types."""
 _BEFORE_BF16: Final = frozenset(("sm50", "sm60", "sm61", "sm70", "sm72", "sm75"))
-"""Generations of NVIDIA's devices without bf16, TF32 and fp8."""
+"""NVIDIA compute capabilities without bf16, TF32 and fp8."""
 _ENOUGH: Final = 0.05
-"""Share of the products' time, or of compute, from which on something is worth advice, or done already."""
+"""Least share of product or compute time at which something is worth advice, or counts as done already."""
 
 
 def _has_type(case: Case, word: str) -> bool | None:
-    """Whether the device has that type: by the catalog, else by the newest of its kernels."""
+    """Whether the device supports the type: by the catalog, else by the generation of its kernels."""
     device = case.machine.accelerator.value
     if device is not None:
         return device.peak_flops_per_s.get(word) is not None
@@ -37,23 +37,23 @@ def _has_type(case: Case, word: str) -> bool | None:
 
 
 def sixteen_bits(case: Case, word: str) -> bool | None:
-    """Whether products could be of that type and are not: the device has it, and some are wider."""
+    """Whether products could use the 16-bit type: the device supports it, and some are wider."""
     if _has_type(case, word) is False:
         return False
     by_precision = _product_times(case, OF_PRECISION)
     total = sum(by_precision.values())
     if not total:
         return None
-    return sum(by_precision.get(one, 0.0) for one in _WIDE) >= _ENOUGH * total
+    return sum(by_precision.get(precision, 0.0) for precision in _WIDE) >= _ENOUGH * total
 
 
 def has_fp8(case: Case) -> bool | None:
-    """Whether the device has fp8."""
+    """Whether the device supports fp8."""
     return _has_type(case, "fp8")
 
 
 def is_tf32_unused(case: Case) -> bool | None:
-    """Whether products of fp32 could run on tensor cores and do not: PyTorch has the switch for NVIDIA's."""
+    """Whether fp32 products could use tensor cores and do not; PyTorch has the switch for NVIDIA devices."""
     device = case.machine.accelerator.value
     if _has_type(case, "tf32") is False or (device is not None and device.vendor != "nvidia"):
         return False
@@ -63,47 +63,47 @@ def is_tf32_unused(case: Case) -> bool | None:
 
 
 def is_eager(case: Case) -> bool | None:
-    """Whether no compiler made the kernels."""
+    """Whether the kernels are not compiler-generated."""
     share = case.number(_COMPILED_SHARE)
     return None if share is None else share < _ENOUGH
 
 
 def has_pageable_copies(case: Case) -> bool | None:
-    """Whether copies between host and device, of which none is known to be of pinned memory, are exposed."""
+    """Whether exposed copies between host and device are not known to use pinned memory."""
     labels = _exposed_copies(case)
-    hosted = [one for one in labels if one.startswith(("h2d", "d2h"))]
-    return any("pinned" not in one for one in hosted) if labels else None
+    host_labels = [label for label in labels if label.startswith(("h2d", "d2h"))]
+    return any("pinned" not in label for label in host_labels) if labels else None
 
 
 def with_host(case: Case) -> bool | None:
-    """Whether copies between host and device are exposed."""
+    """Whether there are exposed copies between host and device."""
     labels = _exposed_copies(case)
-    return any(one.startswith(("h2d", "d2h")) for one in labels) if labels else None
+    return any(label.startswith(("h2d", "d2h")) for label in labels) if labels else None
 
 
 def within_device(case: Case) -> bool | None:
-    """Whether copies within the device are exposed."""
+    """Whether there are exposed copies within the device."""
     labels = _exposed_copies(case)
-    return any(one.startswith("d2d") for one in labels) if labels else None
+    return any(label.startswith("d2d") for label in labels) if labels else None
 
 
 def is_accelerated(case: Case) -> bool | None:
-    """Whether ranks have a device that is not their CPU."""
+    """Whether the device is not the CPU."""
     return False if case.on_host else None
 
 
 def is_nvidia(case: Case) -> bool | None:
-    """Whether the device is NVIDIA's."""
+    """Whether the device is from NVIDIA."""
     if case.on_host:
         return False
     vendors = {rank.facts.vendor for rank in case.record.ranks} - {None}
     device = case.machine.accelerator.value
-    known = vendors | ({device.vendor} if device is not None else set())
-    return "nvidia" in known if known else None
+    all_vendors = vendors | ({device.vendor} if device is not None else set())
+    return "nvidia" in all_vendors if all_vendors else None
 
 
 def is_training(case: Case) -> bool | None:
-    """Whether steps train: a serving engine's prefill and decode do not."""
+    """Whether steps train, unlike a serving engine's prefill and decode."""
     rows = case.parts(_PHASE)
     phases = {row.category for row in rows if row.category and row.number}
     if phases & {"backward", "optimizer"}:
@@ -112,7 +112,7 @@ def is_training(case: Case) -> bool | None:
 
 
 def without_graphs(case: Case) -> bool | None:
-    """Whether no launches of CUDA graphs are known that the advice would add."""
+    """Whether no rank launches CUDA graphs yet."""
     return False if any(rank.facts.whole_graphs for rank in case.record.ranks) else None
 
 
@@ -134,11 +134,11 @@ PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
         r"DDP|FSDP|optimizer|loss": is_training,
     }
 )
-"""What an action whose text has the pattern presupposes: None of a fact is not known, and refutes nothing."""
+"""Prerequisite of actions whose text matches the pattern; None is unknown, and refutes nothing."""
 
 
 def fitting_actions(actions: Iterable[str], case: Case) -> list[str]:
-    """The actions of which the run refutes nothing that they presuppose."""
+    """The actions whose prerequisites the run does not refute."""
 
     def is_refuted(text: str) -> bool:
         return any(re.search(pattern, text) and fact(case) is False for pattern, fact in PRESUPPOSED.items())
@@ -147,12 +147,12 @@ def fitting_actions(actions: Iterable[str], case: Case) -> list[str]:
 
 
 def _product_times(case: Case, category: str) -> dict[str, float]:
-    """Seconds of products by what their names tell: each precision, or each generation."""
+    """Time of matrix products by precision or generation, from kernel names, s."""
     rows = case.parts(_PRODUCT_TIME)
     return {row.stat: row.number for row in rows if row.stat and row.category == category}
 
 
 def _exposed_copies(case: Case) -> list[str]:
-    """Labels of the copies that are exposed: `h2d pageable`, `d2d`, `memset`."""
+    """Labels of the exposed copies, such as `h2d pageable` and `d2d`."""
     rows = case.parts(_EXPOSED_COPY)
     return [row.category for row in rows if row.category and row.number and row.category != "memset"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run as findings see it: its result rows, and what its manifest says."""
+"""A run as findings see it: its result rows and manifest."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _STEP: Final = metric_name("time.step")
 
 
 _MOST: Final = 0.6
-"""Share of what all ranks lose from which on it is one rank's."""
+"""A loss is one rank's where it has more than this share of all ranks' loss."""
 
 
 def sum_by_rank(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Each rank's sum over parts, some of which may lack it."""
-    found: dict[int, float] = {}
+    """Sum over the parts by rank; a part may lack ranks."""
+    sums: dict[int, float] = {}
     for part in parts:
         for rank, seconds in part.items():
-            found[rank] = found.get(rank, 0.0) + seconds
-    return found
+            sums[rank] = sums.get(rank, 0.0) + seconds
+    return sums
 
 
 class Case:
@@ -41,17 +41,17 @@ class Case:
 
     @cached_property
     def machine(self) -> Machine:
-        """The run's machine; by what the traces tell of it where nothing else is given."""
+        """The run's machine; without one given, what the traces state."""
         return self._machine or machine_of_entries(None, self.record.ranks)
 
     @cached_property
     def windows(self) -> dict[int, float]:
-        """Seconds of each rank's step, its mean."""
+        """Mean step time by rank, s."""
         return self.results.ranks(_STEP)
 
     @cached_property
     def step_s(self) -> float:
-        """Seconds of a step on the rank whose steps are longest; 0 without any."""
+        """Step time of the rank with the longest steps, s; 0 without steps."""
         return max(self.windows.values(), default=0.0)
 
     @property
@@ -61,15 +61,15 @@ class Case:
         return bool(ranks) and all(rank.facts.works_on == "host" for rank in ranks)
 
     def ranks(self, metric: MetricName, **keys: str) -> dict[int, float]:
-        """Each rank's number of a metric, or of the part that the keys name."""
+        """A metric's value by rank, or that of the part that the keys name."""
         return self.results.ranks(metric, **keys)
 
     def number(self, metric: MetricName, **keys: str) -> float | None:
-        """The run's number of it."""
+        """The run's value of the metric; None where it has none."""
         return self.results.value(metric, **keys)
 
     def parts(self, metric: MetricName) -> list[Row]:
-        """The run's rows of the metric by group, collective, category and stat that have a number."""
+        """The run's rows of the metric by group, collective, category and stat that have a value."""
         return self.results.parts(metric, most=sys.maxsize)[0]
 
     def rows_of_groups(self, metric: MetricName) -> list[Row]:
@@ -78,18 +78,18 @@ class Case:
         return [row for row in rows if row.collective and row.group and not row.category and not row.stat]
 
     def framework(self) -> str | None:
-        """The framework whose advice applies, by the traces' producer: XLA's profiler serves several."""
+        """The framework whose advice applies, by the traces' producer; XLA's profiler serves several."""
         names = " ".join((rank.facts.producer or "").lower() for rank in self.record.ranks)
         return next((word for word in FRAMEWORKS if word in names), None)
 
     def row(self, metric: MetricName, **keys: str) -> Row | None:
-        """The run's row, where it has a number."""
+        """The run's row, if it has a value."""
         row = self.results.row(metric, **keys)
         return row if row is not None and row.has_value else None
 
-    def evidence(self, *asked: MetricName | tuple[MetricName, Mapping[str, str]]) -> list[EvidenceRow]:
-        """The run's rows of those metrics, or of the parts that keys name, that have a number."""
-        pairs = [(one, {}) if isinstance(one, str) else one for one in asked]
+    def evidence(self, *metrics: MetricName | tuple[MetricName, Mapping[str, str]]) -> list[EvidenceRow]:
+        """The run's rows of these metrics, or of the parts that the keys name, that have a value."""
+        pairs = [(query, {}) if isinstance(query, str) else query for query in metrics]
         rows = [row for metric, keys in pairs if (row := self.row(metric, **keys)) is not None]
         return [
             EvidenceRow(
@@ -104,7 +104,7 @@ class Case:
             for row in rows
         ]
 
-    def found(
+    def finding(
         self,
         name: str,
         claim: str,
@@ -120,20 +120,21 @@ class Case:
         evidence: Sequence[EvidenceRow] = (),
         query: str | None = None,
     ) -> Finding:
-        """What a finding yields: `lost` are the seconds of a step that it takes each rank, `whatif` the
-        settings whose replay says what the step would gain without it; without such, `no_gain` says why.
-        `surely` are those of them whose gain is the least, where it is uncertain that all can be had.
-        `host_causes` are those of `time.idle_host_by` that it is about, whose time is 0 in that replay unless
+        """Build the `Finding` that a finding function yields.
+
+        `lost`: lost time by rank, s a step. `whatif`: settings whose replay gives the gain; without them
+        `no_gain` says why there is none. `surely`: the settings whose gain is the lower bound, where not all
+        can certainly be had. `host_causes`: the causes of `time.idle_host_by` behind it, replayed as 0 unless
         `whatif` says otherwise.
         """
         if host_causes and no_gain is None and not whatif:
             whatif = [f"host[{'+'.join(host_causes)}].time=0"]
-        whole = self.step_s
+        step_s = self.step_s
         most = None if lost is None else max(lost.values(), default=0.0)
         return Finding(
             name=name,
             claim=claim,
-            share=None if most is None or not whole else most / whole,
+            share=None if most is None or not step_s else most / step_s,
             lost_s=most,
             worst_rank=max(lost, key=lambda rank: lost[rank]) if lost else None,
             of_one_rank=len(lost or ()) > 2 and (most or 0.0) > _MOST * sum((lost or {}).values()),

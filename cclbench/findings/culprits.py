@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calls hold the host while the device waits: name, operator, module, line, how often, since when."""
+"""The calls that hold the host while the device waits: name, operator, module, line, count, steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cclbench.normalize.operators import Ranges
 
 _KINDS: Final = ("launch", "sync", "other", "op", "annotation", "python")
 _LEAST: Final = {4: 0.25, 2: 0.1, 1: 0.1}
-"""Share of a finding's time from which on a place in the program is named, by how many parts of it."""
+"""Least share of a finding's time for which a place is named, by the number of its parts."""
 _ALL: Final = 0.995
 _FRAME: Final = re.compile(r"(?P<file>[^()]*\.py)\((?P<line>\d+)\): ")
 _LIBRARY: Final = re.compile(r"(?:^|/)(?:torch|site-packages|dist-packages|lib/python3[.\d]*)/|^<")
@@ -39,10 +39,9 @@ _NS_PER_S: Final = 1e9
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls from one place of a program that are most of what holds a rank's host while its device waits.
+    """The calls from one place of the program that hold a rank's host longest while its device waits.
 
-    `share` is theirs of that time; `total_s` and `longest_s` are of the calls themselves.  What the trace
-    does not tell is None.
+    `share`: of the device's wait. `total_s`, `longest_s`: of the calls. None: the trace does not state it.
     """
 
     name: str
@@ -51,18 +50,18 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     operator: str | None = None
     module: str | None = None
     line: str | None = None
-    """File and line of Python, of a frame outside of libraries where there is one."""
+    """Python file and line, of a frame outside libraries where there is one."""
     count: int
     total_s: float
     longest_s: float
     share: float
     steps: int
-    """Windows in which they are."""
+    """Steps with such calls."""
     of_steps: int
     period: int | None = None
-    """Every how many steps they are, where these are evenly spaced and more than one apart."""
+    """Distance between those steps, where it is constant and more than one."""
     since: int | None = None
-    """The first step that has them, where earlier ones have not."""
+    """The first step with such calls, unless it is the first of all."""
 
     def culprit_sentence(self) -> str:
         """`90 % of it: 8 × cudaStreamSynchronize of up to 1.1 ms under aten::item at train.py:88, ...`."""
@@ -84,28 +83,28 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
         return f", in {self.steps} of {self.of_steps} steps{since}"
 
     def calls_query(self) -> str:
-        """SQL that lists these calls, and those of the same name elsewhere, the longest first."""
+        """SQL that lists these calls and others of the same name, the longest first."""
         name = self.name.replace("'", "''")
         return _QUERY.format(rank=self.rank, kind=self.kind, name=name)
 
 
 class _CulpritRows(NamedTuple):
-    """Rows of the host, in the order of `Ranges`; arrays of shape (rows,)."""
+    """Host events in the order of `Ranges`; arrays of shape (rows,)."""
 
     ranges: Ranges
     kind: Int64
     name: Int64
     names: list[str]
     causes: dict[str, Mask]
-    """Which rows are what, as `host_gaps.causes_of` tells them apart."""
+    """Masks by cause, from `host_gaps.causes_of`."""
 
     def row_name(self, row: int) -> str:
-        """A row's name."""
+        """The name of an event."""
         return self.names[int(self.name[row])]
 
 
 class HostCalls:
-    """A rank's host rows, and the gaps of its device that they hold, each read once for all findings."""
+    """A rank's host events and the device gaps that they cause, read once for all findings."""
 
     def __init__(self, view: RankView) -> None:
         self._view = view
@@ -125,12 +124,14 @@ class HostCalls:
             kind, kinds = word_codes(batch, "kind")
             side, sides = word_codes(batch, "side")
             host = np.array([word == "host" for word in sides], np.bool_)[side]
-            known = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
-            number = np.array([_KINDS.index(word) if word in _KINDS else -1 for word in kinds], np.int64)[
+            name_codes = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[
+                name
+            ]
+            kind_codes = np.array([_KINDS.index(word) if word in _KINDS else -1 for word in kinds], np.int64)[
                 kind
             ]
-            row = (batch["track"].to_numpy(), *row_spans(batch), number, known)
-            columns.append(tuple(one[host] for one in row))
+            event = (batch["track"].to_numpy(), *row_spans(batch), kind_codes, name_codes)
+            columns.append(tuple(column[host] for column in event))
             masks.append({cause: mask[host] for cause, mask in causes_of(batch).items()})
         empty = (np.empty(0, np.int64),) * 5
         track, start, end, kind, name = (np.concatenate(one) for one in zip(empty, *columns, strict=True))
@@ -145,30 +146,30 @@ class HostCalls:
         return _Contexts(self._host_rows)
 
     def main_culprit(self, causes: Sequence[str]) -> Culprit | None:
-        """What holds the host most in the gaps of those causes of `time.idle_host_by`; None where none does.
+        """The calls that hold the host longest in the gaps of these causes of `time.idle_host_by`, or None.
 
-        Of gaps that a wait began that is the wait; in others each row of the thread that launches counts with
-        the time that it, and none within it, covers of them.  A place in the program is named as exactly as
-        it still takes a quarter of the time; without line, then without operator, where it takes a tenth.
+        A gap that begins in a wait belongs to that wait; other gaps belong to the events of the launching
+        thread by self time. A place is named with its line where it has at least a quarter of the time,
+        without the line, then without the operator, where it has a tenth.
         """
         weights, total = self._held_by_rows(causes)
-        held = np.flatnonzero(weights)
-        if not len(held):
+        weighted = np.flatnonzero(weights)
+        if not len(weighted):
             return None
-        places = [self._row_contexts.row_place(row) for row in held.tolist()]
+        places = [self._row_contexts.row_place(row) for row in weighted.tolist()]
         for parts, least in _LEAST.items():
             coarse = [place[:parts] for place in places]
             by_place: Counter[tuple[str | None, ...]] = Counter()
-            for place, weight in zip(coarse, weights[held].tolist(), strict=True):
+            for place, weight in zip(coarse, weights[weighted].tolist(), strict=True):
                 by_place[place] += weight
-            ((most, weight),) = by_place.most_common(1)
+            ((main_place, weight),) = by_place.most_common(1)
             if weight >= least * total:
-                calls = held[np.array([place == most for place in coarse], np.bool_)]
-                return self._culprit_of_calls(calls, weight / total, most)
+                calls = weighted[np.array([place == main_place for place in coarse], np.bool_)]
+                return self._culprit_of_calls(calls, weight / total, main_place)
         return None
 
     def _held_by_rows(self, causes: Sequence[str]) -> tuple[Int64, int]:
-        """What each row holds of the gaps of the causes, ns, shape (rows,); and how long these are."""
+        """Time of each event in the gaps of the causes, ns, shape (rows,); and the gaps' total, ns."""
         rows, late = self._host_rows, self._view.idle.late
         threads = self._view.launch_calls.threads[late.call]
         total, weights = 0, np.zeros(len(rows.kind), np.int64)
@@ -180,25 +181,31 @@ class HostCalls:
             chosen = self._rows_of_cause(cause)
             weigh = _by_wait if cause == "sync" else _covered_gaps
             for thread in np.unique(threads).tolist():
-                ended = threads == thread
-                own = intervals.union(late.starts[ended], late.ends[ended])
-                here = chosen & np.isin(rows.ranges.track, self._host_gaps.turns[thread])
-                weights += weigh(rows, intervals.intersect(of_cause, own), here)
+                of_thread = threads == thread
+                thread_gaps = intervals.union(late.starts[of_thread], late.ends[of_thread])
+                thread_rows = chosen & np.isin(rows.ranges.track, self._host_gaps.turns[thread])
+                weights += weigh(rows, intervals.intersect(of_cause, thread_gaps), thread_rows)
         return weights, total
 
     def _rows_of_cause(self, cause: str) -> Mask:
-        """Which rows may be what a cause is."""
+        """Mask of the events that may be the cause."""
         rows = self._host_rows
         if cause == "cold_start":
-            first = self._view.first_calls
-            return _rows_at(rows, [(first.threads, first.starts, first.ends)])
-        found = rows.causes.get("sync" if cause == "capture" else cause, np.zeros(len(rows.kind), np.bool_))
-        return found | _rows_at(rows, blocking_copies(self._view)) if cause in ("sync", "capture") else found
+            first_calls = self._view.first_calls
+            return _rows_at(rows, [(first_calls.threads, first_calls.starts, first_calls.ends)])
+        cause_rows = rows.causes.get(
+            "sync" if cause == "capture" else cause, np.zeros(len(rows.kind), np.bool_)
+        )
+        return (
+            cause_rows | _rows_at(rows, blocking_copies(self._view))
+            if cause in ("sync", "capture")
+            else cause_rows
+        )
 
     def _culprit_of_calls(self, calls: Int64 | Index, share: float, place: tuple[str | None, ...]) -> Culprit:
         windows, rows = self._view.windows, self._host_rows
         starts, ends = rows.ranges.start_ns[calls], rows.ranges.end_ns[calls]
-        # a call that began before a window counts where it holds the device up: at its end
+        # a call that began before a window counts in the window in which it ends
         within = np.searchsorted(windows.starts, ends - 1, side="right") - 1
         steps = np.unique(within.clip(0))
         apart = np.unique(np.diff(steps))
@@ -223,27 +230,27 @@ class HostCalls:
 
 
 def _rows_at(rows: _CulpritRows, calls: Iterable[tuple[Int64, Int64, Int64]]) -> Mask:
-    """The rows of calls given by thread, begin and end."""
-    found = np.zeros(len(rows.kind), np.bool_)
+    """Mask of the rows that are calls, given by thread, start and end."""
+    mask = np.zeros(len(rows.kind), np.bool_)
     calling = np.isin(rows.kind, [_KINDS.index(word) for word in ("launch", "other")])
     for thread, start, end in calls:
-        wanted = set(zip(thread.tolist(), start.tolist(), end.tolist(), strict=True))
-        ranges, here = rows.ranges, np.flatnonzero(calling & np.isin(rows.ranges.start_ns, start))
+        call_keys = set(zip(thread.tolist(), start.tolist(), end.tolist(), strict=True))
+        ranges, candidates = rows.ranges, np.flatnonzero(calling & np.isin(rows.ranges.start_ns, start))
         columns = (ranges.track, ranges.start_ns, ranges.end_ns)
-        keys = zip(*(column[here].tolist() for column in columns), strict=True)
-        found[here] = [key in wanted for key in keys]
-    return found
+        keys = zip(*(column[candidates].tolist() for column in columns), strict=True)
+        mask[candidates] = [key in call_keys for key in keys]
+    return mask
 
 
 def _by_wait(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
-    """The time of the gaps that begin in each of the chosen rows, ns, shape (rows,)."""
+    """Total time of the gaps that begin in each chosen row, ns, shape (rows,)."""
     waits = np.flatnonzero(chosen)
     waits = waits[np.argsort(rows.ranges.start_ns[waits], kind="stable")]
-    found = np.zeros(len(chosen), np.int64)
+    held_ns = np.zeros(len(chosen), np.int64)
     wait = wait_at_begin(rows.ranges.start_ns[waits], rows.ranges.end_ns[waits], gaps.starts)
-    known = wait >= 0
-    np.add.at(found, waits[wait[known]], (gaps.ends - gaps.starts)[known])
-    return found
+    within = wait >= 0
+    np.add.at(held_ns, waits[wait[within]], (gaps.ends - gaps.starts)[within])
+    return held_ns
 
 
 def _covered_gaps(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
@@ -260,7 +267,7 @@ def _covered_gaps(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
 
 
 class _Context(NamedTuple):
-    """What holds a row: its innermost operator, module, and lines outside of and within libraries."""
+    """An event's innermost operator, module, and lines outside and within libraries."""
 
     operator: str | None = None
     module: str | None = None
@@ -269,7 +276,7 @@ class _Context(NamedTuple):
 
 
 class _Contexts:
-    """The contexts of rows, each made once."""
+    """The contexts of rows, computed once each."""
 
     def __init__(self, rows: _CulpritRows) -> None:
         self._rows, self._parents = rows, rows.ranges.parent_indices()
@@ -277,29 +284,29 @@ class _Contexts:
 
     def row_place(self, row: int) -> tuple[str | None, ...]:
         """Name, operator, module and line of a row."""
-        found = self._row_context(int(self._parents[row]))
-        return self._rows.row_name(row), found.operator, found.module, found.line or found.library
+        context = self._row_context(int(self._parents[row]))
+        return self._rows.row_name(row), context.operator, context.module, context.line or context.library
 
     def _row_context(self, row: int) -> _Context:
         waiting = []
         while row not in self._made:
             waiting.append(row)
             row = int(self._parents[row])
-        found = self._made[row]
-        for one in reversed(waiting):
-            found = self._made[one] = self._within_row(one, found)
-        return found
+        context = self._made[row]
+        for inner in reversed(waiting):
+            context = self._made[inner] = self._within_row(inner, context)
+        return context
 
-    def _within_row(self, row: int, around: _Context) -> _Context:
+    def _within_row(self, row: int, outer: _Context) -> _Context:
         name, kind = self._rows.row_name(row), _KINDS[int(self._rows.kind[row])]
         if kind == "op":
-            return around._replace(operator=name)
+            return outer._replace(operator=name)
         if kind != "python":
-            return around
+            return outer
         if name.startswith(_MODULE):
-            return around._replace(module=name.removeprefix(_MODULE))
+            return outer._replace(module=name.removeprefix(_MODULE))
         frame = _FRAME.match(name)
         if frame is None:
-            return around
+            return outer
         line = f"{frame['file']}:{frame['line']}"
-        return around._replace(**{"library" if _LIBRARY.search(frame["file"]) else "line": line})
+        return outer._replace(**{"library" if _LIBRARY.search(frame["file"]) else "line": line})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All findings of a run, ranked by what the step would gain."""
+"""All findings of a run, ranked by gain."""
 
 from __future__ import annotations
 
@@ -30,80 +30,81 @@ from cclbench.record.run import Run
 _STEP: Final = metric_name("time.step")
 
 LEAST_GAIN: Final = 0.01
-"""Share of the step below which a gain is not worth a finding."""
+"""Least gain to report, as a share of the step."""
 _MOST_ACTIONS: Final = 3
 _ABOUT_THE_SAME: Final = 0.9
-"""How much of another's gain a finding of higher precedence gains at least to stand before it."""
+"""A finding of higher precedence goes first if its gain is at least this share of the other's."""
 _MUCH_MORE: Final = 2.0
-"""How many times another's idle time one of equal precedence takes to stand before it."""
+"""A finding of equal precedence goes first if it has this many times the other's idle time."""
 _OF_RANKS: Final = 4
-"""What a finding's precedence is higher that names ranks, or is about one rank's time."""
+"""Added to the precedence of a finding that names ranks or concerns a single rank's time."""
 _CAPTURE: Final = {"of a step": "of the capture", "a step": "a capture", "the step": "the capture"}
 _PROFILED: Final = frozenset(("launch", "operators", "python", "unrecorded"))
-"""Causes of idle time of which the profiler's own time is part, since it records calls."""
+"""Causes of idle time that include the profiler's overhead, since it records calls."""
 _FEW_STEPS: Final = 3
-"""Steps below which what came before the capture may be most of why ranks wait."""
+"""With fewer steps, work before the capture may be the main reason why ranks wait."""
 
 
 def findings_of_run(run: Run, results: Results) -> list[Finding]:
-    """What is found in a run's results, with gains by its replay; see `ranked_findings`."""
+    """Findings of a run, with gains from its replay; see `ranked_findings`."""
     gains = ReplayGains(run, results.scope)
-    found = ranked_findings(results, run.record, gains, machine_of(run))
+    findings = ranked_findings(results, run.record, gains, machine_of(run))
     gains.keep_gains()
-    return found
+    return findings
 
 
 def ranked_findings(
     results: Results, record: Manifest, gains: ReplayGains, machine: Machine | None = None
 ) -> list[Finding]:
-    """What is found in results, by the middle of what it gains; of what gains about the same by precedence.
+    """Findings of the results, ordered by the midpoint of their gain; similar gains by precedence.
 
-    A finding that gains less than `LEAST_GAIN` of the step is left out, and so is one of unknown gain that
-    takes less.  One that fails to be looked for becomes a warning.
+    Findings that gain less than `LEAST_GAIN` of the step, or whose gain is unknown and whose loss is less,
+    are left out. A finding function that fails becomes a warning.
     """
     case = Case(results, record, machine)
-    found: list[Finding] = []
-    few = len(results.scope.steps) < _FEW_STEPS
+    findings: list[Finding] = []
+    few_steps = len(results.scope.steps) < _FEW_STEPS
     longer_s = 0.0 if case.on_host else profiler_s(record)
     for name in FINDINGS:
-        one = FINDINGS.get(name)
+        detector = FINDINGS.get(name)
         try:
             with stdout_to_stderr():
-                own = [_require_own_name(item, name) for item in one.detect(case)]
+                detected = [_require_own_name(item, name) for item in detector.detect(case)]
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        valued = [_with_gain(item, gains, few_steps=few, longer_s=longer_s) for item in own]
-        named = [_with_culprit(item, gains) for item in valued if _is_worth_it(item)]
-        found += [_with_advice(one, item, case) for item in named]
-    listed = list(_with_stacked_gains(_order_findings(found), gains))
+        with_gains = [_with_gain(item, gains, few_steps=few_steps, longer_s=longer_s) for item in detected]
+        with_culprits = [_with_culprit(item, gains) for item in with_gains if _is_worth_it(item)]
+        findings += [_with_advice(detector, item, case) for item in with_culprits]
+    listed = list(_with_stacked_gains(_order_findings(findings), gains))
     step = results.run.get(_STEP)
     return (
-        [reword_for_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
+        [reword_for_capture(detector) for detector in listed]
+        if step is not None and step.window == "trace"
+        else listed
     )
 
 
 def _require_own_name(found: Finding, name: str) -> Finding:
     """What a finding found, which `explain` and `--fail-on` know by the name that it is registered by."""
     if found.name != name:
-        raise UsageError(f"it yields what it calls {found.name!r}", hint="Case.found takes its own name")
+        raise UsageError(f"it yields what it calls {found.name!r}", hint="Case.finding takes its own name")
     return found
 
 
 def reword_for_capture(found: Finding) -> Finding:
-    """A finding in a capture without steps, in whose words a step is the capture."""
+    """The finding for a capture without steps: its claim says "the capture" in place of "a step"."""
     claim, no_gain = found.claim, found.no_gain
-    for words, instead in _CAPTURE.items():
-        claim = re.sub(rf"\b{words}\b", instead, claim)
-        no_gain = no_gain and re.sub(rf"\b{words}\b", instead, no_gain)
+    for words, replacement in _CAPTURE.items():
+        claim = re.sub(rf"\b{words}\b", replacement, claim)
+        no_gain = no_gain and re.sub(rf"\b{words}\b", replacement, no_gain)
     return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
 
 
 def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, longer_s: float) -> Finding:
-    """With what the replay says that the step would gain without it.
+    """The finding with its gain from the replay.
 
-    Of what threads take to call and launch, the profiler has its part: where steps are known to be so much
-    longer under it, that much less is sure to be gained without it.
+    Call and launch times include profiler overhead: where that is known, the lower bound is reduced by it.
     """
     if not found.whatif:
         return found
@@ -113,16 +114,16 @@ def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, longer_s:
     waits = found.ranks or found.name == "uneven_ranks"
     if gain.shares[1] < LEAST_GAIN and few_steps and waits and (found.share or 0.0) >= LEAST_GAIN:
         why = f"the replay gains less than {LEAST_GAIN:.0%} of the step without it"
-        before = "what made ranks late came before the capture's first step, or is not in the trace"
-        return msgspec.structs.replace(found, no_gain=f"{why}: {before}")
+        cause = "what made ranks late was before the first captured step, or is not in the trace"
+        return msgspec.structs.replace(found, no_gain=f"{why}: {cause}")
     least = gain.seconds[0] if found.surely is None else 0.0
     if found.surely and isinstance(sure := gains.gain_without(found.surely), StepGain):
         least = min(sure.seconds[0], gain.seconds[0])
     changes: dict[str, Any] = {}
     if longer_s and _PROFILED.intersection(found.host_causes):
         least = max(least - longer_s, 0.0)
-        own = humanise(min(longer_s, gain.seconds[1]), "s")
-        changes["because"] = f"{found.because}; up to {own} of a step may be the profiler's own"
+        overhead = humanise(min(longer_s, gain.seconds[1]), "s")
+        changes["because"] = f"{found.because}; up to {overhead} of a step may be profiler overhead"
         if longer_s >= gain.seconds[1] / 2:
             changes["confidence"] = "low"
     gains_s = (least, gain.seconds[1])
@@ -130,45 +131,47 @@ def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, longer_s:
 
 
 def _with_culprit(found: Finding, gains: ReplayGains) -> Finding:
-    """With the calls that it is about, which its claim and its query then name."""
+    """The finding with the calls behind it, which its claim and query name."""
     if found.worst_rank is None or not found.host_causes:
         return found
-    calls = gains.rank_culprit(found.host_causes, found.worst_rank)
-    if calls is None:
+    culprit = gains.rank_culprit(found.host_causes, found.worst_rank)
+    if culprit is None:
         return found
-    claim = f"{found.claim} {calls.culprit_sentence()}"
-    return msgspec.structs.replace(found, culprit=calls, claim=claim, query=calls.calls_query())
+    claim = f"{found.claim} {culprit.culprit_sentence()}"
+    return msgspec.structs.replace(found, culprit=culprit, claim=claim, query=culprit.calls_query())
 
 
-def _with_stacked_gains(found: Sequence[Finding], gains: ReplayGains) -> Iterator[Finding]:
-    """Each with what it gains together with all above it."""
+def _with_stacked_gains(findings: Sequence[Finding], gains: ReplayGains) -> Iterator[Finding]:
+    """The findings with their gain together with all above them."""
     settings: tuple[str, ...] = ()
-    for one in found:
-        if one.gain_s is None:
-            yield one
+    for finding in findings:
+        if finding.gain_s is None:
+            yield finding
             continue
-        first, settings = not settings, join_settings(settings, one.whatif)
+        first, settings = not settings, join_settings(settings, finding.whatif)
         gain = None if first else gains.gain_without(settings)
-        stacked = one.gain_s if first else gain.seconds if isinstance(gain, StepGain) else None
-        yield msgspec.structs.replace(one, stacked_s=stacked)
+        stacked = finding.gain_s if first else gain.seconds if isinstance(gain, StepGain) else None
+        yield msgspec.structs.replace(finding, stacked_s=stacked)
 
 
-def _order_findings(found: Sequence[Finding]) -> list[Finding]:
-    """By the middle of their gains; of those that gain about the same by precedence, then by what they take.
+def _order_findings(findings: Sequence[Finding]) -> list[Finding]:
+    """Order by the midpoint of the gain; similar gains by precedence, then by idle time.
 
-    Two findings of one gap gain the same: the one to which `time.idle_host_by` gives the gap takes more.
+    Two findings about the same gap gain the same: the one that `time.idle_host_by` gives the gap goes first.
     """
     placed: list[Finding] = []
-    for one in sorted(found, key=lambda one: (-_gain_weight(one), -(one.lost_s or 0.0), one.name)):
+    for finding in sorted(
+        findings, key=lambda finding: (-_gain_weight(finding), -(finding.lost_s or 0.0), finding.name)
+    ):
         place = len(placed)
-        while place and _is_before(one, placed[place - 1]):
+        while place and _is_before(finding, placed[place - 1]):
             place -= 1
-        placed.insert(place, one)
+        placed.insert(place, finding)
     return placed
 
 
 def _is_before(found: Finding, other: Finding) -> bool:
-    """Whether it stands before another that gains more."""
+    """Whether the finding goes before another with a larger gain."""
     if _gain_weight(found) < _ABOUT_THE_SAME * _gain_weight(other):
         return False
     higher = _naming_precedence(found) - _naming_precedence(other)
@@ -178,20 +181,20 @@ def _is_before(found: Finding, other: Finding) -> bool:
 
 
 def _gain_weight(found: Finding) -> float:
-    """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost."""
+    """Midpoint of the gain's bounds, s; the bounds of an unknown gain are 0 and the lost time."""
     return sum(found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)) / 2
 
 
 def _naming_precedence(found: Finding) -> int:
-    """What names a cause, or ranks, has a higher one than what says of both less."""
+    """Registered precedence, raised for findings that name ranks."""
     of_ranks = bool(found.ranks) or found.of_one_rank
     return FINDINGS.get(found.name).precedence + _OF_RANKS * of_ranks
 
 
 def _is_worth_it(found: Finding) -> bool:
-    """Whether it is worth a finding: what holds a host has to take as much as it has to gain.
+    """Whether to report the finding: what holds a host must lose as much as it must gain.
 
-    A host that does anything less hides more of all else that it does; that is no cause.
+    Removing any host work hides more of the rest; a gain without a loss is not a cause.
     """
     least = found.share if found.gain_share is None else found.gain_share
     if found.host_causes and least is not None:
@@ -199,14 +202,14 @@ def _is_worth_it(found: Finding) -> bool:
     return least is None or least >= LEAST_GAIN
 
 
-def _with_advice(one: Detector, found: Finding, case: Case) -> Finding:
-    """With what to try, where that is told, and what process groups rest on where the claim rests on them."""
+def _with_advice(detector: Detector, found: Finding, case: Case) -> Finding:
+    """The finding with fitting advice, and how process groups were inferred where its evidence needs them."""
     on_groups = any(
         METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
     )
     because = "; ".join(filter(None, (found.because, case.record.inference_note if on_groups else None)))
-    advice = fitting_actions(one.advice(case.framework(), on_host=case.on_host), case)[:_MOST_ACTIONS]
-    return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{one.name}")
+    advice = fitting_actions(detector.advice(case.framework(), on_host=case.on_host), case)[:_MOST_ACTIONS]
+    return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{detector.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +219,10 @@ class Diagnosis:
     run: str
     findings: list[Finding]
     unknown: str | None = None
-    """Why nothing can be said of the run's step; None where its time is known."""
+    """Why the run's step time is unknown; None where it is known."""
 
     def top_rows(self, top: int | None = None) -> list[dict[str, Any]]:
-        """The first `top` findings as plain data."""
+        """The first `top` findings as built-in types."""
         return [msgspec.to_builtins(one) for one in self.findings[:top]]
 
 
@@ -229,7 +232,7 @@ def diagnose_run(run: Run) -> Diagnosis:
 
 
 def unknown_step(results: Results) -> str | None:
-    """Why the time of a step is not known; None where it is."""
+    """Why the step time is unknown; None where it is known."""
     step = results.run.get(_STEP)
     if step is not None and step.has_value:
         return None
@@ -238,14 +241,14 @@ def unknown_step(results: Results) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class GainLimit:
-    """The share of the step that a finding, or any, may gain at most for a check to pass."""
+    """The largest gain of a finding, or of any, with which a check passes, as a share of the step."""
 
     name: str
     share: float
 
     @classmethod
     def from_text(cls, text: str) -> GainLimit:
-        """Of `host_bound>20%`; `UsageError` for anything else."""
+        """Parse `host_bound>20%`; `UsageError` for anything else."""
         match = re.fullmatch(r"\s*([a-z_0-9]+)\s*>\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
         if match is None:
             raise UsageError(f"{text!r} is not NAME>SHARE", hint="such as 'host_bound>20%' or 'any>5%'")
@@ -253,12 +256,12 @@ class GainLimit:
             raise UsageError(f"unknown finding {match[1]!r}", hint=near(match[1], [ANY, *FINDINGS]))
         return cls(match[1], float(match[2]) / 100)
 
-    def broken_limits(self, found: Sequence[Finding]) -> Iterator[str]:
-        """What exceeds it: a gain, or where that is not known the time that a finding takes."""
-        for one in found:
-            known = one.gain_share is not None
-            share = (one.gain_share if known else one.share) or 0.0
-            if self.name in (ANY, one.name) and share > self.share:
-                shares = f"{humanise(share, '1')}, more than {humanise(self.share, '1')}"
-                unknown = "" if known else f"; what it would gain is not known: {one.no_gain}"
-                yield f"{one.name} {'may gain' if known else 'takes'} {shares} of the step{unknown}"
+    def broken_limits(self, findings: Sequence[Finding]) -> Iterator[str]:
+        """Messages of findings above the limit by gain, or by lost time where the gain is unknown."""
+        for finding in findings:
+            known = finding.gain_share is not None
+            share = (finding.gain_share if known else finding.share) or 0.0
+            if self.name in (ANY, finding.name) and share > self.share:
+                shares = f"{humanise(share, '1')}, above {humanise(self.share, '1')}"
+                unknown = "" if known else f"; its gain is unknown: {finding.no_gain}"
+                yield f"{finding.name} {'may gain' if known else 'takes'} {shares} of the step{unknown}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a finding is: a function over a run's results that says what makes it slow, registered by name."""
+"""Findings: registered functions over a run's results that state what makes it slow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ON_HOST: Final = "cpu"
 
 
 class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A result row of the run that a claim rests on."""
+    """A result row of the run that supports a claim."""
 
     metric: str
     value: float
@@ -38,12 +38,11 @@ class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was found in a run.
+    """One cause of lost time in a run.
 
-    `lost_s` is the time of a step that it takes, the largest of any rank, and `share` what that is of the
-    step.  `whatif` are the settings of a replay that take it out of the run (`cclbench whatif`), and `gain_s`
-    bounds what the step gains in that replay; None where the replay cannot take it out, for the reason
-    `no_gain`.  `stacked_s` is the gain of this one and all above it together.
+    `lost_s`: lost time of a step, the largest of any rank; `share`: of the step. `whatif`: settings of a
+    replay that remove it (`cclbench whatif`); `gain_s`: bounds of the step's gain in that replay, None where
+    the replay cannot remove it, for the reason `no_gain`. `stacked_s`: gain of this and all findings above.
     """
 
     name: str
@@ -52,27 +51,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     lost_s: float | None = None
     gain_s: tuple[float, float] | None = None
     gain_share: float | None = None
-    """The most that the step would gain, of the step."""
+    """Upper bound of the gain, as a share of the step."""
     window: Literal["step", "capture"] = "step"
-    """What times are of: of a capture that marks no steps, the whole of it, which its words call so."""
+    """What times refer to: a step, or the whole capture where no steps are marked."""
     stacked_s: tuple[float, float] | None = None
     whatif: list[str] = []
     surely: list[str] | None = None
-    """Those of them whose gain is the least; None where all are."""
+    """The settings whose gain is the lower bound; None for all of `whatif`."""
     no_gain: str | None = None
     confidence: Confidence
     because: str
     """What the confidence rests on."""
     worst_rank: int | None = None
-    """The rank that loses most; None where single ranks lose nothing."""
+    """The rank that loses most; None where the loss is not by rank."""
     of_one_rank: bool = False
-    """Whether one of three ranks and more loses most of what all lose together."""
+    """Whether one of at least three ranks has most of the loss of all."""
     host_causes: list[str] = []
-    """The causes of `time.idle_host_by` that it is about."""
+    """The causes of `time.idle_host_by` behind it."""
     culprit: Culprit | None = None
-    """The calls that are most of these on that rank."""
+    """The calls behind most of that time on the worst rank."""
     ranks: list[int] = []
-    """The ranks that cause it; empty where no single ones do."""
+    """The ranks that cause it; empty where none stands out."""
     evidence: list[EvidenceRow] = []
     query: str | None = None
     """SQL that lists the events behind it (`cclbench sql RUN ...`)."""
@@ -89,16 +88,16 @@ class Detector:
 
     name: str
     title: str
-    """What is the matter, in a few words."""
+    """The problem, in a few words."""
     rule: str
-    """When it is found."""
+    """When it is reported."""
     gain: str
-    """What the replay changes for its gain, or why there is none."""
+    """What the replay changes to compute the gain, or why there is none."""
     actions: Mapping[str, Sequence[str]]
     """What to try, by one of `FRAMEWORKS`, `ANY` or `ON_HOST`."""
     detect: Detect
     precedence: int = 0
-    """Of findings that gain about the same the higher is first; one that names ranks has 4 more."""
+    """Orders findings of similar gain, higher first; naming ranks adds 4."""
 
     def advice(self, framework: str | None, *, on_host: bool = False) -> list[str]:
         """What to try with that framework first, then with any; `on_host`: the CPU is the device."""
@@ -123,7 +122,7 @@ FINDINGS: Registry[Detector] = Registry(
     check=check_declared_names,
 )
 DOCS: Final = "reference/findings.md"
-"""Page of the documentation's site that explains each."""
+"""The site's page that explains each finding."""
 
 
 def finding(
@@ -140,13 +139,13 @@ def finding(
         @finding("slow_copies", title="copies are slow", rule="...", gain="...", actions={"any": ("...",)})
         def slow_copies(case: Case) -> Iterator[Finding]:
             if case.ranks(COPY_TIME):
-                yield case.found("slow_copies", "...", because="...", whatif=["copies.time=0"])
+                yield case.finding("slow_copies", "...", because="...", whatif=["copies.time=0"])
 
-    The function takes a `Case` and yields what it found, `Case.found(...)` of its own name, or nothing.
+    The function takes a `Case` and yields what it found, `Case.finding(...)` of its own name, or nothing.
     """
 
     def register(function: Detect) -> Detect:
-        made = Detector(
+        detector = Detector(
             name=name,
             title=title,
             rule=rule,
@@ -155,7 +154,7 @@ def finding(
             precedence=precedence,
             detect=function,
         )
-        FINDINGS.add(name, made, origin=function.__module__)
+        FINDINGS.add(name, detector, origin=function.__module__)
         return function
 
     return register

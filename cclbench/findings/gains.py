@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step would gain without a cause: the replay of the settings that take it out of the run's graph."""
+"""Gain of a step without a cause: a replay of the settings that remove it from the run's graph."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NS_PER_S = 10**9
 
 
 class ReplayGains:
-    """Replays of one run, each against the run replayed unchanged.
+    """Replays of one run, each compared with the unchanged replay.
 
-    A gain is bounded by two graphs, with and without what only the times suggest (dependencies that no row
-    shows, delays of launches that nothing explains), by the replay's own bounds in each, and by the gain of
-    all closed steps, of all but the first, which what came before the capture may have made late, and of all
-    with the open one at the end, until which a host that runs ahead may hide what it loses.
+    A gain's bounds cover two graphs, with and without what only times suggest (dependencies that no event
+    shows, unexplained launch delays), the replay's bounds in each, and three sets of steps: all complete
+    ones; all but the first, which may be late because of work before the capture; and all with the incomplete
+    last one, up to which a host that runs ahead may hide its loss.
     """
 
     def __init__(self, run: Run, scope: Scope) -> None:
@@ -40,30 +40,30 @@ class ReplayGains:
 
     @cached_property
     def _unreplayable_reason(self) -> str | None:
-        """Why a run's rows are not looked at once more, None where they are."""
+        """Why the run's events are not read again for a replay; None where they are."""
         if self._run.record.published is not None:
             return "published figures have no trace to replay"
         rows = sum(sum(entry.rows.values()) for entry in self._run.record.ranks)
         if rows > PASSING_ROWS:
-            return f"the run has {rows:,} rows, more than are replayed in passing ({PASSING_ROWS:,})"
+            return f"the run has {rows:,} events, above the limit of an automatic replay ({PASSING_ROWS:,})"
         return None
 
     @cached_property
     def _run_replays(self) -> Sequence[Replay] | str:
-        """The run's two graphs; why there is none, if so."""
+        """The run's two graphs, or why there are none."""
         if self._unreplayable_reason:
             return self._unreplayable_reason
-        # a stored run's gains are shown without the replay, which takes longer to load than they to read
+        # imported late: stored gains are shown without the replay, which takes longer to load than they do
         from cclbench.replay.answer import Replay
         from cclbench.replay.answer_rows import FAITHFUL
 
         try:
             replay = Replay(self._run, ranks=self._scope.ranks, steps=self._scope.steps or None)
             if any(replay.source not in SOURCES[policy] for policy in self._scope.windows):
-                return "the figures are of other windows than the replay's"
-            off = replay.pace.step_ns / replay.measured_ns - 1
-            if abs(off) > FAITHFUL:
-                return f"the unchanged replay is {off:+.1%} off the measured step"
+                return "the figures and the replay use different windows"
+            error = replay.pace.step_ns / replay.measured_ns - 1
+            if abs(error) > FAITHFUL:
+                return f"the unchanged replay is {error:+.1%} off the measured step"
             return [replay, replay.without_doubt()]
         except ChangedRunError:
             raise
@@ -71,15 +71,15 @@ class ReplayGains:
             return str(error)
 
     def gain_without(self, settings: Sequence[str]) -> StepGain | str:
-        """What the settings gain together; why that is not known, if so."""
-        found = self._kept.kept_gain(settings)
-        if found is None:
-            found = self._replay_settings(settings)
-            self._kept.add_gain(settings, found)
-        return found
+        """The gain of the settings together, or why it is unknown."""
+        gain = self._kept.kept_gain(settings)
+        if gain is None:
+            gain = self._replay_settings(settings)
+            self._kept.add_gain(settings, gain)
+        return gain
 
     def rank_culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
-        """The calls of a rank that are most of those causes of `time.idle_host_by`; None where none is."""
+        """The calls behind most of a rank's time in these causes of `time.idle_host_by`; None without any."""
         if self._unreplayable_reason:
             return None
         return self._kept.kept_culprit([str(rank), *causes], lambda: self._find_culprit(causes, rank))
@@ -93,7 +93,7 @@ class ReplayGains:
             return None
 
     def _rank_view(self, rank: int) -> RankView:
-        """The rank in the windows that the figures are about."""
+        """The rank in the windows of the figures."""
         scope, tables = self._scope, self._run.rank(rank)
         view = RankView(tables, rank=rank, window=scope.windows[0])
         if scope.steps and not {*view.windows.steps} <= {*scope.steps}:
@@ -102,7 +102,7 @@ class ReplayGains:
         return view
 
     def keep_gains(self) -> None:
-        """Keep beside the run what was replayed."""
+        """Store the replayed gains with the run."""
         self._kept.save_gains()
 
     def _replay_settings(self, settings: Sequence[str]) -> StepGain | str:
@@ -124,6 +124,6 @@ class ReplayGains:
 
 
 def join_settings(settings: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
-    """Settings that act together: of two for one key the first."""
+    """The settings and `more` without keys that are already set."""
     keys = {key_and_value(text)[0] for text in settings}
     return (*settings, *(text for text in more if key_and_value(text)[0] not in keys))

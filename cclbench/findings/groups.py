@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the id of a process group (`schema.group_id`) tells of its ranks."""
+"""Ranks and shape of a process group, by its id (`schema.group_id`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Final
 
 _SHOWN: Final = 3
-"""Groups that a claim names."""
+"""Most groups that a claim names."""
 
 
 def ranks_of_group(group: str) -> Sequence[int] | None:
-    """The ranks that an id of `group_id` lists, regular ones as a range; None of an abbreviated one."""
+    """The ranks of a group id, regular ones as a range; None for an abbreviated id."""
     if re.fullmatch(r"n\d+:[0-9a-f]+", group):
         return None
     if spanned := re.fullmatch(r"(\d+)-(\d+)(?::([1-9]\d*))?", group):
@@ -22,15 +22,15 @@ def ranks_of_group(group: str) -> Sequence[int] | None:
 
 
 def describe_groups(groups: Sequence[str]) -> str:
-    """`groups 0-3, 4-7, 8-11, ...`: the first of them by their ids."""
+    """`groups 0-3, 4-7, 8-11, ...`: the ids of the first groups."""
     shown = ", ".join(groups[:_SHOWN]) + ", ..." * (len(groups) > _SHOWN)
     return f"group{'s' * (len(groups) > 1)} {shown}"
 
 
 def shape_of(group: str) -> tuple[int, ...]:
-    """How many ranks a group has, by its id, and the strides between them; the same of groups alike.
+    """Number of ranks of a group and the strides between them, by its id; equal for similar groups.
 
-    Of an abbreviated group the number alone.
+    For an abbreviated id the number alone.
     """
     ranks = ranks_of_group(group)
     if ranks is None:

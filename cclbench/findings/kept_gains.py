@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gains that were replayed before, kept beside a run's results: a stored run is shown without a replay."""
+"""Replayed gains, stored with a run's results, so that a stored run is shown without a replay."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GAINS_FILE: Final = ".gains.json"
 
 
 class StepGain(NamedTuple):
-    """Seconds that a step would gain at least and at most, and the same as shares of the step."""
+    """Lower and upper bound of a step's gain, in seconds and as shares of the step."""
 
     seconds: tuple[float, float]
     shares: tuple[float, float]
 
 
 class _KeptFile(msgspec.Struct):
-    """Gains, or why there is none, and culprits by settings; equal words in `by` promise equal ones."""
+    """Gains, or why there is none, and culprits by settings; valid for the key `by`."""
 
     by: str
     gains: dict[str, StepGain | str] = {}
@@ -40,28 +40,28 @@ class _KeptFile(msgspec.Struct):
 
 
 class KeptGains:
-    """The gains in a run's folder that this code computed of this scope, and those that are added to them."""
+    """Gains of a scope in a run's folder, computed by this version of the code, and new ones."""
 
     def __init__(self, run: Run, scope: Scope) -> None:
         self._path = run.path / GAINS_FILE
         by = sha256(repr((_replaying_hash(), users_own(), run.record.stored, scope)).encode()).hexdigest()
         self._kept, self._added = _KeptFile(by), False
         with suppress(OSError, msgspec.MsgspecError):
-            found = msgspec.json.decode(self._path.read_bytes(), type=_KeptFile)
-            if found.by == by:
-                self._kept = found
+            stored = msgspec.json.decode(self._path.read_bytes(), type=_KeptFile)
+            if stored.by == by:
+                self._kept = stored
 
     def kept_gain(self, settings: Sequence[str]) -> StepGain | str | None:
-        """What those settings gain, or why that is not known; None where it was not replayed."""
+        """The gain of the settings, or why it is unknown; None where it was not replayed."""
         return self._kept.gains.get("\n".join(settings))
 
     def add_gain(self, settings: Sequence[str], gain: StepGain | str) -> None:
-        """Keep what those settings gain, as soon as `save_gains` is called."""
+        """Add the gain of the settings, written by `save_gains`."""
         self._kept.gains["\n".join(settings)] = gain
         self._added = True
 
     def kept_culprit(self, settings: Sequence[str], find: Callable[[], Culprit | None]) -> Culprit | None:
-        """The calls that those settings are about, found by `find` where it is not known."""
+        """The calls behind the settings, searched by `find` where they are not stored."""
         key = "\n".join(settings)
         if key not in self._kept.culprits:
             self._kept.culprits[key] = find()
@@ -69,7 +69,7 @@ class KeptGains:
         return self._kept.culprits[key]
 
     def save_gains(self) -> None:
-        """Write what was added; a folder that cannot be written keeps none, which costs time only."""
+        """Write additions; a folder that cannot be written keeps none, which only costs time."""
         if not self._added:
             return
         with suppress(OSError), scratch(self._path.parent.parent, UNFINISHED) as folder:

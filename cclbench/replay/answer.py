@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay answers: measured, replayed unchanged, predicted, improvement, the critical path; as rows."""
+"""Results of a replay: measured, unchanged and predicted step, speedup and critical path, as rows."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from cclbench.replay.stragglers import rank_coordinates
 from cclbench.replay.windows import StepPace, rank_windows, step_time
 
 DECISIVE: Final = 0.01
-"""Bounds whose steps differ by no more than this share of one give a value: their middle."""
+"""Bounds that differ by at most this share of the step give a value, their midpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
-    """A replay's mean step, ns, and where its critical path runs."""
+    """A replay's mean step, ns, and its critical path."""
 
     step_ns: float
     path: Path
@@ -65,9 +65,9 @@ class ReplayedStep:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A scenario's outcome: expected (None where only its bounds are known), low, high; what it rests on.
+    """Outcome of a scenario: expected (None where only bounds are known), low, high, and their basis.
 
-    `idle` is why nothing that it sets touches anything in the run; there is no outcome then.
+    `idle`: why the settings do not affect the run; there is no outcome then.
     """
 
     scenario: Scenario
@@ -80,7 +80,7 @@ class Predicted:
 
     @property
     def step_ns(self) -> float | None:
-        """The expected step, or the bounds' middle where they all but agree."""
+        """The expected step, or the midpoint of bounds that nearly agree."""
         if self.idle is not None:
             return None
         if self.expected is not None:
@@ -91,7 +91,7 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """All outcomes, result rows (`figures`, and `rows` as flat dicts), and notes for people."""
+    """All outcomes, result rows (`figures`; `rows` as flat dicts), and notes for people."""
 
     measured_ns: float
     unchanged: ReplayedStep
@@ -106,17 +106,17 @@ class ReplayResult:
 
     @property
     def single_outcome(self) -> Predicted:
-        """The outcome where there is one scenario; `UsageError` where there are several."""
+        """The outcome of a single scenario; `UsageError` if there are several."""
         if len(self.predicted) > 1:
-            raise UsageError(f"there are {len(self.predicted)} scenarios", hint="a file has one: ask for it")
+            raise UsageError(f"there are {len(self.predicted)} scenarios", hint="select one of them")
         return self.predicted[0]
 
 
 class Replay:
-    """A run, ready to be replayed under any number of scenarios.
+    """A run to replay under any number of scenarios.
 
-    `ranks` and `steps` narrow it; `contention` is the factor by which kernels take longer beside
-    communication: 1 for none.
+    `ranks` and `steps` narrow it; `contention`: factor by which kernels are slower while communication runs,
+    1 for none.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Replay:
         self.graph: Graph = build_graph(tables.graph_inputs(run, ranks))
         self.windows = [w for w in rank_windows(self.graph) if steps is None or w.open or w.step in steps]
         if not self.windows:
-            raise InputError("holds no windows of time to replay", where=run.id)
+            raise InputError("has no windows to replay", where=run.id)
         self.machine = machine_of(run) if machine is None else machine
         self.precision = run.card.workload.precision if run.card else None
         self.library_version = run.rank(run.ranks[0]).facts.library_version
@@ -144,11 +144,11 @@ class Replay:
         self.costs = KernelCosts(run, self.graph)
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         if not self.measured_ns:
-            raise InputError("has steps of no length: there is nothing to replay", where=run.id)
+            raise InputError("has only empty steps: there is nothing to replay", where=run.id)
         self._times = self._replay_unchanged()
 
     def _replay_unchanged(self) -> NodeTimes:
-        """Replay the graph unchanged: when its nodes run, and within which steps."""
+        """Replay the unchanged graph: times and steps of its nodes."""
         times = replay_contended(self.graph, self.contention)
         self.pace = StepPace(self.windows, times.start, times.end)
         self.since = self.pace.time_since_windows(self.graph, times.start)
@@ -158,12 +158,11 @@ class Replay:
 
     @cached_property
     def unchanged(self) -> ReplayedStep:
-        """The replay in which nothing is changed."""
+        """The unchanged replay."""
         return ReplayedStep(self.pace.step_ns, self._critical_path(self.graph, self._times))
 
     def without_doubt(self) -> Replay:
-        """The same run without what its graph takes for granted: dependencies that no row shows, and
-        delays of launches that nothing explains."""
+        """The same run without assumed dependencies and unexplained launch delays."""
         other = copy(self)
         other.graph = self.graph.without_doubt()
         other.__dict__.pop("unchanged", None)
@@ -171,23 +170,23 @@ class Replay:
         return other
 
     def savings(self, change: Scenario) -> list[float] | str:
-        """The shares by which steps are shorter under a change of what the ranks do, at the bounds of what is
-        known (`Pace.saved_shares`); why it touches nothing in the run, if so."""
-        graph, found, untouched, relaid = self._price_change(change)
+        """Shares by which steps get shorter under a change, at its bounds (`StepPace.saved_shares`); or why
+        the change does not affect the run."""
+        graph, ratios, untouched, relaid = self._price_change(change)
         if relaid is not None:
-            raise UsageError("another layout has no gain: it is other work")
+            raise UsageError("another layout has no gain: the work differs")
         if len(untouched) == len(change.changes):
             return "; ".join(untouched.values())
         saved: list[float] = []
-        for bound in [found.low] if np.array_equal(found.low, found.high) else [found.low, found.high]:
+        for bound in [ratios.low] if np.array_equal(ratios.low, ratios.high) else [ratios.low, ratios.high]:
             _, times = self._replay_ratios(graph, bound)
             saved += self.pace.saved_shares(times.start, times.end)
         return saved
 
     def _price_change(self, change: Scenario) -> tuple[Graph, TimeRatios, dict[str, str], RelaidGraph | None]:
-        """The changed graph, its nodes' new over old times, and why settings touch nothing."""
+        """The changed graph, new over old times of its nodes, and why settings have no effect, by key."""
         graph, untouched, effects, relaid = self._change_graph(change)
-        found: TimeRatios = time_ratios(
+        ratios: TimeRatios = time_ratios(
             self.graph,
             change,
             self.machine,
@@ -196,42 +195,45 @@ class Replay:
             library_version=self.library_version,
             regrouped=relaid.regrouped_groups() if relaid else None,
         )
-        found = scale_ratios(found, effects)
-        return graph, found, untouched, relaid
+        ratios = scale_ratios(ratios, effects)
+        return graph, ratios, untouched, relaid
 
     def predict(self, change: Scenario) -> Predicted:
-        """The step under that change."""
-        graph, found, untouched, relaid = self._price_change(change)
-        said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
-        nothing = "; ".join(said) if len(said) == len(change.changes) else None
-        bounded = bool(np.isnan(found.expected).any())
+        """Predict the step under a change."""
+        graph, ratios, untouched, relaid = self._price_change(change)
+        no_effect = tuple(f"{key} has no effect: {why}" for key, why in untouched.items())
+        nothing = "; ".join(no_effect) if len(no_effect) == len(change.changes) else None
+        bounded = bool(np.isnan(ratios.expected).any())
         if relaid is None:
-            ratio = found.high if bounded else found.expected
+            ratio = ratios.high if bounded else ratios.expected
             shown = self._replay_outcome(graph, ratio)
-            others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
-            steps = [shown.step_ns, *(self._step_ns(*self._replay_ratios(graph, bound)) for bound in others)]
+            other_bounds = [bound for bound in (ratios.low, ratios.high) if not np.array_equal(bound, ratio)]
+            steps = [
+                shown.step_ns,
+                *(self._step_ns(*self._replay_ratios(graph, bound)) for bound in other_bounds),
+            ]
             notes: tuple[str, ...] = ()
         else:
-            bounded = bounded or any(one.time.expected is None for one in relaid.added_communication)
-            shown, steps, notes = self._replay_relaid(graph, found, relaid, bounded)
+            bounded = bounded or any(added.time.expected is None for added in relaid.added_communication)
+            shown, steps, notes = self._replay_relaid(graph, ratios, relaid, bounded)
         expected = None if bounded else shown
         acts = tuple(
             f"{key}: {setting.definition}"
             for key, setting in ((key, change_named(key)) for key in change.changes)
             if setting.prices is None and key not in untouched
         )
-        basis = said if nothing else (*notes, *found.basis, *acts, *said)
+        basis = no_effect if nothing else (*notes, *ratios.basis, *acts, *no_effect)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
     def _change_graph(
         self, change: Scenario
     ) -> tuple[Graph, dict[str, str], Sequence[LayoutEffect], RelaidGraph | None]:
-        """The graph with the scenario's registered changes, in order of keys; why some touch nothing; what
-        they do besides; and what becomes of the layout, where it changes."""
+        """The graph with the scenario's changes, in order of keys; why some have no effect; their effects on
+        the layout; and the new layout, if it changes."""
         graph, untouched, effects = self.graph, dict[str, str](), list[LayoutEffect]()
-        wanted = asked_relayout(self.layout, change.changes) if changes_layout(change.changes) else None
+        relayout = asked_relayout(self.layout, change.changes) if changes_layout(change.changes) else None
         settings = {key: change_named(key) for key in change.changes}
-        # what other hardware touches is told of the graph as it is
+        # hardware settings act on the original graph
         for key in sorted(settings, key=lambda key: (settings[key].prices is None, key)):
             subject = ChangeSubject(
                 graph=graph,
@@ -240,73 +242,75 @@ class Replay:
                 run=self.run,
                 machine=self.machine,
                 groups=self.groups,
-                relayout=wanted,
-                dimensions=self.dimensions if wanted else {},
+                relayout=relayout,
+                dimensions=self.dimensions if relayout else {},
                 settings=change.changes,
                 price=partial(price_new, self.graph, change, self.machine, self.groups, self.library_version),
                 window_ns=self.window_ns,
                 costs=self.costs,
                 step=self.step,
             )
-            made = settings[key].change_graph(subject, change.changes[key])
-            if isinstance(made, str):
-                untouched[key] = made
-            elif isinstance(made, LayoutEffect):
-                graph = made.graph
-                effects.append(made)
+            effect = settings[key].change_graph(subject, change.changes[key])
+            if isinstance(effect, str):
+                untouched[key] = effect
+            elif isinstance(effect, LayoutEffect):
+                graph = effect.graph
+                effects.append(effect)
             else:
-                graph = made
+                graph = effect
         relaid = (
-            RelaidGraph(wanted, self.groups, self.dimensions, tuple(effects)) if wanted and effects else None
+            RelaidGraph(relayout, self.groups, self.dimensions, tuple(effects))
+            if relayout and effects
+            else None
         )
         return graph, untouched, effects, relaid
 
     @cached_property
     def layout(self) -> Layout:
-        """How the run's ranks are laid out; `InputError` where nothing tells."""
+        """Layout of the run's ranks; `InputError` where unknown."""
         return layout_of(self.run)
 
     @cached_property
     def dimensions(self) -> dict[str, Dimension]:
-        """The dimension of each group: as traces describe it, else as it lies in the layout."""
-        told = {group_id(ranks): dimension for dimension, ranks in described_groups(self.run)}
-        found = {
-            group: told.get(group) or dimension_in(self.layout, ranks) for group, ranks in self.groups.items()
+        """Dimension of each group: as traces describe it, else from the layout."""
+        stated = {group_id(ranks): dimension for dimension, ranks in described_groups(self.run)}
+        by_group = {
+            group: stated.get(group) or dimension_in(self.layout, ranks)
+            for group, ranks in self.groups.items()
         }
-        return {group: dimension for group, dimension in found.items() if dimension is not None}
+        return {group: dimension for group, dimension in by_group.items() if dimension is not None}
 
     @property
     def source(self) -> str:
-        """What its windows are: device (modules, too), annotation, whole_trace."""
+        """Source of the windows: device (also for modules), annotation, whole_trace."""
         return self.graph.windowed[0].policy
 
     @property
     def window_ns(self) -> int:
-        """Of all ranks' windows together."""
+        """Total of all ranks' windows."""
         return sum(window.measured_ns for window in self.windows if not window.open)
 
     def _replay_relaid(
-        self, graph: Graph, found: TimeRatios, relaid: RelaidGraph, bounded: bool
+        self, graph: Graph, ratios: TimeRatios, relaid: RelaidGraph, bounded: bool
     ) -> tuple[ReplayedStep, list[float], tuple[str, ...]]:
-        """Outcome, steps and notes of another layout: replayed at the bounds without and with longer
-        waits."""
-        ratio = found.high if bounded else found.expected
+        """Outcome, steps and notes of another layout, replayed without and with longer waits."""
+        ratio = ratios.high if bounded else ratios.expected
         late = relaid.meeting_delays(graph, self._replay_ratios(graph, ratio)[1].start, self.inside)
-        cases = {"low": (found.low, None), "high": (found.high, late.high)}
+        cases = {"low": (ratios.low, None), "high": (ratios.high, late.high)}
         if not bounded:
-            cases["expected"] = (found.expected, late.expected)
+            cases["expected"] = (ratios.expected, late.expected)
         steps = []
-        for which, (bound, delay) in cases.items():
+        for case, (bound, delay) in cases.items():
             changed, times = self._replay_ratios(graph, bound, delay)
-            extra = relaid.added_step_ns(which, graph, bound, self.pace, self.since)
+            extra = relaid.added_step_ns(case, graph, bound, self.pace, self.since)
             steps.append(max(self._step_ns(changed, times) + extra, 1.0))
-        # the last one, the upper bound or what is expected, is shown
+        # the last case, the upper bound or the expected one, is shown
         outcome = ReplayedStep(steps[-1], self._critical_path(changed, times))
         notes = [*relaid.priced_notes(graph, self.since, self.window_ns)]
         most = int(late.expected.max())
         if most:
             notes.append(
-                f"waiting for the last of more ranks: {late.meetings:,} meetings, up to"
+                f"waiting for the last of more ranks: {late.meetings:,} collectives, up to"
                 f" {most / 1000:,.4g} µs longer, by the spread of arrivals"
             )
         if extra:
@@ -314,15 +318,14 @@ class Replay:
         return outcome, steps, tuple(notes)
 
     def _replay_outcome(self, graph: Graph, ratio: Float) -> ReplayedStep:
-        """The replay of a graph whose nodes take so many times as long, shape (nodes,)."""
+        """Replay a graph with its nodes' times multiplied by `ratio`, shape (nodes,)."""
         graph, times = self._replay_ratios(graph, ratio)
         return ReplayedStep(self._step_ns(graph, times), self._critical_path(graph, times))
 
     def _replay_ratios(
         self, graph: Graph, ratio: Float, delay: Int64 | None = None
     ) -> tuple[Graph, NodeTimes]:
-        """The graph with those ratios within windows, and what waits longer by those delays; and when its
-        nodes run."""
+        """The graph with times multiplied by `ratio` within windows and extra delays, and its replay."""
         nodes = graph.nodes
         ratio = np.where(self.inside, ratio, 1.0)
         dur = np.rint(nodes.dur * ratio).astype(np.int64)
@@ -336,9 +339,9 @@ class Replay:
         return self.pace.mean_step_ns(times.start, times.end, {rank.rank for rank in graph.windowed})
 
     def _critical_path(self, graph: Graph, times: NodeTimes) -> Path:
-        """The critical path to the end of whichever rank's last window ends last."""
-        kept = {rank.rank for rank in graph.windowed}
-        counted = [w for w in self.windows if not w.open and w.rank in kept]
+        """The critical path to the latest end of a rank's last window."""
+        ranks = {rank.rank for rank in graph.windowed}
+        counted = [w for w in self.windows if not w.open and w.rank in ranks]
         final = max(counted, key=lambda w: int(times.end[w.members].max()))
         last = int(final.members[np.argmax(times.end[final.members])])
         begin = min(int(times.start[w.openers].min()) + w.before for w in counted if w.rank == final.rank)
@@ -356,18 +359,22 @@ def replay_scenarios(
     contention: float = 1.0,
     notes: Sequence[str] = (),
 ) -> ReplayResult:
-    """Replay the run under `sets` together, under each of `scenarios` (settings with commas, or a file of
-    them) and `sweeps` on top of them; `notes` are the caller's own, before the replay's.
+    """Replay the run under `sets` together, and under each of `scenarios` (settings separated by commas, or a
+    file of them) and `sweeps` on top of these; `notes`: the caller's, before the replay's.
     """
-    wanted = [parse_scenario(sets)] if sets else []
-    named = [named_settings(one) for one in scenarios]
-    wanted += [parse_scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named]
-    curves = [[(by, parse_scenario([*sets, text], text)) for by, text in parse_sweep(one)] for one in sweeps]
-    if not wanted and not curves:
-        raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
+    wanted_changes = [parse_scenario(sets)] if sets else []
+    named_scenarios = [named_settings(text) for text in scenarios]
+    wanted_changes += [
+        parse_scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named_scenarios
+    ]
+    curves = [
+        [(by, parse_scenario([*sets, text], text)) for by, text in parse_sweep(sweep)] for sweep in sweeps
+    ]
+    if not wanted_changes and not curves:
+        raise UsageError("no setting is given", hint="such as --set scale_up.bandwidth=x2")
     replay = Replay(run, machine=machine, ranks=ranks, contention=contention)
-    predicted = [replay.predict(one) for one in wanted]
-    swept = [[(factor, replay.predict(one)) for factor, one in curve] for curve in curves]
+    predicted = [replay.predict(wanted) for wanted in wanted_changes]
+    swept = [[(factor, replay.predict(wanted)) for factor, wanted in curve] for curve in curves]
     predicted += [p for curve in swept for _, p in curve]
     unchanged = replay.unchanged
     rows = [
@@ -378,22 +385,24 @@ def replay_scenarios(
             reason=fidelity_note(unchanged.step_ns, replay.measured_ns),
         ),
         *path_rows(unchanged.path, None),
-        *(row for one in predicted for row in predicted_rows(one, unchanged)),
+        *(row for outcome in predicted for row in predicted_rows(outcome, unchanged)),
         *map(knee_row, swept),
     ]
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
-    said = (*notes, *_replay_notes(replay))
-    return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
+    all_notes = (*notes, *_replay_notes(replay))
+    return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), all_notes)
 
 
 def _replay_notes(replay: Replay) -> list[str]:
     graph = replay.graph
-    notes = [f"traced: {number:,} {what}" for what, number in sorted((+graph.traced).items())]
-    notes += [f"inferred from times: {number:,} {what}" for what, number in sorted((+graph.inferred).items())]
-    known = graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]]
-    if not known.all():
-        alone = f"{(~known).sum():,} of {len(known):,} parts of collectives"
-        notes.append(f"{alone} have no rendezvous: waiting stays as measured")
+    notes = [f"traced: {number:,} {label}" for label, number in sorted((+graph.traced).items())]
+    notes += [
+        f"inferred from times: {number:,} {label}" for label, number in sorted((+graph.inferred).items())
+    ]
+    is_matched = graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]]
+    if not is_matched.all():
+        unmatched = f"{(~is_matched).sum():,} of {len(is_matched):,} parts of collectives"
+        notes.append(f"{unmatched} are not matched across ranks: waiting stays as measured")
     if replay.contention != 1.0:
-        notes.append(f"kernels are taken to take {replay.contention:.4g}× as long beside communication")
+        notes.append(f"kernels are assumed to take {replay.contention:.4g}× as long while communication runs")
     return notes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Result rows of what a replay answers: predicted steps, the critical path, the knee of a sweep."""
+"""Result rows of a replay: predicted steps, critical path, knee of a sweep."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ if TYPE_CHECKING:
 
 NS_PER_S: Final = 10**9
 KNEE: Final = 0.05
-"""Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
+"""Beyond the knee, the rest of a sweep gains less than this share of the step."""
 _VERSION: Final = 1
 
 FAITHFUL: Final = 0.01
-"""An unchanged replay further off the measured step than this is said to be."""
+"""Largest relative error of an unchanged replay without a note."""
 
 
-def predicted_rows(one: Predicted, unchanged: ReplayedStep) -> list[Row]:
+def predicted_rows(outcome: Predicted, unchanged: ReplayedStep) -> list[Row]:
     """The step under a scenario and its gain over the unchanged one, with bounds; its critical path."""
-    label = one.scenario.label
-    reason = "; ".join(one.basis) or None
-    if one.idle is not None:
+    label = outcome.scenario.label
+    reason = "; ".join(outcome.basis) or None
+    if outcome.idle is not None:
         names = (("whatif.step", "s", "lower"), ("whatif.speedup", "ratio", "higher"))
         return [
             modelled_row(name, None, unit=unit, better=better, category=label, reason=reason)
             for name, unit, better in names
         ]
     open_ended = None
-    if one.step_ns is None:
-        open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
+    if outcome.step_ns is None:
+        open_ended = f"only bounds are known, see stats low and high: {reason or 'no model applies'}"
     gain = partial(modelled_row, "whatif.speedup", unit="ratio", better="higher", category=label)
     step = partial(modelled_row, "whatif.step", category=label)
     return [
-        step(one.step_ns and one.step_ns / NS_PER_S, reason=open_ended or reason),
-        step(one.low_ns / NS_PER_S, stat="low"),
-        step(one.high_ns / NS_PER_S, stat="high"),
-        gain(one.step_ns and unchanged.step_ns / one.step_ns, reason=open_ended),
-        gain(unchanged.step_ns / one.high_ns, stat="low"),
-        gain(unchanged.step_ns / one.low_ns, stat="high"),
-        *path_rows(one.path, label),
+        step(outcome.step_ns and outcome.step_ns / NS_PER_S, reason=open_ended or reason),
+        step(outcome.low_ns / NS_PER_S, stat="low"),
+        step(outcome.high_ns / NS_PER_S, stat="high"),
+        gain(outcome.step_ns and unchanged.step_ns / outcome.step_ns, reason=open_ended),
+        gain(unchanged.step_ns / outcome.high_ns, stat="low"),
+        gain(unchanged.step_ns / outcome.low_ns, stat="high"),
+        *path_rows(outcome.path, label),
     ]
 
 
 def path_rows(path: Path, label: str | None) -> list[Row]:
-    """Shares of the critical path by place, communication by kind and group; of a scenario or unchanged."""
-    whole = max(path.length_ns, 1)
+    """Shares of the critical path by place, and of communication by kind and group."""
+    length_ns = max(path.length_ns, 1)
     share = partial(modelled_row, "whatif.critical_path", unit="1", better=None, category=label)
     return [
-        *(share(ns / whole, stat=place) for place, ns in path.places.items()),
+        *(share(ns / length_ns, stat=place) for place, ns in path.places.items()),
         *(
-            share(ns / whole, stat="communication", collective=kind, group=group)
+            share(ns / length_ns, stat="communication", collective=kind, group=group)
             for (kind, group), ns in path.communication.items()
         ),
-        *(share(ns / whole, rank=rank) for rank, ns in sorted(path.ranks.items())),
+        *(share(ns / length_ns, rank=rank) for rank, ns in sorted(path.ranks.items())),
     ]
 
 
 def knee_row(curve: Sequence[tuple[float, Predicted]]) -> Row:
-    """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
+    """The smallest factor beyond which the sweep gains less than KNEE of the step."""
     label = curve[0][1].scenario.label.partition("=")[0]
     row = partial(modelled_row, "whatif.knee", unit="ratio", better=None, category=label)
     if curve[0][1].idle is not None:
@@ -72,7 +72,7 @@ def knee_row(curve: Sequence[tuple[float, Predicted]]) -> Row:
     known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
     if len(known) < len(curve):
         unknown = len(curve) - len(known)
-        return row(None, reason=f"{unknown} of the sweep's {len(curve)} points are known within bounds only")
+        return row(None, reason=f"of {unknown} of the sweep's {len(curve)} points only bounds are known")
     best = min(ns for _, ns in known)
     order = known if known[0][1] >= known[-1][1] else known[::-1]
     factor = next(f for f, ns in order if ns <= best * (1 + KNEE))
@@ -88,7 +88,7 @@ def modelled_row(
     provenance: str = "modelled",
     **keys: Any,
 ) -> Row:
-    """A result row of a replay, seconds by default; one without a value does not apply."""
+    """A result row of a replay, in seconds by default; not applicable without a value."""
     ok = value is not None
     return Row(
         metric=MetricName(metric),
@@ -104,11 +104,11 @@ def modelled_row(
 
 
 def fidelity_note(replayed_ns: float, measured_ns: float) -> str | None:
-    """What to say where the unchanged replay differs from the measured step by more than `FAITHFUL`."""
-    off = replayed_ns / measured_ns - 1
-    if abs(off) <= FAITHFUL:
+    """A note where the unchanged replay differs from the measured step by more than `FAITHFUL`."""
+    error = replayed_ns / measured_ns - 1
+    if abs(error) <= FAITHFUL:
         return None
     return (
-        f"{off:+.1%} beside the measured step: rows wait for what the traces do not tell; predictions are"
-        " relative to this replay"
+        f"{error:+.1%} off the measured step: rows wait for causes that the traces do not show; predictions"
+        " are relative to this replay"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes that scenarios make to the graph itself: each is a function that registers itself.
+"""Registered changes that scenarios make to the graph.
 
     @change("kernels.all", values="x0.5, 0", definition="kernels take so many times as long", read=share_of)
     def all_kernels(subject: ChangeSubject, factor: float) -> Graph | str:
@@ -10,7 +10,8 @@
         dur = np.where(chosen, np.rint(nodes.dur * factor), nodes.dur).astype(np.int64)
         return replace(subject.graph, nodes=replace(nodes, dur=dur))
 
-Ours are in `cclbench.replay.changes`, others register by an entry point of the group `cclbench.scenarios`.
+Built-in ones are in `cclbench.replay.changes`; packages register others by entry points of the group
+`cclbench.scenarios`.
 """
 
 from __future__ import annotations
@@ -38,19 +39,18 @@ if TYPE_CHECKING:
 _FACTOR = re.compile(r"[x×](\d{1,7}(?:\.\d{1,6})?)")
 _LARGEST_FACTOR: Final = 1e6
 _LARGEST: Final[dict[str, tuple[float, str]]] = {"bandwidth": (1e14, "100 TB/s"), "time": (1.0, "1 s")}
-"""Beyond these no link is: a unit is mistaken."""
+"""Beyond these limits a unit is mistaken."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangeSubject:
-    """What a change acts on: the graph, and what else is known of the run.
+    """Input of a change: the graph, and facts about the run.
 
-    `since` is how long before each node begins its rank's windows had begun, ns, shape (nodes,), −1 outside
-    of all windows, where nothing may change; `placed` each rank's place by parallel dimension; `groups` the
-    ranks of each process group; `relayout` the layouts before and after, where the scenario changes how ranks
-    are laid out, `dimensions` those of its groups by their ids, `settings` all that the scenario's changes
-    are set to; `price` what a collective of that kind, of ranks of the new layout, of so many bytes takes
-    under the scenario.
+    `since`: time from the start of the rank's window to each node, ns, shape (nodes,), −1 outside windows,
+    where nothing may change; `placed`: each rank's coordinate by parallel dimension; `groups`: ranks of each
+    process group; `relayout`: layouts before and after, if the scenario changes the layout; `dimensions`: by
+    group id; `settings`: values of all of the scenario's settings; `price`: time of a collective of a kind,
+    ranks of the new layout and bytes under the scenario.
     """
 
     graph: Graph
@@ -64,48 +64,48 @@ class ChangeSubject:
     settings: Mapping[str, Any]
     price: CollectivePrice
     window_ns: int
-    """Of all ranks' windows together."""
+    """Total of all ranks' windows."""
     costs: KernelCosts
     """FLOPs and bytes of the graph's kernels."""
     step: Int64
-    """The step within which each node begins, −1 outside of all, shape (nodes,)."""
+    """The step in which each node begins, −1 outside steps, shape (nodes,)."""
 
     @property
     def stage_roles(self) -> Int64:
-        """By rank the pipeline stage whose ranks do the same work, −1 where there are no stages."""
+        """Pipeline stage of each rank, −1 without stages, shape (ranks,)."""
         stages = self.placed.get("pp", {})
         ranks = int(self.graph.nodes.rank.max(initial=0)) + 1
         return np.array([stages.get(rank, -1) for rank in range(ranks)], np.int64)
 
     def window_share(self, chosen: Mask) -> float:
-        """Which share of the ranks' windows those nodes take."""
-        here = chosen & (self.since >= 0)
+        """Share of the ranks' windows that the chosen nodes take."""
+        counted = chosen & (self.since >= 0)
         nodes = self.graph.nodes
-        return float((nodes.dur[here].sum() + nodes.busy[here].sum()) / max(self.window_ns, 1))
+        return float((nodes.dur[counted].sum() + nodes.busy[counted].sum()) / max(self.window_ns, 1))
 
 
 class TimeBounds(NamedTuple):
-    """A time with its bounds, ns; `expected` is None where only these are known."""
+    """A time with bounds, ns; `expected` is None where only bounds are known."""
 
     low: float
     expected: float | None
     high: float
 
     def times_count(self, count: float) -> TimeBounds:
-        """As often."""
+        """The time of `count` repetitions."""
         middle = None if self.expected is None else self.expected * count
         return TimeBounds(self.low * count, middle, self.high * count)
 
 
 class CollectivePrice(Protocol):
-    """What a collective takes; `InputError` with what to supply where that is not known."""
+    """Time of a collective; `InputError` with what to supply where it is unknown."""
 
     def __call__(self, kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scale:
-    """New over old time of each node, shape (nodes,): expected, and its bounds."""
+    """New over old time of each node, shape (nodes,): expected and bounds."""
 
     expected: npt.NDArray[np.float64]
     low: npt.NDArray[np.float64]
@@ -113,13 +113,13 @@ class Scale:
 
     @classmethod
     def by_factor(cls, factor: npt.NDArray[np.float64]) -> Scale:
-        """A factor of which there is no doubt."""
+        """A factor without uncertainty."""
         return cls(factor, factor, factor)
 
 
 @dataclass(frozen=True, slots=True)
 class AddedCommunication:
-    """Communication that no node of the graph is: what it is called, and its time in a step."""
+    """Communication that is not in the graph: its description, and its time in a step."""
 
     what: str
     time: TimeBounds
@@ -127,10 +127,10 @@ class AddedCommunication:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutEffect:
-    """What a change of the layout does, besides what groups are: `scale` of nodes' times; by dimension
-    factors on the `payload` of its transfers and on how many they are; what is `added` to a step; `fill`,
-    which share of a stage's work filling and draining the pipeline adds; `hops`, how many more transfers
-    between stages that is; `notes` on what is extrapolated."""
+    """Effect of a change of the layout, besides the groups. `scale`: of nodes' times; `payload`, `repeats`:
+    factors by dimension on the bytes and the number of transfers; `added`: communication added to a step;
+    `fill`: pipeline filling and draining as a share of a stage's work; `hops`: additional transfers between
+    stages; `notes`: what is extrapolated."""
 
     graph: Graph
     scale: Scale | None = None
@@ -156,10 +156,10 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySetting:
-    """A setting of `cclbench whatif`: `read` makes of KEY=VALUE (as written) and VALUE what `act` takes,
-    `UsageError` where it means nothing; `act` gives the changed graph, or why it touches nothing in the run.
-    `keys` are those that name it, where they have parameters; `prices` is what takes another time on the
-    hardware that it sets, where that is all it changes; `reads_file`: VALUE is the path of a file.
+    """A setting of `cclbench whatif`. `read` parses KEY=VALUE (as written) and VALUE for `act`, or raises
+    `UsageError`; `act` returns the changed graph, or why the setting does not affect the run.
+    `keys`: pattern of keys with parameters; `prices`: what takes another time on the hardware that it sets,
+    if that is all it changes; `reads_file`: VALUE is a file path.
     """
 
     key: str
@@ -188,7 +188,7 @@ class ReplaySetting:
         return made
 
     def is_named(self, key: str) -> bool:
-        """Whether the key of a setting names it."""
+        """Whether a key names this setting."""
         return key == self.key if self.keys is None else self.keys.fullmatch(key) is not None
 
 
@@ -207,40 +207,40 @@ def change(
     prices: Priced | None = None,
     reads_file: bool = False,
 ) -> Callable[[Act], Act]:
-    """Register the function below as what a setting does; `values` are examples, with commas.
+    """Register the decorated function as the effect of a setting; `values`: examples, separated by commas.
 
-    `keys` matches the keys of a setting with parameters, which `key` shows.  `reads_file` says that a value
-    is the path of a file, which servers check before it is opened.
+    `keys`: pattern of keys with parameters, which `key` shows. `reads_file`: a value is a file path, which
+    servers check before it is opened.
     """
 
     def register(act: Act) -> Act:
-        made = ReplaySetting(key, values, definition, read, act, keys, prices, reads_file)
-        CHANGES.add(key, made, origin=act.__module__)
+        setting = ReplaySetting(key, values, definition, read, act, keys, prices, reads_file)
+        CHANGES.add(key, setting, origin=act.__module__)
         return act
 
     return register
 
 
 def change_named(key: str) -> ReplaySetting:
-    """The change that a setting's key names, whatever its parameters; `UsageError` where there is none."""
-    for one in map(CHANGES.get, CHANGES):
-        if one.is_named(key):
-            return one
-    raise UsageError(f"{key!r} is nothing that can be set", hint=near(key, CHANGES))
+    """The setting that a key names, with any parameters; `UsageError` where there is none."""
+    for setting in map(CHANGES.get, CHANGES):
+        if setting.is_named(key):
+            return setting
+    raise UsageError(f"there is no setting {key!r}", hint=near(key, CHANGES))
 
 
 def factor_of(text: str, value: str) -> float:
-    """The factor that `x2` is, above 0; `text` is the whole setting, for the `UsageError`."""
+    """Parse a factor above 0, such as `x2`; `text`: the whole setting, for the `UsageError`."""
     match = _FACTOR.fullmatch(value)
     factor = float(match[1]) if match else 0.0
     if not 0 < factor <= _LARGEST_FACTOR:
-        limits = f"no factor above 0 and up to {_LARGEST_FACTOR:,.0f}, of 6 decimals at most"
+        limits = f"not a factor above 0 and up to {_LARGEST_FACTOR:,.0f} with at most 6 decimals"
         raise UsageError(f"{text}: {value!r} is {limits}", hint="such as x2 or x0.5")
     return factor
 
 
 def amount_of(text: str, value: str, dimension: Literal["bandwidth", "time"]) -> float:
-    """The rate or time that `400Gb/s` or `5us` is, in base SI; `text` is the whole setting."""
+    """Parse a rate or time, such as `400Gb/s` or `5us`, in base SI; `text`: the whole setting."""
     try:
         amount = parse_quantity(with_spaced_unit(value), dimension)
     except CclbenchError as error:
@@ -252,7 +252,7 @@ def amount_of(text: str, value: str, dimension: Literal["bandwidth", "time"]) ->
 
 
 def time_of(text: str, value: str) -> int:
-    """The time that `25ms` is, ns."""
+    """Parse a time, such as `25ms`, ns."""
     return round(amount_of(text, value, "time") * 1e9)
 
 
@@ -262,18 +262,18 @@ def share_of(text: str, value: str) -> float:
 
 
 def count_of(text: str, value: str) -> int:
-    """The whole number from 1 on that `64` is."""
+    """Parse a positive integer, such as `64`."""
     if not re.fullmatch(r"[1-9]\d{0,8}", value):
-        raise UsageError(f"{text}: {value!r} is no whole number from 1 on", hint="such as 64")
+        raise UsageError(f"{text}: {value!r} is not a positive integer", hint="such as 64")
     return int(value)
 
 
-def read_word(wanted: str) -> Callable[[str, str], float]:
-    """Reads that word alone, as 0."""
+def read_word(word: str) -> Callable[[str, str], float]:
+    """A parser that accepts only the word `wanted`, as 0."""
 
     def read_value(text: str, value: str) -> float:
-        if value != wanted:
-            raise UsageError(f"{text}: {value!r} is not {wanted!r}, the only value")
+        if value != word:
+            raise UsageError(f"{text}: {value!r} is not {word!r}, the only value")
         return 0.0
 
     return read_value

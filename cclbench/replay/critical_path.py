@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a replay's critical path runs: from the last end back, through whatever each node waited for."""
+"""Critical path of a replay: from the last end back, through what each node waited for."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import NodeTimes
 
 PLACES = ("host", "compute", "copy", "communication", "latency", "untraced")
-"""Time of the host, of the device's work, of transfers; between them: launches, gaps, wake-ups; and before
-the first cause that is traced."""
+"""Host, device work and transfers; latency: launches, gaps and wake-ups; untraced: before the first traced
+cause."""
 _OF_KIND = {n.HOST: "host", n.COMPUTE: "compute", n.COPY: "copy", n.TRANSFER: "communication"}
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """ns on the path by place, communication by (kind, group) too, and by rank; `length_ns` of it all."""
+    """Length of the path, ns: in total, by place, of communication by (kind, group), and by rank."""
 
     length_ns: int
     places: dict[str, int]
@@ -29,12 +29,12 @@ class Path:
 
 
 def critical_path(graph: Graph, times: NodeTimes, last: int, begin: int) -> Path:
-    """The path that ends with node `last`, back to the instant `begin`."""
+    """The path that ends with node `last`, back to the time `begin`."""
     return _Walk(graph, times, begin).back_from(last)
 
 
 class _Walk:
-    """The state of a walk along the path, latest node first."""
+    """State of a walk along the path, latest node first."""
 
     def __init__(self, graph: Graph, times: NodeTimes, begin: int) -> None:
         self.graph, self.times, self.begin = graph, times, begin
@@ -45,9 +45,9 @@ class _Walk:
 
     def back_from(self, last: int) -> Path:
         end = self.cursor = int(self.times.end[last])
-        at: int | None = last
-        while at is not None and self.times.end[at] > self.begin:
-            at = self._walk_piece(at)
+        node: int | None = last
+        while node is not None and self.times.end[node] > self.begin:
+            node = self._walk_piece(node)
         length = max(end - self.begin, 0)
         self.places["untraced"] = max(length - sum(self.places.values()), 0)
         return Path(
@@ -57,17 +57,17 @@ class _Walk:
             dict(self.ranks.most_common()),
         )
 
-    def _walk_piece(self, at: int) -> int | None:
-        """Account for the path's nodes in this node's piece; the node of another piece that it comes from."""
+    def _walk_piece(self, node: int) -> int | None:
+        """Account for the path's nodes in this node's piece; return its source in another piece."""
         cut, times = self.graph.cut, self.times
-        piece = int(cut.piece[at])
-        by_lane = times.entry[piece] + times.by_lane[at]
+        piece = int(cut.piece[node])
+        by_lane = times.entry[piece] + times.by_lane[node]
         first = int(cut.head[piece])
-        launched = int(times.launched[at])
-        through_launch = launched >= 0 and by_lane < times.end[at]
+        launched = int(times.launched[node])
+        through_launch = launched >= 0 and by_lane < times.end[node]
         if through_launch:
             first = launched
-        self._walk_lane(first, at)
+        self._walk_lane(first, node)
         if through_launch:
             feeder = int(self.graph.nodes.feeder[launched])
             self._account_wait(int(times.end[feeder]), launched)
@@ -75,36 +75,39 @@ class _Walk:
         source = self._latest_source(piece)
         if source is not None:
             nodes = self.graph.nodes
-            own = nodes.lane[source] == nodes.lane[first] and nodes.kind[first] == n.HOST
-            place = "host" if own else "latency"
+            same_thread = nodes.lane[source] == nodes.lane[first] and nodes.kind[first] == n.HOST
+            place = "host" if same_thread else "latency"
             self._account_wait(int(times.end[source]), first, place)
         return source
 
     def _walk_lane(self, first: int, last: int) -> None:
-        """The nodes of one lane from `first` to `last`: their durations, and what lies between them.
+        """Account for a lane's nodes from `first` to `last`: durations, and time between them.
 
-        Each instant counts once: a node up to where the next one begins, since rows of a thread may nest.
+        A node counts up to the start of the next one, since rows of a thread may nest.
         """
         nodes = self.graph.nodes
-        here = slice(first, last + 1)
-        start, end = (np.maximum(at[here], self.begin) for at in (self.times.start, self.times.end))
+        lane_nodes = slice(first, last + 1)
+        start, end = (
+            np.maximum(node_times[lane_nodes], self.begin)
+            for node_times in (self.times.start, self.times.end)
+        )
         until = np.minimum.accumulate(np.append(start[1:], self.cursor)[::-1])[::-1]
         start, end = np.minimum(start, until), np.minimum(end, until)
-        own, kinds = end - start, nodes.kind[here]
+        own_ns, kinds = end - start, nodes.kind[lane_nodes]
         for kind, place in _OF_KIND.items():
-            self.places[place] += int(own[kinds == kind].sum())
+            self.places[place] += int(own_ns[kinds == kind].sum())
         calls = self.graph.transfers
-        for i in np.flatnonzero((kinds == n.TRANSFER) & (own > 0)).tolist():
+        for i in np.flatnonzero((kinds == n.TRANSFER) & (own_ns > 0)).tolist():
             call = int(nodes.call[first + i])
-            self.communication[calls.kind[call], calls.group[call]] += int(own[i])
-        between = int((until - end).sum())
-        self.places["host" if nodes.kind[last] == n.HOST else "latency"] += between
+            self.communication[calls.kind[call], calls.group[call]] += int(own_ns[i])
+        gap_ns = int((until - end).sum())
+        self.places["host" if nodes.kind[last] == n.HOST else "latency"] += gap_ns
         if nodes.rank[last] >= 0:
-            self.ranks[int(nodes.rank[last])] += int(own.sum()) + between
+            self.ranks[int(nodes.rank[last])] += int(own_ns.sum()) + gap_ns
         self.cursor = int(start[0])
 
     def _account_wait(self, end: int, node: int, place: str = "latency") -> None:
-        """What passes from a cause's end to its effect, at the cursor."""
+        """Account for the time from a cause's end to its effect, at the cursor."""
         ns = max(self.cursor - max(end, self.begin), 0)
         self.places[place] += ns
         if self.graph.nodes.rank[node] >= 0:
@@ -112,7 +115,7 @@ class _Walk:
         self.cursor -= ns
 
     def _latest_source(self, piece: int) -> int | None:
-        """What the piece's first node waited for last."""
+        """The last dependency of the piece's first node."""
         cut, times = self.graph.cut, self.times
         terms = slice(int(cut.begin[piece]), int(cut.begin[piece + 1]))
         sources = cut.source[terms]

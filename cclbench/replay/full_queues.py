@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches that wait for a place in a full queue: the host is as far ahead of its device as it may be."""
+"""Launches that wait for a place in a full launch queue."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from cclbench.replay.host import HostInstants, Wait, host_threads
 from cclbench.replay.tables import GraphInput
 
 _FEWEST: Final = 64
-"""Launches that a queue holds at least; CUDA's hold some 1,000."""
+"""Smallest capacity of a queue, launches; CUDA's hold some 1,000."""
 _SLACK: Final = 8
-"""Launches by which a full queue may seem shorter: calls that launch nothing have places, too."""
+"""Launches by which a full queue may seem shorter, since other calls also take places."""
 _LONG_NS: Final = 20_000
-"""What a call takes that does not wait, at most; 2 to 10 µs are usual."""
+"""Longest call that does not wait; 2 to 10 µs are usual."""
 _PROMPT_NS: Final = 100_000
-"""A place is taken so soon after the row that had it has ended."""
+"""Longest time from the end of a row until its place is taken."""
 
 
 def full_queues(
     rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
 ) -> Iterator[Wait]:
-    """Such launches as waits: (device row whose end made the place, point of the return, lag in ns).
+    """Waits of launches for a place: (device row whose end freed it, point of the return, lag in ns).
 
-    A queue's length is the most launches of a lane that had not ended when another was made.  A call waited
-    where the queue was as long as that, it took long, and it returned promptly behind the end of a row; of
-    its own it takes what calls usually do.
+    The capacity is the most launches of a lane that were pending at another launch. A call waited if the
+    queue was that long, the call took long, and it returned promptly after the end of a row; its own time is
+    the usual one.
     """
     calls, rows = rank.launches, device.rows
     if not len(calls):
         return
-    taken = calls.end - calls.start
-    long = taken >= _LONG_NS
+    call_ns = calls.end - calls.start
+    long = call_ns >= _LONG_NS
     if not long.any():
         return
     queued = np.zeros(len(calls), np.int64)
     freed = np.full(len(calls), -1, np.int64)
     for lane in np.unique(rows.lane[device.launch >= 0]).tolist():
-        own = np.flatnonzero((rows.lane == lane) & (device.launch >= 0))
-        own = own[np.lexsort((rows.end[own], device.launch[own]))]
-        last = own[np.append(device.launch[own][1:] != device.launch[own][:-1], True)]
-        made = np.sort(calls.start[device.launch[last]])
-        ended = last[np.argsort(rows.end[last], kind="stable")]
+        of_lane = np.flatnonzero((rows.lane == lane) & (device.launch >= 0))
+        of_lane = of_lane[np.lexsort((rows.end[of_lane], device.launch[of_lane]))]
+        last = of_lane[np.append(device.launch[of_lane][1:] != device.launch[of_lane][:-1], True)]
+        launch_times = np.sort(calls.start[device.launch[last]])
+        by_end = last[np.argsort(rows.end[last], kind="stable")]
         call = device.launch[last]
-        before = np.searchsorted(rows.end[ended], calls.end[call], side="right")
-        queued[call] = np.searchsorted(made, calls.start[call], side="left") - before
-        freed[call] = np.append(ended, -1)[before - 1]
+        ended_before = np.searchsorted(rows.end[by_end], calls.end[call], side="right")
+        queued[call] = np.searchsorted(launch_times, calls.start[call], side="left") - ended_before
+        freed[call] = np.append(by_end, -1)[ended_before - 1]
     length = int(queued.max())
     full = np.flatnonzero(long & (queued >= max(length - _SLACK, _FEWEST)) & (freed >= 0))
     lag = calls.end[full] - rows.end[freed[full]]
@@ -58,6 +58,6 @@ def full_queues(
     full, lag = full[waited], lag[waited]
     if len(full):
         inferred["launches that wait for a place in a full queue"] += len(full)
-        usual = int(np.median(taken[~long])) if not long.all() else 0
-        own_ns = np.full(len(full), usual)
+        usual_ns = int(np.median(call_ns[~long])) if not long.all() else 0
+        own_ns = np.full(len(full), usual_ns)
         yield freed[full], points.add_instants(host_threads(calls)[full], calls.end[full], own_ns), lag

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device rows without launches of their own: which other row each follows, inferred from their times."""
+"""Dependencies of device rows without their own launch, inferred from times."""
 
 from __future__ import annotations
 
@@ -17,54 +17,52 @@ from cclbench.replay.tables import RankRows
 from cclbench.replay.waits import PROMPT_NS
 
 _SAME_INSTANT: Final = 0.05
-"""Share of two rows by which they may overlap where one follows the other."""
+"""Largest overlap of two successive rows, as a share of the shorter one."""
 
 
 def chain_rows(device: Device, inferred: Counter[str]) -> Found:
-    """Rows without launches of their own follow what ended last before them, whichever lane it ran in.
+    """Rows without their own launch follow the row that ended last before them, on any lane.
 
-    Of calls that were made as one, with the same begin and end, they follow all.
+    They follow all rows of simultaneous calls, which have the same start and end.
     """
     rows = device.rows
     source = _ended_before(rows)
     queued = (device.launch < 0) | (previous_end(rows) > device.issue)
     other = (source >= 0) & (rows.lane[source] != rows.lane) & queued
-    known = np.isin(np.arange(len(rows)), device.pairs.transfer)
-    other &= ~known & ~known[source]
+    is_transfer = np.isin(np.arange(len(rows)), device.pairs.transfer)
+    other &= ~is_transfer & ~is_transfer[source]
     target = np.flatnonzero(other)
     inferred["rows that follow another lane's last"] += len(target)
-    # the lane's own order holds, without the gap, which was waiting for the other lane
+    # lane order holds without the gap, which was a wait for the other lane
     device.gap[target] = np.minimum(device.gap[target], 0)
     source, target = _made_as_one(rows, source[target], target)
     return [(source, target, rows.start[target] - rows.end[source])]
 
 
 def batch_rows(device: Device, inferred: Counter[str]) -> Found:
-    """Rows that a launch gave among others, as that of a CUDA graph does, in streams of which others have
-    launches of their own.
+    """Rows of launches with several rows, such as CUDA graphs, in streams where others have their own launch.
 
-    The first of them follows what ended last before it on the device, if it starts promptly then; each other
-    one what ended last of its own launch's, on whichever lane, else the first.  The rest is the device's own
-    gaps, which are kept: nobody told it anything in between.
+    The first follows the row that ended last on the device, if it starts promptly; each other one follows the
+    last ended row of its launch, on any lane, else the first. The remaining gaps are the device's own.
     """
     rows, batch = device.rows, device.batch
-    own = np.flatnonzero(batch >= 0)
-    if not len(own):
+    members = np.flatnonzero(batch >= 0)
+    if not len(members):
         return []
-    head = device.launch[own] >= 0
-    apart = rows.take_rows(own)
-    shift = _separating_shifts(apart, batch[own])
+    head = device.launch[members] >= 0
+    apart = rows.take_rows(members)
+    shift = _separating_shifts(apart, batch[members])
     among = _ended_before(replace(apart, start=apart.start + shift, end=apart.end + shift))
-    among = np.where((among >= 0) & (batch[own][among] == batch[own]), own[among], -1)
-    first_of = dict(zip(batch[own[head]].tolist(), own[head].tolist(), strict=True))
-    firsts = np.array([first_of[launch] for launch in batch[own].tolist()], np.int64)
-    before = _ended_before(rows)[own]
-    prompt = (before >= 0) & (rows.start[own] - rows.end[before] <= PROMPT_NS)
-    prompt &= previous_end(rows)[own] > device.issue[own]
-    source = np.where(head, np.where(prompt, before, -1), np.where(among >= 0, among, firsts))
-    inside = (source == own - 1) & (rows.lane[source] == rows.lane[own])
-    chosen = (source >= 0) & ~inside
-    source, target = source[chosen], own[chosen]
+    among = np.where((among >= 0) & (batch[members][among] == batch[members]), members[among], -1)
+    first_of = dict(zip(batch[members[head]].tolist(), members[head].tolist(), strict=True))
+    firsts = np.array([first_of[launch] for launch in batch[members].tolist()], np.int64)
+    ended_before = _ended_before(rows)[members]
+    prompt = (ended_before >= 0) & (rows.start[members] - rows.end[ended_before] <= PROMPT_NS)
+    prompt &= previous_end(rows)[members] > device.issue[members]
+    source = np.where(head, np.where(prompt, ended_before, -1), np.where(among >= 0, among, firsts))
+    same_lane = (source == members - 1) & (rows.lane[source] == rows.lane[members])
+    chosen = (source >= 0) & ~same_lane
+    source, target = source[chosen], members[chosen]
     device.gap[target] = np.minimum(device.gap[target], 0)
     inferred["rows of graphs that follow another lane's last"] += len(target)
     source, target = _made_as_one(rows, source, target)
@@ -72,49 +70,55 @@ def batch_rows(device: Device, inferred: Counter[str]) -> Found:
 
 
 def _separating_shifts(rows: RankRows, batch: Int64) -> Int64:
-    """By how much to move rows so that those of different batches never overlap, ns, shape (rows,)."""
-    _, of = np.unique(batch, return_inverse=True)
-    begin = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)
+    """Shifts of rows so that different batches never overlap, ns, shape (rows,)."""
+    _, batch_code = np.unique(batch, return_inverse=True)
+    begin = np.full(int(batch_code.max()) + 1, np.iinfo(np.int64).max)
     end = np.full(len(begin), np.iinfo(np.int64).min)
-    np.minimum.at(begin, of, rows.start)
-    np.maximum.at(end, of, rows.end)
-    return np.asarray((np.append(0, np.cumsum(end - begin + 2 * PROMPT_NS)[:-1]) - begin)[of], np.int64)
+    np.minimum.at(begin, batch_code, rows.start)
+    np.maximum.at(end, batch_code, rows.end)
+    return np.asarray(
+        (np.append(0, np.cumsum(end - begin + 2 * PROMPT_NS)[:-1]) - begin)[batch_code], np.int64
+    )
 
 
 def _ended_before(rows: RankRows) -> Int64:
-    """What ended last before each row began, −1 for nothing; shape (rows,).
+    """The row that ended last before each row began, −1 for none; shape (rows,).
 
-    Begins and ends may be taken by different clocks: a row that overlaps another by no more than a small
-    share of either follows it.
+    Starts and ends may come from different clocks: a row that overlaps another by a small share of either
+    follows it.
     """
     by_end = np.argsort(rows.end, kind="stable")
     ends, lasted = rows.end[by_end], rows.end - rows.start
-    begun = rows.start[by_end]
+    starts = rows.start[by_end]
     place = np.searchsorted(ends, rows.start + PROMPT_NS, side="right") - 1
-    found = np.full(len(rows), -1, np.int64)
-    looked = np.flatnonzero(place >= 0)
-    while len(looked):
-        at = place[looked]
-        shorter = np.minimum(lasted[looked], ends[at] - begun[at])
-        fits = ends[at] <= rows.start[looked]
-        fits |= (ends[at] - rows.start[looked] <= shorter * _SAME_INSTANT) & (begun[at] < rows.start[looked])
-        found[looked[fits]] = by_end[at[fits]]
-        looked = looked[~fits]
-        place[looked] -= 1
-        looked = looked[place[looked] >= 0]
-    return found
+    previous = np.full(len(rows), -1, np.int64)
+    remaining = np.flatnonzero(place >= 0)
+    while len(remaining):
+        candidate = place[remaining]
+        shorter = np.minimum(lasted[remaining], ends[candidate] - starts[candidate])
+        accepted = ends[candidate] <= rows.start[remaining]
+        accepted |= (ends[candidate] - rows.start[remaining] <= shorter * _SAME_INSTANT) & (
+            starts[candidate] < rows.start[remaining]
+        )
+        previous[remaining[accepted]] = by_end[candidate[accepted]]
+        remaining = remaining[~accepted]
+        place[remaining] -= 1
+        remaining = remaining[place[remaining] >= 0]
+    return previous
 
 
 def _made_as_one(rows: RankRows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
-    """The pairs, and those with rows of other lanes that begin and end as a source does."""
+    """The pairs, and those with rows of other lanes that start and end with a source."""
     together = np.lexsort((rows.end, rows.start))
-    new = intervals.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)
+    is_new = intervals.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)
     crowd = np.empty(len(rows), np.int64)
-    crowd[together] = np.cumsum(new) - 1
-    first, count = np.flatnonzero(new), np.diff(np.append(np.flatnonzero(new), len(rows)))
-    of = crowd[source]
-    each = np.repeat(np.arange(len(source)), count[of])
-    place = np.arange(len(each)) - np.repeat(np.cumsum(count[of]) - count[of], count[of])
-    sources = together[first[of[each]] + place]
-    apart = sources != target[each]
-    return sources[apart], target[each[apart]]
+    crowd[together] = np.cumsum(is_new) - 1
+    first, count = np.flatnonzero(is_new), np.diff(np.append(np.flatnonzero(is_new), len(rows)))
+    crowd_of_source = crowd[source]
+    pair_index = np.repeat(np.arange(len(source)), count[crowd_of_source])
+    place = np.arange(len(pair_index)) - np.repeat(
+        np.cumsum(count[crowd_of_source]) - count[crowd_of_source], count[crowd_of_source]
+    )
+    sources = together[first[crowd_of_source[pair_index]] + place]
+    distinct = sources != target[pair_index]
+    return sources[distinct], target[pair_index[distinct]]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLOPs, bytes and precision of a graph's kernels: as the trace states them, else of the launching call.
+"""FLOPs, bytes and precision of a graph's kernels: from the trace, else from the launching call.
 
-A kernel belongs to the innermost call around its launch that has a cost model.  Of a call with several
-kernels each has the share of the cost that it has of their time.
+A kernel belongs to the innermost call around its launch that has a cost model. A call's cost is shared by its
+kernels in proportion to their time.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ _NONE: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeCosts:
-    """Of each node, shape (nodes,): FLOPs and bytes, NaN where unknown; an index into `precisions`, −1."""
+    """Costs by node, shape (nodes,): FLOPs, bytes (NaN if unknown), index into `precisions` (−1: none)."""
 
     flops: Float64
     bytes: Float64
     precision: Int64
     precisions: tuple[str, ...]
     chain: Int64
-    """The kind of chain that the kernel's call is part of, an index into `chains.KINDS`, the precision of
-    that as one kernel, −1 of none, and 1 of calls that are not the chain's first, shape (3, nodes)."""
+    """Chain of the kernel's call: index into `chains.KINDS`; precision as one kernel; 1 for calls that are
+    not the chain's first; −1 for none; shape (3, nodes)."""
     fused: Float64
-    """Of kernels in chains what they have of the chain's cost as one kernel: FLOPs, bytes, and the share of
-    the chain's time, NaN where not known, shape (3, nodes)."""
+    """A kernel's part of its chain's cost as one kernel: FLOPs, bytes, and share of the chain's time; NaN
+    where unknown; shape (3, nodes)."""
 
     def of_chains(self) -> NodeCosts:
-        """The same with what kernels in chains have of their chain's cost as one kernel."""
+        """The costs of chains as one kernel, shared by their kernels."""
         inside = self.chain[0] >= 0
         flops, size = (np.where(inside, fused, np.nan) for fused in self.fused[:2])
         return replace(self, flops=flops, bytes=size, precision=self.chain[1])
 
     def arithmetic_ns(self, flops_per_s: dict[str, float]) -> Float64:
-        """Time of the arithmetic at those rates by precision; 0 without any, NaN where unknown."""
+        """Arithmetic time at rates by precision, ns; 0 without arithmetic, NaN where unknown."""
         rates = np.array([*(flops_per_s.get(word, np.nan) for word in self.precisions), np.nan], np.float64)
         return np.where(self.flops == 0, 0.0, self.flops / rates[self.precision] * 1e9)
 
     def memory_ns(self, bytes_per_s: float) -> Float64:
-        """Time of the bytes at that rate; NaN where unknown."""
+        """Memory time at a rate, ns; NaN where unknown."""
         return self.bytes / bytes_per_s * 1e9
 
 
 class KernelCosts:
-    """The costs of a graph's kernels, computed when they are first asked for."""
+    """Costs of a graph's kernels, computed on first use."""
 
     def __init__(self, run: Run, graph: Graph) -> None:
         self._run, self._graph = run, graph
 
     @cached_property
     def node_costs(self) -> NodeCosts:
-        """Those of all nodes; of nodes that are no kernels nothing is known."""
+        """Costs of all nodes; unknown for nodes that are not kernels."""
         nodes, words = self._graph.nodes, dict[str, int]()
         names = {name: code for code, name in enumerate(self._graph.names)}
         flops, size = (np.full(len(nodes), np.nan) for _ in range(2))
@@ -84,24 +84,25 @@ class KernelCosts:
         for windowed in self._graph.windowed:
             if windowed.on_host:
                 continue
-            own = np.flatnonzero((nodes.rank == windowed.rank) & (nodes.kind == n.COMPUTE))
-            found = _of_rank(self._run.rank(windowed.rank), names, words)
-            at = clocks(windowed.rank).on_common_clock(found.start)
-            place = _first_matching_rows(
-                (nodes.start[own], nodes.end[own], nodes.name[own]), (at, at + found.dur, found.name)
+            of_rank = np.flatnonzero((nodes.rank == windowed.rank) & (nodes.kind == n.COMPUTE))
+            kernels = _of_rank(self._run.rank(windowed.rank), names, words)
+            common_starts = clocks(windowed.rank).on_common_clock(kernels.start)
+            matching = _first_matching_rows(
+                (nodes.start[of_rank], nodes.end[of_rank], nodes.name[of_rank]),
+                (common_starts, common_starts + kernels.dur, kernels.name),
             )
-            known = place >= 0
+            is_found = matching >= 0
             for column, values in (
-                *((flops, found.flops), (size, found.bytes), (precision, found.precision)),
-                *zip((*chain, *fused), (*found.chain, *found.fused), strict=True),
+                *((flops, kernels.flops), (size, kernels.bytes), (precision, kernels.precision)),
+                *zip((*chain, *fused), (*kernels.chain, *kernels.fused), strict=True),
             ):
-                column[own[known]] = values[place[known]]
+                column[of_rank[is_found]] = values[matching[is_found]]
         return NodeCosts(flops, size, precision, (*words,), chain, fused)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RankKernels:
-    """A rank's kernels, arrays of shape (kernels,)."""
+    """A rank's kernels; arrays of shape (kernels,)."""
 
     start: Int64
     dur: Int64
@@ -115,18 +116,18 @@ class _RankKernels:
 
 @dataclass(frozen=True, slots=True)
 class _KernelCall:
-    """A call that launched kernels, and what it costs."""
+    """A call that launched kernels, and its cost."""
 
     call: Call
     cost: Cost | None
 
 
 def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _RankKernels:
-    """Those of a rank; `names` are the graph's, `words` grow by the precisions that occur."""
+    """A rank's kernels; `names`: the graph's; `words`: precisions, extended by new ones."""
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _KERNELS if name != "category"}
     for batch in tables.events(("kernel",), _KERNELS):
-        told = [word == "communication" for word in batch["category"].dictionary.to_pylist()]
-        computes = ~np.array([*told, False], np.bool_)[_dictionary_indices(batch["category"])]
+        communicates = [word == "communication" for word in batch["category"].dictionary.to_pylist()]
+        computes = ~np.array([*communicates, False], np.bool_)[_dictionary_indices(batch["category"])]
         code = np.array([names.get(word, -1) for word in batch["name"].dictionary.to_pylist()] + [-1])
         columns["name"].append(code[_dictionary_indices(batch["name"])][computes])
         for column in ("start_ns", "dur_ns"):
@@ -140,33 +141,39 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ran
         for parts, kind in zip(columns.values(), (*[np.int64] * 4, np.float64, np.float64), strict=True)
     )
     kernel_names = [*names]
-    own = [kernel_arithmetic(kernel_names[code]).precision if code >= 0 else None for code in np.unique(name)]
-    by_name = np.array([_word_code(word, words) for word in own], np.int64)
+    stated_precisions = [
+        kernel_arithmetic(kernel_names[code]).precision if code >= 0 else None for code in np.unique(name)
+    ]
+    by_name = np.array([_word_code(word, words) for word in stated_precisions], np.int64)
     precision = by_name[np.searchsorted(np.unique(name), name)] if len(name) else name
     calls, call, sequence = _launching_calls(tables, operator, name, kernel_names)
     modelled = call >= 0
     chain, fused = np.full((3, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
     if modelled.any():
-        taken = np.bincount(call[modelled], dur[modelled], len(calls)).astype(np.float64)
-        share = dur[modelled] / np.maximum(taken[call[modelled]], 1)
-        told = [(one.cost.flops, one.cost.bytes) if one.cost else (np.nan, np.nan) for one in calls]
-        costs = np.array(told, np.float64)
+        call_ns = np.bincount(call[modelled], dur[modelled], len(calls)).astype(np.float64)
+        share = dur[modelled] / np.maximum(call_ns[call[modelled]], 1)
+        call_costs = [
+            (launching.cost.flops, launching.cost.bytes) if launching.cost else (np.nan, np.nan)
+            for launching in calls
+        ]
+        costs = np.array(call_costs, np.float64)
         of_calls = np.array(
-            [_word_code(one.cost.precision if one.cost else None, words) for one in calls], np.int64
+            [_word_code(launching.cost.precision if launching.cost else None, words) for launching in calls],
+            np.int64,
         )
-        of_chains = _in_chains(calls, sequence, taken, words)
+        of_chains = _in_chains(calls, sequence, call_ns, words)
         chain[:, modelled] = of_chains.kind[:, call[modelled]]
         fused[:, modelled] = of_chains.parts[:, call[modelled]] * share
-        stated = ~np.isnan(flops[modelled])
-        flops[modelled] = np.where(stated, flops[modelled], costs[call[modelled], 0] * share)
-        size[modelled] = np.where(stated, size[modelled], costs[call[modelled], 1] * share)
-        precision[modelled] = np.where(stated, precision[modelled], of_calls[call[modelled]])
+        is_stated = ~np.isnan(flops[modelled])
+        flops[modelled] = np.where(is_stated, flops[modelled], costs[call[modelled], 0] * share)
+        size[modelled] = np.where(is_stated, size[modelled], costs[call[modelled], 1] * share)
+        precision[modelled] = np.where(is_stated, precision[modelled], of_calls[call[modelled]])
     return _RankKernels(start, dur, name, flops, size, precision, chain, fused)
 
 
 class _ChainCodes(NamedTuple):
-    """Of calls in chains the kind, the precision as one kernel, −1 of others, and 1 of those that are not the
-    first, shape (3, calls); FLOPs, bytes and share of the chain's time, shape (3, calls)."""
+    """Chains by call. `kind`: kind, precision as one kernel, 1 for calls after the first, −1 for none, shape
+    (3, calls); `parts`: FLOPs, bytes and share of the chain's time, shape (3, calls)."""
 
     kind: Int64
     parts: Float64
@@ -175,28 +182,28 @@ class _ChainCodes(NamedTuple):
 def _in_chains(
     calls: Sequence[_KernelCall], sequence: Int64, taken: Float64, words: dict[str, int]
 ) -> _ChainCodes:
-    """The chains among calls that take so long, ns; see `find_chains` for their sequence numbers."""
-    found = _ChainCodes(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
+    """Chains among calls with times `taken`, ns; see `find_chains` for sequence numbers."""
+    codes = _ChainCodes(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
     kinds = [*KINDS]
-    for chain in find_chains([one.call for one in calls], sequence):
-        own = np.array(chain.calls, np.int64)
-        found.kind[0, own] = kinds.index(chain.kind)
+    for chain in find_chains([launching.call for launching in calls], sequence):
+        members = np.array(chain.calls, np.int64)
+        codes.kind[0, members] = kinds.index(chain.kind)
         try:
-            forward = [calls[at].call for at in chain.forward]
+            forward = [calls[index].call for index in chain.forward]
             cost = fused_cost(chain.kind, forward, backward=chain.is_backward)
         except NoModel:
             continue
-        share = taken[own] / max(float(taken[own].sum()), 1.0)
-        found.kind[1, own], found.kind[2, own[1:]] = _word_code(cost.precision, words), 1
-        found.parts[:, own] = np.array([[cost.flops], [cost.bytes], [1]], np.float64) * share
-    return found
+        share = taken[members] / max(float(taken[members].sum()), 1.0)
+        codes.kind[1, members], codes.kind[2, members[1:]] = _word_code(cost.precision, words), 1
+        codes.parts[:, members] = np.array([[cost.flops], [cost.bytes], [1]], np.float64) * share
+    return codes
 
 
 def _launching_calls(
     tables: Rank, operator: Int64, name: Int64, names: Sequence[str]
 ) -> tuple[list[_KernelCall], Int64, Int64]:
-    """The calls that launched kernels, in the order of threads; the call of each kernel, −1 of none; of each
-    call autograd's number, or that of the nearest call that holds it, −1 of none."""
+    """The calls that launched kernels, in thread order; the call of each kernel, −1 for none; autograd's
+    sequence number of each call, or of its nearest parent, −1 for none."""
     table = tables.operators(["operator", "parent", "sequence", *_TEXTS])
     ids = Ids(table["operator"].to_numpy())
     parents = ids.index_of(table["parent"].fill_null(_NONE).to_numpy())
@@ -221,22 +228,26 @@ def _launching_calls(
     kernels = np.add.reduceat((name[order] + 1) * 0x9E3779B1 % 0x7FFFFFFF, first[:-1])
     alike = combination_codes(kernels, *(code[column][heads] for column in _TEXTS))
     _, example, kind = np.unique(alike, return_index=True, return_inverse=True)
-    found: list[_KernelCall] = []
-    for at in example.tolist():
-        own = [
-            names[one] for one in dict.fromkeys(name[order[first[at] : first[at + 1]]].tolist()) if one >= 0
+    costed: list[_KernelCall] = []
+    for example_call in example.tolist():
+        kernel_names = [
+            names[code_of_name]
+            for code_of_name in dict.fromkeys(
+                name[order[first[example_call] : first[example_call + 1]]].tolist()
+            )
+            if code_of_name >= 0
         ]
-        told = {column: text[column][int(heads[at])].as_py() for column in _TEXTS}
-        one = parse(**told, kernels=(*own,))
+        arguments = {column: text[column][int(heads[example_call])].as_py() for column in _TEXTS}
+        example_parsed = parse(**arguments, kernels=(*kernel_names,))
         try:
-            found.append(_KernelCall(one, cost_of(one)))
+            costed.append(_KernelCall(example_parsed, cost_of(example_parsed)))
         except NoModel:
-            found.append(_KernelCall(one, None))
-    return [found[number] for number in kind.tolist()], call, sequence
+            costed.append(_KernelCall(example_parsed, None))
+    return [costed[number] for number in kind.tolist()], call, sequence
 
 
 def _dictionary_indices(column: pa.DictionaryArray) -> Int64:
-    """The index of each value in the dictionary, −1 of none."""
+    """Dictionary index of each value, −1 for null."""
     return np.asarray(column.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -245,9 +256,9 @@ def _word_code(word: str | None, words: dict[str, int]) -> int:
 
 
 def _first_matching_rows(wanted: Sequence[Int64], rows: Sequence[Int64]) -> Int64:
-    """Which row, of equal ones the first, has the columns of each wanted one; −1 of none."""
+    """The first row with the columns of each wanted one; −1 for none."""
     code = combination_codes(*(np.concatenate(pair) for pair in zip(rows, wanted, strict=True)))
     count = len(rows[0])
-    found = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
-    found[code[:count][::-1]] = np.arange(count)[::-1]
-    return found[code[count:]]
+    first_row = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
+    first_row[code[:count][::-1]] = np.arange(count)[::-1]
+    return first_row[code[count:]]

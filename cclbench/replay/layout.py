@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job's ranks are laid out: parallel degrees, and which ranks a group of a dimension has.
+"""Layout of a job's ranks: parallel degrees, and the ranks of each dimension's groups.
 
-Dimensions are numbered one inside the other: the ranks of a group of dimension d are s_d apart, s_d being the
-product of the degrees of the dimensions inside it.  Degrees come from the process groups that traces
-describe and from the card; data parallelism is what is left of the world, as launchers have it.
+Dimensions are nested: ranks of a group of dimension d are s_d apart, s_d being the product of the degrees of
+the dimensions inside it. Degrees come from the process groups that traces describe and from the card; data
+parallelism is the rest of the world size, as in launchers.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from cclbench.record.run import Run
 
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "dp", "pp")
-"""The one whose neighbours are adjacent ranks first, where traces do not tell otherwise."""
+"""From the innermost, whose neighbours are adjacent ranks, unless traces state otherwise."""
 MOST_RANKS: Final = 1 << 20
-_SUPPLY: Final = "a card with `parallelism`, or process groups with descriptions (mesh_tp, ...), tell them"
+_SUPPLY: Final = "add a card with `parallelism`, or traces with process group descriptions (mesh_tp, ...)"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Degrees by dimension, from the innermost out; of `nested` ones experts are spread over replicas, so
-    that their degree is part of `dp`."""
+    """Degrees by dimension, from the innermost; `nested`: experts are spread over replicas, so their degree
+    is part of `dp`."""
 
     degrees: Mapping[Dimension, int]
     nested: bool = False
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return prod(size for name, size in self.degrees.items() if not (self.nested and name == "ep"))
 
     @property
     def model_size(self) -> int:
-        """Ranks that hold one replica of the model."""
+        """Number of ranks of one replica of the model."""
         return self.world_size // self.degrees["dp"]
 
     @property
     def batch_groups(self) -> int:
-        """Ranks, or groups of them, that each take other samples."""
+        """Number of ranks, or groups of ranks, with different samples."""
         return self.degrees["dp"] * (1 if self.nested else self.degrees["ep"])
 
     def group_stride(self, dimension: Dimension) -> int:
-        """How far apart the ranks of its groups are; experts of replicas are apart as these are."""
+        """Distance of the ranks of its groups; for nested experts that of replicas."""
         inner: int = 1
         for name, size in self.degrees.items():
             if name == dimension or (self.nested and {name, dimension} == {"ep", "dp"}):
@@ -58,11 +58,11 @@ class Layout:
         return inner
 
     def place_along(self, rank: int, dimension: Dimension) -> int:
-        """The rank's place along the dimension."""
+        """The rank's coordinate in the dimension."""
         return rank // self.group_stride(dimension) % self.degrees[dimension]
 
     def with_degrees(self, **degrees: int) -> Layout:
-        """The same order with other degrees."""
+        """The same layout with other degrees."""
         return replace(self, degrees={name: degrees.get(name, size) for name, size in self.degrees.items()})
 
     def __str__(self) -> str:
@@ -71,66 +71,67 @@ class Layout:
 
 
 def layout_of(run: Run) -> Layout:
-    """The layout of a run; `InputError` where neither traces nor the card tell it, or contradict each
-    other."""
+    """The layout of a run; `InputError` where traces and card do not state it, or contradict each other."""
     card = run.card
     world = max((run.rank(r).facts.world_size or 0 for r in run.ranks), default=0) or len(run.ranks)
     stride: dict[Dimension, int] = {}
-    found: dict[Dimension, int] = {}
+    degrees_found: dict[Dimension, int] = {}
     for dimension, members in described_groups(run):
-        if len(members) > found.get(dimension, 1):
-            found[dimension], stride[dimension] = len(members), members[1] - members[0]
+        if len(members) > degrees_found.get(dimension, 1):
+            degrees_found[dimension], stride[dimension] = len(members), members[1] - members[0]
     if card is not None and "parallelism" in card.raw:
-        told = card.parallelism
-        stated: dict[Dimension, int] = {"tp": told.tp, "pp": told.pp, "cp": told.cp, "ep": told.ep}
-        other = [name for name, size in stated.items() if found.get(name, size) != size]
-        if other:
-            what = ", ".join(
-                f"{name} {found[name]} in the traces, {stated[name]} in the card" for name in other
+        plan = card.parallelism
+        stated: dict[Dimension, int] = {"tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep}
+        conflicts = [name for name, size in stated.items() if degrees_found.get(name, size) != size]
+        if conflicts:
+            contradictions = ", ".join(
+                f"{name} {degrees_found[name]} in the traces, {stated[name]} in the card"
+                for name in conflicts
             )
-            raise InputError(f"parallel degrees contradict each other: {what}", where=run.id)
-        found |= stated
-        replicas = told.dp_replicate * told.dp_shard
-    elif not found:
-        raise InputError("the parallel degrees that were traced are not known", where=run.id, hint=_SUPPLY)
+            raise InputError(f"parallel degrees contradict each other: {contradictions}", where=run.id)
+        degrees_found |= stated
+        replicas = plan.dp_replicate * plan.dp_shard
+    elif not degrees_found:
+        raise InputError("the run's parallel degrees are unknown", where=run.id, hint=_SUPPLY)
     else:
         replicas = None
-    model = found.get("tp", 1) * found.get("cp", 1) * found.get("pp", 1)
-    experts = found.get("ep", 1)
-    data = found.get("dp", 1) if replicas is None else replicas
+    model = degrees_found.get("tp", 1) * degrees_found.get("cp", 1) * degrees_found.get("pp", 1)
+    experts = degrees_found.get("ep", 1)
+    data = degrees_found.get("dp", 1) if replicas is None else replicas
     nested = experts > 1 and data * model == world and data % experts == 0
-    rest = model if nested else model * experts
-    if world % rest or (replicas is not None and replicas * rest != world):
-        asked = "" if replicas is None else f"dp {replicas} x "
+    other_ranks = model if nested else model * experts
+    if world % other_ranks or (replicas is not None and replicas * other_ranks != world):
+        replica_words = "" if replicas is None else f"dp {replicas} x "
         raise InputError(
-            f"{asked}{rest} ranks of each replica do not make the {world:,} ranks of the job", where=run.id
+            f"{replica_words}{other_ranks} ranks of each replica do not make the {world:,} ranks of the job",
+            where=run.id,
         )
-    degrees = {name: found.get(name, 1) for name in DIMENSIONS} | {"dp": world // rest}
+    degrees = {name: degrees_found.get(name, 1) for name in DIMENSIONS} | {"dp": world // other_ranks}
     order = sorted(DIMENSIONS, key=lambda name: _sort_key(name, stride))
     return Layout({name: degrees[name] for name in order}, nested)
 
 
 def _sort_key(name: Dimension, stride: Mapping[Dimension, int]) -> tuple[float, int]:
-    """By stride where the traces show it; others stand where they usually do."""
+    """By stride, where traces show it; others in their usual order."""
     place = DIMENSIONS.index(name)
-    known = [stride[other] for other in DIMENSIONS[:place] if other in stride]
-    return float(stride.get(name, max(known, default=1))), place
+    inner_strides = [stride[other] for other in DIMENSIONS[:place] if other in stride]
+    return float(stride.get(name, max(inner_strides, default=1))), place
 
 
 def described_groups(run: Run) -> list[tuple[Dimension, tuple[int, ...]]]:
-    """Dimension and ranks, in order, of the process groups whose description names one."""
-    found: list[tuple[Dimension, tuple[int, ...]]] = []
+    """Dimension and sorted ranks of the process groups whose description names a dimension."""
+    groups: list[tuple[Dimension, tuple[int, ...]]] = []
     for group in run.groups().to_pylist():
-        named = {dimension_of(text) for text in group["descriptions"]} - {None}
-        if len(named) == 1 and (name := named.pop()) in DIMENSIONS:
-            found.append((name, tuple(sorted(group["ranks"]))))
-    return found
+        dimensions = {dimension_of(text) for text in group["descriptions"]} - {None}
+        if len(dimensions) == 1 and (name := dimensions.pop()) in DIMENSIONS:
+            groups.append((name, tuple(sorted(group["ranks"]))))
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
 class Relayout:
-    """From one layout to another: who is taken out, who stands elsewhere (rank to place), and whether the
-    global batch stays (else each replica's does)."""
+    """A change of layout: removed ranks, places of replaced ranks, and whether the global batch stays (else
+    each replica's)."""
 
     old: Layout
     new: Layout
@@ -139,35 +140,35 @@ class Relayout:
     places: Mapping[int, int] | None = None
 
     def degree_growth(self, dimension: Dimension) -> float:
-        """New degree over old one."""
+        """New over old degree."""
         return self.new.degrees[dimension] / self.old.degrees[dimension]
 
     @property
     def sample_share(self) -> float:
-        """Samples of a replica in a step, new over old."""
+        """New over old samples of a replica in a step."""
         return self.old.batch_groups / self.new.batch_groups if self.fixed_batch else 1.0
 
     def new_members(self, group: Sequence[int], dimension: Dimension | None) -> tuple[int, ...]:
-        """The new members of a traced group: those of the dimension's first group, of a group of all ranks
-        all, of any other the same ones.
+        """The new members of a traced group: those of the dimension's first group; all ranks for a group of
+        all ranks; else the same ones.
 
-        Of groups that are a part of a dimension the inner ones stay as large as they are.
+        Of groups that are part of a dimension, the inner ones keep their size.
         """
         moved = self.places or {}
         old, new = self.old, self.new
         if dimension is None and len(group) == old.world_size > 1:
             several = [name for name, size in old.degrees.items() if size > 1]
             if len(several) > 1 or several[0] == "dp":
-                everyone = [rank for rank in range(old.world_size) if rank not in self.removed]
-                kept = everyone if self.removed else range(new.world_size)
-                return tuple(moved.get(rank, rank) for rank in kept)
+                remaining = [rank for rank in range(old.world_size) if rank not in self.removed]
+                ranks_left = remaining if self.removed else range(new.world_size)
+                return tuple(moved.get(rank, rank) for rank in ranks_left)
             dimension = several[0]
         if dimension is None or old == new:
-            kept = [rank for rank in group if rank not in self.removed]
-            return tuple(moved.get(rank, rank) for rank in kept)
+            ranks_left = [rank for rank in group if rank not in self.removed]
+            return tuple(moved.get(rank, rank) for rank in ranks_left)
         if self.removed and dimension == "dp":
-            kept = [rank for rank in group if rank not in self.removed]
-            return tuple(moved.get(rank, rank) for rank in kept)
+            ranks_left = [rank for rank in group if rank not in self.removed]
+            return tuple(moved.get(rank, rank) for rank in ranks_left)
         size, degree = len(group), old.degrees[dimension]
         stride, apart = new.group_stride(dimension), old.group_stride(dimension)
         if size < degree:
@@ -175,8 +176,8 @@ class Relayout:
             if inner:
                 return tuple(place * stride for place in range(size))
             within = degree // size
-            count, rest = divmod(new.degrees[dimension], within)
-            if rest or not count:
+            count, remainder = divmod(new.degrees[dimension], within)
+            if remainder or not count:
                 raise UsageError(
                     f"{dimension} {new.degrees[dimension]} is no multiple of the {within} ranks that"
                     " share a part"
@@ -186,24 +187,22 @@ class Relayout:
 
 
 _DATA: Final = ("parallelism.dp", "ranks", "ranks.add", "ranks.remove")
-"""Settings that say how many replicas there are."""
+"""Settings of the number of replicas."""
 BATCHES: Final = ("rank", "global")
-"""What stays when the number of replicas changes: each replica's samples, or all replicas' together."""
+"""What stays when the number of replicas changes: each replica's samples, or the total."""
 _KEYS: Final = (*(f"parallelism.{name}" for name in DIMENSIONS), *_DATA[1:], "ranks.replace", "batch")
 
 
 def changes_layout(settings: Iterable[str]) -> bool:
-    """Whether any of the settings is about how ranks are laid out."""
+    """Whether any of the settings changes the layout."""
     return any(key in _KEYS for key in settings)
 
 
 def asked_relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
-    """The new layout that settings ask for together; `UsageError` where there is none."""
-    asked = [key for key in _DATA if key in settings]
-    if len(asked) > 1:
-        raise UsageError(
-            f"{' and '.join(asked)} both say how many replicas there are", hint="set one of them"
-        )
+    """The change of layout by the settings together; `UsageError` where they contradict."""
+    data_keys = [key for key in _DATA if key in settings]
+    if len(data_keys) > 1:
+        raise UsageError(f"{' and '.join(data_keys)} both set the number of replicas", hint="set one of them")
     degrees = {name: int(settings.get(f"parallelism.{name}", size)) for name, size in old.degrees.items()}
     new = replace(old, degrees=degrees)
     removed: frozenset[int] = frozenset()
@@ -211,12 +210,12 @@ def asked_relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
         world = int(settings.get("ranks", 0)) or old.world_size + int(settings["ranks.add"])
         each = new.model_size
         if world % each:
-            raise UsageError(f"{world:,} ranks are no multiple of the {each} that hold a replica ({new})")
+            raise UsageError(f"{world:,} ranks are not a multiple of the {each} of a replica ({new})")
         new = new.with_degrees(dp=world // each)
     elif "ranks.remove" in settings:
         removed = _with_replicas(old, settings["ranks.remove"])
         if new != old:
-            raise UsageError("ranks.remove takes ranks out of the layout that was traced, no other one")
+            raise UsageError("ranks.remove removes ranks from the traced layout only")
         new = old.with_degrees(dp=old.degrees["dp"] - len(removed) // old.model_size)
     if new.world_size > MOST_RANKS:
         raise UsageError(f"{new.world_size:,} ranks are more than {MOST_RANKS:,}")
@@ -226,21 +225,24 @@ def asked_relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
     absent = [rank for rank in places if rank >= old.world_size or rank in removed]
     if absent:
         raise UsageError(f"the job has no rank {absent[0]} to replace")
-    own = [place for place in places.values() if place < old.world_size]
-    if own:
+    taken_places = [place for place in places.values() if place < old.world_size]
+    if taken_places:
         raise UsageError(
-            f"place {own[0]} is that of a rank of the job", hint=f"spares are from {old.world_size} on"
+            f"place {taken_places[0]} belongs to a rank of the job",
+            hint=f"spares are from {old.world_size} on",
         )
     return Relayout(old, new, BATCHES[int(settings.get("batch", 0))] == "global", removed, places)
 
 
 def _with_replicas(old: Layout, ranks: Sequence[int]) -> frozenset[int]:
-    """Those ranks, and all others of the replicas that cannot go on without them."""
+    """The ranks, and all others of their replicas."""
     absent = [rank for rank in ranks if rank >= old.world_size]
     if absent:
         raise UsageError(f"the job has no rank {absent[0]}: it has {old.world_size:,}")
     if old.nested:
-        raise InputError("ranks.remove: experts are spread over replicas, so that none can go on without it")
+        raise InputError(
+            "ranks.remove: experts are spread over replicas, so no replica can continue without it"
+        )
     lost = {old.place_along(rank, "dp") for rank in ranks}
     if len(lost) == old.degrees["dp"]:
         raise InputError(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a layout fits into the devices' memory: parameters, gradients, optimizer state, activations.
+"""Memory of a layout: parameters, gradients, optimizer state, activations.
 
-Of P parameters a rank holds P / (tp · pp), and where replicas share them (`dp_shard`) one part of that.  Adam
-keeps two moments of 4 bytes for each, and in 16 bits a copy of the parameter in 4 (Rajbhandari et al. 2020,
-section 3.1).  Of a layer of a decoder a micro-batch of b sequences of length s, hidden size h, leaves s · b
-· h · (10 + 24 / tp) bytes in 16 bits, s · b · h · 34 / tp where sequences are cut too, plus 5 · a · s² · b
-/ tp of a heads where scores are kept (Korthikanti et al. 2022, sections 4 and 5.1); the first of p stages
-holds those of min(p, m) micro-batches (1F1B).
+A rank holds P / (tp · pp) of P parameters, or its shard of that (`dp_shard`). Adam keeps two moments of 4
+bytes per parameter, and with 16-bit parameters a copy of 4 bytes (Rajbhandari et al. 2020, section 3.1). A
+decoder layer keeps s · b · h · (10 + 24 / tp) bytes of activations in 16 bits for a micro-batch of b
+sequences of length s and hidden size h, or s · b · h · 34 / tp with split sequences, plus 5 · a · s² · b / tp
+for the scores of a heads if kept (Korthikanti et al. 2022, sections 4 and 5.1); the first of p stages holds
+min(p, m) micro-batches (1F1B).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from cclbench.replay.layout import Relayout
 from cclbench.replay.rescale import card_sizes, microbatch_count
 
 _STATE: Final = {"adam": 8, "adamw": 8}
-"""Bytes of an optimizer's state for each parameter."""
+"""Bytes of optimizer state per parameter."""
 _COPY: Final = 4
-"""Of a parameter kept in fp32 beside one in 16 bits."""
+"""Bytes of the fp32 copy of a 16-bit parameter."""
 _OPTIMIZER: Final = re.compile(r"Optimizer\.step#(\w+)\.step")
 _FIELDS: Final = ("model.parameters", "model.hidden", "model.layers", "batch.micro", "batch.sequence_length")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes of the fullest device, of what, and what it has."""
+    """Bytes that the fullest device needs, by use, and its capacity."""
 
     parameters: float
     gradients: float
@@ -42,19 +42,19 @@ class MemoryNeed:
 
     @property
     def total_bytes(self) -> float:
-        """All together."""
+        """Total need."""
         return self.parameters + self.gradients + self.optimizer + self.activations
 
     @property
     def is_enough(self) -> bool:
-        """Whether that is no more than the device has."""
+        """Whether the device has enough memory."""
         return self.total_bytes <= self.device
 
 
 @dataclass(frozen=True, slots=True)
 class HeldState:
-    """What a run's trace says of what its ranks hold: optimizer, whether scores are kept, sequences cut,
-    whether activations are computed again."""
+    """What ranks keep, by a run's trace: optimizer, whether scores are kept, sequences are split, and
+    activations recomputed."""
 
     optimizer: str | None
     scores: bool
@@ -63,7 +63,7 @@ class HeldState:
 
 
 def held_state(run: Run, sequences: bool) -> HeldState:
-    """What the first rank's trace shows."""
+    """What the first rank keeps, by its trace."""
     files = run.rank(run.ranks[0])
     names: set[str] = set()
     for batch in files.events(("annotation", "op"), ("name",)):
@@ -71,54 +71,57 @@ def held_state(run: Run, sequences: bool) -> HeldState:
     steps = {match[1].lower() for name in names if (match := _OPTIMIZER.search(name))}
     calls = files.operators()
     fused = any("_scaled_dot_product_" in name or "flash" in name.lower() for name in names)
-    again = bool(len(calls)) and any(calls["recomputed"].to_pylist())
-    return HeldState(steps.pop() if len(steps) == 1 else None, not fused, sequences, again)
+    recomputed = bool(len(calls)) and any(calls["recomputed"].to_pylist())
+    return HeldState(steps.pop() if len(steps) == 1 else None, not fused, sequences, recomputed)
 
 
 def memory_of(run: Run, known: HeldState, change: Relayout, accelerator: Accelerator | None) -> MemoryNeed:
-    """What a layout needs; `InputError` with what is not known, where it cannot be examined."""
+    """The memory need of a layout; `InputError` with what is unknown."""
     size = card_sizes(run.card, "memory", *_FIELDS, "element")
     card = run.card
     assert card is not None  # noqa: S101 - it has the sizes
     if accelerator is None or accelerator.hbm_bytes is None:
-        of = "the device" if accelerator is None else accelerator.id
-        raise InputError(f"the memory of {of} is not known", hint="a hardware file can state hbm_bytes")
+        device = "the device" if accelerator is None else accelerator.id
+        raise InputError(f"the memory of {device} is unknown", hint="state hbm_bytes in a hardware file")
     if known.optimizer not in _STATE:
-        found = f"the state of {known.optimizer}" if known.optimizer else "the optimizer"
-        raise InputError(f"{found} is not known", hint="traces with annotations of an Adam's steps tell it")
+        unknown_state = f"the state of {known.optimizer}" if known.optimizer else "the optimizer"
+        raise InputError(
+            f"{unknown_state} is unknown", hint="it needs a trace with annotated steps of Adam or AdamW"
+        )
     if card.workload.model.moe:
-        raise InputError("which parameters of a mixture of experts a rank holds is not known")
+        raise InputError("which parameters of a mixture of experts a rank holds is unknown")
     if known.recomputed:
-        raise InputError("activations are computed again: which are kept is not known")
+        raise InputError("activations are recomputed: which are kept is unknown")
     heads = card.workload.model.heads
     if known.scores and heads is None:
         raise InputError(
-            "heads, whose scores are kept, are not known", hint="a card has to state workload.model.heads"
+            "the number of heads, whose scores are kept, is unknown",
+            hint="state workload.model.heads in a card",
         )
     new = change.new.degrees
-    own = size["model.parameters"] / (new["tp"] * new["pp"] * _state_shards(card, change))
+    parameters = size["model.parameters"] / (new["tp"] * new["pp"] * _state_shards(card, change))
     element = size["element"]
     count = microbatch_count(card) or 1
     several = count > 1 or new["pp"] > 1
     batch = size["batch.micro"] * (1 if several else change.sample_share)
     length = size["batch.sequence_length"] / new["cp"]
-    each = 34 / new["tp"] if known.sequences else 10 + 24 / new["tp"]
-    kept = length * batch * size["model.hidden"] * each
+    bytes_per_element = 34 / new["tp"] if known.sequences else 10 + 24 / new["tp"]
+    activations = length * batch * size["model.hidden"] * bytes_per_element
     if known.scores:
-        kept += 5 * (heads or 0) * length * size["batch.sequence_length"] * batch / new["tp"]
+        activations += 5 * (heads or 0) * length * size["batch.sequence_length"] * batch / new["tp"]
     layers = size["model.layers"] / new["pp"] * min(new["pp"], max(count * change.sample_share, 1))
     return MemoryNeed(
-        own * element,
-        own * element,
-        own * (_STATE[known.optimizer] + (_COPY if element < _COPY else 0)),
-        kept * layers * element / 2,
+        parameters * element,
+        parameters * element,
+        parameters * (_STATE[known.optimizer] + (_COPY if element < _COPY else 0)),
+        activations * layers * element / 2,
         accelerator.hbm_bytes,
     )
 
 
 def _state_shards(card: Card, change: Relayout) -> float:
-    """Among how many ranks a replica's state is cut: those of `dp_shard`, which grow where no replicas do."""
-    told = card.parallelism
-    return told.dp_shard * (
-        change.degree_growth("dp") if told.dp_replicate == 1 and told.dp_shard > 1 else 1.0
+    """Number of ranks that share a replica's state: `dp_shard`, which grows unless there are replicas."""
+    plan = card.parallelism
+    return plan.dp_shard * (
+        change.degree_growth("dp") if plan.dp_replicate == 1 and plan.dp_shard > 1 else 1.0
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of the machine's model for changes that need one: collectives of a group of the run, by formulas."""
+"""Modelled times of collectives of a group of the run, for changes that need them."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from cclbench.replay.change import ChangeSubject
 def modelled_s(
     subject: ChangeSubject, what: str, kind: str, members: tuple[int, ...], size: ArrayLike, **how: Any
 ) -> Floats:
-    """Formula times of collectives of those sizes on the run's named machine, s.
+    """Modelled times of collectives of these sizes on the run's named machine, s.
 
-    `how` are options of `price_collective`.
+    `how`: options of `price_collective`.
 
-    `InputError`, which begins with `what`, where no machine is named or it has no price.
+    `InputError`, prefixed by `what`, where no machine is named or it has no model.
     """
     system, devices = _named_machine(subject, what, members)
-    named = "send_recv" if kind in ("send", "recv") else kind
-    found = price_collective(named, np.asarray(size, np.float64), devices, system, **how)
-    if isinstance(found, NoPrice):
-        raise InputError(f"{what}: {found.reason}", where=system.id)
-    return found.formula_s
+    model_kind = "send_recv" if kind in ("send", "recv") else kind
+    price = price_collective(model_kind, np.asarray(size, np.float64), devices, system, **how)
+    if isinstance(price, NoPrice):
+        raise InputError(f"{what}: {price.reason}", where=system.id)
+    return price.formula_s
 
 
 def modelled_group(subject: ChangeSubject, what: str, members: tuple[int, ...]) -> Group:
     """The group on the run's named machine; `InputError` as in `modelled_s`."""
     system, devices = _named_machine(subject, what, members)
-    found = group_of(system, devices)
-    if isinstance(found, NoPrice):
-        raise InputError(f"{what}: {found.reason}", where=system.id)
-    return found
+    group = group_of(system, devices)
+    if isinstance(group, NoPrice):
+        raise InputError(f"{what}: {group.reason}", where=system.id)
+    return group
 
 
 def _named_machine(
@@ -49,10 +49,8 @@ def _named_machine(
     """The run's named machine, and the members as it numbers its devices."""
     named = subject.machine.named_system
     if named.value is None:
-        raise InputError(
-            f"{what}: {named.reason or 'needs a machine to start from'}", hint="give --system ID"
-        )
+        raise InputError(f"{what}: {named.reason or 'needs a named machine'}", hint="give --system ID")
     devices = subject.machine.numbered_in(named.value, members)
     if devices is None:
-        raise InputError(f"{what}: which ranks share a node is not known", hint="give --per-node N")
+        raise InputError(f"{what}: which ranks share a node is unknown", hint="give --per-node N")
     return named.value, devices

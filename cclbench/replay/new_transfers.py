@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collectives take that a layout needs and that no trace has."""
+"""Modelled time of collectives that only the new layout has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cclbench.replay.scenario import Scenario
 
 _NS_PER_S = 1e9
 _BASES = ("all_reduce", "all_gather", "reduce_scatter")
-"""Kinds whose times tell those of another one, by a ring's steps and traffic."""
+"""Kinds from whose times those of another kind follow, by a ring's steps and traffic."""
 
 
 def price_new(
@@ -32,16 +32,16 @@ def price_new(
     ranks: tuple[int, ...],
     nbytes: float,
 ) -> TimeBounds:
-    """By the catalog's machine; else by the run's own transfers of the kind, or of another ring, in the
-    same tier.
+    """The time by the catalog's machine; else from the run's transfers of this kind, or of another ring, in
+    the same tier.
 
-    These are a line t = α + β·S where one fits, else bounds: the median transfer nearest in size, as if it
-    were all latency, and as if it were all bandwidth.  `InputError` where there are none.
+    The latter use a fit t = α + β·S, else bounds: the median transfer of the nearest size, as if all latency,
+    and as if all bandwidth. `InputError` without any.
     """
     system = machine.named_system.value
     if system is not None:
         sizes = np.array([nbytes])
-        found, more = on_system(
+        price, factors = on_system(
             kind,
             sizes,
             ranks,
@@ -52,25 +52,25 @@ def price_new(
             None,
             uneven=True,
         )
-        expected, low, high = more
+        expected, low, high = factors
         return TimeBounds(
-            float(found.low_s[0]) * low * _NS_PER_S,
-            float(found.time_s[0]) * expected * _NS_PER_S,
-            float(found.high_s[0]) * high * _NS_PER_S,
+            float(price.low_s[0]) * low * _NS_PER_S,
+            float(price.time_s[0]) * expected * _NS_PER_S,
+            float(price.high_s[0]) * high * _NS_PER_S,
         )
-    for base, count, size, taken in _measured_transfers(graph, machine, groups, kind, ranks):
+    for base, count, size, measured_ns in _measured_transfers(graph, machine, groups, kind, ranks):
         delay, rate = ring_growth(base, count, kind, len(ranks))
-        line = hockney_line(size, taken)
+        line = hockney_line(size, measured_ns)
         if line is not None:
             alpha, beta, error = line
-            middle, off = alpha * delay + beta * nbytes * rate, error * delay
-            return TimeBounds(max(middle - off, 0.0), middle, middle + off)
+            middle, error_ns = alpha * delay + beta * nbytes * rate, error * delay
+            return TimeBounds(max(middle - error_ns, 0.0), middle, middle + error_ns)
         nearest = size == size[np.argmin(abs(np.log(size / nbytes)))]
-        time = float(np.median(taken[nearest]))
+        time = float(np.median(measured_ns[nearest]))
         ends = time * delay, time * rate * nbytes / float(size[nearest][0])
         return TimeBounds(min(ends), None, max(ends))
     raise InputError(
-        f"{kind} of {len(ranks):,} ranks is not in the run, and no machine is known to price it on",
+        f"{kind} of {len(ranks):,} ranks is not in the run, and no machine is known to model it",
         hint="give --system ID",
     )
 

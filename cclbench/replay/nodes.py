@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay consists of: nodes in lanes, and edges between lanes."""
+"""Nodes in lanes, and edges between lanes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from cclbench.ground.intervals import Int64, Mask, begins
 Int8 = npt.NDArray[np.int8]
 
 KINDS = ("host", "compute", "copy", "arrival", "transfer", "meeting")
-"""What a node is: a point of a host thread, work of the device, a collective's two halves, its rendezvous."""
+"""Kinds of nodes: a host point, device work, the two parts of a collective, its rendezvous."""
 HOST, COMPUTE, COPY, ARRIVAL, TRANSFER, RENDEZVOUS = range(len(KINDS))
 
 HOST_CAUSES = ("cold_start", "allocation", "loader", "sync", "launch", "operators", "python", "unrecorded")
-"""What a launching thread does between two points, the columns of `Nodes.held`; of two at once the first."""
+"""Causes of a launching thread's time between two points, columns of `Nodes.held`, by precedence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """Nodes in order of (lane, place in the lane), arrays of shape (nodes,), times in ns.
+    """Nodes ordered by (lane, position in the lane); arrays of shape (nodes,), times in ns.
 
-    A node starts at the latest of: the node before it in its lane ends + `gap`; `feeder` (a host node,
-    −1 for none) + `feed_lag`; and the sources of its edges + their lags.  It takes `dur`, of which it may
-    have taken `slack` less: a transfer that had ended when it was awaited.  Of a CPU-only rank's gaps `busy`
-    ns are operators; `held` divides the gaps of a thread that launches by what it does, ns, shape
-    (nodes, len(HOST_CAUSES)).  `doubt` ns of `feed_lag` and `gap` are a delay that nothing in the trace
-    explains.  `direction` is a copy's, an index into `tables.DIRECTIONS`.  `start` and `end` are as
-    measured, `call` a code into the graph's collectives, `category` and `name` codes of words; −1 for none.
+    A node starts at the latest of: end of the previous node of its lane + `gap`; `feeder` (a host node, −1
+    for none) + `feed_lag`; sources of its edges + their lags. It takes `dur`, possibly `slack` less (a
+    transfer that ended before its wait). `busy`: operators in a CPU-only rank's gaps; `held`: gaps of a
+    launching thread by cause, shape (nodes, len(HOST_CAUSES)); `doubt`: unexplained part of `feed_lag` and
+    `gap`; `direction`: of a copy, an index into `tables.DIRECTIONS`; `start`, `end`: as measured; `call`:
+    index into the graph's collectives; `category`, `name`: codes of words; −1 for none.
     """
 
     rank: npt.NDArray[np.int32]
@@ -60,12 +59,12 @@ class Nodes:
 
     @property
     def first_of_lane(self) -> Mask:
-        """Which nodes are the first of their lane."""
+        """Mask of the first node of each lane."""
         return begins(self.lane)
 
 
 def blank_nodes(count: int, **columns: object) -> Nodes:
-    """So many nodes with those columns; the others are −1, and times 0."""
+    """`count` nodes with these columns; others are −1, and times 0."""
     types = {"rank": np.int32, "kind": np.int8, "direction": np.int8}
     zero = ("gap", "dur", "slack", "busy", "held", "doubt", "feed_lag", "start", "end")
     arrays: dict[str, npt.NDArray[Any]] = {}
@@ -78,27 +77,27 @@ def blank_nodes(count: int, **columns: object) -> Nodes:
 
 
 def join_nodes(parts: Sequence[Nodes]) -> Nodes:
-    """Nodes of several parts, one behind the other."""
+    """The nodes of several parts, concatenated."""
     return Nodes(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Nodes)})
 
 
 @dataclass(slots=True, eq=False)
 class Edges:
-    """Edges from node to node that grow while a graph is made: source, target, lag in ns."""
+    """A growing list of edges between nodes: source, target, lag in ns."""
 
     source: list[Int64] = field(default_factory=list)
     target: list[Int64] = field(default_factory=list)
     lag: list[Int64] = field(default_factory=list)
 
     def add_edges(self, source: npt.ArrayLike, target: npt.ArrayLike, lag: npt.ArrayLike) -> None:
-        """Edges of one shape."""
+        """Add edges; the arguments are broadcast."""
         sources, targets, lags = np.broadcast_arrays(source, target, lag)
         self.source.append(sources.astype(np.int64).ravel())
         self.target.append(targets.astype(np.int64).ravel())
         self.lag.append(lags.astype(np.int64).ravel())
 
     def as_arrays(self, shift: int = 0) -> tuple[Int64, Int64, Int64]:
-        """All of them, node numbers moved by `shift`."""
+        """All edges, with node numbers shifted by `shift`."""
         empty = np.empty(0, np.int64)
         source, target, lag = (
             np.concatenate([empty, *part]) for part in (self.source, self.target, self.lag)
@@ -108,9 +107,9 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankNodes:
-    """One rank's nodes, numbered from 0, the edges among them, and how many are inferred, and traced, why.
+    """One rank's nodes, numbered from 0, their edges, and counts of inferred and of traced ones by reason.
 
-    `categories` and `names` are what the nodes' codes mean.
+    `categories`, `names`: the words of the nodes' codes.
     """
 
     nodes: Nodes
@@ -120,4 +119,4 @@ class RankNodes:
     inferred: Counter[str]
     traced: Counter[str] = field(default_factory=Counter)
     assumed: Edges = field(default_factory=Edges)
-    """Those of the edges that no row shows."""
+    """The edges that are only assumed."""

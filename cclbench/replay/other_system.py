@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine that a scenario describes: another one, other links, another bandwidth or latency of them."""
+"""The machine of a scenario: another system, other links, or their bandwidth or latency."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from cclbench.replay.scenario import TIERS, Scenario
 def changed_system(system: System, change: Scenario) -> System:
     """The machine with the scenario's changes."""
     other = change.changes.get("system")
-    made = catalog.system(other) if other else system
+    changed = catalog.system(other) if other else system
     for tier in TIERS:
-        links: ScaleUp | ScaleOut | None = getattr(made, tier)
+        links: ScaleUp | ScaleOut | None = getattr(changed, tier)
         fabric = change.changes.get(tier)
         bandwidth, latency = change.quantity(tier, "bandwidth"), change.quantity(tier, "latency")
         if not (fabric or bandwidth or latency):
             continue
         if links is None:
-            raise InputError(f"has no {tier}", where=made.id)
+            raise InputError(f"has no {tier}", where=changed.id)
         if fabric:
-            links = _links_on_fabric(made, links, catalog.fabric(fabric))
+            links = _links_on_fabric(changed, links, catalog.fabric(fabric))
         if bandwidth:
-            rate = _new_value(bandwidth, links.bytes_per_s, f"{made.id}: {tier}.bandwidth")
+            rate = _new_value(bandwidth, links.bytes_per_s, f"{changed.id}: {tier}.bandwidth")
             links = structs.replace(links, bytes_per_s=rate)
         if latency:
-            links = _links_with_latency(made, links, latency)
-        made = structs.replace(made, **{tier: links})
-    return made
+            links = _links_with_latency(changed, links, latency)
+        changed = structs.replace(changed, **{tier: links})
+    return changed
 
 
 def _links_on_fabric(system: System, links: ScaleUp | ScaleOut, fabric: Fabric) -> ScaleUp | ScaleOut:
-    """Links of another generation in place of those; `UsageError` where their number is not known."""
+    """The links on another fabric; `UsageError` where their number is unknown."""
     if fabric.id == links.fabric.id:
         return links
     if fabric.links is None:
         used = [s.id for s in catalog.systems().values() if fabric in _fabrics_of(s)]
         instead = f"system={used[0]}, a machine that has it, or " if used else ""
         raise UsageError(
-            f"{fabric.tier}={fabric.id}: the catalog does not tell how many links of it an accelerator has",
+            f"{fabric.tier}={fabric.id}: the catalog does not state the number of its links per accelerator",
             hint=f"{instead}a hardware file that states links",
         )
     return links.on_fabric(fabric) if isinstance(links, ScaleUp) else links.on_fabric(fabric, system.per_node)
@@ -56,17 +56,18 @@ def _fabrics_of(system: System) -> list[Fabric]:
 
 
 def _links_with_latency(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
-    """Links with another latency: of every step inside a node; between nodes what the software adds to a hop.
+    """The links with another latency: of every hop within a node; of the software's part of a hop between
+    nodes.
 
-    Inside a node only a torus has one latency, that of its hop, which may be given as a time.  Between nodes
-    NCCL's own figure of a hop stays; `InputError` where nothing is known of the software, or where a factor
-    has nothing to act on.
+    Within a node only a torus has a single latency, that of its hop, which may be set as a time. Between
+    nodes NCCL's own figure stays; `InputError` where the software is unknown, or a factor has nothing to act
+    on.
     """
     if isinstance(links, ScaleUp):
         if quantity.factor is not None:
             return structs.replace(links, latency_factor=quantity.factor)
         if links.peers != "torus":
-            why = "is no one time: steps differ by algorithm, protocol and release"
+            why = "is not a single time: hops differ by algorithm, protocol and release"
             raise InputError(f"{system.id}: scale_up.latency {why}", hint="give a factor, such as x0.5")
         fabric = structs.replace(links.fabric, hop_latency_s=quantity.absolute)
         return structs.replace(links, fabric=fabric)
@@ -75,9 +76,9 @@ def _links_with_latency(system: System, links: ScaleUp | ScaleOut, quantity: Qua
         network_software(structs.replace(system, scale_out=links), None),
     )
     if known is None:
-        raise InputError(f"{what} cannot be set: what drives its network is not known")
+        raise InputError(f"{what} cannot be set: the network's software is unknown")
     if known.hop.expected == 0 and quantity.factor not in (None, 1.0):
-        why = "is 0 beyond what NCCL counts, so no factor can act on it"
+        why = "is 0 beyond NCCL's own figure, so a factor cannot act on it"
         raise InputError(f"{what} {why}", hint="give a value with its unit")
     return structs.replace(links, hop_latency_s=_new_value(quantity, known.hop.expected, what))
 
@@ -87,6 +88,6 @@ def _new_value(quantity: Quantity, old: float | None, what: str) -> float:
         return quantity.absolute
     if old is None:
         raise InputError(
-            f"{what} is not known, so no factor can act on it", hint="give a value with its unit"
+            f"{what} is unknown, so a factor cannot act on it", hint="give a value with its unit"
         )
     return old * (quantity.factor or 1.0)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of device rows in a step, by which ranks and steps are compared: what comes where in every step.
+"""Places of device rows in a step, by which ranks and steps are compared.
 
-A row's place is how many collectives its rank launched before it in the step, its name, and which of that
-name between two collectives it is; a collective's is which of its kind, group size and payload in the step.
+A row's place: number of collectives that its rank launched before it in the step, its name, and its index
+among rows of that name between two collectives. A collective's: its index among those of its kind, group size
+and payload in the step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cclbench.replay.graph import Graph
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepPlaces:
-    """Nodes `at` of kernels, copies and collectives within steps, and the place of each, shape (rows,)."""
+    """Places of the nodes `at`: kernels, copies and collectives within steps; arrays of shape (rows,)."""
 
     at: Int64
     rank: Int64
@@ -31,16 +32,16 @@ def step_places(graph: Graph) -> StepPlaces:
     """The places of all nodes that begin a row of a step."""
     nodes = graph.nodes
     works = np.isin(nodes.kind, (n.COMPUTE, n.COPY, n.ARRIVAL))
-    # of a trace that marks no step all is one
+    # a trace without steps is a single one
     at = np.flatnonzero(works & ((nodes.step >= 0) | (nodes.step[works].max(initial=-1) < 0)))
     rank, step = nodes.rank[at].astype(np.int64), nodes.step[at]
     return StepPlaces(at, rank, step, combination_codes(*place_in_step(graph, at)))
 
 
 def place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
-    """Of each node the collectives that its rank launched before it in the step, its name, and its number.
+    """Number of collectives launched before each node in its rank's step, its name, and its index.
 
-    Nodes of a name are numbered between two collectives, collectives of a kind in the step.
+    Nodes of a name are counted between two collectives, collectives of a kind within the step.
     """
     nodes = graph.nodes
     fed = nodes.feeder[at] >= 0
@@ -59,14 +60,14 @@ def place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def call_kinds(graph: Graph, call: Int64) -> Int64:
-    """A code of each call's kind, group size and payload."""
+    """Code of each call's kind, group size and payload."""
     kinds = {kind: code for code, kind in enumerate(dict.fromkeys(graph.transfers.kind))}
     code = np.array([kinds[kind] for kind in graph.transfers.kind], np.int64)
     return combination_codes(code[call], graph.transfers.size[call], graph.transfers.bytes[call])
 
 
 def combination_codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
-    """A number for each distinct combination, from 0, shape of the columns."""
+    """Code of each distinct combination, from 0; shape of the columns."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values, index = np.unique(column, return_inverse=True)
@@ -74,35 +75,35 @@ def combination_codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
     return code
 
 
-def lower_medians(of: Int64, values: Int64, expected: Int64) -> Int64:
-    """The lower median of the values of each code, as it stands beside each row, shape (rows,).
+def lower_medians(codes: Int64, values: Int64, expected: Int64) -> Int64:
+    """Lower median of the values of each row's code, shape (rows,).
 
-    Values that lack to `expected` of a code are 0.  Of two values it is the smaller one: a slow rank beside
-    one other is compared with that alone.
+    Missing values, up to `expected` per code, count as 0. Of two values it is the smaller one, so that a slow
+    rank is compared with the other.
     """
-    order = np.lexsort((values, of))
-    first = np.flatnonzero(begins(of[order]))
-    count = np.diff(np.append(first, len(of)))
+    order = np.lexsort((values, codes))
+    first = np.flatnonzero(begins(codes[order]))
+    count = np.diff(np.append(first, len(codes)))
     lacking = np.maximum(expected[order][first] - count, 0)
     middle = (count + lacking - 1) // 2 - lacking
-    usual = np.where(middle >= 0, values[order][first + np.maximum(middle, 0)], 0)
-    found = np.empty(len(of), np.int64)
-    found[order] = np.repeat(usual, count)
-    return found
+    code_medians = np.where(middle >= 0, values[order][first + np.maximum(middle, 0)], 0)
+    medians = np.empty(len(codes), np.int64)
+    medians[order] = np.repeat(code_medians, count)
+    return medians
 
 
-def code_means(of: Int64, values: Int64, expected: Int64) -> Int64:
-    """The mean of the values of each code, rounded, as it stands beside each row, shape (rows,).
+def code_means(codes: Int64, values: Int64, expected: Int64) -> Int64:
+    """Rounded mean of the values of each row's code, shape (rows,).
 
-    Values that lack to `expected` of a code are 0; what the others have beyond their mean is shared out.
+    Missing values, up to `expected` per code, count as 0.
     """
-    if not len(of):
+    if not len(codes):
         return values
-    count = np.maximum(np.bincount(of)[of], expected)
-    return np.asarray(np.rint(np.bincount(of, values)[of] / count), np.int64)
+    count = np.maximum(np.bincount(codes)[codes], expected)
+    return np.asarray(np.rint(np.bincount(codes, values)[codes] / count), np.int64)
 
 
 def ranks_of(role: Int64, roles: Int64) -> Int64:
-    """How many ranks have the role of each row, shape of `role`."""
-    known, count = np.unique(roles, return_counts=True)
-    return np.asarray(count[np.searchsorted(known, role)], np.int64)
+    """Number of ranks of each row's role, shape of `role`."""
+    distinct, count = np.unique(roles, return_counts=True)
+    return np.asarray(count[np.searchsorted(distinct, role)], np.int64)

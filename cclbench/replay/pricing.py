@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much longer or shorter transfers and kernels take: ratios, never absolute times of a model.
+"""New over old times of transfers and kernels: ratios, never absolute modelled times.
 
-A transfer takes measured × model(new) / model(old), so that the model's bias cancels.  The model is that
-of the catalog's machine; without one, factors act on the run's own Hockney fit; without a fit, between
-a transfer that is latency as far as the shortest one shows, and one that is none.
+A transfer takes measured × model(new) / model(old), so that the model's bias cancels. The model is that of
+the catalog's machine; without one, factors act on the run's Hockney fit; without a fit, bounds assume as much
+latency as the shortest transfer allows, and none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LEAST_POINTS, _LEAST_SIZES = 5, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeRatios:
-    """New over old time of each node, shape (nodes,): expected (NaN where only bounds are known), bounds."""
+    """New over old time of each node, shape (nodes,): expected (NaN if unknown) and bounds."""
 
     expected: Float
     low: Float
@@ -57,25 +57,24 @@ def time_ratios(
     library_version: str | None = None,
     regrouped: Mapping[str | None, RegroupedGroup] | None = None,
 ) -> TimeRatios:
-    """The ratios of all nodes under that change, on that machine; `precision` is that of its kernels, and
-    `regrouped` what becomes of the groups in another layout."""
-    one = np.ones(len(graph.nodes))
-    found = TimeRatios(one, one.copy(), one.copy(), ())
+    """Ratios of all nodes under a change. `precision`: of the kernels; `regrouped`: new groups."""
+    ones = np.ones(len(graph.nodes))
+    ratios = TimeRatios(ones, ones.copy(), ones.copy(), ())
     if change.moves_communication or regrouped:
-        found = _price_transfers(graph, change, machine, groups, library_version, regrouped or {}, found)
+        ratios = _price_transfers(graph, change, machine, groups, library_version, regrouped or {}, ratios)
     if (accelerator := change.changes.get("accelerator")) is not None:
-        found = _price_kernels(graph, accelerator, machine, precision, found)
-    return _widen_hidden_transfers(graph, found)
+        ratios = _price_kernels(graph, accelerator, machine, precision, ratios)
+    return _widen_hidden_transfers(graph, ratios)
 
 
-def _widen_hidden_transfers(graph: Graph, found: TimeRatios) -> TimeRatios:
-    """Transfers that had ended when they were awaited may have taken anything up to what shows."""
-    loose = graph.nodes.slack > 0
-    if not loose.any():
-        return found
-    expected, low = np.where(loose, np.nan, found.expected), np.where(loose, 0.0, found.low)
-    why = "transfers that had ended when they were awaited are bracketed"
-    return replace(found, expected=expected, low=low, basis=(*found.basis, why))
+def _widen_hidden_transfers(graph: Graph, ratios: TimeRatios) -> TimeRatios:
+    """Widen the bounds of transfers that ended before their wait, which may have taken any shorter time."""
+    hidden = graph.nodes.slack > 0
+    if not hidden.any():
+        return ratios
+    expected, low = np.where(hidden, np.nan, ratios.expected), np.where(hidden, 0.0, ratios.low)
+    why = "transfers that ended before their wait have bounds only"
+    return replace(ratios, expected=expected, low=low, basis=(*ratios.basis, why))
 
 
 def _price_transfers(
@@ -96,45 +95,47 @@ def _price_transfers(
     bases: set[str] = set()
     refused: set[str] = set()
     for (kind, group), code in words.items():
-        here = label == code
-        if not here.any():
+        of_label = label == code
+        if not of_label.any():
             continue
-        rows, known = at[here], calls.known[call[here]]
+        rows, is_known = at[of_label], calls.known[call[of_label]]
         members = groups.get(group or "")
         new = regrouped.get(group, STAYS)
         if members is not None and len(members) < 2:
-            continue  # a group of one moves nothing, whatever its links
+            continue  # a group of one rank moves nothing
         if not change.moves_communication and new == STAYS:
             continue
         if kind is None or members is None:
             low, high = _unknown_bounds(change)
             expected = np.full(len(rows), np.nan)
             lows, highs = np.full(len(rows), low), np.full(len(rows), high)
-            refused.add("collectives of unknown kind or group are bracketed")
+            refused.add("collectives of unknown kind or group have bounds only")
         else:
             once = np.zeros(len(rows), np.bool_)
-            once[np.unique(calls.instance[call[here]], return_index=True)[1]] = True
-            parts = _TransferParts(kind, members, calls.bytes[call[here]], nodes.dur[rows], once & known, new)
+            once[np.unique(calls.instance[call[of_label]], return_index=True)[1]] = True
+            parts = _TransferParts(
+                kind, members, calls.bytes[call[of_label]], nodes.dur[rows], once & is_known, new
+            )
             expected, lows, highs, basis = _price_parts(change, machine, library_version, parts)
             bases.add(basis)
-        # a part whose waiting is not told from transfer may be either
+        # a part that is not split into wait and transfer may be either
         lows, highs = (
-            np.where(known, lows, np.minimum(lows, 1)),
-            np.where(known, highs, np.maximum(highs, 1)),
+            np.where(is_known, lows, np.minimum(lows, 1)),
+            np.where(is_known, highs, np.maximum(highs, 1)),
         )
-        expected = np.where(known | (lows == highs), expected, np.nan)
+        expected = np.where(is_known | (lows == highs), expected, np.nan)
         found.expected[rows], found.low[rows], found.high[rows] = expected, lows, highs
-        if not known.all():
-            refused.add("collectives whose waiting cannot be told from transfer are bracketed")
+        if not is_known.all():
+            refused.add("collectives that are not split into wait and transfer have bounds only")
     return replace(found, basis=(*sorted(bases), *sorted(refused)))
 
 
 def _unknown_bounds(change: Scenario) -> tuple[float, float]:
-    """Bounds for a transfer of which nothing is known: any tier's factors may act on it, or none."""
+    """Bounds of an unknown transfer: any tier's factors may act on it, or none."""
     if change.needs_system:
         raise InputError(
-            f"{change.needs_system}: collectives of unknown kind or group cannot be priced",
-            hint="use factors such as x2, which can be bracketed",
+            f"{change.needs_system}: collectives of unknown kind or group cannot be modelled",
+            hint="use factors such as x2, which give bounds",
         )
     factors = [1.0]
     for tier in TIERS:
@@ -145,8 +146,8 @@ def _unknown_bounds(change: Scenario) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TransferParts:
-    """Ranks' parts in transfers of one kind in one group, arrays of shape (parts,); `once` has one part of
-    each instance whose waiting is told from transfer."""
+    """Ranks' parts of transfers of one kind and group; arrays of shape (parts,). `once`: one part of each
+    instance that is split into wait and transfer."""
 
     kind: str
     members: tuple[int, ...]
@@ -159,7 +160,7 @@ class _TransferParts:
 def _price_parts(
     change: Scenario, machine: Machine, library_version: str | None, parts: _TransferParts
 ) -> tuple[Float, Float, Float, str]:
-    """Expected, lowest and highest ratio of one kind's transfers in one group, and what they rest on."""
+    """Expected, lowest and highest ratio of transfers of one kind and group, and their basis."""
     kind, members, size = parts.kind, parts.members, parts.size
     needed = change.needs_system
     new = parts.new
@@ -169,23 +170,23 @@ def _price_parts(
         raise InputError(tier.reason or other.reason or "", hint="give --per-node N, or --system ID")
     if len(goes_to) < 2:
         nothing = np.zeros(len(size))
-        return nothing, nothing, nothing, "groups of one move nothing"
+        return nothing, nothing, nothing, "groups of one rank move nothing"
     named = machine.named_system
     if named.reason is not None:
         raise InputError(named.reason)
     system = named.value
     if system is None:
         if needed:
-            raise InputError(f"{needed} needs a machine to start from", hint="give --system ID")
+            raise InputError(f"{needed} needs a named machine", hint="give --system ID")
         if tier.value != other.value:
             what = f"{kind} of {len(goes_to):,} ranks leaves {tier.value}, and no other links were measured"
             raise InputError(what, hint="give --system ID")
         return _by_fit(change, tier.value, parts)
-    asked = change.changes.get(f"collective.{kind}")
-    algorithm = asked and asked.algorithm
+    chosen_algorithm = change.changes.get(f"collective.{kind}")
+    algorithm = chosen_algorithm and chosen_algorithm.algorithm
     priced = "send_recv" if kind in ("send", "recv") else kind
-    sizes, of = np.unique(size, return_inverse=True)
-    there = sizes >= 0
+    sizes, size_code = np.unique(size, return_inverse=True)
+    is_sized = sizes >= 0
     new_system = changed_system(system, change)
     pairs = []
     for priced_on, chosen, ranks, factor in (
@@ -195,7 +196,7 @@ def _price_parts(
         pairs.append(
             on_system(
                 priced,
-                np.asarray(sizes[there] * factor, np.float64),
+                np.asarray(sizes[is_sized] * factor, np.float64),
                 ranks,
                 machine,
                 system,
@@ -205,12 +206,12 @@ def _price_parts(
                 uneven=new != STAYS,
             )
         )
-    (new_price, more), (old_price, as_before) = pairs
+    (new_price, factors), (old_price, as_before) = pairs
     by_size = np.full((3, len(sizes)), np.nan)
-    by_size[:, there] = np.array(time_ratio(new_price, old_price)) * new.repeats
-    by_size *= (np.array(more) / as_before[0])[:, None]
-    ratio, low, high = (row[of] for row in by_size)
-    if not there.all():
+    by_size[:, is_sized] = np.array(time_ratio(new_price, old_price)) * new.repeats
+    by_size *= (np.array(factors) / as_before[0])[:, None]
+    ratio, low, high = (row[size_code] for row in by_size)
+    if not is_sized.all():
         least, most = _unknown_bounds(change)
         low, high = (np.where(np.isnan(b), edge, b) for b, edge in ((low, least), (high, most)))
     return ratio, low, high, f"times scale as those of {system.id} in the catalog's model"
@@ -228,32 +229,32 @@ def on_system(
     *,
     uneven: bool,
 ) -> tuple[Prediction, tuple[float, float, float]]:
-    """The price on a machine of ranks that are numbered as on `system`; and what, expected and at the
-    bounds, to multiply it by, where nodes may hold unequal parts of the group (`even_ranks`)."""
+    """Modelled time on a machine of ranks numbered as on `system`; and factors on it, expected and bounds,
+    where nodes hold unequal parts of the group (`even_ranks`)."""
     devices = machine.numbered_in(system, ranks)
     assert devices is not None  # noqa: S101 - the group's tier is known
-    own = devices if priced_on.per_node == system.per_node else ranks
-    even, more = even_ranks(kind, own, priced_on) if uneven else (own, (1.0, 1.0, 1.0))
+    numbered = devices if priced_on.per_node == system.per_node else ranks
+    even, factors = even_ranks(kind, numbered, priced_on) if uneven else (numbered, (1.0, 1.0, 1.0))
     answer = price_collective(
         kind, sizes, even, priced_on, library_version=library_version, algorithm=algorithm
     )
     if isinstance(answer, NoPrice):
         raise InputError(
-            f"{kind} of {len(ranks)} ranks cannot be priced: {answer.reason}", where=priced_on.id
+            f"{kind} of {len(ranks)} ranks cannot be modelled: {answer.reason}", where=priced_on.id
         )
-    return answer, more
+    return answer, factors
 
 
 def ring_growth(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[float, float]:
-    """By what latency and traffic grow from a ring of one kind to another one: its steps, and what a rank
-    moves of the payload; a send is one step."""
+    """Growth of latency and traffic from a ring of one kind to another: its steps, and a rank's share of the
+    payload; a send is one step."""
     old, new = bus_factor(kind, ranks), bus_factor(new_kind, new_ranks)
     steps = 1.0 if kind in PAIRS else old * ranks
     return (1.0 if new_kind in PAIRS else new * new_ranks) / steps, new / old
 
 
 def _by_fit(change: Scenario, tier: Tier, parts: _TransferParts) -> tuple[Float, Float, Float, str]:
-    """By factors alone: on α and β of the run's own fit, else on any split that the shortest one allows."""
+    """Ratios by factors: on α and β of the run's fit, else on any split that the shortest transfer allows."""
     new = parts.new
     steps, moves = ring_growth(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
     rate = _factor(change, tier, "bandwidth") / (moves * new.payload * new.repeats)
@@ -266,7 +267,7 @@ def _by_fit(change: Scenario, tier: Tier, parts: _TransferParts) -> tuple[Float,
         shares = np.array([np.zeros(len(times)), np.minimum(most / times, 1.0)])
         ends = shares * delay + (1 - shares) / rate
         low, high = ends.min(axis=0), ends.max(axis=0)
-        why = "latency's share is not known: bracketed by the shortest transfer"
+        why = "the share of latency is unknown: bounds by the shortest transfer"
         return np.where(low == high, low, np.nan), low, high, why
     alpha, beta, error = fit
     sized = parts.size > 0
@@ -279,7 +280,7 @@ def _by_fit(change: Scenario, tier: Tier, parts: _TransferParts) -> tuple[Float,
         expected,
         ends[1:].min(axis=0),
         ends[1:].max(axis=0),
-        "factors act on the run's own fit t = α + β·S by kind and group; bounds are α's 95 % interval",
+        "factors act on the run's fit t = α + β·S by kind and group; bounds are the 95 % interval of α",
     )
 
 
@@ -291,8 +292,8 @@ def _factor(change: Scenario, tier: Tier, what: Literal["bandwidth", "latency"])
 def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None:
     """α ns and β ns a byte of t = α + β·S, weights 1/t², and half of α's 95 % interval.
 
-    None with too few points or a negative figure.  The interval takes 1.96·(1 + 2/ν) for Student's t, which
-    is at most 6 % more.
+    None with too few points or a negative parameter. The interval uses 1.96·(1 + 2/ν) for Student's t, at
+    most 6 % too wide.
     """
     if len(size) < _LEAST_POINTS or len(np.unique(size)) < _LEAST_SIZES:
         return None
@@ -316,13 +317,13 @@ def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None
 def _price_kernels(
     graph: Graph, new_id: str, machine: Machine, precision: str | None, found: TimeRatios
 ) -> TimeRatios:
-    """Kernels by what bounds them: arithmetic by peaks, memory by its bandwidth; either way the band."""
+    """Ratios of kernels: arithmetic by peaks, memory-bound categories by bandwidth; bounds of both."""
     if any(rank.on_host for rank in graph.windowed):
-        raise InputError("accelerator: ranks of this run have none, the CPU is the device")
+        raise InputError("accelerator: the run has none, the CPU is the device")
     old = machine.accelerator.value
     if old is None:
         raise InputError(
-            "accelerator: neither a card nor the traces tell which one the run used",
+            "accelerator: neither a card nor the traces state the run's accelerator",
             hint="give --system ID, or a card",
         )
     new = catalog.accelerator(new_id)
@@ -332,8 +333,8 @@ def _price_kernels(
         if rate and (other := new.peak_flops_per_s.get(dtype)) and precision in (None, dtype)
     }
     if not rates or not old.hbm_bytes_per_s or not new.hbm_bytes_per_s:
-        what = f"a {precision} peak" if precision else "a peak"
-        raise InputError(f"accelerator: {old.id} and {new.id} lack {what} or a memory bandwidth in common")
+        what = f"{precision} peak" if precision else "peak"
+        raise InputError(f"accelerator: {old.id} and {new.id} have no common {what} or no memory bandwidth")
     moved = old.hbm_bytes_per_s / new.hbm_bytes_per_s
     low, high = min(moved, *rates.values()), max(moved, *rates.values())
     arithmetic = next(iter(rates.values())) if len(set(rates.values())) == 1 else np.nan
@@ -345,5 +346,5 @@ def _price_kernels(
     found.low[chosen] *= low
     found.high[chosen] *= high
     peak = precision or "any dtype's"
-    said = f"kernels scale from {old.id} to {new.id} by {peak} peak or memory bandwidth, by their category"
-    return replace(found, basis=(*found.basis, said))
+    basis = f"kernels scale from {old.id} to {new.id} by {peak} peak or memory bandwidth, by category"
+    return replace(found, basis=(*found.basis, basis))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a traced group in another layout: its new members, and what it moves."""
+"""Traced groups in another layout: new members, and scaled transfers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from cclbench.replay.layout import DIMENSIONS, Dimension, Layout, Relayout
 
 
 class RegroupedGroup(NamedTuple):
-    """A group's new members (empty: the same ones), and factors on its payload and on how often it moves
-    it."""
+    """A group's new members (empty: the same ones), and factors on payload and number of transfers."""
 
     members: tuple[int, ...] = ()
     payload: float = 1.0
@@ -26,8 +25,7 @@ STAYS = RegroupedGroup()
 
 
 def dimension_in(layout: Layout, ranks: Sequence[int]) -> Dimension | None:
-    """The dimension whose groups in the layout have those ranks, or a part of them; None of several, or
-    none."""
+    """The dimension of a group, or of a part of one, in the layout; None for several or none."""
     if len(ranks) < 2:
         return None
     varies = {
@@ -46,37 +44,35 @@ def regroup_all(
     payload: Mapping[Dimension | None, float],
     repeats: Mapping[Dimension | None, float],
 ) -> dict[str | None, RegroupedGroup]:
-    """Of each group, by its id; `dimensions` are those that traces describe, others follow from the
-    layout."""
-    found: dict[str | None, RegroupedGroup] = {}
+    """The groups that change, by id; `dimensions`: as traces describe them, others by the layout."""
+    changed: dict[str | None, RegroupedGroup] = {}
     for group, ranks in groups.items():
         dimension = dimensions.get(group) or dimension_in(change.old, ranks)
         members = change.new_members(ranks, dimension)
-        one = RegroupedGroup(
+        regrouped = RegroupedGroup(
             () if members == ranks else members,
             payload.get(dimension, 1.0),
             repeats.get(dimension, 1.0),
             dimension,
         )
-        if one._replace(dimension=None) != STAYS:
-            found[group] = one
-    return found
+        if regrouped._replace(dimension=None) != STAYS:
+            changed[group] = regrouped
+    return changed
 
 
 def even_ranks(
     kind: str, ranks: Sequence[int], system: System
 ) -> tuple[Sequence[int], tuple[float, float, float]]:
-    """Ranks in equal parts in place of those, and by what to multiply their price: expected, low and high.
+    """Ranks in equal parts per node in place of unequal ones, and factors on their time: expected, low, high.
 
-    Formulas are for equal parts.  Of n ranks whose k nodes hold unequal parts, the node with the fewest has
-    the fewest interfaces, through which a ring has to pass: priced are k nodes of as few each, times the
-    ratio of what a rank moves, n to those.  At best the nodes are as good as one that holds n / k: the low
-    bound.
+    Formulas assume equal parts. For n ranks on k nodes with unequal parts, a ring has to pass the node with
+    the fewest ranks and interfaces: the time is that of k such nodes, times the ratio of a rank's traffic.
+    The low bound assumes nodes with n / k ranks.
     """
     parts = Counter(rank // system.domain_size for rank in ranks)
     fewest, count = min(parts.values()), len(parts)
     if count == 1 or fewest == max(parts.values()):
         return ranks, (1.0, 1.0, 1.0)
     even = [node * system.domain_size + place for node in range(count) for place in range(fewest)]
-    more = bus_factor(kind, len(ranks)) / bus_factor(kind, len(even))
-    return even, (more, min(1.0, more) * fewest * count / len(ranks), more)
+    growth = bus_factor(kind, len(ranks)) / bus_factor(kind, len(even))
+    return even, (growth, min(1.0, growth) * fewest * count / len(ranks), growth)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scenario of another layout on a graph: what its settings do together, and what that adds to a step."""
+"""A graph in another layout: joint effect of its settings, and what they add to a step."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from cclbench.replay.regroup import RegroupedGroup, regroup_all
 from cclbench.replay.windows import StepPace
 
 STAGE = ("tp", "cp", "ep")
-"""Dimensions whose transfers are part of what a stage does with a micro-batch."""
+"""Dimensions whose transfers are part of a stage's work on a micro-batch."""
 
 
-def scale_ratios(found: TimeRatios, effects: Sequence[LayoutEffect]) -> TimeRatios:
-    """Ratios with those of the settings, and what they rest on."""
+def scale_ratios(ratios: TimeRatios, effects: Sequence[LayoutEffect]) -> TimeRatios:
+    """The ratios times those of the settings, with their basis."""
     for scale in (effect.scale for effect in effects):
         if scale is not None:
-            found = replace(
-                found,
-                expected=found.expected * scale.expected,
-                low=found.low * scale.low,
-                high=found.high * scale.high,
+            ratios = replace(
+                ratios,
+                expected=ratios.expected * scale.expected,
+                low=ratios.low * scale.low,
+                high=ratios.high * scale.high,
             )
-    return replace(found, basis=(*(note for effect in effects for note in effect.notes), *found.basis))
+    return replace(ratios, basis=(*(note for effect in effects for note in effect.notes), *ratios.basis))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelaidGraph:
-    """The effects of settings of the layout, one on top of the other."""
+    """The joint effects of settings of the layout."""
 
     change: Relayout
     groups: Mapping[str, tuple[int, ...]]
@@ -45,7 +45,7 @@ class RelaidGraph:
     effects: tuple[LayoutEffect, ...] = ()
 
     def regrouped_groups(self) -> dict[str | None, RegroupedGroup]:
-        """What becomes of groups."""
+        """The groups that change."""
         payload: dict[Dimension | None, float] = {}
         repeats: dict[Dimension | None, float] = {}
         for effect in self.effects:
@@ -61,11 +61,11 @@ class RelaidGraph:
 
     @property
     def pipeline_fill_share(self) -> float:
-        """Share of a stage's work by which filling and draining its pipeline takes longer."""
+        """Extra time of filling and draining the pipeline, as a share of a stage's work."""
         return sum(effect.fill for effect in self.effects)
 
     def added_step_ns(self, which: str, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:
-        """What is added to a step, ns: `low`, `expected` or `high`."""
+        """Time added to a step, ns; `which`: `low`, `expected` or `high`."""
         total = sum(getattr(one.time, which) or 0.0 for one in self.added_communication)
         if self.pipeline_fill_share:
             total += self.pipeline_fill_share * self._busiest_stage_ns(graph, ratio, pace, since)
@@ -73,61 +73,61 @@ class RelaidGraph:
         return total + (hops * self._stage_hop_ns(graph, ratio, since) if hops else 0.0)
 
     def _stage_hop_ns(self, graph: Graph, ratio: Float, since: Int64) -> float:
-        """What a transfer between stages takes, the mean, ns."""
+        """Mean time of a transfer between stages, ns."""
         nodes = graph.nodes
         between = [self.dimensions.get(group or "") == "pp" for group in graph.transfers.group]
         hop = (nodes.kind == n.TRANSFER) & np.array([*between, False], np.bool_)[nodes.call] & (since >= 0)
         return float((nodes.dur * ratio)[hop].mean()) if hop.any() else 0.0
 
     def _busiest_stage_ns(self, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:
-        """What the busiest stage does in a step, but for its optimizer, its gradients and waiting, ns."""
+        """Time of the busiest stage in a step, without optimizer, gradients and waiting, ns."""
         nodes = graph.nodes
         of_group = {group: self.dimensions.get(group or "") in STAGE for group in graph.transfers.group}
         inner = np.array([*(of_group[group] for group in graph.transfers.group), False], np.bool_)
         optimizer = [i for i, name in enumerate(graph.categories) if name == "optimizer"]
         works = (nodes.kind == n.COMPUTE) & ~np.isin(nodes.category, optimizer)
         works |= (nodes.kind == n.TRANSFER) & inner[nodes.call]
-        taken = np.where(works & (since >= 0), nodes.dur, 0) + np.where(since >= 0, nodes.busy, 0)
+        node_ns = np.where(works & (since >= 0), nodes.dur, 0) + np.where(since >= 0, nodes.busy, 0)
         return max(
-            float((taken * ratio)[nodes.rank == rank].sum()) / count
+            float((node_ns * ratio)[nodes.rank == rank].sum()) / count
             for rank, (count, _, _) in pace.ranks.items()
         )
 
     def meeting_delays(self, graph: Graph, start: Int64, inside: Mask) -> Delays:
-        """By how much longer meetings of groups that grow wait."""
+        """Extra waits of groups that grow."""
         layouts = self.change.old, self.change.new
         return crowd_delays(graph, start, inside, self.regrouped_groups(), self.groups, layouts)
 
     def priced_notes(self, graph: Graph, since: Int64, window_ns: int) -> tuple[str, ...]:
-        """Which transfers are priced in other groups, with their share of the windows."""
+        """Notes on transfers modelled in other groups, with their share of the windows."""
         nodes, calls = graph.nodes, graph.transfers
         shares: dict[tuple[str, str, int, int], int] = {}
-        found = self.regrouped_groups()
+        regrouped = self.regrouped_groups()
         at = np.flatnonzero((nodes.kind == n.TRANSFER) & (since >= 0))
         words = list(zip(calls.kind, calls.group, strict=True))
-        number = {word: i for i, word in enumerate(dict.fromkeys(words))}
-        of_call = np.array([number[word] for word in words], np.int64)
-        taken = np.bincount(of_call[nodes.call[at]], nodes.dur[at], len(number))
+        code_of = {word: i for i, word in enumerate(dict.fromkeys(words))}
+        of_call = np.array([code_of[word] for word in words], np.int64)
+        label_ns = np.bincount(of_call[nodes.call[at]], nodes.dur[at], len(code_of))
         stays = sum(
-            taken[i]
-            for (_, group), i in number.items()
-            if group not in found
+            label_ns[i]
+            for (_, group), i in code_of.items()
+            if group not in regrouped
             and len(self.groups.get(group or "", (0, 1))) > 1
             and group not in self.dimensions
         )
-        for (kind, group), i in number.items():
-            one = found.get(group)
-            if one is None or not one.members or not taken[i]:
+        for (kind, group), i in code_of.items():
+            new_group = regrouped.get(group)
+            if new_group is None or not new_group.members or not label_ns[i]:
                 continue
             size = len(self.groups.get(group or "", ()))
-            key = (kind or "collective", one.dimension or "all ranks", size, len(one.members))
-            shares[key] = shares.get(key, 0) + int(taken[i])
+            key = (kind or "collective", new_group.dimension or "all ranks", size, len(new_group.members))
+            shares[key] = shares.get(key, 0) + int(label_ns[i])
         share = stays / max(window_ns, 1)
-        kept = f"collectives of groups of no known dimension, {share:.1%} of the step: as measured"
+        unchanged_note = f"collectives of groups of unknown dimension, {share:.1%} of the step: as measured"
         return (
-            *([kept] if stays else []),
+            *([unchanged_note] if stays else []),
             *(
-                f"{kind} of {name}, {ns / max(window_ns, 1):.1%} of the step: priced among {new:,} ranks in"
+                f"{kind} of {name}, {ns / max(window_ns, 1):.1%} of the step: modelled among {new:,} ranks in"
                 f" place of {old:,}"
                 for (kind, name, old, new), ns in shares.items()
             ),

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes: texts such as `scale_up.bandwidth=x2`, read into a scenario.
+"""Scenarios, parsed from settings such as `scale_up.bandwidth=x2`.
 
-scale_up.bandwidth=x2          line rate inside a node, twice; or a rate: =450GB/s
+scale_up.bandwidth=x2          line rate within a node, twice; or a rate: =450GB/s
 scale_out.latency=5us          latency of a hop between nodes; or a factor: =x0.5
 scale_out=infiniband-ndr       another fabric of the catalog
 system=dgx-h200                another machine of the catalog
 accelerator=nvidia-h200-sxm    another accelerator, same network
 collective.all_reduce=tree     another algorithm
 rank[3].kernels.time=x0.9      kernels take 0.9 of their time on rank 3 (`replay.selection`)
-overlap=off, buckets=4         and others, each a file of `changes`
+overlap=off, buckets=4         and others, see `changes`
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _MOST_DOUBLINGS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is different from the run; `label` is how it was asked for, `texts` the settings as KEY=VALUE."""
+    """Settings to replay a run with; `label`: as requested, `texts`: the settings as KEY=VALUE."""
 
     label: str
     texts: tuple[str, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
-    """Values of the registered changes, by their keys."""
+    """Parsed values by key."""
 
     @property
     def moves_communication(self) -> bool:
-        """Whether transfers take another time."""
+        """Whether transfer times change."""
         return any(change_named(key).prices == "transfers" for key in self.changes)
 
     def quantity(self, tier: Tier, what: Literal["bandwidth", "latency"]) -> Quantity | None:
-        """The new bandwidth or latency of a tier's links; None where it stays."""
+        """The new bandwidth or latency of a tier's links; None where unchanged."""
         return self.changes.get(f"{tier}.{what}")
 
     @property
     def needs_system(self) -> str | None:
-        """What in it can only be priced on a machine of the catalog, None where factors suffice."""
+        """A key that needs a machine of the catalog; None where factors suffice."""
         for key, value in self.changes.items():
             factor = isinstance(value, Quantity) and value.factor is not None
             if change_named(key).prices == "transfers" and not factor:
@@ -56,39 +56,41 @@ class Scenario:
 
 
 def parse_scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
-    """The scenario of these settings together; `UsageError` for one that means nothing."""
-    found = Scenario(label or ", ".join(texts))
+    """The scenario of these settings; `UsageError` for an invalid one."""
+    scenario = Scenario(label or ", ".join(texts))
     for text in texts:
         key, value = key_and_value(text)
         if not value:
             raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join(CHANGES)}")
         read = change_named(key).read_value(f"{key}={value}", value)
-        if key in found.changes:
+        if key in scenario.changes:
             raise UsageError(f"{key} is set twice", hint="other values may be scenarios of their own")
-        found = replace(found, changes=found.changes | {key: read}, texts=(*found.texts, f"{key}={value}"))
-    return found
+        scenario = replace(
+            scenario, changes=scenario.changes | {key: read}, texts=(*scenario.texts, f"{key}={value}")
+        )
+    return scenario
 
 
 def key_and_value(text: str) -> tuple[str, str]:
-    """The two sides of KEY=VALUE; no value where there is none.  Conditions of a key may hold a `=`."""
+    """The two sides of KEY=VALUE; an empty value if missing. Conditions of a key may contain a `=`."""
     key, _, value = text.rpartition("=") if "]" in text else text.partition("=")
     return key.strip(), value.strip()
 
 
 def split_settings(text: str) -> list[str]:
-    """Settings that commas separate, but for commas within brackets, as of names and groups."""
-    found, depth = [""], 0
+    """Split settings at commas, except within brackets."""
+    parts, depth = [""], 0
     for character in text:
         depth += (character == "[") - (character == "]" and depth > 0)
         if character == "," and not depth:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += character
-    return found
+            parts[-1] += character
+    return parts
 
 
 def parse_sweep(text: str) -> Iterator[tuple[float, str]]:
-    """The factors of KEY=xA..xB, each twice the one before, and the setting of each."""
+    """The factors of KEY=xA..xB, each twice the previous one, and their settings."""
     key, value = key_and_value(text)
     match = _SWEEP.fullmatch(value)
     if match is None:

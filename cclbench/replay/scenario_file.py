@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios as files: strict YAML with a name, a description and what is set."""
+"""Scenario files: strict YAML with a name, a description and settings."""
 
 from __future__ import annotations
 
@@ -22,19 +22,23 @@ _MOST_SHOWN = 3
 
 
 def is_scenario_file(text: str | Path) -> bool:
-    """Whether what somebody gave as a scenario names a file, and is no setting itself."""
+    """Whether a scenario argument names a file rather than settings."""
     return isinstance(text, Path) or ("=" not in text and text.endswith(SUFFIXES))
 
 
-def named_settings(one: str | Path) -> tuple[str, Sequence[str]]:
-    """What results call a scenario, and its settings."""
-    return read_scenario(Path(one)) if is_scenario_file(one) else (str(one), split_settings(str(one)))
+def named_settings(scenario: str | Path) -> tuple[str, Sequence[str]]:
+    """The name of a scenario in results, and its settings."""
+    return (
+        read_scenario(Path(scenario))
+        if is_scenario_file(scenario)
+        else (str(scenario), split_settings(str(scenario)))
+    )
 
 
 def read_scenario(path: Path) -> tuple[str, tuple[str, ...]]:
     """Name (the file's where it states none) and settings of a scenario file.
 
-    `InputError` with file and line where it is no such file, or where a setting means nothing.
+    `InputError` with file and line for an invalid file or setting.
     """
     document = read_checked(path, "scenario")
     texts = tuple(f"{key}={value}" for key, value in document.value["set"].items())
@@ -47,17 +51,17 @@ def read_scenario(path: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def read_checked(path: Path, noun: str) -> Document:
-    """The file's document, which fits the packaged schema of that name; `InputError` with file and line."""
+    """The file's document, validated by the packaged schema; `InputError` with file and line."""
     document = yaml_file.read(path, noun)
     problems = list(document.problems) or schema_problems(document, packaged_schema(noun))
     if problems:
-        raise InputError(listed([str(one) for one in problems], _MOST_SHOWN))
+        raise InputError(listed([str(problem) for problem in problems], _MOST_SHOWN))
     return document
 
 
 @contextmanager
 def locate_errors(document: Document, place: Place) -> Iterator[None]:
-    """What is wrong with a setting is told with the line of the file that sets it."""
+    """Add the file and line of a setting to its errors."""
     try:
         yield
     except CclbenchError as error:
@@ -67,9 +71,9 @@ def locate_errors(document: Document, place: Place) -> Iterator[None]:
 
 
 def write_scenario(found: Scenario, path: Path, description: str | None = None) -> None:
-    """The scenario as a file that `read_scenario` reads; `InputError` where it sets nothing."""
+    """Write the scenario as a file for `read_scenario`; `InputError` without settings."""
     if not found.texts:
-        raise InputError(f"{found.label}: sets nothing, so there is no file of it", where=str(path))
+        raise InputError(f"{found.label}: there are no settings to write", where=str(path))
     settings = map(key_and_value, found.texts)
     lines = [
         f"name: {_quote_yaml(found.label)}",
@@ -81,5 +85,5 @@ def write_scenario(found: Scenario, path: Path, description: str | None = None) 
 
 
 def _quote_yaml(text: str) -> str:
-    """Text that YAML takes for nothing else."""
+    """A quoted YAML string."""
     return json.dumps(text, ensure_ascii=False)

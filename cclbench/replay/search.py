@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best scenarios of a space for a run: replayed, ranked, those that cost least for their step marked.
+"""Search a space of scenarios for a run: replayed and ranked, with the Pareto front of step and cost.
 
-Work is fixed: the global batch and its tokens stay, so that tokens a second go as 1 / step, and those of a
+The work is fixed: the global batch and its tokens stay, so tokens per second scale as 1 / step, and per
 device as 1 / (step · devices).
 """
 
@@ -35,7 +35,7 @@ _SUCH: Final = "such as cost<=100, devices<=64 or step<=12ms"
 
 @dataclass(frozen=True, slots=True)
 class SearchLimit:
-    """What a scenario must not exceed: `step`, ns, `cost` or `devices`; `text` as it was asked for."""
+    """An upper limit of a scenario: `step`, ns, `cost` or `devices`; `text`: as requested."""
 
     what: str
     most: float
@@ -43,7 +43,7 @@ class SearchLimit:
 
 
 def parse_limit(text: str) -> SearchLimit:
-    """The limit that `cost<=100` or `step<=12ms` is (a step without a unit is in seconds)."""
+    """Parse a limit such as `cost<=100` or `step<=12ms` (a step without a unit is in seconds)."""
     match = _CONSTRAINT.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is not KEY<=VALUE", hint=_SUCH)
@@ -54,22 +54,22 @@ def parse_limit(text: str) -> SearchLimit:
         else:
             most = float(value)
     except (ValueError, CclbenchError):
-        raise UsageError(f"{text!r}: {value!r} is no {what}", hint=_SUCH) from None
+        raise UsageError(f"{text!r}: {value!r} is not a {what}", hint=_SUCH) from None
     return SearchLimit(what, most * NS_PER_S if what == "step" else most, text)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTrial:
-    """A point that was looked at: its step, bounds, cost and devices, or why it is infeasible.
+    """An evaluated point: step, bounds, cost and devices, or why it is infeasible.
 
-    `memory` is what another layout needs, `unexamined` why that is not known.
+    `memory`: need of another layout; `unexamined`: why that is unknown.
     """
 
     scenario: Scenario
     cost: float | None
     predicted: Predicted | None
     step_ns: float | None
-    """The expected step, the unchanged one where nothing is touched, None where only bounds are known."""
+    """Expected step, the unchanged one without an effect, None where only bounds are known."""
     low_ns: float
     high_ns: float
     infeasible: str | None
@@ -79,14 +79,14 @@ class SearchTrial:
 
     @property
     def ranked_ns(self) -> float:
-        """What it is ranked by: the step, the upper bound where only bounds are known."""
+        """Ranking value: the step, or its upper bound where only bounds are known."""
         return inf if self.infeasible else self.high_ns if self.step_ns is None else self.step_ns
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Trials: `ranked` are the feasible ones, best first, `front` those of them that none beats in both step
-    and cost, cheapest first, `infeasible` the others; of `points` in the space."""
+    """Trials. `ranked`: feasible ones, best first; `front`: the Pareto front of step and cost, cheapest
+    first; `infeasible`: the others; `points`: number of points of the space."""
 
     unchanged_ns: float
     ranked: tuple[SearchTrial, ...]
@@ -96,29 +96,29 @@ class SearchResult:
     unit: str
     goal: Goal
     tokens: float | None
-    """Tokens a second and device of the unchanged run, where they are known."""
+    """Tokens per second and device of the unchanged run, where known."""
     devices: int | None = None
-    """Of the unchanged run, where scenarios have other numbers of them."""
+    """Number of devices of the unchanged run, where scenarios vary it."""
 
     @property
     def relaid(self) -> bool:
-        """Whether layouts are among what was searched."""
+        """Whether the space includes layouts."""
         return self.devices is not None
 
     @property
     def priced_by(self) -> Literal["cost", "devices"]:
-        """What the front is against: what values cost, else how many devices a scenario has."""
+        """Second objective of the front: cost, else number of devices."""
         return "devices" if self.relaid and all(trial.cost is None for trial in self.ranked) else "cost"
 
     @property
     def best_trial(self) -> SearchTrial:
-        """The best; `InputError` where no point is feasible."""
+        """The best trial; `InputError` where no point is feasible."""
         if not self.ranked:
             raise InputError("no point of the space is feasible", hint=self.infeasible[0].infeasible)
         return self.ranked[0]
 
     def tokens_of(self, trial: SearchTrial) -> float | None:
-        """Tokens a second and device under a scenario."""
+        """Tokens per second and device of a trial."""
         if self.tokens is None or trial.step_ns is None:
             return None
         more = (trial.devices or 1) / (self.devices or 1) if self.relaid else 1.0
@@ -145,7 +145,7 @@ class SearchResult:
         basis = "; ".join(trial.predicted.basis) if trial.predicted else ""
         reason = basis or None
         if trial.step_ns is None:
-            reason = f"known within bounds only, see stats low and high; ranked by the upper one: {basis}"
+            reason = f"only bounds are known, see stats low and high; ranked by the upper one: {basis}"
         step = trial.step_ns
         yield row("search.rank", place, unit="1", better="lower")
         yield row("search.step", step and step / NS_PER_S, reason=reason)
@@ -178,14 +178,14 @@ def search_space(
     seed: int = 0,
     tokens: float | None = None,
 ) -> SearchResult:
-    """Replay all of a space of at most `trials` points, else as many as the sampler chooses; rank them.
+    """Replay all points of a space, or at most `trials` chosen by the sampler, and rank them.
 
-    By default all of up to EXHAUSTIVE points, else a tenth of them, at least EXHAUSTIVE and at most 2,000.
+    By default all of up to EXHAUSTIVE points, else a tenth, at least EXHAUSTIVE and at most 2,000.
     """
-    if space.cost is None and any(one.what == "cost" for one in limits):
-        raise UsageError("the space states no cost, which a constraint limits", hint="give it `cost:`")
-    if any(one.what == "devices" for one in limits) and not changes_layout(space.values):
-        raise UsageError("the space has no layouts, whose devices a constraint limits")
+    if space.cost is None and any(limit.what == "cost" for limit in limits):
+        raise UsageError("a constraint limits the cost, which the space does not state", hint="add `cost:`")
+    if any(limit.what == "devices" for limit in limits) and not changes_layout(space.values):
+        raise UsageError("a constraint limits devices, but the space has no layouts")
     if trials is None:
         trials = min(max(EXHAUSTIVE, space.point_count // 10), _MOST)
     tried: dict[Point, SearchTrial] = {}
@@ -198,7 +198,7 @@ def search_space(
     explore_grid(space.grid_shape, point_objective, trials, seed)
     ranked = sorted(
         (trial for trial in tried.values() if not trial.infeasible),
-        key=lambda one: (_trial_objective(one, goal), one.cost or 0.0, len(one.scenario.changes)),
+        key=lambda limit: (_trial_objective(limit, goal), limit.cost or 0.0, len(limit.scenario.changes)),
     )
     by = attrgetter("cost" if space.cost is not None else "devices")
     return SearchResult(
@@ -215,30 +215,30 @@ def search_space(
 
 
 def _trial_objective(trial: SearchTrial, goal: Goal) -> float:
-    """What is to be least: the step, or that times the devices."""
+    """The value to minimise: the step, or step times devices."""
     per_device = goal == "tokens_per_second_per_device" and trial.devices is not None
     return trial.ranked_ns * (trial.devices or 1) if per_device else trial.ranked_ns
 
 
 class _LayoutMemory:
-    """What a run's layouts need of a device's memory."""
+    """Memory need of a run's layouts."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
         self.held = held_state(replay.run, cuts_sequences(replay.graph, replay.dimensions))
 
     def examine_memory(self, trial: SearchTrial) -> SearchTrial:
-        """With devices and memory; infeasible where that is more than a device has."""
+        """The trial with devices and memory; infeasible if a device has too little."""
         old = self.replay.layout
         try:
-            wanted = asked_relayout(old, trial.scenario.changes)
+            relayout = asked_relayout(old, trial.scenario.changes)
         except ChangedRunError:
             raise
         except (InputError, UsageError) as error:
             return replace(trial, infeasible=str(error))
-        trial = replace(trial, devices=wanted.new.world_size)
+        trial = replace(trial, devices=relayout.new.world_size)
         try:
-            memory = memory_of(self.replay.run, self.held, wanted, self.replay.machine.accelerator.value)
+            memory = memory_of(self.replay.run, self.held, relayout, self.replay.machine.accelerator.value)
         except ChangedRunError:
             raise
         except InputError as error:
@@ -258,17 +258,17 @@ def _try_point(
     limits: Sequence[SearchLimit],
     layouts: _LayoutMemory | None,
 ) -> SearchTrial:
-    """What comes of a point; one that costs too much is not replayed."""
+    """Evaluate a point; one that costs too much is not replayed."""
     change, cost = space.scenario_at(point), space.cost_of(point)
     trial = SearchTrial(change, cost, None, None, inf, inf, None)
-    for one in limits:
-        if one.what == "cost" and cost is not None and cost > one.most:
-            return replace(trial, infeasible=f"costs {cost:g} {space.unit}, beyond {one.text}")
+    for limit in limits:
+        if limit.what == "cost" and cost is not None and cost > limit.most:
+            return replace(trial, infeasible=f"costs {cost:g} {space.unit}, beyond {limit.text}")
     if layouts is not None:
         trial = layouts.examine_memory(trial)
-        for one in limits:
-            if one.what == "devices" and (trial.devices or 0) > one.most:
-                return replace(trial, infeasible=f"has {trial.devices:,} devices, beyond {one.text}")
+        for limit in limits:
+            if limit.what == "devices" and (trial.devices or 0) > limit.most:
+                return replace(trial, infeasible=f"has {trial.devices:,} devices, beyond {limit.text}")
         if trial.infeasible:
             return trial
     unchanged = replay.unchanged.step_ns
@@ -276,27 +276,28 @@ def _try_point(
         trial = replace(trial, step_ns=unchanged, low_ns=unchanged, high_ns=unchanged)
     else:
         try:
-            found = replay.predict(change)
+            predicted = replay.predict(change)
         except ChangedRunError:
             raise
         except (InputError, UsageError) as error:
             return replace(trial, infeasible=str(error))
-        step = unchanged if found.idle is not None else found.step_ns
-        trial = replace(trial, predicted=found, step_ns=step, low_ns=found.low_ns, high_ns=found.high_ns)
-    for one in limits:
-        if one.what == "step" and trial.ranked_ns > one.most:
-            return replace(trial, infeasible=f"takes {trial.ranked_ns / NS_PER_S:.6g} s, beyond {one.text}")
+        step = unchanged if predicted.idle is not None else predicted.step_ns
+        trial = replace(
+            trial, predicted=predicted, step_ns=step, low_ns=predicted.low_ns, high_ns=predicted.high_ns
+        )
+    for limit in limits:
+        if limit.what == "step" and trial.ranked_ns > limit.most:
+            return replace(trial, infeasible=f"takes {trial.ranked_ns / NS_PER_S:.6g} s, beyond {limit.text}")
     return trial
 
 
 def _pareto_front(
     ranked: Sequence[SearchTrial], by: Callable[[SearchTrial], float | None]
 ) -> list[SearchTrial]:
-    """Those that no other beats in step or cost (or devices) without being beaten in the other, cheapest
-    first."""
-    found: list[SearchTrial] = []
-    # faster ones come first, cheaper ones of the same step before
-    for trial in sorted(ranked, key=lambda one: (one.ranked_ns, by(one) or 0.0)):
-        if not found or (by(trial) or 0.0) < (by(found[-1]) or 0.0):
-            found.append(trial)
-    return found[::-1]
+    """The Pareto front of step and cost (or devices), cheapest first."""
+    front: list[SearchTrial] = []
+    # by step, then by cost
+    for trial in sorted(ranked, key=lambda candidate: (candidate.ranked_ns, by(candidate) or 0.0)):
+        if not front or (by(trial) or 0.0) < (by(front[-1]) or 0.0):
+            front.append(trial)
+    return front[::-1]

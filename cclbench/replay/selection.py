@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes of a graph a setting of a scenario acts on, and what it does to their time.
+"""Nodes that a setting selects, and its effect on their time.
 
     [rank[R].][step[S].]NOUN[[CONDITION&CONDITION]].MEASURE=VALUE
 
     kernels[gemm].time=x0.5                     kernels of a category take half the time
-    rank[3].kernels.time=median                 of one rank what the same kernels take on other ranks
-    transfers[all_reduce&group=0-3|4-7].time=0  collectives of a kind and of groups are free
-    copies[h2d].bandwidth=x2                    copies of a direction move twice the bytes a second
-    host[sync].time=0                           the host waits for the device nowhere
-    kernels[chain=norm].time=fused              chains of calls are one kernel each
-    kernels[name~sgemm].time=roofline           kernels take what the catalog's device allows
+    rank[3].kernels.time=median                 kernels of one rank take their median over ranks
+    transfers[all_reduce&group=0-3|4-7].time=0  collectives of a kind and groups take no time
+    copies[h2d].bandwidth=x2                    copies of a direction have twice the bandwidth
+    host[sync].time=0                           the host never waits for the device
+    kernels[chain=norm].time=fused              chains of calls become one kernel each
+    kernels[name~sgemm].time=roofline           kernels take their roofline time
 
-A `time` of x2 is twice as long, a `bandwidth` of x2 half as long, whatever the noun.
+A `time` of x2 is twice as long, a `bandwidth` of x2 half as long.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ MEASURES: Final[dict[str, tuple[Measure, ...]]] = {
     "transfers": ("time",),
     "host": ("time",),
 }
-"""What can be set of each noun."""
+"""Measures of each noun."""
 STATISTICS: Final[dict[str, tuple[Statistic, ...]]] = {
     "kernels": ("median", "mean", "fastest", "roofline", "tensor_cores", "fused"),
     "copies": ("median",),
     "transfers": ("median",),
     "host": ("median", "usual"),
 }
-"""Values of a noun's time that are no factor."""
+"""Values of a noun's time other than factors."""
 _KEYS: Final = (
     r"(?:rank\[(?P<ranks>[^\]]*)\]\.)?(?:step\[(?P<steps>[^\]]*)\]\.)?"
     r"(?P<noun>NOUN)(?:\[(?P<where>.*)\])?\.(?P<measure>MEASURE)"
 )
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _LONGEST: Final = 100_000
-"""Characters of a condition."""
+"""Most characters of a condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeAmount:
-    """What becomes of a time: a factor on it, or a statistic that takes its place."""
+    """A factor on a time, or a statistic in its place."""
 
     factor: float | None = None
     statistic: Statistic | None = None
@@ -67,9 +67,9 @@ class TimeAmount:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelection:
-    """What a setting acts on; None where it does not narrow.
+    """The nodes that a setting acts on; None does not narrow.
 
-    `words` are categories of kernels, kinds of collectives, directions of copies, or causes of host time.
+    `words`: kernel categories, collective kinds, copy directions, or causes of host time.
     """
 
     noun: str
@@ -82,23 +82,27 @@ class NodeSelection:
     chain: str | None = None
 
     def nodes_in_windows(self, subject: ChangeSubject) -> Mask:
-        """Nodes of the chosen ranks and steps that lie within windows, shape (nodes,)."""
+        """Mask of the nodes of the chosen ranks and steps within windows, shape (nodes,)."""
         nodes = subject.graph.nodes
         chosen = subject.since >= 0
         if self.ranks is not None:
-            known = [one.rank for one in subject.graph.windowed]
-            wanted = [rank for rank in known if any(rank in some for some in self.ranks)]
-            if not wanted:
-                listed = "+".join(f"{some.start}-{some.stop - 1}" for some in self.ranks)
-                raise UsageError(f"the replay has no rank {listed}", hint=f"it has {len(known)} ranks")
-            chosen &= np.isin(nodes.rank, wanted)
+            replayed_ranks = [windowed.rank for windowed in subject.graph.windowed]
+            chosen_ranks = [
+                rank for rank in replayed_ranks if any(rank in rank_range for rank_range in self.ranks)
+            ]
+            if not chosen_ranks:
+                listed = "+".join(f"{rank_range.start}-{rank_range.stop - 1}" for rank_range in self.ranks)
+                raise UsageError(
+                    f"the replay has no rank {listed}", hint=f"it has {len(replayed_ranks)} ranks"
+                )
+            chosen &= np.isin(nodes.rank, chosen_ranks)
         if self.steps is not None:
             step = subject.step
             chosen &= (step >= self.steps.start) & (step < self.steps.stop)
         return np.asarray(chosen)
 
     def selected_nodes(self, subject: ChangeSubject) -> Mask:
-        """The kernels, copies or transfers that it selects, shape (nodes,)."""
+        """Mask of the selected kernels, copies or transfers, shape (nodes,)."""
         graph, nodes = subject.graph, subject.graph.nodes
         kind = {"kernels": n.COMPUTE, "copies": n.COPY, "transfers": n.TRANSFER}[self.noun]
         chosen = self.nodes_in_windows(subject) & (nodes.kind == kind)
@@ -123,31 +127,31 @@ class NodeSelection:
 
 
 def parse_selection(key: str) -> NodeSelection:
-    """The selection that a setting's key names; `UsageError` where it names something that there is not."""
+    """Parse the selection of a setting's key; `UsageError` where it is invalid."""
     match = _keys("|".join(MEASURES), "[a-z_]+").fullmatch(key)
     if match is None or match["measure"] not in MEASURES[match["noun"]]:
         raise UsageError(f"{key!r} selects nothing", hint="such as rank[3].kernels[gemm].time=x0.5")
     noun, measure = match["noun"], match["measure"]
-    where: dict[str, str] = {}
+    conditions: dict[str, str] = {}
     for condition in [] if match["where"] is None else match["where"].split("&"):
         field, text = _parse_condition(noun, condition)
-        if field in where or not text or len(text) > _LONGEST:
-            raise UsageError(f"{key}: {condition!r} is no condition of {noun}", hint=_example_words(noun))
-        where[field] = text
+        if field in conditions or not text or len(text) > _LONGEST:
+            raise UsageError(f"{key}: {condition!r} is not a condition of {noun}", hint=_example_words(noun))
+        conditions[field] = text
     return NodeSelection(
         noun=noun,
         measure=MEASURES[noun][MEASURES[noun].index(measure)],
         ranks=None if match["ranks"] is None else _parse_ranges(key, match["ranks"]),
         steps=None if match["steps"] is None else _parse_steps(key, match["steps"]),
-        words=_split_words(key, noun, where["words"]) if "words" in where else None,
-        groups=tuple(where["group"].split("|")) if "group" in where else None,
-        name=_parse_pattern(key, where["name"]) if "name" in where else None,
-        chain=_check_chain(key, where["chain"]) if "chain" in where else None,
+        words=_split_words(key, noun, conditions["words"]) if "words" in conditions else None,
+        groups=tuple(conditions["group"].split("|")) if "group" in conditions else None,
+        name=_parse_pattern(key, conditions["name"]) if "name" in conditions else None,
+        chain=_check_chain(key, conditions["chain"]) if "chain" in conditions else None,
     )
 
 
 def _parse_condition(noun: str, text: str) -> tuple[str, str]:
-    """The field of a selection that `gemm`, `group=0-3` or `name~sgemm` sets, and to what."""
+    """Field and value of a condition such as `gemm`, `group=0-3` or `name~sgemm`."""
     if noun == "transfers" and text.startswith("group="):
         return "group", text.removeprefix("group=")
     if noun == "kernels" and text.startswith("chain="):
@@ -161,14 +165,14 @@ def _split_words(key: str, noun: str, text: str) -> tuple[str, ...]:
     known = words_of(noun)
     for word in text.split("+"):
         if word not in known:
-            raise UsageError(f"{key}: {noun} are not told apart by {word!r}", hint=near(word, known))
+            raise UsageError(f"{key}: {noun} have no {word!r}", hint=near(word, known))
     return tuple(text.split("+"))
 
 
 def words_of(noun: str) -> Sequence[str]:
-    """The words that tell apart what a noun stands for."""
+    """The words that a noun's conditions may use."""
     return {
-        "kernels": [one for one in CATEGORIES if one != "communication"],
+        "kernels": [category for category in CATEGORIES if category != "communication"],
         "copies": DIRECTIONS,
         "transfers": COLLECTIVE_KINDS,
         "host": n.HOST_CAUSES,
@@ -185,7 +189,7 @@ def _parse_pattern(key: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise UsageError(f"{key}: {text!r} is no regular expression: {error}") from None
+        raise UsageError(f"{key}: {text!r} is not a regular expression: {error}") from None
 
 
 def _example_words(noun: str) -> str:
@@ -194,24 +198,24 @@ def _example_words(noun: str) -> str:
 
 
 def _parse_ranges(key: str, text: str) -> tuple[range, ...]:
-    found = []
+    ranges = []
     for part in text.split("+"):
         match = _RANGE.fullmatch(part)
         if match is None or int(match[1]) > int(match[2] or match[1]):
-            raise UsageError(f"{key}: {part!r} is no rank", hint="such as rank[3], rank[0-7] or rank[0+4]")
-        found.append(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(found)
+            raise UsageError(f"{key}: {part!r} is not a rank", hint="such as rank[3], rank[0-7] or rank[0+4]")
+        ranges.append(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(ranges)
 
 
 def _parse_steps(key: str, text: str) -> range:
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text)
     if match is None or (match[2] and int(match[2]) <= int(match[1])):
-        raise UsageError(f"{key}: {text!r} is no range of steps", hint="such as step[3] or step[3:8]")
+        raise UsageError(f"{key}: {text!r} is not a range of steps", hint="such as step[3] or step[3:8]")
     return range(int(match[1]), int(match[2] or int(match[1]) + 1))
 
 
 def node_change(key: str, *, values: str, definition: str) -> Callable[[Act], Act]:
-    """`change` of NOUN.MEASURE, whose keys select nodes; its values are (`NodeSelection`, `TimeAmount`)."""
+    """`change` for NOUN.MEASURE, whose keys select nodes; its values are (`NodeSelection`, `TimeAmount`)."""
     return change(key, values=values, definition=definition, read=read_setting, keys=_keys(*key.split(".")))
 
 
@@ -220,7 +224,7 @@ def _keys(noun: str, measure: str) -> re.Pattern[str]:
 
 
 def read_setting(text: str, value: str) -> tuple[NodeSelection, TimeAmount]:
-    """What `rank[3].kernels[gemm].time=x0.5`, of which `value` is the last part, selects and does to it."""
+    """Parse `rank[3].kernels[gemm].time=x0.5`, of which `value` is the last part."""
     selected = parse_selection(text[: -len(value)].rstrip().removesuffix("=").rstrip())
     return selected, _parse_amount(selected, text, value)
 
@@ -228,11 +232,13 @@ def read_setting(text: str, value: str) -> tuple[NodeSelection, TimeAmount]:
 def _parse_amount(selected: NodeSelection, text: str, value: str) -> TimeAmount:
     if selected.measure == "bandwidth":
         return TimeAmount(factor=1 / factor_of(text, value))
-    known = [] if selected.measure == "gap" else list(STATISTICS[selected.noun])
-    if value in known:
-        return TimeAmount(statistic=known[known.index(value)])
+    statistics = [] if selected.measure == "gap" else list(STATISTICS[selected.noun])
+    if value in statistics:
+        return TimeAmount(statistic=statistics[statistics.index(value)])
     if value in ("0", "x0", "×0"):
         return TimeAmount(factor=0.0)
     if value[:1] in ("x", "×"):
         return TimeAmount(factor=factor_of(text, value))
-    raise UsageError(f"{text}: {value!r} is no time", hint=f"such as {', '.join(['x0.5', '0', *known])}")
+    raise UsageError(
+        f"{text}: {value!r} is not a time", hint=f"such as {', '.join(['x0.5', '0', *statistics])}"
+    )

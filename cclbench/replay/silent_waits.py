@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits of the host for its device that no call shows: at the ends of steps and of whole programs."""
+"""Waits of the host for its device that no call shows: at the ends of steps and of programs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cclbench.replay.tables import GraphInput
 
 
 def silent_waits(rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]) -> Found:
-    """Such waits as (device row, point of the return, lag in ns); the points are added."""
+    """Add the points of such waits; return (device row, point of the return, lag in ns)."""
     return [*_step_ends(rank, device, points, inferred), *_program_end_waits(rank, device, points, inferred)]
 
 
 def _step_ends(
     rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
 ) -> Iterator[Wait]:
-    """Step annotations that all end promptly after the device has: an untraced wait for it."""
+    """Step annotations that all end promptly after the device's work: an untraced wait."""
     rows = device.rows
     at = np.flatnonzero(rank.annotation & rank.host.rows_named("ProfilerStep#"))
     if not len(at) or not len(rows):
@@ -48,7 +48,7 @@ def _step_ends(
 def _program_end_waits(
     rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
 ) -> Iterator[Wait]:
-    """Pauses of the host that end promptly after a whole program has."""
+    """Host pauses that end promptly after a program."""
     if device.fitted.any() or not (device.launch >= 0).any():
         return
     begins = np.sort(device.rows.start[device.launch >= 0])

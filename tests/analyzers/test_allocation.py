@@ -111,7 +111,7 @@ def test_what_no_snapshot_tells_of_reserved_memory_says_so(tmp_path: Path) -> No
     lost = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
     run = measured(tmp_path, a=snapshot([segment(block(4096, 512))], lost))
     own, end = (one for one in run.rows if one["metric"] == "memory.fragmentation")
-    assert (own["value"], own["reason"]) == (None, "the snapshots do not tell what was reserved")
+    assert (own["value"], own["reason"]) == (None, "the snapshots do not state reserved memory")
     assert (end["value"], end["stat"]) == (0, "end")
 
 
@@ -146,7 +146,7 @@ def test_a_snapshot_without_a_history_beside_another_leaves_the_peak_partial(tmp
 def test_a_metric_has_one_answer_from_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand_ins, "FROM_EVIDENCE", {})
     stand_ins.from_evidence("memory.peak_allocated")(lambda _: [])
-    with pytest.raises(UsageError, match=r"'memory\.peak_allocated' has two answers from evidence"):
+    with pytest.raises(UsageError, match=r"'memory\.peak_allocated' has two functions from evidence"):
         stand_ins.from_evidence("memory.peak_allocated")(lambda _: [])
 
 
@@ -166,7 +166,7 @@ def test_reserved_and_fragmentation_of_a_trace() -> None:
     assert main(rank, "memory.fragmentation") == pytest.approx(0.1)
     silent = a_rank([allocator(5, 700)], [window(0, 100)])
     for name in ("memory.peak_reserved", "memory.fragmentation"):
-        assert "does not state what the allocator reserved" in reason(silent, name)
+        assert "does not state reserved memory" in reason(silent, name)
         assert "no allocator events" in reason(a_rank([compute(0, 1)], [window(0, 9)]), name)
 
 
@@ -200,7 +200,7 @@ def test_of_several_ranks_the_worst_counts() -> None:
 @pytest.mark.parametrize("metric", ["peak_allocated", "peak_reserved", "fragmentation", "growth"])
 def test_a_trace_of_the_host_alone_tells_of_no_allocator(metric: str) -> None:
     rank = a_rank([allocator(5, 700, 1000)], [window(0, 100, 1, "annotation")], works_on=None)
-    assert reason(rank, f"memory.{metric}") == "the trace holds host rows only, none of the accelerator's"
+    assert reason(rank, f"memory.{metric}") == "the trace has only host events, none of the accelerator"
 
 
 def test_growth_adds_up_over_the_ranks_devices_and_leaves_the_hosts_memory_out() -> None:
@@ -221,7 +221,7 @@ def test_growth_adds_up_over_the_ranks_devices_and_leaves_the_hosts_memory_out()
     assert main(on_host, "memory.growth") == (99_999 - 5) / 2
     hosts = a_rank([rows[2], rows[5]], steps)
     assert reason(hosts, "memory.growth") == "the trace has no allocator events of the device"
-    assert reason(a_rank(rows, steps[:1]), "memory.growth") == "the trace has fewer than two whole steps"
+    assert reason(a_rank(rows, steps[:1]), "memory.growth") == "the trace has fewer than two complete steps"
     assert main(a_rank(rows, steps[:2]), "memory.growth") == 30
 
 
@@ -243,6 +243,6 @@ def test_growth_is_what_stays_from_step_to_step() -> None:
     steps = [window(10 * n, 10 * n + 10, n, "annotation", still_open=n == 3) for n in range(4)]
     assert main(a_rank(rows, steps), "memory.growth") == (110 - 50) / 2
     assert "fewer than two" in reason(a_rank(rows, steps[:1]), "memory.growth")
-    assert "no steps" in reason(a_rank(rows, [window(0, 40, source="whole_trace")]), "memory.growth")
+    assert "no complete steps" in reason(a_rank(rows, [window(0, 40, source="whole_trace")]), "memory.growth")
     assert "before the first step's end" in reason(a_rank(rows[2:], steps), "memory.growth")
     assert "no allocator events" in reason(a_rank([compute(0, 1)], steps), "memory.growth")

@@ -264,7 +264,7 @@ def test_an_instance_of_any_number_is_one(number: int) -> None:
 
 
 def test_without_a_whole_instance_there_is_a_reason() -> None:
-    with pytest.raises(NotApplicable, match="no collective has all its ranks among those in view"):
+    with pytest.raises(NotApplicable, match="no collective has all its ranks among the selected ones"):
         rank_meetings({0: [part([1], [5], [REDUCE])], 1: [part([2], [5], [REDUCE])]})
 
 
@@ -296,7 +296,7 @@ def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that
     ranks = three_ranks()
     value = of_instances(ranks, rank_meetings(ranks), 1.5, "so")
     assert (value.value, value.reason) == (1.5, "so")
-    assert value.left_out == {"a": 3, "instances that not all their ranks have in a window": 1}
+    assert value.left_out == {"a": 3, "instances that lack a rank in the windows": 1}
     assert value.coverage == Coverage(3 + 3 + 2, 15, 3, 6)
 
 

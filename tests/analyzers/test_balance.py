@@ -36,7 +36,7 @@ def test_ranks_of_the_world_without_a_trace_leave_the_balance_partial() -> None:
 
 def test_balance_takes_two_ranks_that_compute() -> None:
     one, idle = a_rank([compute(0, 10)], [window(0, 50)]), a_rank([comm(0, 10)], [window(0, 50)], rank=1)
-    assert rows_of(LOAD, one)[0]["reason"] == "balance compares ranks, and there is one"
+    assert rows_of(LOAD, one)[0]["reason"] == "needs at least two ranks"
     idle_too = a_rank([comm(0, 10)], [window(0, 50)], rank=2)
     assert rows_of(LOAD, idle, idle_too)[0]["reason"] == "no rank computes in the window"
     assert rows_of(LOAD, one, idle)[0]["value"] == 2
@@ -127,14 +127,14 @@ def test_launch_delays_that_decide_make_it_partial() -> None:
     assert (row.status, row.value) == ("ok", 1.25)
     row = slowed(whole._replace(bounds=(0.9, 1.25)))[0]
     assert row.status == "partial"
-    assert (row.reason or "").endswith("; without launch delays it is 0.9×, so that they decide")
+    assert (row.reason or "").endswith("; without launch delays it is 0.9×")
 
 
 def test_a_job_of_which_some_ranks_are_shown_says_which() -> None:
     reason = slowed(FOUND, ranks=5)[0].reason or ""
-    assert reason.endswith("; by rank only the 2 of 5 with most time beyond the typical")
+    assert reason.endswith("; by rank only for the 2 of 5 with the most excess time")
 
 
 def test_without_models_no_job_is_without_stragglers() -> None:
     (only,) = slowed(None)
-    assert only.reason == "a step without stragglers is modelled, and models are switched off"
+    assert only.reason == "a step without stragglers is modelled, and models are disabled"

@@ -21,7 +21,7 @@ def test_more_than_a_tenth_of_unknown_kernels_makes_overlap_partial() -> None:
     for metric in RESTING:
         first = values(rank, metric)[0]
         assert (first.status, first.coverage) == ("partial", Coverage(2, 3, 90, 110)), metric
-        assert first.reason == "18.2 % of the kernels' time is of no known category and counts as compute"
+        assert first.reason == "18.2 % of the kernels' time is of unknown category and counts as compute"
     assert main(rank, "overlap.ratio", "partial") == pytest.approx(20 / 30)
     assert main(rank, "time.exposed_comm", "partial") == pytest.approx(10 * NS)
     assert main(rank, "time.step") == pytest.approx(100 * NS)
@@ -34,9 +34,9 @@ def test_up_to_a_tenth_is_no_matter() -> None:
 
 def test_without_known_communication_there_may_be_some() -> None:
     rank = a_rank([compute(0, 60), strange(60, 90)], [window(0, 100, 1)])
-    unknown = "33.3 % of the kernels' time is of no known category and counts as compute"
-    assert reason(rank, "overlap.ratio") == f"no communication is known of in the window: {unknown}"
-    assert reason(rank, "overlap.exposed_by") == f"no communication is known of: {unknown}"
+    unknown = "33.3 % of the kernels' time is of unknown category and counts as compute"
+    assert reason(rank, "overlap.ratio") == f"no communication is known in the window: {unknown}"
+    assert reason(rank, "overlap.exposed_by") == f"no communication is known: {unknown}"
     assert main(rank, "comm.time", "partial") == 0
 
 
@@ -69,7 +69,7 @@ def test_of_a_window_only_the_kernels_that_begin_in_it_count() -> None:
     assert one.coverage == Coverage(2, 5, 81, 100)
     assert one.reason == (
         "7.00 ns of kernels that compute and communicate at once count as compute;"
-        " 12.0 % of the kernels' time is of no known category and counts as compute"
+        " 12.0 % of the kernels' time is of unknown category and counts as compute"
     )
 
 

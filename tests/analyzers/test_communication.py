@@ -78,7 +78,7 @@ def test_count_by_kind_group_and_dimension() -> None:
         (None, None, "dp"): 2.5,
         (None, None, "tp"): 1,
     }
-    assert values(a_talk(), "comm.count")[0].reason == "1 are in groups of one, which move nothing"
+    assert values(a_talk(), "comm.count")[0].reason == "1 are in groups of one rank, which move nothing"
 
 
 def test_volume_takes_the_large_side() -> None:
@@ -97,7 +97,7 @@ def test_volume_takes_the_large_side() -> None:
 def test_one_side_of_an_uneven_collective_is_not_its_payload() -> None:
     calls = [collective("all_gather", 0, 10, in_bytes=1000, **OF_FOUR)]
     rank = a_rank([comm(0, 10)], [window(0, 10)], calls)
-    assert reason(rank, "comm.volume") == "none of the 1 collectives in the window states its bytes"
+    assert reason(rank, "comm.volume") == "none of the 1 collectives in the window states its payload"
 
 
 def test_one_side_adds_nothing_beside_two() -> None:
@@ -124,7 +124,7 @@ def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
 def test_bandwidth_says_what_its_time_is_and_what_it_leaves_out() -> None:
     why = values(a_talk(), "comm.busbw")[0].words
     assert "includes waiting for other ranks" in why
-    assert why.endswith("left out: 1 of unknown kind, bytes or duration, 1 in groups of one")
+    assert why.endswith("left out: 1 of unknown kind, payload or duration, 1 in groups of one")
     alone = [collective("all_reduce", 0, 9, in_bytes=9, group_size=1)]
     assert "1 in groups of one" in reason(a_rank([comm(0, 9)], [window(0, 9)], alone), "comm.busbw")
 

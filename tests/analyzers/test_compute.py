@@ -92,10 +92,10 @@ def test_mfu_above_one_is_a_failed_result_and_no_number() -> None:
     # By causal attention 266,400 FLOPs: more than 200,000, and less than the 280,000 of a step of 140 ns.
     causal = {"workload__model__attention": "causal"}
     assert "1.44 of the devices' peak, 1.33 by causal attention: card and trace" in failed(100, **causal)
-    assert "0.951 by causal attention: attention is not the full square" in failed(140, **causal)
+    assert "0.951 by causal attention: attention is not over all pairs" in failed(140, **causal)
     # 20 samples take 1,332,000 FLOPs then, all that two devices could do in 666 ns.
     just = failed(666, **causal, workload__batch={"global": 20, "sequence_length": 10})
-    assert "1.08 of the devices' peak, 1 by causal attention: attention is not the full square" in just
+    assert "1.08 of the devices' peak, 1 by causal attention: attention is not over all pairs" in just
 
 
 @pytest.mark.usefixtures("chip")
@@ -297,7 +297,7 @@ def test_occupancy_is_weighed_by_duration_without_communication() -> None:
     assert (own.coverage.by_count, own.coverage.by_time) == (2 / 3, 40 / 100)
     assert own.words == "left out: 1 kernels of unknown occupancy"
     unstated = a_rank([compute(0, 9), comm(0, 9, occupancy=1.0)], [window(0, 9)])
-    assert reason(unstated, "compute.occupancy").startswith("the trace states no kernel's occupancy")
+    assert reason(unstated, "compute.occupancy").startswith("the trace states no occupancy")
 
 
 def test_a_device_of_unknown_multiprocessors_has_no_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_a_device_of_unknown_multiprocessors_has_no_coverage(monkeypatch: pytest
     monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: {"nvidia-a100-sxm-80gb": made})
     rank = a_rank([compute(0, 10, blocks=4)], [window(0, 100)], card=card())
     assert reason(rank, "compute.sm_coverage") == (
-        "neither the trace nor the catalog has the multiprocessor count of chip"
+        "neither the trace nor the catalog states the number of SMs of chip"
     )
 
 
@@ -345,4 +345,4 @@ def test_a_cpu_only_rank_gets_a_reason(metric: str) -> None:
     calls = [collective("all_reduce", 0, 5, in_bytes=8, group="0-1", group_size=2)]
     experts = card(workload__model__moe=True, hardware__system="aws-p4de")
     rank = a_rank(rows, [window(0, 20)], calls, card=experts, works_on="host")
-    assert reason(rank, metric).startswith("the CPU is the device here: ")
+    assert reason(rank, metric).startswith("the CPU is the device: ")

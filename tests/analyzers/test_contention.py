@@ -53,7 +53,7 @@ def test_kernels_beside_communication_are_compared_with_the_mean_alone() -> None
         compute(400, 440),
     )
     assert own.value == pytest.approx(54 / (2 * 18))
-    assert own.words == "left out: 1 kernels beside communication that never run alone"
+    assert own.words == "left out: 1 overlapped kernels that never run alone"
     assert (own.provenance, own.status) == ("derived", "ok")
 
 
@@ -70,7 +70,7 @@ def test_half_of_a_kernel_inside_is_not_beside_and_one_nanosecond_is_not_alone()
 
 def test_kernels_left_out_are_counted_one_by_one() -> None:
     own = measured(kernel(0, 30), kernel(200, 220), *(kernel(n, n + 9, name="only") for n in (30, 40, 50)))
-    assert own.left_out == {"kernels beside communication that never run alone": 3}
+    assert own.left_out == {"overlapped kernels that never run alone": 3}
 
 
 def test_ranks_count_by_what_their_kernels_would_take() -> None:

@@ -48,7 +48,7 @@ def test_sent_and_received_over_all_ports() -> None:
     assert only(values).value == 1400
     assert only(values).provenance == "measured"
     assert only(values).source == "fabric_counters"
-    assert only(values).reason == "by fabric_counters: 3 intervals of 2 ports, that cover 20.0 ns"
+    assert only(values).reason == "by fabric_counters: 3 intervals of 2 ports, covering 20.0 ns"
     assert only(values, category="tx").value == 1400
     assert only(values, category="rx").value == 7
 
@@ -59,15 +59,15 @@ def test_per_step_takes_whole_intervals_only() -> None:
     per_step = only(values, stat="per_step")
     assert per_step.value == 150
     assert per_step.provenance == "derived"
-    assert per_step.reason == "whole intervals cover 50.0 % of 2 steps' time, the rest is left out"
+    assert per_step.reason == "complete intervals cover 50.0 % of the time of 2 steps, the rest is left out"
 
 
 @pytest.mark.parametrize(
     ("rows", "ranks", "says"),
     [
         (IB, [], "the run has no trace with steps"),
-        (IB, [busy_steps((3, 9))], "no interval of the counters lies wholly within the steps"),
-        ([counted("nic_tx_bytes", 5)], [busy_steps((3, 9))], "nobody states the counters' times"),
+        (IB, [busy_steps((3, 9))], "no counter interval lies entirely within the steps"),
+        ([counted("nic_tx_bytes", 5)], [busy_steps((3, 9))], "the counters state no times"),
     ],
 )
 def test_per_step_says_why_there_is_none(rows: Rows, ranks: list[RankView], says: str) -> None:
@@ -110,7 +110,7 @@ def test_a_rank_whose_window_is_the_whole_trace_has_no_steps() -> None:
 def test_unknown_times_are_said() -> None:
     values = told("comm.nic_bytes", [counted("nic_tx_bytes", 5), counted("nic_tx_bytes", 6, 1, 2)])
     assert only(values).value == 11
-    assert only(values).reason == "by fabric_counters: 2 intervals of 1 port, at times nobody states"
+    assert only(values).reason == "by fabric_counters: 2 intervals of 1 port, at unknown times"
 
 
 def test_the_trace_is_preferred_and_the_other_stands_beside_it() -> None:
@@ -123,7 +123,7 @@ def test_the_trace_is_preferred_and_the_other_stands_beside_it() -> None:
     values = told("comm.nic_bytes", [*IB, *nsys])
     assert only(values).value == 3100
     assert only(values).source == "nsys"
-    assert (only(values).reason or "").endswith("; fabric_counters says 1.40 kB")
+    assert (only(values).reason or "").endswith("; fabric_counters counted 1.40 kB")
     other = only(values, stat="fabric_counters")
     assert (other.value, other.source) == (1400, "fabric_counters")
     assert (other.reason or "").endswith("nsys is preferred")
@@ -144,7 +144,7 @@ def test_what_was_counted_is_preferred_to_what_rates_suggest() -> None:
     rates = [counted("nvlink_tx_rate", value, at * s, at * s, **dcgm) for value, at in ((9, 1), (2, 4))]
     alone = told("comm.nvlink_bytes", rates)
     assert (only(alone).value, only(alone).provenance) == (6, "derived")
-    assert "by rates, each held since the sample before" in (only(alone).reason or "")
+    assert "by rates, each since the sample before" in (only(alone).reason or "")
     smi = {"source": "nvidia_smi", "port": "nvlink 0", "device": 0}
     both = told("comm.nvlink_bytes", [*rates, counted("nvlink_tx_bytes", 50, **smi)])
     assert (only(both).value, only(both).source) == (50, "nvidia_smi")
@@ -171,7 +171,7 @@ def test_a_rate_holds_from_the_sample_before_to_its_own() -> None:
     assert only(values, stat="per_step").value == 10
     assert only(values, stat="per_step").coverage == Coverage(1, 1, 2 * s, 2 * s)
     assert only(values).reason == (
-        "by dcgm: 1 interval by rates, each held since the sample before, of 1 port, that cover 2.00 s"
+        "by dcgm: 1 interval by rates, each since the sample before, of 1 port, covering 2.00 s"
     )
 
 
@@ -186,7 +186,7 @@ def test_a_rate_is_not_held_from_another_places_sample(key: str) -> None:
     ]
     value = only(told("comm.nvlink_bytes", rows))
     assert value.value == 5 * 2 + 7 * 3
-    assert "2 intervals by rates, each held since the sample before, of 2 ports" in (value.reason or "")
+    assert "2 intervals by rates, each since the sample before, of 2 ports" in (value.reason or "")
 
 
 def test_totals_without_a_pair_make_what_rates_suggest_partial() -> None:
@@ -238,7 +238,7 @@ def test_totals_that_make_no_pair_are_counted() -> None:
     assert only(values).value == 5
     assert only(values).left_out == {
         "totals without one `before` and one `after`": 6,
-        "totals that went back: reset": 1,
+        "totals that were reset": 1,
     }
     assert (only(values).coverage, only(values).status) == (Coverage(1, 8), "partial")
 
@@ -297,18 +297,18 @@ def test_every_way_a_tool_counts_is_added_and_what_is_beside_is_counted() -> Non
     ]
     value = only(told("comm.nvlink_bytes", rows))
     assert value.value == 321
-    assert value.left_out == {"intervals of all ports together": 1, "rates, beside counted bytes": 1}
+    assert value.left_out == {"intervals of all ports together": 1, "rates, in favour of counted bytes": 1}
 
 
 @pytest.mark.parametrize(
     ("metric", "rows", "says"),
     [
-        ("comm.nic_bytes", [], "the run holds no NIC counters: add snapshots of /sys/class/infiniband"),
-        ("comm.nvlink_bytes", IB, "the run holds no NVLink counters: add `nvidia-smi nvlink -gt d`"),
+        ("comm.nic_bytes", [], "the run has no NIC counters: add snapshots of /sys/class/infiniband"),
+        ("comm.nvlink_bytes", IB, "the run has no NVLink counters: add `nvidia-smi nvlink -gt d`"),
         (
             "comm.nvlink_bytes",
             [counted("nvlink_tx_utilization", 0.5, 0, 1, source="nsys", unit="1")],
-            "the run's NVLink counters are shares of the links' peak, which are no bytes: add",
+            "the run's NVLink counters are shares of the links' peak, not bytes: add",
         ),
         (
             "comm.nvlink_bytes",
@@ -318,17 +318,17 @@ def test_every_way_a_tool_counts_is_added_and_what_is_beside_is_counted() -> Non
         (
             "comm.nvlink_bytes",
             [counted("nic_tx_rate", 5), counted("nvlinks_total", 5)],
-            "the run holds no NVLink counters: add",
+            "the run has no NVLink counters: add",
         ),
         (
             "comm.nvlink_bytes",
             [counted("nvlink_rx_bytes", 5), counted("nvlink_tx_rate", 5), *links("dump.txt", 5)],
-            "the run's NVLink counters are totals of one moment only and rates without their times: add",
+            "the run's NVLink counters are totals of a single time and rates without their times: add",
         ),
         (
             "comm.nvlink_bytes",
             links("dump.txt", 5),
-            "the run's NVLink counters are totals of one moment only",
+            "the run's NVLink counters are totals of a single time",
         ),
     ],
 )

@@ -70,18 +70,18 @@ def test_power_at_instants_holds_since_the_sample_before() -> None:
 @pytest.mark.parametrize(
     ("rows", "ranks", "says"),
     [
-        ([], [busy_steps(*STEPS)], "the run holds no counter of its devices' power or energy: add"),
+        ([], [busy_steps(*STEPS)], "the run has no power or energy counters: add"),
         (
             [sample("power", 5, None, None)],
             [busy_steps(*STEPS)],
-            "the counters of power or energy state no times",
+            "the power or energy counters state no times",
         ),
         (POWER, [], "the run has no trace with steps"),
-        (POWER, [busy_steps((70, 90))], "dcgm counted at other times than the steps ran"),
+        (POWER, [busy_steps((70, 90))], "dcgm sampled at other times than the steps"),
         (
             [*POWER, sample("power", 1, 0, 60, device=1)],
             [busy_steps(*STEPS)],
-            "counted 2 devices and the run has 1",
+            "counted 2 devices, and the run has 1",
         ),
     ],
 )

@@ -54,6 +54,12 @@ def test_sends_go_where_they_went_and_once() -> None:
     assert np.isnan(lone.pair_rates).all()
 
 
+def test_what_is_not_told_is_counted() -> None:
+    told = found([call("all_reduce", None, "0-1"), call("broadcast", 8, "0-1"), call("all_reduce", 8)])
+    assert not told.sent_bytes.any()
+    assert told.left_out == {"of unknown payload": 1, "of unknown ranks or root": 2}
+
+
 def test_bytes_of_each_kind_by_nccl_tests_factors() -> None:
     """Of 3 ranks each sends 4/3 of S, or 2/3, half of it to either other; S is the large side."""
     sides = {"in_bytes": 300, "out_bytes": 900}
@@ -140,16 +146,14 @@ def test_what_a_rank_sends_to_itself_is_no_exchange() -> None:
         (call("all_reduce", 8, "0-1"), {}),
         (call("all_reduce", 8, "0-1", src_rank=0, dst_rank=1), {}),
         # A transfer without its target or source.
-        (call("send", 8, src_rank=0), {"whose ranks or root are not told": 1}),
-        (call("recv", 8, dst_rank=0), {"whose ranks or root are not told": 1}),
-        (call("send", None, src_rank=0, dst_rank=1), {"whose payload is not told": 1}),
+        (call("send", 8, src_rank=0), {"of unknown ranks or root": 1}),
+        (call("recv", 8, dst_rank=0), {"of unknown ranks or root": 1}),
+        (call("send", None, src_rank=0, dst_rank=1), {"of unknown payload": 1}),
         # Ranks are numbered from 0 on.
         (call("send", 8, src_rank=1, dst_rank=0), {}),
         # A group whose ranks nobody lists, or no group.
-        (call("all_reduce", 8) | {"group": "0-7", "group_size": 8}, {"whose ranks or root are not told": 1}),
-        (call("all_reduce", 8), {"whose ranks or root are not told": 1}),
-        (call("all_reduce", None, "0-1"), {"whose payload is not told": 1}),
-        (call("reduce", 8, "0-1"), {"whose ranks or root are not told": 1}),
+        (call("all_reduce", 8) | {"group": "0-7", "group_size": 8}, {"of unknown ranks or root": 1}),
+        (call("reduce", 8, "0-1"), {"of unknown ranks or root": 1}),
         # Nothing is exchanged in a barrier or in a group of one.
         (call("barrier", None, "0-1"), {}),
         (call("barrier", 8, "0-1"), {}),

@@ -73,14 +73,14 @@ def test_where_both_engines_names_nest_the_outer_ones_count() -> None:
 def test_an_outer_step_that_tells_no_phase_is_not_told_by_the_inner_one() -> None:
     outer = "execute_context_0(0)_generation_0(0)"
     rows = [*_step(0, 0, outer), event("annotation", 0, 40, name="step[DECODE bs=1]", side="host")]
-    assert "tells prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), "serving.iteration")
+    assert "distinguishes prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), "serving.iteration")
 
 
 def test_steps_of_several_iterations_or_none_are_left_out() -> None:
     rows = _step(0, 0, PREFILL) + _step(0, 100, DECODE) + _step(2, 200, DECODE)
     view = a_rank(rows, WINDOWS)
     assert main(view, "serving.iteration", "partial") == pytest.approx(40e-9)
-    assert values(view, "serving.iteration")[0].left_out == {"of no one phase": 2}
+    assert values(view, "serving.iteration")[0].left_out == {"of no single phase": 2}
     assert values(view, "serving.iteration")[0].coverage.by_time == 40 / 240
 
 
@@ -111,7 +111,7 @@ def test_a_step_launched_before_the_first_annotation_or_nobody_knows_when_is_of_
     rows = [event("annotation", begin, begin + 240, name=DECODE, side="host")]
     rows += [launch(at, n) for n, at in enumerate(launches)]
     rows += [compute(150 + n, 151 + n, correlation=n, step=0) for n in range(2)]
-    assert "tells prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), "serving.iteration")
+    assert "distinguishes prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), "serving.iteration")
 
 
 def test_launches_before_the_clocks_zero_tell_as_others_do() -> None:
@@ -167,9 +167,11 @@ def test_ranks_iterations_count_one_by_one() -> None:
 
 
 def test_where_nothing_tells() -> None:
-    assert "tells prefill from decode" in reason(a_rank([compute(0, 10)], WINDOWS[:1]), "serving.iteration")
+    assert "distinguishes prefill from decode" in reason(
+        a_rank([compute(0, 10)], WINDOWS[:1]), "serving.iteration"
+    )
     unlinked = [event("annotation", 0, 40, name=DECODE, side="host"), compute(50, 60, step=0)]
-    assert "tells prefill from decode" in reason(a_rank(unlinked, WINDOWS[:1]), "serving.iteration")
+    assert "distinguishes prefill from decode" in reason(a_rank(unlinked, WINDOWS[:1]), "serving.iteration")
     whole = a_rank([compute(0, 10)], [window(0, 10, None, "whole_trace")], policy="trace")
     assert "whole trace" in reason(whole, "serving.iteration")
 

@@ -164,7 +164,7 @@ def test_only_sends_and_receives_or_only_across_stages_compare_nobody() -> None:
     (row,) = rows_of("balance.straggler_rank", *job(STAGES[:2]))
     assert "one side waits by design" in row["reason"]
     (row,) = rows_of("balance.straggler_rank", *job([*STAGES[:2], STAGES[4]]))
-    assert "ranks of several pipeline stages, which differ by design" in row["reason"]
+    assert "span pipeline stages, whose arrivals differ by design" in row["reason"]
 
 
 def stats_of(ranks: list[RankView]) -> tuple[dict[str, Any], dict[str, tuple[str, float]]]:

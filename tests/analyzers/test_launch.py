@@ -70,7 +70,7 @@ def test_a_kernel_that_begins_before_its_call_is_left_out_of_the_delay_and_count
     assert (queue.value, queue.status) == (pytest.approx(8 / 100), "partial")
     assert queue.words == "left out: 1 that begin before their call"
     only = a_rank([call(30, 31, 2), compute(29, 32, correlation=2)], [window(0, 100)])
-    assert "no launch of the window is usable" in reason(only, "launch.delay")
+    assert "no launch in the window is usable" in reason(only, "launch.delay")
 
 
 def test_a_kernel_that_begins_with_its_call_waited_for_nothing() -> None:
@@ -80,7 +80,7 @@ def test_a_kernel_that_begins_with_its_call_waited_for_nothing() -> None:
     assert {v.step: v.value for v in own if v.stat is None} == pytest.approx({None: 4 * NS, 1: 0, 2: 8 * NS})
     assert (own[0].coverage, own[0].words) == (
         Coverage(2, 3, 4, 14),
-        "left out: 1 kernels without a launch record",
+        "left out: 1 kernels without a launch",
     )
     assert whole("launch.delay", rank)[None, "after_call"] == pytest.approx((-4 + 6) / 2 * NS)
 
@@ -140,7 +140,7 @@ def test_a_graphs_kernels_are_short_where_together_they_take_less_than_its_launc
     first = values(a_step(), "launch.short_kernels")[0]
     assert (first.value, first.status) == (pytest.approx(0.8), "partial")
     assert (first.coverage.rows, first.coverage.all_rows) == (5, 6)
-    assert first.words == "left out: 1 kernels without a launch record"
+    assert first.words == "left out: 1 kernels without a launch"
     longer = [*ROWS[:5], *ROWS[6:9], compute(50, 57, correlation=3)]
     assert main(a_rank(longer, [window(0, 100)]), "launch.short_kernels") == pytest.approx(1 / 4)
 
@@ -233,7 +233,7 @@ def test_only_what_waits_or_runs_in_the_windows_is_left_out_of_the_queue() -> No
     own = values(a_rank(rows, [window(10, 15, 1), window(15, 20, 2)]), "launch.queue_length")[0]
     assert own.value == pytest.approx(2 / 10)
     assert own.coverage == Coverage(1, 5, 2, 2 + 3 + 3 + 1 + 4)
-    assert own.left_out == {"device events without a launch record": 3, "that begin before their call": 1}
+    assert own.left_out == {"device events without a launch": 3, "that begin before their call": 1}
 
 
 def test_a_queue_is_no_longer_than_what_is_in_it_at_once() -> None:
@@ -317,7 +317,7 @@ def test_ranks_count_as_many_times_as_they_launch() -> None:
     assert run["p50"]["value"] == pytest.approx((10 + 3 * 2) / 4 * NS)
     assert run["max"]["value"] == pytest.approx(10 * NS)
     assert run["p95"]["status"] == "not_applicable"
-    assert run["p95"]["reason"].startswith("a 95th percentile takes 20 values")
+    assert run["p95"]["reason"].startswith("a 95th percentile needs 20 values")
     short = [row["value"] for row in rows_of("launch.short_kernels", one, other) if row["rank"] is None]
     assert short == [pytest.approx(2 / 4)]
 
@@ -349,9 +349,9 @@ def test_without_launches_or_without_a_device_there_is_a_reason(metric: str) -> 
     unlinked = a_rank([compute(0, 4), call(0, 1, 3)], [window(0, 10)])
     assert reason(unlinked, metric).startswith("no launch in the trace is linked to")
     on_cpu = a_rank([event("op", 0, 4, name="aten::mm")], [window(0, 10)], works_on="host")
-    assert reason(on_cpu, metric) == "the CPU is the device here: nothing is launched to it"
+    assert reason(on_cpu, metric) == "the CPU is the device: it has no launches"
     host_alone = a_rank([call(0, 1, 3)], [window(0, 10)], works_on=None)
-    assert reason(host_alone, metric) == "the trace holds host rows only, none of the accelerator's"
+    assert reason(host_alone, metric) == "the trace has only host events, none of the accelerator"
 
 
 def test_a_rank_of_unknown_launches_makes_the_runs_figure_partial() -> None:

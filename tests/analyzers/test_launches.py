@@ -135,7 +135,7 @@ def test_kernels_by_their_calls() -> None:
     # Call 1 takes exactly as long as its kernels.
     assert found.longer_than_kernels.tolist() == [False, True]
     assert found.coverage == Coverage(3, 5, 4 + 6 + 2, 4 + 6 + 2 + 7 + 5)
-    assert found.left_out == {"kernels without a launch record": 2}
+    assert found.left_out == {"kernels without a launch": 2}
 
 
 def test_the_call_of_each_kernel_of_the_trace() -> None:

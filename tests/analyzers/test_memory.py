@@ -58,7 +58,7 @@ def test_ranks_copies_count_by_their_time() -> None:
 
 def test_copies_without_bytes_have_no_bandwidth() -> None:
     rank = a_rank([event("copy", 0, 10)], [window(0, 100)])
-    assert reason(rank, "memory.copy_bandwidth") == "none of the 1 copies in the window states its bytes"
+    assert reason(rank, "memory.copy_bandwidth") == "none of the 1 copies in the window states its size"
     assert "no copies" in reason(a_rank([compute(0, 1)], [window(0, 9)]), "memory.copy_bandwidth")
 
 
@@ -92,7 +92,7 @@ def test_hbm_utilization_from_stated_traffic() -> None:
         a_rank([compute(0, 10, hbm_bytes=20_000)], [window(0, 100)], card=card()), "memory.hbm_utilization"
     )
     assert impossible.status == "failed"
-    assert impossible.reason == "the trace states 2 of what the accelerator's memory can carry"
+    assert impossible.reason == "the traffic is 2 of the peak of the accelerator's memory"
 
 
 @pytest.mark.usefixtures("chip")
@@ -131,7 +131,7 @@ def test_bound_share_is_left_of_the_ridge() -> None:
     own = values(a_rank(rows, [window(0, 200)], card=card()), "memory.bound_share")[0]
     assert own.value == pytest.approx(0.3)
     assert own.status == "partial"
-    assert own.words == "left out: 1 kernels of unknown FLOPs or traffic, counted as not bound"
+    assert own.words == "left out: 1 kernels of unknown FLOPs or traffic"
     assert "states both" in reason(a_rank([compute(0, 1)], [window(0, 9)], card=card()), "memory.bound_share")
 
 
@@ -255,4 +255,4 @@ def test_loading_that_ends_as_a_step_ends_is_the_steps_and_what_begins_then_is_t
 
 def test_no_loader_annotation_is_no_stall_of_zero() -> None:
     rank = a_rank([compute(0, 30), event("annotation", 0, 9, track=1, name="forward")], [window(0, 100)])
-    assert "annotated" in reason(rank, "data.stall")
+    assert "no annotation" in reason(rank, "data.stall")

@@ -158,8 +158,8 @@ def test_a_metric_says_what_it_rests_on() -> None:
 
 
 def test_a_metric_says_how_ranks_are_combined_and_what_else_asks_for_it() -> None:
-    assert METRICS.get("memory.growth").combined == "The largest value of any rank."
-    assert METRICS.get("comm.nic_bytes").combined == "It is the run's own: ranks are not combined."
+    assert METRICS.get("memory.growth").combined == "Maximum over ranks."
+    assert METRICS.get("comm.nic_bytes").combined == "A metric of the run: ranks are not combined."
     assert METRICS.get("comm.volume").topic == "comm"
     assert METRICS.get("comm.volume").aliases == (
         "collective_vol_allgather_gb",

@@ -61,7 +61,9 @@ def test_weights_and_cache_by_the_names_of_iterations_and_the_card() -> None:
     assert main(rank, "memory.mbu") == pytest.approx(read / 200_000)
     (found,) = values(rank, "memory.mbu")
     assert found.provenance == "derived"
-    assert found.reason == ("a device reads 2.00 kB of weights, and 20 B of KV cache for each token in it")
+    assert found.reason == (
+        "a device reads 2.00 kB of weights, and 20 B of KV cache for each token in context"
+    )
 
 
 def test_two_devices_halve_weights_and_share_a_lone_key_value_head() -> None:
@@ -94,7 +96,7 @@ def test_what_is_lacking_is_named(changes: dict[str, Any], says: str) -> None:
 def test_an_impossible_share_is_no_number() -> None:
     (found,) = values(a_decode(DETAILED, workload__model__parameters=1_000_000), "memory.mbu")
     assert (found.status, found.value) == ("failed", None)
-    assert found.reason == "decode would read 20 of what memory can deliver: card and evidence disagree"
+    assert found.reason == "decode would need 20 of the memory's peak: card and evidence disagree"
 
 
 def of_client(**changes: Any) -> Value:

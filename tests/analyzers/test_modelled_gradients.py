@@ -51,7 +51,7 @@ def test_replicas_reduce_every_gradient_once() -> None:
     assert {v.provenance for v in found} == {"modelled"}
     assert found[0].left_out == {"of other kinds or groups": 2}
     assert (found[0].reason or "").startswith(
-        "modelled, since none of the window's collectives states its bytes; by the card's parameters"
+        "modelled, since no collective in the window states its payload; by the card's parameters"
     )
 
 
@@ -96,7 +96,7 @@ def test_exchanges_of_other_groups_are_counted_and_of_unknown_ones_taken() -> No
     assert found[0].coverage == Coverage(4, 8)
     lone = [row | {"group_size": 1} for row in calls]
     (only,) = modelled(a_rank([comm(0, 10)], steps, lone, card=job.card))
-    assert "takes all_reduce in every step" in (only.reason or "")
+    assert "needs all_reduce in every step" in (only.reason or "")
 
 
 def test_a_step_without_the_exchange_is_not_modelled() -> None:
@@ -104,7 +104,7 @@ def test_a_step_without_the_exchange_is_not_modelled() -> None:
     steps = [window(0, 1000, 0), window(1000, 2000, 1), window(2000, 3000, 2)]
     (only,) = modelled(a_rank([comm(0, 10)], steps, job.tables._collectives, card=job.card))
     assert only.reason.endswith(
-        "the card's data parallelism takes all_reduce in every step, and the trace has not"
+        "the card's data parallelism needs all_reduce in every step, which the trace lacks"
     )
 
 
@@ -131,34 +131,38 @@ def test_stated_bytes_stay() -> None:
 
 def test_switched_off_there_is_no_number() -> None:
     (only,) = values(a_job("all_reduce"), METRIC)
-    assert (only.value, only.reason) == (None, "none of the 2 collectives in the window states its bytes")
+    assert (only.value, only.reason) == (None, "none of the 2 collectives in the window states its payload")
 
 
 @pytest.mark.parametrize(
     ("kinds", "changes", "why"),
     [
-        (("all_reduce",), {"parallelism": {"dp_replicate": 2, "tp": 2}}, "what tp 2 exchange takes sizes"),
+        (
+            ("all_reduce",),
+            {"parallelism": {"dp_replicate": 2, "tp": 2}},
+            "the exchange of tp 2 needs model sizes",
+        ),
         (("all_reduce",), {"parallelism": {}}, "the card states no data parallelism"),
-        (("all_reduce",), {"workload__phase": "inference"}, "is known of training only"),
-        (("all_reduce",), {"workload__precision": "fp8"}, "what type gradients have in fp8 training"),
+        (("all_reduce",), {"workload__phase": "inference"}, "is known only for training"),
+        (("all_reduce",), {"workload__precision": "fp8"}, "the type of gradients in fp8 training"),
         (("all_reduce",), {"workload__precision": None}, "the workload card lacks workload.precision"),
         (("all_reduce",), {"workload__model__parameters": None}, "lacks workload.model.parameters"),
-        (("all_reduce",), {"workload__batch": {"global": 4}}, "takes workload.batch.global and .micro"),
+        (("all_reduce",), {"workload__batch": {"global": 4}}, "needs workload.batch.global and .micro"),
         (("all_reduce",), {"workload__batch": {"global": 4, "micro": 1}}, "a step has several passes"),
-        (("all_reduce",), {"facts": {"world_size": 8}}, "the card's 2 ranks are not the trace's 8"),
-        (("broadcast",), {}, "takes all_reduce in every step"),
-        (("all_reduce", "reduce_scatter"), {}, "the card states no dp_shard"),
-        (("all_gather",) * 3 + ("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "3 all_gathers to a"),
-        (("all_gather",) + ("reduce_scatter",) * 2, {"parallelism": {"dp_shard": 2}}, "0.5 all_gathers to a"),
-        (("all_reduce", "all_gather"), {}, "the card states no dp_shard"),
-        (("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "takes all_gather in every step"),
-        (("all_gather",), {"parallelism": {"dp_shard": 2}}, "takes reduce_scatter in every step"),
+        (("all_reduce",), {"facts": {"world_size": 8}}, "the card has 2 ranks, the trace 8"),
+        (("broadcast",), {}, "needs all_reduce in every step"),
+        (("all_reduce", "reduce_scatter"), {}, "the card no dp_shard"),
+        (("all_gather",) * 3 + ("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "3 all_gather per"),
+        (("all_gather",) + ("reduce_scatter",) * 2, {"parallelism": {"dp_shard": 2}}, "0.5 all_gather per"),
+        (("all_reduce", "all_gather"), {}, "the card no dp_shard"),
+        (("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "needs all_gather in every step"),
+        (("all_gather",), {"parallelism": {"dp_shard": 2}}, "needs reduce_scatter in every step"),
         (
             ("all_reduce",),
             {"parallelism": {"dp_replicate": 2, "pp": 4, "cp": 2, "ep": 3}},
-            "what pp 4, cp 2, ep 3 exchange takes sizes",
+            "the exchange of pp 4, cp 2, ep 3 needs model sizes",
         ),
-        (("all_reduce",), {"workload__batch": {"micro": 2}}, "takes workload.batch.global and .micro"),
+        (("all_reduce",), {"workload__batch": {"micro": 2}}, "needs workload.batch.global and .micro"),
     ],
 )
 def test_a_job_that_does_not_fit_is_not_modelled(
@@ -181,6 +185,6 @@ def test_without_a_card_the_reason_names_what_is_needed() -> None:
     call = collective("all_reduce", 0, 10, group="0-1", group_size=2)
     (only,) = modelled(a_rank([comm(0, 10)], [window(0, 1000, 0)], [call]))
     assert only.reason == (
-        "none of the 1 collectives in the window states its bytes; not modelled: needs a workload card with"
+        "none of the 1 collectives in the window states its payload; not modelled: needs a workload card with"
         " parallelism"
     )

@@ -50,9 +50,7 @@ def test_the_peak_is_that_of_the_cards_precision(chip: SimpleNamespace) -> None:
     other = a_rank(card=card(workload__precision="fp8"))
     assert why(platform.peak_flops_per_s, other) == "the catalog has no dense fp8 peak of chip"
     on_cpu = a_rank(card=card(), works_on="host")
-    assert why(platform.peak_flops_per_s, on_cpu) == (
-        "the CPU is the device here: the catalog has no peak for it"
-    )
+    assert why(platform.peak_flops_per_s, on_cpu) == ("the CPU is the device: the catalog has no peak for it")
     assert why(platform.run_accelerator, a_rank()) == (
         "neither the card (hardware.accelerator) nor the trace names the accelerator"
     )
@@ -73,7 +71,7 @@ def test_the_system_and_what_it_rests_on() -> None:
     assert why(platform.run_system, rank) == "nobody knows"
 
 
-GENERATES = "a step of {} that generates is a prefill or a decode, and the card cannot say which"
+GENERATES = "a step of generating {} is a prefill or a decode, and the card does not state which"
 
 
 @pytest.mark.parametrize(
@@ -126,12 +124,12 @@ def devices(*rows: dict[str, Any]) -> list[Any]:
         ("3", [30]),
         ("1,5", [10, 50]),
         ("0,5,6", [0, 50, 60]),
-        ("n9:0123abcd", "whose ranks are not known"),
-        (None, "whose ranks are not known"),
-        ("tensor", "whose ranks are not known"),
-        ("0-3x", "whose ranks are not known"),
-        ("1,5x", "whose ranks are not known"),
-        ("62-64", "whose nodes are not known"),
+        ("n9:0123abcd", "of unknown ranks"),
+        (None, "of unknown ranks"),
+        ("tensor", "of unknown ranks"),
+        ("0-3x", "of unknown ranks"),
+        ("1,5x", "of unknown ranks"),
+        ("62-64", "of unknown nodes"),
     ],
 )
 def test_the_devices_of_a_group(group: str | None, expected: Any) -> None:
@@ -164,5 +162,5 @@ def test_a_transfer_is_between_two_devices_whatever_its_group() -> None:
         [10, 0],
         [20, 30],
         [20, 30],
-        "whose nodes are not known",
+        "of unknown nodes",
     ]

@@ -106,9 +106,9 @@ def test_ranks_add_up() -> None:
 
 
 def test_without_kernels_there_are_none_and_a_reason() -> None:
-    with pytest.raises(NotApplicable, match="the rank ran no kernels in the window"):
+    with pytest.raises(NotApplicable, match="the rank runs no kernels in the window"):
         rank_sequences(a_rank([event("copy", 0, 10)], [window(0, 100)]), 2)
-    with pytest.raises(NotApplicable, match="the CPU is the device here"):
+    with pytest.raises(NotApplicable, match="the CPU is the device"):
         rank_sequences(a_rank([event("op", 0, 10)], [window(0, 100)], works_on="host"), 2)
 
 

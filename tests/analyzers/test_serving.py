@@ -190,13 +190,13 @@ def test_a_rate_as_stated_is_mentioned_where_it_differs_by_more_than_a_hundredth
     (rate,) = _values("request_throughput", _requests(REQUEST_ROWS[:1] * 101), figures)
     assert (rate.value, rate.provenance) == (101, "derived")
     assert (rate.reason is not None) is says
-    assert (rate.reason or "of the requests").startswith("of the requests")
+    assert (rate.reason or "of the listed requests").startswith("of the listed requests")
 
 
 def test_without_a_duration_a_stated_rate_stands() -> None:
     stated = _serving(("request_throughput", None, 3.0))
     (rate,) = _values("request_throughput", _requests(REQUEST_ROWS), stated)
-    assert (rate.value, rate.provenance, rate.reason) == (3.0, "measured", "as the client's file states it")
+    assert (rate.value, rate.provenance, rate.reason) == (3.0, "measured", "as stated by the client's file")
     partly = [REQUEST_ROWS[0], REQUEST_ROWS[1] | {"success": None}]
     (rate,) = _values(
         "request_throughput", _requests(partly), _serving(DURATION, ("request_throughput", None, 3.0))
@@ -204,7 +204,7 @@ def test_without_a_duration_a_stated_rate_stands() -> None:
     assert rate.value == 3.0
     (none,) = _values("request_throughput", _requests(REQUEST_ROWS))
     assert (none.reason or "").startswith(
-        "the file states none, and it needs the duration and the requests' lists"
+        "the file states none; it needs the duration and the requests' lists"
     )
 
 
@@ -218,7 +218,7 @@ def test_throughputs_of_the_requests() -> None:
 def test_the_files_summary_is_mentioned_where_it_differs(stated: float, mentioned: bool) -> None:
     (mean, *_) = _values("ttft", _requests(REQUEST_ROWS), _serving(("ttft", "mean", stated)))
     assert mean.value == 0.25
-    expected = "of the requests listed; the file's own summary says 240 ms" if mentioned else None
+    expected = "of the listed requests; the file's own summary states 240 ms" if mentioned else None
     assert mean.reason == expected
 
 
@@ -236,10 +236,10 @@ def test_summaries_give_what_they_hold() -> None:
     }
     assert found["p90"].status == "not_applicable"
     assert found["p90"].reason == (
-        "the file holds summaries only: p90 needs the requests' lists"
+        "the file has only summaries: p90 needs the requests' lists"
         " (vLLM: --save-detailed, SGLang: --output-details)"
     )
-    assert (found[None].provenance, found[None].reason) == ("measured", "as the client's file states it")
+    assert (found[None].provenance, found[None].reason) == ("measured", "as stated by the client's file")
 
 
 def test_throughput_and_goodput_as_stated() -> None:
@@ -257,7 +257,7 @@ def test_requests_of_unknown_outcome_are_not_taken_for_answered() -> None:
     tables = (_requests(rows), _serving(DURATION, ("ttft", "mean", 0.1), ("request_throughput", None, 1.5)))
     mean, p50, *_ = _values("ttft", *tables)
     assert mean.value == 0.1
-    assert p50.reason == "no answered request in the file's lists has one"
+    assert p50.reason == "no answered request that the file lists has one"
     assert _numbers(_values("request_throughput", *tables)) == {None: 1.5}
 
 
@@ -322,9 +322,7 @@ def test_from_a_folder_to_result_rows(tmp_path: Path) -> None:
 def test_a_run_without_a_client_says_so(metric: str) -> None:
     (only,) = _values(metric)
     assert only.status == "not_applicable"
-    assert (
-        only.reason == "a kernel trace sees no requests and no tokens; it takes the client's benchmark file"
-    )
+    assert only.reason == "a kernel trace has no requests or tokens: it needs the client's benchmark file"
 
 
 def test_from_file_to_figure(tmp_path: Path) -> None:

@@ -46,13 +46,13 @@ def test_the_preferred_figures_stand_first_and_each_others_beside_the_plain_ones
         "c": [row("c", None, reason="unknown"), row("c", 0.5, rank=2)],
     }
     assert told(side_by_side(own, others)) == [
-        (2, None, None, None, "a", "so; a is preferred; b says 6.00 s"),
+        (2, None, None, None, "a", "so; a is preferred; b states 6.00 s"),
         (6, None, None, "b", "b", None),
-        (3, 0, None, None, "a", "a is preferred; b says 7.00 s"),
+        (3, 0, None, None, "a", "a is preferred; b states 7.00 s"),
         (7, 0, None, "b", "b", None),
         (None, 1, None, None, "a", "none"),
         (4, None, 1, None, "a", None),
-        (5, 2, None, None, "a", "a is preferred; c says 500 ms"),
+        (5, 2, None, None, "a", "a is preferred; c states 500 ms"),
         (0.5, 2, None, "c", "c", None),
     ]
 
@@ -66,7 +66,7 @@ def test_what_the_preferred_do_not_tell_the_first_that_measured_it_does() -> Non
         "e": [row("e", 4.0)],
     }
     assert told(side_by_side(own, others)) == [
-        (2, None, None, None, "d", "so; by d: a does not tell (no bytes); d is preferred; e says 4.00 s"),
+        (2, None, None, None, "d", "so; by d: a has no value (no bytes); d is preferred; e states 4.00 s"),
         (4, None, None, "e", "e", None),
         (3, 0, None, None, "d", None),
     ]
@@ -83,12 +83,12 @@ def test_the_runs_own_figure_decides_which_source_is_preferred() -> None:
     """Whatever is known of its ranks."""
     own = [row("a", 2.0), row("a", None, rank=0, reason="none")]
     assert told(side_by_side(own, {"b": [row("b", 6.0), row("b", 7.0, rank=0)]})) == [
-        (2, None, None, None, "a", "a is preferred; b says 6.00 s"),
+        (2, None, None, None, "a", "a is preferred; b states 6.00 s"),
         (6, None, None, "b", "b", None),
         (None, 0, None, None, "a", "none"),
     ]
     lacking = [row("a", None, reason="no bytes"), row("a", 3.0, rank=0)]
     assert told(side_by_side(lacking, {"b": [row("b", 6.0), row("b", 7.0, step=1)]})) == [
-        (6, None, None, None, "b", "by b: a does not tell (no bytes)"),
+        (6, None, None, None, "b", "by b: a has no value (no bytes)"),
         (7, None, 1, None, "b", None),
     ]

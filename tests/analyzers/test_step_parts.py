@@ -162,7 +162,7 @@ def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
     (row,) = (
         r for r in rows_of("time.step_parts", *ranks) if r["stat"] == "idle_other" and r["step"] is None
     )
-    assert row["reason"] == ("no launch in the trace is linked to what it launched: all idle time is unknown")
+    assert row["reason"] == ("no launch in the trace is linked to device work: all idle time is unknown")
 
 
 def test_a_rank_that_exposes_no_communication_waits_for_none() -> None:

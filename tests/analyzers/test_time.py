@@ -179,7 +179,7 @@ def test_the_run_steps_as_slowly_as_its_slowest_rank() -> None:
     own = {(row["stat"], row["step"]): row for row in rows if row["rank"] is None}
     too_few = own.pop(("p95", None))
     assert (too_few["status"], too_few["value"]) == ("not_applicable", None)
-    assert too_few["reason"] == "a 95th percentile takes 20 values, there are 2: see the maximum"
+    assert too_few["reason"] == "a 95th percentile needs 20 values, there are 2: see the maximum"
     run = {key: row["value"] for key, row in own.items()}
     assert run == pytest.approx(
         {
@@ -229,7 +229,7 @@ def test_an_open_window_is_shown_and_in_no_mean() -> None:
     run = [row for row in rows_of("time.step", rank) if row["rank"] is None]
     assert next(row["value"] for row in run if row["stat"] == "max") == pytest.approx(30 * NS)
     (still_open,) = (row for row in run if row["stat"] == "open")
-    assert (still_open["step"], still_open["reason"].partition(":")[0]) == (3, "open window")
+    assert (still_open["step"], still_open["reason"].partition(":")[0]) == (3, "incomplete step")
 
 
 def test_an_open_window_counts_where_it_is_alone_and_says_so() -> None:
@@ -237,13 +237,13 @@ def test_an_open_window_counts_where_it_is_alone_and_says_so() -> None:
     whole, step = values(rank, "time.step")
     assert whole.value == step.value == 5 * NS
     assert (step.step, step.stat) == (7, None)
-    assert whole.reason.startswith("the only window is open")
-    assert rows_of("time.step", rank)[0]["reason"].startswith("the only window is open")
+    assert whole.reason.startswith("the only step is incomplete")
+    assert rows_of("time.step", rank)[0]["reason"].startswith("the only step is incomplete")
 
 
 def test_host_rows_alone_give_no_time() -> None:
     rank = a_rank([event("op", 0, 10)], [window(0, 10, source="annotation")], works_on=None)
-    assert reason(rank, "time.idle") == "the trace holds host rows only, none of the accelerator's"
+    assert reason(rank, "time.idle") == "the trace has only host events, none of the accelerator"
 
 
 def test_a_cpu_is_a_device_of_its_own() -> None:
@@ -274,7 +274,7 @@ def test_steps_narrow_and_an_empty_range_says_so() -> None:
     windows = [window(10 * n, 10 * n + 10, n) for n in range(4)]
     assert a_rank([compute(0, 40)], windows, steps=(1, 3)).windows.steps == (1, 2)
     assert reason(a_rank([compute(0, 40)], windows, steps=(7, None)), "time.step") == (
-        "no step of this rank lies in the range asked for with --steps: 0, 1, 2, 3"
+        "--steps selects none of this rank's steps: 0, 1, 2, 3"
     )
     whole = [window(0, 40, source="whole_trace")]
     assert "no steps" in reason(a_rank([compute(0, 40)], whole, steps=(1, None)), "time.step")

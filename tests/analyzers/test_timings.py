@@ -138,7 +138,7 @@ def test_other_timings_are_no_sweep() -> None:
     for rows in ([], [row(1024, 1 * GB, source="nccl_inspector")]):
         (nothing,) = values(*rows)
         assert nothing.status == "not_applicable"
-        assert nothing.reason == "the run holds no sweep of nccl-tests or rccl-tests: add its output"
+        assert nothing.reason == "the run has no sweep of nccl-tests or rccl-tests: add its output"
 
 
 def test_a_published_sweep(test_data: Path) -> None:

@@ -21,10 +21,10 @@ from cclbench.analyzers.view.transfers import (
 
 PAIR = {"group": "0-1", "group_size": 2}
 FOUR = {"group": "0-3", "group_size": 4}
-WAITING = "from the collective's own duration, which includes waiting for other ranks"
+WAITING = "from the collective's duration, which includes waiting for other ranks"
 UNMATCHED = "not matched across their ranks"
 KIND, SIZE, ALONE = (
-    "of unknown kind, bytes or duration",
+    "of unknown kind, payload or duration",
     "of unknown group size",
     "in groups of one",
 )
@@ -77,10 +77,14 @@ def test_nothing_left_out_is_not_listed() -> None:
 def test_without_a_usable_collective_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="there are no collectives in the window"):
         timed_collectives(rank(call("barrier", 0, 5)))
-    with pytest.raises(Unknown, match="of the window's collectives: 2 of unknown kind, bytes or") as unknown:
+    with pytest.raises(
+        Unknown, match="in the window has a known bandwidth: 2 of unknown kind, payload or"
+    ) as unknown:
         timed_collectives(rank(USELESS[0], USELESS[2], USELESS[3]))
     assert unknown.value.coverage == Coverage(0, 2, 0, 7 + 9)
-    with pytest.raises(NotApplicable, match="of the window's collectives: 1 in groups of one") as alone:
+    with pytest.raises(
+        NotApplicable, match="in the window has a known bandwidth: 1 in groups of one"
+    ) as alone:
         timed_collectives(rank(USELESS[2]))
     assert not isinstance(alone.value, Unknown)
 

@@ -59,7 +59,7 @@ def test_percentiles_take_twenty_values() -> None:
     }
     p50, p95, most = spread_values(np.arange(1.0, 20))
     assert (p50.value, p95.value, most.value) == (10, None, 19)
-    assert p95.reason == "a 95th percentile takes 20 values, there are 19: see the maximum"
+    assert p95.reason == "a 95th percentile needs 20 values, there are 19: see the maximum"
     assert p95.stat == "p95"
 
 
@@ -173,19 +173,19 @@ def test_a_band_has_its_middle_first_and_what_is_about_it_there() -> None:
 
 
 def test_a_share_is_of_sums_and_of_each_step_that_has_any() -> None:
-    whole, *steps = share_values(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time")
+    whole, *steps = share_values(three_steps(), ns(2, 1, 3), ns(4, 0, 8), noun="time")
     assert (whole.value, whole.weight, whole.reason, whole.coverage) == (0.5, 12, None, None)
     assert [(v.step, v.value) for v in steps] == [(4, 0.5)]
-    rough, *_ = share_values(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time", blurred=BLURRED)
+    rough, *_ = share_values(three_steps(), ns(2, 1, 3), ns(4, 0, 8), noun="time", blurred=BLURRED)
     assert (rough.reason, rough.coverage) == ("it is blurred", BLURRED.coverage)
 
 
 def test_a_share_of_nothing_has_a_reason() -> None:
-    with pytest.raises(Unknown, match="no time is known of in the window: it is blurred") as unknown:
-        list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time", blurred=BLURRED))
+    with pytest.raises(Unknown, match="no time is known in the window: it is blurred") as unknown:
+        list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), noun="time", blurred=BLURRED))
     assert unknown.value.coverage == BLURRED.coverage
     with pytest.raises(NotApplicable, match="there is no time in the window") as none:
-        list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time"))
+        list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), noun="time"))
     assert not isinstance(none.value, Unknown)
 
 

@@ -43,14 +43,14 @@ def test_the_value_has_its_bounds_and_basis() -> None:
 def test_known_within_bounds_only_is_no_value() -> None:
     value, low, high = values(Found(None, 0.5, 0.9))
     assert (value.value, value.status) == (None, "not_applicable")
-    assert value.reason == "only known to be 50.0 % to 90.0 %; a fit"
+    assert value.reason == "only bounds are known: 50.0 % to 90.0 %; a fit"
     assert (low.value, high.value) == (0.5, 0.9)
 
 
 def test_no_model_is_no_value() -> None:
     (value,) = values(None)
     assert value.status == "not_applicable"
-    assert "models are switched off" in str(value.reason)
+    assert "models are disabled" in str(value.reason)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_narrowed_run_is_not_replayed(narrowed: dict[str, object], traces: Pat
 
 def test_without_models_and_without_collectives(traces: Path, tmp_path: Path) -> None:
     (row,) = rows(traces, tmp_path, metrics=[NAME], model=False)
-    assert "models are switched off" in row["reason"]
+    assert "models are disabled" in row["reason"]
     alone = tmp_path / "alone"
     write(simulate(Layout(), Program((Compute(20_000),))), alone)
     (row,) = rows(alone, tmp_path, metrics=[NAME])

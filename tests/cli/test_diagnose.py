@@ -49,7 +49,7 @@ def test_a_limit_is_checked(call: Call, trace: Path, limit: str, code: int) -> N
     assert answer.out
     if code:
         assert " may gain" in answer.err
-        assert f"more than {limit.split('>')[1].replace('%', '.0 %')} of the step" in answer.err
+        assert f"above {limit.split('>')[1].replace('%', '.0 %')} of the step" in answer.err
 
 
 @pytest.mark.parametrize("limit", ["host_bound", "host_buond>1%", "host_bound>-1%"])

@@ -219,7 +219,7 @@ def test_a_summary_has_the_percentiles_it_states_and_no_others(told: Any, tmp_pa
         assert (row["value"], row["status"], row["source"]) == (value, "ok", "serving")
     missing = rows["serving.ttft", None, None, "p90"]
     assert (missing["value"], missing["status"]) == (None, "not_applicable")
-    assert missing["reason"].startswith("the file holds summaries only: p90 needs the requests' lists")
+    assert missing["reason"].startswith("the file has only summaries: p90 needs the requests' lists")
 
 
 def test_percentiles_of_requests_are_numpys(told: Any, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_operators_and_what_they_cost(document: dict[str, Any]) -> None:
     assert (document["linked_share"], document["modelled_share"]) == (0.5, 0.5)
     kernel, product, addition = document["rows"]
     assert (kernel["key"], kernel["flops"], kernel["bound"]) == ("kernel_2", None, "unknown")
-    assert kernel["why_not"] == "no operator's call is seen to launch it"
+    assert kernel["why_not"] == "no operator call is linked to it"
     assert (product["key"], product["calls"], product["flops"], product["bytes"]) == ("aten::mm", 1, 2e9, 6e6)
     assert product["flops_per_s"] == pytest.approx(2e14)
     assert product["roofline_s"] == pytest.approx(2e9 / 312e12)
@@ -117,7 +117,7 @@ def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> No
     shown = call("ops", trace).out
     assert max(map(len, shown.splitlines())) <= 80
     assert "linked to operators 50.0 %; of compute time 50.0 % has FLOPs and bytes" in shown
-    assert "- kernel_2: no operator's call is seen to launch it" in shown
+    assert "- kernel_2: no operator call is linked to it" in shown
 
 
 def test_a_run_without_work_says_so(call: Call, tmp_path: Path) -> None:

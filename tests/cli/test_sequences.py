@@ -78,7 +78,7 @@ def test_a_length_that_no_stream_has(call: Call, trace: Path) -> None:
 def test_without_kernels_the_reason_is_told(call: Call, repository: Path) -> None:
     answer = call("sequences", repository / "traces" / "tiny-llama-ddp4-gloo-cpu")
     assert answer.code == 2
-    assert "no kernel sequences: the CPU is the device here: it runs ops, no kernels" in answer.err
+    assert "no kernel sequences: the CPU is the device: it runs operators, not kernels" in answer.err
 
 
 @pytest.mark.parametrize("words", [("--length", "1"), ("--top", "0"), ("--ranks", "5"), ("--steps", "0:2")])

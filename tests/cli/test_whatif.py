@@ -83,10 +83,10 @@ def test_json_is_a_result(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ((), 2, "nothing is changed"),
+        ((), 2, "no setting is given"),
         (("--set", "scale_up.bandwith=x2"), 2, "did you mean scale_up.bandwidth"),
-        (("--set", "scale_up=nvlink4"), 3, "needs a machine to start from; give --system ID"),
-        (("--set", "kernels.time=x2", "--contention", "0.5"), 2, "not off, fit or a factor"),
+        (("--set", "scale_up=nvlink4"), 3, "needs a named machine; give --system ID"),
+        (("--set", "kernels.time=x2", "--contention", "0.5"), 2, "neither off nor fit"),
         (("--set", "kernels.time=x2", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
         (("--sweep", "kernels.time=x2"), 2, "is not KEY=xA..xB"),
         (("--set", "kernels.time=x2", "--ranks", "7"), 2, "has no rank 7"),

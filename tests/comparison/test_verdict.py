@@ -212,8 +212,8 @@ def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
         ),
         (
             subject("A", parts_of(compute=1.0)),
-            subject("B", [row("time.step", None, reason="the trace holds no work")]),
-            "B has no time.step (the trace holds no work)",
+            subject("B", [row("time.step", None, reason="the trace has no work")]),
+            "B has no time.step (the trace has no work)",
         ),
     ],
 )

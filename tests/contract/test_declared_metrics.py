@@ -39,7 +39,7 @@ def one(rank):
 
 @finding("mine", title="always there", rule="always", gain="none", actions={{}})
 def mine(case):
-    yield case.found("mine", "It is there.", because="it is", evidence=case.evidence(*READ))
+    yield case.finding("mine", "It is there.", because="it is", evidence=case.evidence(*READ))
 
 
 @section("mine", place=15)

@@ -77,12 +77,12 @@ ABOUT = {"title": "none", "rule": "none", "gain": "none", "actions": {"any": ("n
 
 @finding("refused", **ABOUT)
 def refused(case):
-    yield case.found("refused", "It is.", lost={0: 1.0}, whatif=["kernel.time=0"], because="of a test")
+    yield case.finding("refused", "It is.", lost={0: 1.0}, whatif=["kernel.time=0"], because="of a test")
 
 
 @finding("renamed", **ABOUT)
 def renamed(case):
-    yield case.found("rename", "It is.", because="of a test")
+    yield case.finding("rename", "It is.", because="of a test")
 """
 READER = """
 import numpy as np

@@ -29,7 +29,7 @@ def copies(*labels: str) -> list[Row]:
 
 REFUTED: list[tuple[str, str | None, list[Row], str]] = [
     ("bf16 on a V100", V100, products("fp32"), "compute products in bf16"),
-    ("TF32 on a V100", V100, products("fp32"), "let products of fp32 use TF32"),
+    ("TF32 on a V100", V100, products("fp32"), "let fp32 products use TF32"),
     ("bf16 where all kernels are Volta's", None, [*products("fp32"), VOLTA], "compute products in bf16"),
     ("fp8 on an A100", A100, products("bf16"), "compute products in fp8"),
     ("bf16 for a job in bf16", A100, products("bf16"), "compute products in bf16"),
@@ -38,7 +38,7 @@ REFUTED: list[tuple[str, str | None, list[Row], str]] = [
     ("pinned memory for d2d", A100, copies("d2d"), "copy from pinned memory"),
     ("pinned memory, pinned", A100, copies("h2d pinned"), "tensor.pin_memory()"),
     ("d2d where there is none", A100, copies("h2d pageable"), "copy less within the device"),
-    ("the host where there is d2d alone", A100, copies("d2d"), "copied between it and the host"),
+    ("the host where there is d2d alone", A100, copies("d2d"), "copies between it and the host"),
     ("NCCL's variables on AMD", MI300X, [], "NCCL_MAX_CTAS"),
     ("DDP for a serving engine", A100, [row("time.phase", 0.5, category="decode")], "DDP(bucket_cap_mb=...)"),
 ]

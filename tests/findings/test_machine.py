@@ -31,8 +31,8 @@ def test_a_device_busy_with_sgemm_is_told_of_tensor_cores(tmp_path: Path) -> Non
     one = found(tmp_path, product(4096, SGEMM, 8_000))["tensor_cores"]
     assert one.claim == (
         "Products in fp32 without tensor cores take 8.00 ms of a step (mostly ampere_sgemm_128x128_tn)."
-        " nvidia-a100-sxm-80gb does 19.5 TFLOP/s so, 156 TFLOP/s in tf32 and 312 TFLOP/s in bf16 on tensor"
-        " cores."
+        " The peak of nvidia-a100-sxm-80gb is 19.5 TFLOP/s without tensor cores, 156 TFLOP/s in tf32 and"
+        " 312 TFLOP/s in bf16 with them."
     )
     least, most = one.gain_s or (0, 0)
     assert most == pytest.approx(8e-3 - TFLOP / 271, rel=0.01)

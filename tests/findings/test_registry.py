@@ -69,12 +69,12 @@ def test_limits() -> None:
     assert limit == GainLimit("host_bound", 0.2)
     rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
     listed = list(found(*rows).values())
-    unknown = "what it would gain is not known: written by hand"
+    unknown = "its gain is unknown: written by hand"
     assert list(limit.broken_limits(listed)) == [
-        f"host_bound takes 30.0 %, more than 20.0 % of the step; {unknown}"
+        f"host_bound takes 30.0 %, above 20.0 % of the step; {unknown}"
     ]
     gains = [replace(one, gain_s=(0.1, 0.25), gain_share=0.25) for one in listed]
-    assert list(limit.broken_limits(gains)) == ["host_bound may gain 25.0 %, more than 20.0 % of the step"]
+    assert list(limit.broken_limits(gains)) == ["host_bound may gain 25.0 %, above 20.0 % of the step"]
     assert list(GainLimit("host_bound", 0.26).broken_limits(gains)) == []
     assert list(GainLimit("host_bound", 0.31).broken_limits(listed)) == []
     assert len(list(GainLimit("any", 0.1).broken_limits(listed))) == 1

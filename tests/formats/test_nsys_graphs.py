@@ -32,7 +32,7 @@ NS = 1e-9
 FIVE = tuple(
     f"time.{part}" for part in ("compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
 )
-UNKNOWN = "traced whole: what ran inside is not recorded (nsys: --cuda-graph-trace=node)"
+UNKNOWN = "traced as a whole: their kernels are not recorded (nsys: --cuda-graph-trace=node)"
 
 
 def graph(start, end, correlation, *, executable=5, pid=10, device=0, stream=7):

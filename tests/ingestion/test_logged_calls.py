@@ -115,7 +115,7 @@ def test_fsdp_in_a_pipeline(ran: Callable[..., Run]) -> None:
     row = next(row for row in run.rows if row["metric"] == "comm.count" and row["rank"] is None)
     assert (row["source"], row["reason"]) == (
         "nccl_log",
-        "all that the files list: 240 calls of 8 ranks on 11 communicators; no step is marked in them",
+        "everything that the files list: 240 calls of 8 ranks on 11 communicators; the files mark no steps",
     )
     (time,) = (row for row in run.rows if row["metric"] == "comm.time")
     assert (time["value"], time["reason"]) == (None, "the run has no trace")
@@ -214,7 +214,7 @@ def test_logs_that_begin_late(ran: Callable[..., Run]) -> None:
     }
     assert {(row[0] is None, row[2]) for row in calls(seen) if row[3] == 2} == {(False, None)}
     (missing,) = (row for row in seen.rows if row["metric"] == "comm.missing_calls")
-    assert missing["reason"] == "no log holds all calls of a communicator whose ranks are known"
+    assert missing["reason"] == "no log contains all calls of a communicator with known ranks"
 
 
 def test_a_pointer_that_comes_again(ran: Callable[..., Run]) -> None:

@@ -69,7 +69,7 @@ def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
     assert found.windows == 4
     assert found.told == (
         "linked to operators 98.5 %; of compute time 90.9 % has FLOPs and bytes; without:"
-        " mine::sort_of: no cost model for this operator; alone: no operator's call is seen to launch it"
+        " mine::sort_of: no cost model for this operator; alone: no operator call is linked to it"
     )
 
 

@@ -148,7 +148,7 @@ def test_threads_that_take_turns_hand_over() -> None:
     )
     graph, times = replayed(one)
     assert end_of(graph, times, 0) == pytest.approx(327, abs=1)
-    assert graph.inferred["threads that go on when another pauses"]
+    assert graph.inferred["threads that resume when another pauses"]
     quick = scaled(graph, n.COMPUTE, 0.5)
     # the first kernel is 145 shorter, and with it the synchronise call of the other thread
     assert end_of(quick, simulate_nodes(quick.nodes, quick.cut), 0) == pytest.approx(327 - 145 - 5, abs=2)
@@ -215,7 +215,7 @@ def behind_call(call: Item, *before: Item, launched: float = 120) -> Graph:
     return build_graph([one])
 
 
-CALLS = "synchronise calls, by the row that ended last in them"
+CALLS = "synchronise calls, by the last row that ended in them"
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_copy_that_its_call_waits_for_holds_its_host(name: str, returned: floa
         windows=[(0, 0, 110)],
     )
     graph = build_graph([one])
-    assert graph.inferred["copies that their call waits for"] == blocks
+    assert graph.inferred["blocking copies"] == blocks
     assert again(graph)["k"] == 105
     # the stream itself is busy until 15 + 40 + 60
     assert again(graph, **{name: 60})["k"] == (165 if blocks else 115)
@@ -434,7 +434,7 @@ def test_nodes_of_a_rank_are_its_points_and_its_rows() -> None:
     assert nodes.feed_lag.tolist() == [0, 0, 5_000, 5_000, 0]
     assert nodes.gap.tolist() == [0, 10_000, 0, 0, 13_000]
     assert nodes.kind.tolist() == [n.HOST, n.HOST, n.COMPUTE, n.COMPUTE, n.COMPUTE]
-    assert +graph.inferred == {"rows without a launch of their own: they keep their measured gaps": 1}
+    assert +graph.inferred == {"rows without a launch, which keep their measured gaps": 1}
     assert not +graph.traced
 
 

@@ -100,7 +100,7 @@ def test_an_unchanged_replay_more_than_1_percent_off_says_so(
     replay = Replay(bound_by_compute, machine=NODE)
     replay.unchanged = replace(replay.unchanged, step_ns=replay.measured_ns * (1 + off))
     reason = fidelity_note(replay.unchanged.step_ns, replay.measured_ns)
-    assert (reason is None) if said is None else (reason or "").startswith(f"{said} beside the measured step")
+    assert (reason is None) if said is None else (reason or "").startswith(f"{said} off the measured step")
 
 
 def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication: Run) -> None:
@@ -155,7 +155,7 @@ def test_what_is_known_within_bounds_only_is_null_with_its_bounds(tmp_path: Path
     rows = {r["stat"]: r for r in found.rows if r["metric"] == "whatif.step"}
     assert rows[None]["value"] is None
     assert rows[None]["status"] == "not_applicable"
-    assert "within bounds only" in rows[None]["reason"]
+    assert "only bounds are known" in rows[None]["reason"]
     truth = found.measured_ns - 5 * 1024 * 1_000 / 2
     assert rows["low"]["value"] * 1e9 <= truth <= rows["high"]["value"] * 1e9
 
@@ -171,18 +171,18 @@ def test_kernels_beside_communication_are_quicker_without_it(bound_by_compute: R
 
 
 def test_nothing_changed_is_a_wrong_call(bound_by_compute: Run) -> None:
-    with pytest.raises(UsageError, match="nothing is changed"):
+    with pytest.raises(UsageError, match="no setting is given"):
         replay_scenarios(bound_by_compute)
 
 
 def test_a_run_without_windows_cannot_be_replayed(tmp_path: Path) -> None:
     run = stored(tmp_path, Compute(1_000), link=Link(1, 1))
-    with pytest.raises(InputError, match="holds no windows"):
+    with pytest.raises(InputError, match="has no windows"):
         Replay(run, ranks=[])
 
 
 def test_ranks_alone_keep_their_waiting(bound_by_communication: Run) -> None:
     found = replay_scenarios(bound_by_communication, ["scale_up.bandwidth=x2"], ranks=[0], machine=NODE)
     assert found.predicted[0].high_ns == pytest.approx(found.unchanged.step_ns)
-    assert any("have no rendezvous" in note for note in found.notes)
+    assert any("are not matched across ranks" in note for note in found.notes)
     assert np.isfinite(found.predicted[0].low_ns)

@@ -55,7 +55,7 @@ def test_a_step_its_bounds_and_what_is_gained() -> None:
 
 def test_bounds_alone_are_said_to_be_bounds() -> None:
     rows = predicted_rows(predicted(None), UNCHANGED)
-    why = "known within bounds only, see stats low and high: by a; by b"
+    why = "only bounds are known, see stats low and high: by a; by b"
     assert [told(rows[i]) for i in (0, 3)] == [
         ("whatif.step", None, None, "s", "not_applicable", "lower"),
         ("whatif.speedup", None, None, "ratio", "not_applicable", "higher"),
@@ -63,7 +63,7 @@ def test_bounds_alone_are_said_to_be_bounds() -> None:
     assert rows[0].reason == rows[3].reason == why
     assert rows[0].provenance is None
     plain = predicted_rows(predicted(None, basis=()), UNCHANGED)
-    assert plain[0].reason == "known within bounds only, see stats low and high: no model applies"
+    assert plain[0].reason == "only bounds are known, see stats low and high: no model applies"
 
 
 def test_bounds_within_1_percent_are_a_value() -> None:
@@ -127,7 +127,7 @@ def test_the_knee_is_the_first_point_within_5_percent_of_the_best(
 
 def test_a_sweep_known_in_part_or_of_nothing_has_no_knee() -> None:
     row = knee_row(curve((1, 200.0), (2, None), (4, 100.0)))
-    assert (row.value, row.reason) == (None, "1 of the sweep's 3 points are known within bounds only")
+    assert (row.value, row.reason) == (None, "of 1 of the sweep's 3 points only bounds are known")
     assert knee_row(curve((1, 200.0), idle="nothing")).reason == "nothing"
 
 
@@ -211,7 +211,7 @@ def test_rows_of_a_search() -> None:
         ("search.front", None, 1),
     ]
     assert (second[7].reason, by_trial["1000000000.0-3.0"][1].reason) == ("nobody knows", "by a; by b")
-    assert second[1].reason == "known within bounds only, see stats low and high; ranked by the upper one: "
+    assert second[1].reason == "only bounds are known, see stats low and high; ranked by the upper one: "
     assert (rows[-1].value, rows[-1].reason) == (None, "too dear")
     assert made.rows[0]["metric"] == "search.unchanged_step"
     assert [row.metric for row in found(trial(1e9)).figures] == [

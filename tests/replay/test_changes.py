@@ -126,8 +126,8 @@ def test_what_touches_nothing_says_so() -> None:
     replay = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", 1 << 20))))
     for text, why in {
         "copies.bandwidth=x2": "no such copy",
-        "host[loader].time=0": "no thread of a host does that",
-        "kernels.time=median": "no such kernel takes another time",
+        "host[loader].time=0": "no host thread does that",
+        "kernels.time=median": "every such kernel takes the",
     }.items():
         found = replay.predict(parse_scenario([text]))
         assert found.step_ns is None
@@ -146,7 +146,7 @@ def test_a_single_rank_takes_the_median_of_its_steps() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("copies.bandwidth=x0", "no factor above 0"),
+        ("copies.bandwidth=x0", "not a factor above 0"),
         ("host.time=fast", "is no time"),
         ("host[loader].time=off", "is no time"),
         ("overlap=on", "is not 'off'"),

@@ -203,7 +203,7 @@ def test_without_a_call_for_each_the_last_one_before_a_transfer_asked_for_it(
     source, target, _ = graph.wait_edges()
     by_call = graph.nodes.kind[target] == n.ARRIVAL
     assert sorted((graph.nodes.start[source[by_call]] / 1_000).tolist()) == asked
-    said = ("transfers matched with calls by their order", "transfers asked for by the call before them")
+    said = ("transfers matched with calls by their order", "transfers attributed to the call before them")
     assert [graph.inferred[what] for what in said] == ([2, 0] if in_order else [0, 2])
 
 
@@ -223,7 +223,7 @@ def test_nodes_of_a_cpu_s_rank() -> None:
 def test_a_thread_goes_on_no_earlier_than_it_has_computed() -> None:
     """It computes until 100; a transfer from 10 to 250, awaited until 300, takes nothing."""
     graph, _ = replayed(pausing(100, 300, (10, 250)))
-    assert graph.inferred["transfers asked for by the call before them"] == 1
+    assert graph.inferred["transfers attributed to the call before them"] == 1
     nodes = graph.nodes
     back = np.flatnonzero((nodes.kind == n.HOST) & (nodes.start == 300_000))
     times = simulate_nodes(replace(nodes, dur=nodes.dur * 0), graph.cut)

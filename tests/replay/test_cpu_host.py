@@ -79,4 +79,4 @@ def test_without_what_holds_a_cpus_rank_it_and_those_that_wait_for_it_go_on_earl
 def test_what_no_thread_does_cannot_be_dropped() -> None:
     graph, _ = replayed(loading(0, 2000), loading(1, 6000))
     setting = read_setting("host[python].time=0", "0")
-    assert host(subject(graph), setting) == "no thread of a host does that within the run's windows"
+    assert host(subject(graph), setting) == "no host thread does that in the run's windows"

@@ -134,5 +134,5 @@ def test_modelled_times_are_the_formula_s_of_the_named_machine() -> None:
     assert modelled_group(one, "it", (0, 1)).ranks == 2
     with pytest.raises(InputError, match="dgx-h100: it: "):
         modelled_s(one, "it", "broadcast", (0, 1), [1], algorithm="halving_doubling")
-    with pytest.raises(InputError, match="it: needs a machine to start from; give --system ID"):
+    with pytest.raises(InputError, match="it: needs a named machine; give --system ID"):
         modelled_s(subject(empty()), "it", "all_reduce", (0, 1), [1])

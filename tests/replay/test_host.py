@@ -141,7 +141,7 @@ def test_threads_that_hand_over() -> None:
     assert (thread[pause].tolist(), time[pause].tolist(), own[pause].tolist()) == ([2], [520_000], [-1])
     assert (thread[go_on].tolist(), time[go_on].tolist(), own[go_on].tolist()) == ([1], [520_000], [0])
     assert lag.tolist() == [0]
-    assert inferred == {"threads that go on when another pauses": 1}
+    assert inferred == {"threads that resume when another pauses": 1}
     assert add_turns(idle, np.array([0]), HostInstants(), inferred) == []
     assert sum(inferred.values()) == 1
 

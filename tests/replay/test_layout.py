@@ -148,7 +148,7 @@ def test_a_fixed_global_batch_is_shared_by_all_replicas() -> None:
         ({"ranks.remove": (8,)}, "the job has no rank 8: it has 8"),
         ({"ranks.remove": (0,), "parallelism.tp": 2}, "no other one"),
         ({"ranks.remove": (0,), "ranks.replace": ((1, 9),)}, "no rank 1 to replace"),
-        ({"ranks": 10}, r"10 ranks are no multiple of the 4 that hold a replica \(tp 4 x dp 2\)"),
+        ({"ranks": 10}, r"10 ranks are not a multiple of the 4 of a replica \(tp 4 x dp 2\)"),
     ],
 )
 def test_what_makes_no_layout_says_why(settings: dict[str, Any], says: str) -> None:
@@ -165,7 +165,7 @@ def test_experts_over_replicas_stay_a_part_of_them() -> None:
     with pytest.raises(UsageError, match="experts over 3 ranks do not divide dp 4"):
         asked_relayout(NESTED, {"parallelism.ep": 3})
     assert asked_relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
-    with pytest.raises(InputError, match="spread over replicas, so that none can go on"):
+    with pytest.raises(InputError, match="spread over replicas, so no replica can continue"):
         asked_relayout(NESTED, {"ranks.remove": (0,)})
 
 

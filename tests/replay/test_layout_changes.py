@@ -80,7 +80,7 @@ def test_replicas_wait_for_the_larger_group_s_collective() -> None:
             assert step(replay, text) - replay.unchanged.step_ns == pytest.approx(new - old, abs=500)
         found = replay.predict(parse_scenario(["ranks=1024"]))
         assert "global batch is 128 times as large (batch=rank)" in said(found)
-        assert "priced among 1,024 ranks in place of 8" in said(found)
+        assert "modelled among 1,024 ranks in place of 8" in said(found)
 
 
 def test_with_the_global_batch_fixed_replicas_have_less_to_do() -> None:
@@ -181,7 +181,7 @@ def test_layers_recut_into_more_stages() -> None:
         assert found.step_ns == pytest.approx(true, rel=0.02)
         interleaved = step(replay, "parallelism.pp=4", "parallelism.interleave=2")
         assert found.step_ns - interleaved == pytest.approx(1.5 * 600_000, rel=0.02)
-        with pytest.raises(InputError, match="8 layers cannot be cut into 3"):
+        with pytest.raises(InputError, match="8 layers cannot be split into 3"):
             replay.predict(parse_scenario(["parallelism.pp=3"]))
     with traced(pipeline(Layout(dp=2, pp=2)), model=model) as replay:
         with pytest.raises(InputError, match="micro-batches") as refused:
@@ -281,10 +281,10 @@ def test_the_layout_that_is_there_already_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        (["ranks=64", "parallelism.dp=8"], "both say how many replicas"),
-        (["ranks=10"], "no multiple of the 4"),
+        (["ranks=64", "parallelism.dp=8"], "both set the number of replicas"),
+        (["ranks=10"], "not a multiple of the 4"),
         (["ranks.remove=9"], "has no rank 9"),
-        (["ranks.replace=3:5"], "place 5 is that of a rank"),
+        (["ranks.replace=3:5"], "place 5 belongs to a rank"),
         (["ranks.replace=9:12"], "has no rank 9 to replace"),
     ],
 )

@@ -74,7 +74,7 @@ def test_twice_the_stages_halve_kernels_and_fill_the_pipeline_longer() -> None:
     assert (made.payload, made.repeats) == ({"dp": 0.5}, {"tp": 0.5, "cp": 0.5, "ep": 0.5})
     assert (made.fill, made.hops, made.added) == (0.5, 4.0, ())
     assert made.notes == (
-        "layers re-cut from 2 to 4 stages, evenly: kernels, 32.0% of the step, take 0.5 of their time",
+        "layers split evenly into 4 in place of 2 stages: kernels, 32.0% of the step, take 0.5 of their time",
         "pipeline of 4 micro-batches, 1F1B: filling it takes 3 of them",
     )
 
@@ -138,19 +138,19 @@ def test_a_host_launches_as_much_less_as_its_stage_has_fewer_layers() -> None:
 @pytest.mark.parametrize(
     ("settings", "of_card", "says"),
     [
-        ({"parallelism.pp": 3}, card(MODEL, microbatches=4), "8 layers cannot be cut into 3 equal parts"),
+        ({"parallelism.pp": 3}, card(MODEL, microbatches=4), "8 layers cannot be split into 3 equal parts"),
         (
             {"parallelism.pp": 4, "parallelism.interleave": 4},
             card(MODEL, microbatches=4),
-            "8 layers cannot be cut into 16 equal parts",
+            "8 layers cannot be split into 16 equal parts",
         ),
         (
             {"parallelism.pp": 4, "parallelism.interleave": 2},
             card(MODEL, microbatches=6),
             "interleaved stages need micro-batches in multiples of pp 4, not 6",
         ),
-        ({"parallelism.pp": 4}, card(MODEL), "how many micro-batches a step has is not known; a card has"),
-        ({"parallelism.pp": 4}, None, "how many micro-batches a step has is not known"),
+        ({"parallelism.pp": 4}, card(MODEL), "the number of micro-batches of a step is unknown; state"),
+        ({"parallelism.pp": 4}, None, "the number of micro-batches of a step is unknown"),
     ],
 )
 def test_pipelines_that_cannot_be_are_refused(settings: dict[str, Any], of_card: Any, says: str) -> None:
@@ -177,7 +177,7 @@ def test_a_fixed_batch_leaves_a_rank_its_share() -> None:
     assert (made.fill, made.hops) == (0.0, 0.0)
     assert made.notes == (
         "the global batch stays: 0.5 times as many micro-batches on a rank; kernels without the optimizer,"
-        " 24.0% of the step, are taken to go along",
+        " 24.0% of the step, are assumed to scale with it",
     )
 
 
@@ -200,7 +200,7 @@ def test_a_pipeline_that_stays_is_filled_as_before() -> None:
     assert (recut.fill, recut.hops) == (0.0, 0.0)
     turns = effect(batch(asked(old, {**settings, "parallelism.interleave": 2}), 1))
     assert (turns.fill, turns.hops) == (0.0, 0.0)
-    with pytest.raises(InputError, match="micro-batches a step has is not known"):
+    with pytest.raises(InputError, match="micro-batches of a step is unknown"):
         batch(asked(old, settings, of_card=None), 1)
 
 
@@ -247,12 +247,12 @@ def test_more_replicas_and_what_is_said_of_them() -> None:
     one = asked(degrees(dp=2, tp=2), {"parallelism.dp": 8})
     made = effect(replicas(one, None))
     assert made.notes == (
-        "the 4 ranks that were traced stand for 16: 8 replicas of 2",
-        "each replica's batch stays, so that the global batch is 4 times as large (batch=rank)",
+        "the 4 traced ranks stand for 16: 8 replicas of 2",
+        "each replica's batch stays, so the global batch is 4 times as large (batch=rank)",
     )
     assert (made.scale, made.added) == (None, ())
     fixed = effect(replicas(asked(degrees(dp=2, tp=2), {"parallelism.dp": 1, "batch": 1}), None))
-    assert fixed.notes == ("the 4 ranks that were traced stand for 2: 1 replica of 2",)
+    assert fixed.notes == ("the 4 traced ranks stand for 2: 1 replica of 2",)
     assert replicas(asked(degrees(dp=2), {"parallelism.dp": 2}), None) == SAME_LAYOUT
 
 
@@ -274,11 +274,9 @@ def test_gradients_that_nobody_exchanged_are_added() -> None:
     assert [(each.what, each.time) for each in made.added] == [
         ("all-reduce of 1 MB of gradients", TimeBounds(0.0, None, 8_000.0))
     ]
-    assert made.notes[-1].startswith(
-        "gradients' all-reduce is not in the trace: bounds are hidden by backward"
-    )
+    assert made.notes[-1].startswith("the all-reduce of gradients is not in the trace: bounds are all of it")
     with pytest.raises(
-        InputError, match="the gradients' all-reduce, which one replica does not need, cannot be"
+        InputError, match="the all-reduce of gradients, which a single replica does not need, cannot be"
     ):
         replicas(asked(degrees(tp=2), {"parallelism.dp": 4}, of_card=card(MODEL, precision=None)), None)
 
@@ -290,8 +288,8 @@ def test_sequences_cut_among_more_ranks() -> None:
     assert of_names(made, graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
     assert (made.payload, made.repeats) == (dict.fromkeys(("tp", "ep", "pp"), 0.25), {})
     assert made.notes == (
-        "tokens of a rank go as 1 / cp: kernels without the optimizer, 24.0% of the step, take 0.25 of their"
-        " time, by the ratio of work",
+        "tokens of a rank scale as 1 / cp: kernels without the optimizer, 24.0% of the step, take 0.25 of"
+        " their time, by the ratio of work",
     )
     object.__setattr__(graph.transfers, "kind", ("send", "recv"))
     ring = effect(context(one, 8))
@@ -328,9 +326,9 @@ def test_tensors_cut_among_more_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert (made.payload, made.added) == ({"dp": 0.5}, ())
     assert made.notes == (
-        "kernels whose calls are recorded: by roofline times of cut shapes, 20.0% of the step",
+        "kernels whose calls are recorded: by roofline times of split shapes, 20.0% of the step",
         "kernels without recorded shapes: by the ratio of work, 8.0% of the step",
-        "kernels that may be cut or not: between the two, the geometric middle expected, 4.0% of the step",
+        "kernels that may be split or not: bounds, expected is their geometric mean, 4.0% of the step",
     )
 
 
@@ -376,11 +374,11 @@ def test_layers_cut_for_the_first_time_reduce_activations(
     (added,) = cut(monkeypatch, one).added
     assert added.what == f"{calls:g} all-reduces of {nbytes:g} MB of activations among 4 ranks"
     assert added.time.expected == pytest.approx(calls * 4_000 * nbytes)
-    assert cut(monkeypatch, one).notes[-1].endswith("they are added to the step, none beside compute")
+    assert cut(monkeypatch, one).notes[-1].endswith("they are added to the step without overlap")
 
 
 def test_heads_are_cut_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="12 heads cannot be cut among 8 ranks"):
+    with pytest.raises(InputError, match="12 heads cannot be split over 8 ranks"):
         tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 8}), 8)
     assert tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 2}), 2) == SAME_LAYOUT
     known: list[Any] = []
@@ -406,7 +404,7 @@ def test_a_rank_taken_out_is_waited_for_by_nobody() -> None:
     assert not ((rank_of[source] == 1) & (rank_of[target] != 1)).any()
     assert len(source) == len(graph.wait_edges()[0]) - 1
     assert made.notes == (
-        "rank 1 taken out: 2 replicas become 1; each replica's batch stays, so that a step has 0.5 of the"
+        "rank 1 removed: 2 replicas become 1; each replica's batch stays, so a step has 0.5 of the"
         " samples (batch=rank)",
     )
     fixed = effect(remove(asked(degrees(dp=2), {"ranks.remove": (1,), "batch": 1}, graph), (1,)))

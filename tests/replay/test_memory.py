@@ -168,12 +168,12 @@ def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
         (
             KEPT,
             {"heads": None},
-            "heads, whose scores are kept, are not known; a card has to state workload.model.heads",
+            "the number of heads, whose scores are kept, is unknown; state workload.model.heads in a card",
         ),
         (
             HeldState(None, True, False, False),
             {},
-            "the optimizer is not known; traces with annotations of an Adam's steps",
+            "the optimizer is unknown; it needs a trace with annotated steps of Adam",
         ),
     ],
 )

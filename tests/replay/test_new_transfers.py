@@ -236,12 +236,12 @@ def test_what_is_said_of_groups_in_another_layout() -> None:
     graph = stages()
     since = np.zeros(len(graph.nodes), np.int64)
     assert relaid().priced_notes(graph, since, 100_000) == (
-        "collectives of groups of no known dimension, 16.0% of the step: as measured",
-        "all_reduce of dp, 12.0% of the step: priced among 4 ranks in place of 2",
+        "collectives of groups of unknown dimension, 16.0% of the step: as measured",
+        "all_reduce of dp, 12.0% of the step: modelled among 4 ranks in place of 2",
     )
     outside = np.full(len(since), -1)
     assert relaid().priced_notes(graph, outside, 100_000) == ()
     object.__setattr__(graph.transfers, "kind", (None, "all_reduce") * 2)
     assert relaid(dimension=None).priced_notes(graph, since, 0)[1:] == (
-        "collective of dp, 1200000.0% of the step: priced among 4 ranks in place of 2",
+        "collective of dp, 1200000.0% of the step: modelled among 4 ranks in place of 2",
     )

@@ -14,7 +14,7 @@ from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
-HELD = "kernels held up by one of another stream that fills the device"
+HELD = "kernels held up by a kernel of another stream that fills the device"
 
 
 def launch(at: float, corr: int) -> dict[str, object]:

@@ -123,7 +123,7 @@ def test_a_transfer_that_had_ended_when_it_was_awaited_may_have_taken_less() -> 
     assert np.isnan(found.expected[transfers]).all()
     assert (found.low[transfers] == 0).all()
     assert (found.high[transfers] == 1).all()
-    assert "transfers that had ended when they were awaited are bracketed" in found.basis
+    assert "transfers that ended before their wait have bounds only" in found.basis
 
 
 @pytest.mark.parametrize(

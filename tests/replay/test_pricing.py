@@ -80,7 +80,7 @@ def test_without_a_fit_latency_is_at_most_the_shortest_transfer() -> None:
     assert np.isnan(expected).all()
     assert low == [0.5, 0.5]
     assert high == pytest.approx([1.0, (20 + 80 / 2) / 100])
-    assert found.basis == ("latency's share is not known: bracketed by the shortest transfer",)
+    assert found.basis == ("the share of latency is unknown: bounds by the shortest transfer",)
 
 
 def test_a_transfer_of_unknown_size_is_bracketed() -> None:
@@ -204,7 +204,7 @@ def test_the_fabric_that_a_machine_has_changes_nothing(id: str) -> None:  # noqa
 
 
 def test_a_fabric_whose_links_nobody_counts_is_refused() -> None:
-    with pytest.raises(UsageError, match="how many links of it an accelerator has; system=aws-p6-b200"):
+    with pytest.raises(UsageError, match="the number of its links per accelerator; system=aws-p6-b200"):
         changed_system(catalog.system("dgx-h100"), parse_scenario(["scale_out=efa-v4"]))
 
 
@@ -274,8 +274,8 @@ def test_a_group_of_one_moves_nothing() -> None:
 @pytest.mark.parametrize(
     ("machine", "latency", "why"),
     [
-        ("dgx-h100", "x0.5", "is 0 beyond what NCCL counts, so no factor can act on it; give a value"),
-        ("google-tpu-v5e-pod", "5us", "cannot be set: what drives its network is not known"),
+        ("dgx-h100", "x0.5", "is 0 beyond NCCL's own figure, so a factor cannot act on it; give a value"),
+        ("google-tpu-v5e-pod", "5us", "cannot be set: the network's software is unknown"),
     ],
 )
 def test_a_latency_that_would_change_no_price_is_refused(machine: str, latency: str, why: str) -> None:
@@ -339,9 +339,9 @@ def test_kernels_on_another_accelerator() -> None:
     ("text", "machine", "kind", "says"),
     [
         ("scale_up.bandwidth=x2", Machine(), InputError, "which ranks share a node"),
-        ("scale_up.bandwidth=900GB/s", TWO_A_NODE, InputError, "needs a machine to start from"),
-        ("collective.all_reduce=tree", TWO_A_NODE, InputError, "needs a machine to start from"),
-        ("accelerator=h200", TWO_A_NODE, InputError, "which one the run used"),
+        ("scale_up.bandwidth=900GB/s", TWO_A_NODE, InputError, "needs a named machine"),
+        ("collective.all_reduce=tree", TWO_A_NODE, InputError, "needs a named machine"),
+        ("accelerator=h200", TWO_A_NODE, InputError, "the run's accelerator"),
         (
             "collective.all_reduce=tree",
             Machine(Hardware(system="google-tpu-v5e-8")),
@@ -413,21 +413,21 @@ def test_what_is_of_no_known_group_may_be_of_any_tier(text: str, low: float, hig
     expected, lows, highs = of_transfers(graph, found)
     assert np.isnan(expected).all()
     assert (lows, highs) == ([low] * 2, [high] * 2)
-    assert found.basis == ("collectives of unknown kind or group are bracketed",)
+    assert found.basis == ("collectives of unknown kind or group have bounds only",)
 
 
 def test_what_is_of_no_known_group_has_no_price() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
     with pytest.raises(InputError) as refused:
         time_ratios(graph, parse_scenario(["scale_up.bandwidth=900GB/s"]), TWO_A_NODE, {})
-    assert "scale_up.bandwidth: collectives of unknown kind or group cannot be priced" in str(refused.value)
+    assert "scale_up.bandwidth: collectives of unknown kind or group cannot be modelled" in str(refused.value)
     assert "use factors such as x2" in str(refused.value.hint)
 
 
 def test_parts_without_a_rendezvous_are_said_to_be_bracketed() -> None:
     graph = transfers([20, 100], [1_000, 9_000], instances=[0, -1])
     found = time_ratios(graph, parse_scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
-    assert found.basis[-1] == "collectives whose waiting cannot be told from transfer are bracketed"
+    assert found.basis[-1] == "collectives that are not split into wait and transfer have bounds only"
     expected, low, high = of_transfers(graph, found)
     assert (low[0], high[0]) == (1.0, 3.0)
     assert (low[1], high[1]) == pytest.approx((1.0, (3 * 20 + 80) / 100))
@@ -480,7 +480,7 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
         regrouped={"0-1": RegroupedGroup((0,), dimension="dp")},
     )
     assert of_transfers(graph, gone) == ([0.0],) * 3
-    assert gone.basis == ("groups of one move nothing",)
+    assert gone.basis == ("groups of one rank move nothing",)
 
 
 def test_groups_that_stay_are_not_priced() -> None:

@@ -70,7 +70,7 @@ def test_of_a_cpu_gaps_that_hold_operators_compute() -> None:
     chosen, what = token_nodes(one)
     assert chosen.tolist() == compute_nodes(one).tolist()
     assert chosen.sum() == 5
-    assert what == "operators of the CPU, the optimizer's too,"
+    assert what == "operators of the CPU, including the optimizer's,"
 
 
 def test_the_share_of_the_windows_that_nodes_take() -> None:
@@ -120,9 +120,9 @@ def test_sizes_that_a_card_lacks_are_named() -> None:
         (card(precision=None), "workload.model.hidden, workload.precision"),
         (card(precision="int8", model={"hidden": 8}), "workload.precision"),
     ):
-        with pytest.raises(InputError, match=r"^memory cannot be sized; a card has to state ") as refused:
+        with pytest.raises(InputError, match=r"^memory cannot be sized; state ") as refused:
             card_sizes(known, "memory", "model.hidden", "element")
-        assert str(refused.value.hint) == f"a card has to state {lacking}"
+        assert str(refused.value.hint) == f"state {lacking} in a card"
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,12 @@ def test_values_as_people_write_them() -> None:
         (
             factor_of,
             "x0",
-            "k=x0: 'x0' is no factor above 0 and up to 1,000,000, of 6 decimals at most; such as x2 or x0.5",
+            "k=x0: 'x0' is not a factor above 0 and up to 1,000,000 with at most 6 decimals; such as x2 or"
+            " x0.5",
         ),
-        (factor_of, "x1000000.000001", "no factor above 0"),
-        (count_of, "0", "k=0: '0' is no whole number from 1 on; such as 64"),
+        (factor_of, "x1000000.000001", "not a factor above 0"),
+        (share_of, "0", "not a factor above 0"),
+        (count_of, "0", "k=0: '0' is not a positive integer; such as 64"),
         (count_of, "1000000000", "no whole number"),
         (count_of, "2.5", "no whole number"),
         (read_word("off"), "on", "k=on: 'on' is not 'off', the only value"),

@@ -38,7 +38,7 @@ def test_a_file_says_what_settings_say(tmp_path: Path) -> None:
         ("set:\n  compute: x2\n  compute: x3\n", "bad.yaml:3: set.compute: is there twice, first in line 2"),
         (
             "set:\n  kernels.time: x2\n  kernel.time: x3\n",
-            "bad.yaml:3: 'kernel.time' is nothing that can be set; did you mean kernels.time",
+            "bad.yaml:3: there is no setting 'kernel.time'; did you mean kernels.time",
         ),
         ("set:\n  kernels.time: 1us\n", "bad.yaml:2: kernels.time=1us: '1us' is no time"),
         ("set: &a {compute: x2}\n", "bad.yaml:1: uses a YAML anchor"),

@@ -132,7 +132,7 @@ def test_constraints_as_people_write_them() -> None:
 
 
 def test_a_limit_of_a_cost_that_is_not_stated_is_refused(replay: Replay) -> None:
-    with pytest.raises(UsageError, match="states no cost"):
+    with pytest.raises(UsageError, match="the space does not state"):
         search_space(replay, SearchSpace(SPACE.values), limits=[parse_limit("cost<=1")])
 
 

@@ -78,7 +78,7 @@ def test_devices_are_limited(replay: Replay) -> None:
 def test_what_makes_no_layout_is_infeasible(replay: Replay) -> None:
     found = search_space(replay, SearchSpace({"parallelism.dp": ("2", "16"), "parallelism.tp": ("2", "3")}))
     reasons = {trial.scenario.texts[:2]: str(trial.infeasible) for trial in found.infeasible}
-    assert "16 heads cannot be cut among 3" in reasons["parallelism.dp=2", "parallelism.tp=3"]
+    assert "16 heads cannot be split over 3" in reasons["parallelism.dp=2", "parallelism.tp=3"]
     assert "4 micro-batches of a rank are 0.5" in reasons["parallelism.dp=16", "parallelism.tp=2"]
     assert len(found.ranked) == 1
 

@@ -50,8 +50,8 @@ def calls(*sizes: int) -> Program:
 
 def test_buckets_of_one_change_nothing_and_others_need_a_fit_or_a_machine() -> None:
     replay = replayed(simulated(calls(MIB, MIB, MIB, MIB)))
-    assert "could be one" in str(replay.predict(parse_scenario(["buckets=1"])).idle)
-    with pytest.raises(InputError, match="no fit of its own"):
+    assert "to merge" in str(replay.predict(parse_scenario(["buckets=1"])).idle)
+    with pytest.raises(InputError, match="no fit to predict"):
         replay.predict(parse_scenario(["buckets=2"]))
     size = np.array([1.0 * MIB, 4.0 * MIB])
     apart, joined = price_collective("all_reduce", size, range(2), catalog.system("dgx-h100")).formula_s  # type: ignore[union-attr]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What metrics stand on: a rank and a run as they see them, and quantities that several of them share."""
+"""Views of a rank and a run for metrics, and quantities that several metrics share."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an allocator held over time, and whose it was."""
+"""Allocated memory over time, and its owners."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from cclbench.ground.intervals import Int64, Mask
 
 OLDER: Final = 0
-"""The owner of what is older than the recording."""
+"""Owner of blocks that are older than the recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What the blocks that one stack allocated take; None where no stack was recorded."""
+    """Memory allocated at one call site; None where no stack was recorded."""
 
     call_site: str | None
     bytes: int
@@ -26,10 +26,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """Whose the allocated bytes are over time; arrays of shape (changes,), in order."""
+    """Owners of the allocated bytes over time; arrays of shape (changes,), in order of time."""
 
     call_sites: tuple[str | None, ...]
-    """By owner; owner 0 is all that is older than the recording."""
+    """Call site by owner; owner 0 is everything older than the recording."""
     moments: int
     start: int
     older_blocks: int
@@ -38,24 +38,26 @@ class Owners:
     change: Int64
 
     def allocated(self, owners: Sequence[int] | None = None) -> Int64:
-        """Bytes of those owners, or of all, at each moment."""
-        mine = np.ones(len(self.owner), np.bool_) if owners is None else np.isin(self.owner, list(owners))
+        """Allocated bytes of these owners, or of all, at each moment."""
+        chosen = np.ones(len(self.owner), np.bool_) if owners is None else np.isin(self.owner, list(owners))
         changes = np.zeros(self.moments, np.int64)
-        np.add.at(changes, self.moment[mine], self.change[mine])
+        np.add.at(changes, self.moment[chosen], self.change[chosen])
         if owners is None or OLDER in owners:
             changes[0] += self.start
         return np.cumsum(changes)
 
     def owners_at(self, moment: int) -> tuple[Site, list[tuple[int, Site]]]:
-        """What is older than the recording, and the others with their owner's number, most bytes first."""
+        """Blocks older than the recording, and the other sites with their owner, the largest first."""
         until = self.moment <= moment
-        held, blocks = np.zeros((2, len(self.call_sites)), np.int64)
-        held[OLDER], blocks[OLDER] = self.start, self.older_blocks
-        np.add.at(held, self.owner[until], self.change[until])
+        owner_bytes, blocks = np.zeros((2, len(self.call_sites)), np.int64)
+        owner_bytes[OLDER], blocks[OLDER] = self.start, self.older_blocks
+        np.add.at(owner_bytes, self.owner[until], self.change[until])
         np.add.at(blocks, self.owner[until], np.sign(self.change[until]))
-        sites = [Site(*one) for one in zip(self.call_sites, held.tolist(), blocks.tolist(), strict=True)]
-        own = [(owner, site) for owner, site in enumerate(sites) if owner != OLDER and site.bytes]
-        return sites[OLDER], sorted(own, key=lambda one: (-one[1].bytes, one[1].call_site or ""))
+        sites = [
+            Site(*entry) for entry in zip(self.call_sites, owner_bytes.tolist(), blocks.tolist(), strict=True)
+        ]
+        by_owner = [(owner, site) for owner, site in enumerate(sites) if owner != OLDER and site.bytes]
+        return sites[OLDER], sorted(by_owner, key=lambda entry: (-entry[1].bytes, entry[1].call_site or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,40 +75,40 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """What one device's allocator held; arrays of shape (moments,), the first before the first event."""
+    """Memory of one device's allocator over time; arrays of shape (moments,), from before the first event."""
 
     source: str | None
-    """Reader of the file that says so."""
+    """Reader of the file."""
     file: str | None
     rank: int | None
     device: int | None
-    """Index of the accelerator; None of the CPU."""
+    """Index of the accelerator; None for the CPU."""
     time_ns: Int64 | None
-    """Of each moment; None where nobody tells times."""
+    """Time of each moment; None where unknown."""
     allocated: Int64
     reserved: Int64 | None
-    """None where nobody tells what was reserved."""
+    """None where unknown."""
     owners: Owners | None = None
-    """Whose the allocated bytes are; None where nobody tells."""
+    """None where unknown."""
     end: Blocks | None = None
     recorded: bool = True
-    """Whether events were recorded, on this device or another of the process; else only the end is known."""
+    """Whether events were recorded on any device of the process; else only the end is known."""
     contradictions: int = 0
-    """Events that do not fit those before them or the final blocks: some were not recorded."""
+    """Number of events that contradict earlier ones or the final blocks: some were not recorded."""
 
     @property
     def peak_moment(self) -> int:
-        """The first moment at which most bytes were allocated."""
+        """The (first) moment of the peak of allocated bytes."""
         return int(np.argmax(self.allocated))
 
     @property
     def peak_allocated(self) -> int:
-        """Most bytes allocated at any moment."""
+        """Peak of allocated bytes."""
         return int(self.allocated[self.peak_moment])
 
     @property
     def peak_reserved(self) -> int | None:
-        """Most bytes reserved at any moment."""
+        """Peak of reserved bytes; None where unknown."""
         return None if self.reserved is None else int(self.reserved.max())
 
     @property
@@ -118,12 +120,12 @@ class History:
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is anything over time."""
+        """Whether there are changes over time."""
         return self.recorded and len(self.allocated) > 1
 
     @property
     def qualifier_words(self) -> str | None:
-        """What qualifies its numbers."""
+        """What qualifies the numbers, in words."""
         if not self.contradictions:
             return None
         return (
@@ -132,12 +134,12 @@ class History:
         )
 
     def device_label(self, *, with_file: bool = False) -> str:
-        """The device in words, with the file where ranks do not tell files apart."""
+        """The device in words; with the file, where ranks do not distinguish files."""
         device = "cpu" if self.device is None else f"device {self.device}"
         return f"{self.file}, {device}" if with_file and self.file is not None else device
 
     def at_moments(self, moments: Mask) -> History:
-        """The same at those moments alone, shape (moments,)."""
+        """The history at the moments of the mask, shape (moments,)."""
         return replace(
             self,
             time_ns=None if self.time_ns is None else self.time_ns[moments],

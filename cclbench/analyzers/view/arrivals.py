@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When ranks arrive at collectives: each rank's part, and the whole instances that the parts make up."""
+"""Arrivals of ranks at matched collectives."""
 
 from __future__ import annotations
 
@@ -34,41 +34,41 @@ if TYPE_CHECKING:
 
 PAIRS = ("send", "recv")
 SPENT = ("compute", "copy", "communication", "idle")
-"""What a rank does before it arrives: |C|, |M \\ (C∪K)|, |K \\ C| and the rest."""
+"""How a rank spends the time before it arrives: |C|, |M \\ (C∪K)|, |K \\ C| and the rest."""
 NOTHING_BEFORE, UNKNOWN_BEFORE = -1, -2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matched:
-    """Which collectives all ranks of their group have, shape (rows,), and what is left out."""
+    """Which collectives are matched across all ranks of their group, shape (rows,), and what is left out."""
 
     complete: Mask
     left_out: Mapping[str, int]
-    """Why how many rows are not complete."""
+    """Numbers of incomplete rows by reason."""
     coverage: Coverage
-    """Of the rows that other ranks take part in: groups of one have nobody to be matched with."""
+    """Coverage of the rows of groups with more than one rank."""
 
 
 def matched_rows(collectives: pa.Table) -> Matched:
-    """The rows of `schema.COLLECTIVES` that are in an instance of which all ranks have a trace."""
+    """Which rows of `schema.COLLECTIVES` are in an instance with a trace of every rank."""
     complete = collectives["wait_ns"].is_valid().to_numpy()
     alone = group_sizes(collectives) == 1
-    others = ~complete
+    unmatched = ~complete
     left_out = {}
-    for why, here in (
+    for why, mask in (
         ("in groups of one", alone),
         ("in instances that lack a rank", collectives["instance"].is_valid().to_numpy()),
         ("of unknown process group", ~collectives["group"].is_valid().to_numpy()),
         ("not matched with another rank's", np.ones(len(complete), np.bool_)),
     ):
-        left_out[why] = int((others & here).sum())
-        others &= ~here
+        left_out[why] = int((unmatched & mask).sum())
+        unmatched &= ~mask
     coverage = Coverage.of_rows(complete[~alone], collective_durations(collectives)[~alone])
     return Matched(complete, {why: number for why, number in left_out.items() if number}, coverage)
 
 
 def matched_in_windows(rank: RankView) -> tuple[pa.Table, Matched]:
-    """The collectives that begin in the rank's windows, and what of them is matched."""
+    """The collectives that begin in the rank's windows, and which of them are matched."""
     table = rank.collectives
     if not len(table):
         raise NotApplicable("there are no collectives in the window")
@@ -76,29 +76,28 @@ def matched_in_windows(rank: RankView) -> tuple[pa.Table, Matched]:
 
 
 def matched_collectives(rank: RankView) -> tuple[pa.Table, Matched]:
-    """The rank's collectives in the window that are complete, of all of them; not applicable without any."""
-    table, found = matched_in_windows(rank)
-    if not found.complete.any():
-        raise no_matched_error(found)
-    return table.filter(pa.array(found.complete)), found
+    """The matched collectives in the windows, and of all which; `NotApplicable` without any."""
+    table, matched = matched_in_windows(rank)
+    if not matched.complete.any():
+        raise no_matched_error(matched)
+    return table.filter(pa.array(matched.complete)), matched
 
 
-def no_matched_error(found: Matched) -> NotApplicable:
-    """What to raise where no collective of several ranks is complete."""
-    why = f"no collective is matched across its ranks: {count_words(found.left_out)}"
-    return Unknown(why, found.coverage) if found.coverage.all_rows else NotApplicable(why)
+def no_matched_error(matched: Matched) -> NotApplicable:
+    """The exception where no collective of several ranks is complete."""
+    why = f"no collective is matched across its ranks: {count_words(matched.left_out)}"
+    return Unknown(why, matched.coverage) if matched.coverage.all_rows else NotApplicable(why)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrivals:
-    """One rank's arrivals at matched collectives in its windows, arrays of shape (rows,).
+    """One rank's arrivals at matched collectives in its windows; arrays of shape (rows,).
 
-    `members` is how many ranks the instance has, `label` a code into `label_numbers`; `clock_residual_ns`
-    is what
-    the ranks' clocks leave unexplained.  `before` is the instance that the rank ran before in the same group
-    (NOTHING_BEFORE for its first), `spent` the ns of each of SPENT from that one's end (for its first: from
-    the rank's first work) to the arrival; shape (4, rows).  `step` is the step's number, −1 for none.
-    What the rank idles before its first collective counts from the common clock's zero.
+    `members`: number of ranks of the instance; `label`: a code into `labels`; `clock_residual_ns`: residual
+    of the clock alignment. `before`: the rank's previous instance in the same group (NOTHING_BEFORE for its
+    first); `spent`: ns of each of SPENT from that one's end (for the first: from the rank's first work) to
+    the arrival, shape (4, rows). `step`: the step's number, −1 for none.
+    Idle time before the rank's first collective counts from zero of the common clock.
     """
 
     window_ns: int
@@ -115,15 +114,15 @@ class Arrivals:
 
 
 def rank_arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
-    """The rank's arrivals, and what of its collectives is left out."""
-    table, found = matched_collectives(rank)
-    label, known = label_numbers(table)
+    """The rank's arrivals, and which of its collectives are left out."""
+    table, matched = matched_collectives(rank)
+    label, labels = label_numbers(table)
     before, spent = _before_and_spent(rank, table)
     return Arrivals(
         window_ns=rank.windows.total,
         on_host=rank.on_host,
         clock_residual_ns=rank.tables.clock_residual_ns,
-        labels=known,
+        labels=labels,
         label=label.astype(np.int32),
         instance=table["instance"].to_numpy(),
         arrival_ns=table["arrival_ns"].to_numpy(),
@@ -131,19 +130,22 @@ def rank_arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
         before=before,
         spent=spent,
         step=table["step"].fill_null(-1).to_numpy().astype(np.int64),
-    ), found
+    ), matched
 
 
 def arrivals_of(rank: RankView) -> Value:
-    """What a metric over all ranks' arrivals takes of one: how many, and the arrivals as detail."""
-    found, others = rank.arrivals
+    """A rank's part of a metric over all ranks' arrivals: their number, with the arrivals as detail."""
+    arrivals, matched = rank.arrivals
     return Value(
-        value=float(len(found.instance)), left_out=others.left_out, coverage=others.coverage, detail=found
+        value=float(len(arrivals.instance)),
+        left_out=matched.left_out,
+        coverage=matched.coverage,
+        detail=arrivals,
     )
 
 
 def _before_and_spent(rank: RankView, chosen: pa.Table) -> tuple[Int64, Int64]:
-    """`before` and `spent` of those of the rank's rows, whatever it ran outside its windows."""
+    """`before` and `spent` of the chosen rows, also from work outside the windows."""
     table = rank.all_collectives
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     instance = table["instance"].fill_null(UNKNOWN_BEFORE).to_numpy()
@@ -155,13 +157,13 @@ def _before_and_spent(rank: RankView, chosen: pa.Table) -> tuple[Int64, Int64]:
     by_key = np.argsort(key)
     row = by_key[np.searchsorted(key[by_key], chosen["collective"].to_numpy())]
     previous, starts = previous[row], starts[row]
-    none = previous < 0
+    is_first = previous < 0
     compute, communication, copies = rank.busy
-    begin = np.minimum(np.where(none, np.iinfo(np.int64).min, ends[previous]), starts)
+    begin = np.minimum(np.where(is_first, np.iinfo(np.int64).min, ends[previous]), starts)
     kernels = intervals.join(compute, communication)
     spent = [
         intervals.within(s, begin, starts)
         for s in (compute, intervals.subtract(copies, kernels), intervals.subtract(communication, compute))
     ]
-    idle = np.where(none, chosen["arrival_ns"].to_numpy(), starts - begin) - sum(spent)
-    return np.where(none, NOTHING_BEFORE, instance[previous]), np.array([*spent, idle], np.int64)
+    idle = np.where(is_first, chosen["arrival_ns"].to_numpy(), starts - begin) - sum(spent)
+    return np.where(is_first, NOTHING_BEFORE, instance[previous]), np.array([*spent, idle], np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of which nobody knows whether they compute or communicate, or that do both at once."""
+"""Kernels that may compute, communicate, or do both."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 NS_PER_S: Final = 10**9
 MOST_UNKNOWN: Final = 0.1
-"""Share of the kernels' summed time of no known category from which on overlap is no exact figure."""
+"""Overlap is not exact where kernels of unknown category have more than this share of the kernel time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousKernels:
-    """Kernels that count as compute and may communicate, of those that begin in a rank's windows."""
+    """Kernels in a rank's windows that count as compute and may communicate."""
 
     coverage: Coverage
-    """Of the kernels whose part is known."""
+    """Coverage of the kernels whose role is known."""
     reason: str
 
 
 def ambiguous_kernels(rank: RankView) -> AmbiguousKernels | None:
-    """Fused kernels, and those of no known category where they take more than `MOST_UNKNOWN` of the time."""
+    """Fused kernels, and those of unknown category if they take more than `MOST_UNKNOWN` of the time."""
     ns, rows = {"fused": 0, "other": 0}, {"fused": 0, "other": 0}
     all_ns = all_rows = 0
     for batch, _ in rank.begun(("kernel",), "category"):
@@ -39,19 +39,19 @@ def ambiguous_kernels(rank: RankView) -> AmbiguousKernels | None:
         numbers, words = word_codes(batch, "category")
         for number in np.unique(numbers).tolist():
             if (category := words[number] or "other") in ns:
-                here = numbers == number
-                ns[category] += int(durations[here].sum())
-                rows[category] += int(here.sum())
-    said = []
+                in_category = numbers == number
+                ns[category] += int(durations[in_category].sum())
+                rows[category] += int(in_category.sum())
+    reasons = []
     if rows["fused"]:
         fused = humanise(ns["fused"] / NS_PER_S, "s")
-        said.append(f"{fused} of kernels that compute and communicate at once count as compute")
+        reasons.append(f"{fused} of kernels that compute and communicate at once count as compute")
     if all_ns and ns["other"] / all_ns > MOST_UNKNOWN:
         share = humanise(ns["other"] / all_ns, "1")
-        said.append(f"{share} of the kernels' time is of no known category and counts as compute")
+        reasons.append(f"{share} of the kernels' time is of unknown category and counts as compute")
     else:
         ns["other"] = rows["other"] = 0
-    if not said:
+    if not reasons:
         return None
-    known = Coverage(all_rows - sum(rows.values()), all_rows, all_ns - sum(ns.values()), all_ns)
-    return AmbiguousKernels(known, "; ".join(said))
+    coverage = Coverage(all_rows - sum(rows.values()), all_rows, all_ns - sum(ns.values()), all_ns)
+    return AmbiguousKernels(coverage, "; ".join(reasons))

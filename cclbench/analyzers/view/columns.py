@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of Arrow tables as numpy arrays."""
+"""Columns of Arrow tables as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def event_table(tables: Rank, kinds: Sequence[str], columns: Sequence[str]) -> p
 
 
 def row_spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
-    """Start and end of each row, int64 ns."""
+    """Start and end of each row, int64 ns, shape (rows,)."""
     starts = batch["start_ns"].to_numpy()
     return starts, starts + batch["dur_ns"].to_numpy()
 
 
 def word_codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[str | None]]:
-    """A dictionary column as word numbers, shape (rows,), and the words; a null's word is None."""
+    """A dictionary column as word codes, shape (rows,), and the words; the last word, None, is null."""
     values = batch[column]
     if isinstance(values, pa.ChunkedArray):
         values = values.unify_dictionaries().combine_chunks()
@@ -38,7 +38,7 @@ def word_codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, li
 
 
 def short_codes(table: pa.Table, column: str) -> tuple[Index, list[str | None]]:
-    """`word_codes` in half their memory, to be kept."""
+    """`word_codes` as int32, to be kept."""
     numbers, words = word_codes(table, column)
     return numbers.astype(np.int32), words
 
@@ -46,18 +46,18 @@ def short_codes(table: pa.Table, column: str) -> tuple[Index, list[str | None]]:
 def vocabulary_places(
     batch: pa.RecordBatch | pa.Table, column: str, vocabulary: Sequence[str], otherwise: int
 ) -> Int64:
-    """A dictionary column as indices into a vocabulary."""
+    """A dictionary column as indices into a vocabulary; `otherwise` for null."""
     numbers, words = word_codes(batch, column)
     return np.array([vocabulary.index(word) if word else otherwise for word in words], np.int64)[numbers]
 
 
 def with_words(table: pa.Table, column: str, wanted: Collection[str]) -> pa.Table:
-    """The rows whose word in a dictionary column is one of these."""
+    """The rows whose word in a dictionary column is one of the wanted."""
     numbers, words = word_codes(table, column)
     return table.filter(np.isin(numbers, [i for i, word in enumerate(words) if word in wanted]))
 
 
 def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
-    """Which rows are of that category, shape (rows,)."""
+    """Mask of the rows of the category, shape (rows,)."""
     numbers, words = word_codes(batch, "category")
     return np.isin(numbers, [i for i, word in enumerate(words) if word == category])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies and memsets by where they move bytes from and to."""
+"""Exposed copies and memsets by direction and kind of host memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def exposed_copies(rank: RankView) -> dict[str, Intervals]:
-    """When copies and memsets of each label run while no kernel does; empty where the CPU is the device.
+    """Times of copies and memsets without kernels, by label; empty where the CPU is the device.
 
-    A label is the direction, with `pageable` or `pinned` where the profiler names the host's memory.
+    A label is the direction, with `pageable` or `pinned` where the profiler states the kind of host memory.
     """
     if rank.on_host:
         return {}
@@ -26,13 +26,13 @@ def exposed_copies(rank: RankView) -> dict[str, Intervals]:
     columns = ("kind", "name", "copy_direction", "start_ns", "dur_ns")
     for batch in rank.tables.events(("copy", "memset"), columns):
         starts, ends = row_spans(batch)
-        named = [word_codes(batch, column) for column in ("kind", "name", "copy_direction")]
-        distinct, key = np.unique(np.stack([number for number, _ in named]), axis=1, return_inverse=True)
-        for at, numbers in enumerate(distinct.T.tolist()):
-            kind, name, direction = (words[n] for n, (_, words) in zip(numbers, named, strict=True))
-            here = key.ravel() == at
+        coded = [word_codes(batch, column) for column in ("kind", "name", "copy_direction")]
+        distinct, key = np.unique(np.stack([number for number, _ in coded]), axis=1, return_inverse=True)
+        for code, numbers in enumerate(distinct.T.tolist()):
+            kind, name, direction = (words[n] for n, (_, words) in zip(numbers, coded, strict=True))
+            of_label = key.ravel() == code
             label = _copy_label(kind, name or "", direction)
-            pieces.setdefault(label, []).append(intervals.union(starts[here], ends[here]))
+            pieces.setdefault(label, []).append(intervals.union(starts[of_label], ends[of_label]))
     kernels = intervals.join(rank.compute, rank.communication)
     return {
         label: intervals.subtract(intervals.join(*parts), kernels) for label, parts in sorted(pieces.items())

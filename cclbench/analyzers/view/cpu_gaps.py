@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What held a rank whose device is its CPU while it neither computed nor communicated."""
+"""Idle time of a rank whose device is its CPU, by cause."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("side", "track", "kind", "name", "category", "start_ns", "dur_ns")
 _NO_TRANSFERS: Final = (
-    "the trace has calls of the communication library but no transfers: waiting for these cannot be told"
-    " from the host's own time"
+    "the trace has calls of the communication library but no transfers: waiting for them cannot be separated"
+    " from other host time"
 )
 
 
 def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
-    """The time of `time.idle` of a rank whose device is its CPU, by what the thread of its steps does then.
+    """`time.idle` of a rank whose device is its CPU, by what the thread of its steps does.
 
-    Each instant has one cause: one of `normalize.cpu_host.CAUSES`, or `unrecorded`.
+    The causes, those of `normalize.cpu_host.CAUSES` and `unrecorded`, are disjoint.
     """
     thread = step_thread(rank)
     ranges: dict[str, list[Intervals]] = {cause: [] for cause in ("loader", "sync", "operators", "python")}
@@ -38,17 +38,17 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
     calls = [(empty, empty, empty)]
     names: dict[str, int] = {}
     for batch in rank.tables.events(("op", "annotation", "python"), _COLUMNS):
-        here = batch["track"].to_numpy() == thread
+        on_thread = batch["track"].to_numpy() == thread
         starts, ends = row_spans(batch)
         name, words = word_codes(batch, "name")
         code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
         is_op = _of_kind(batch, "op")
-        called = is_op & ~_wrapping_rows(batch) & here
-        calls.append((starts[called], ends[called], code[called]))
+        library_free = is_op & ~_wrapping_rows(batch) & on_thread
+        calls.append((starts[library_free], ends[library_free], code[library_free]))
         chosen = causes_of(batch) | {"sync": is_op & is_category(batch, "communication")}
         for cause, rows in ranges.items():
-            own = chosen[cause] & here
-            rows.append(intervals.union(starts[own], ends[own]))
+            of_cause = chosen[cause] & on_thread
+            rows.append(intervals.union(starts[of_cause], ends[of_cause]))
     by = {cause: intervals.join(*rows) for cause, rows in ranges.items()}
     if len(by["sync"]) and not len(rank.communication):
         raise NotApplicable(_NO_TRANSFERS)
@@ -65,7 +65,7 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
 
 
 def step_thread(rank: RankView) -> int:
-    """The thread with the annotations that begin the windows; without these the one that computes longest."""
+    """The thread whose annotations begin the windows; without these, the one that computes longest."""
     marks, computing = Counter[int](), Counter[int]()
     for batch in rank.tables.events(("op", "annotation"), _COLUMNS):
         track = batch["track"].to_numpy()
@@ -83,6 +83,6 @@ def _of_kind(batch: pa.RecordBatch, kind: str) -> Mask:
 
 
 def _wrapping_rows(batch: pa.RecordBatch) -> Mask:
-    """Rows around operators, which compute nothing themselves, shape (rows,)."""
+    """Mask of rows that wrap operators and do not compute themselves, shape (rows,)."""
     name, words = word_codes(batch, "name")
     return np.array([is_wrapper(word or "") for word in words], np.bool_)[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The works of a rank whose device launches kernels: device rows by the call that each belongs to."""
+"""Work of a rank with an accelerator: device events by the operator call that each belongs to."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cclbench.operators.call import Call
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
-NOT_LINKED: Final = "no operator's call is seen to launch it"
-NO_CALLS: Final = "the trace records no operators' calls"
+NOT_LINKED: Final = "no operator call is linked to it"
+NO_CALLS: Final = "the trace records no operator calls"
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
 _COMMUNICATION: Final = CATEGORIES.index("communication")
 
 
 def device_works(rank: RankView) -> Works:
-    """The works of a rank's device that begin in its windows."""
+    """Work on a rank's device that begins in its windows."""
     calls = OperatorCalls(rank)
     rows = _device_rows(rank)
     starts, ends = row_spans(rows)
@@ -37,31 +37,33 @@ def device_works(rank: RankView) -> Works:
     computes = _are_kernels(rows) & (category != _COMMUNICATION)
     key = _keys(calls, rows, category)
     order = np.lexsort((starts, key))
-    new = begins(key[order])
-    first = np.flatnonzero(new)
+    is_new = begins(key[order])
+    first = np.flatnonzero(is_new)
     count = len(first)
     work = np.empty(len(key), np.int32)
-    work[order] = np.cumsum(new) - 1
+    work[order] = np.cumsum(is_new) - 1
     lead = order[_longest_rows(work[order], (ends - starts)[order], count)]
-    flops, hbm_bytes = (np.bincount(work, _as_floats(rows[of]), count) for of in ("flops", "hbm_bytes"))
-    own = key[order][first]
-    own = own[own < len(calls)]  # the works of calls come first
-    begun = np.append(first, len(key))
+    flops, hbm_bytes = (
+        np.bincount(work, _as_floats(rows[column]), count) for column in ("flops", "hbm_bytes")
+    )
+    call_keys = key[order][first]
+    call_keys = call_keys[call_keys < len(calls)]  # the works of calls come first
+    bounds = np.append(first, len(key))
 
     def kernels_of(number: int) -> tuple[str, ...]:
-        return tuple(names[code] or "" for code in name[order[begun[number] : begun[number + 1]]].tolist())
+        return tuple(names[code] or "" for code in name[order[bounds[number] : bounds[number + 1]]].tolist())
 
     of_calls, kind_of_call = calls.numbered_kinds(
-        own, _sequence_hashes(name[order], first)[: len(own)], kernels_of
+        call_keys, _sequence_hashes(name[order], first)[: len(call_keys)], kernels_of
     )
     why_not = NOT_LINKED if len(calls) else NO_CALLS
-    alone = [WorkKind(Call(word or ""), linked=False, why_not=why_not) for word in names]
-    all_kinds = [*of_calls, *alone]
-    kind = np.append(kind_of_call, len(of_calls) + name[order[first[len(own) :]]])
+    single_kinds = [WorkKind(Call(word or ""), linked=False, why_not=why_not) for word in names]
+    all_kinds = [*of_calls, *single_kinds]
+    kind = np.append(kind_of_call, len(of_calls) + name[order[first[len(call_keys) :]]])
     modelled_flops, modelled_bytes = costs_of(all_kinds)
     stated = ~np.isnan(flops)
     module, modules = short_codes(rows, "module")
-    further = count - len(own)
+    without_call = count - len(call_keys)
     return Works(
         kinds=all_kinds,
         kind=kind.astype(np.int32),
@@ -72,8 +74,8 @@ def device_works(rank: RankView) -> Works:
         time_ns=intervals.union_lengths(work, starts, ends, count),
         kernels=np.bincount(work, minlength=count).astype(np.int32),
         computes=np.bincount(work, computes, count) > 0,
-        recomputed=np.append(calls.recomputed[own], np.zeros(further, np.bool_)),
-        sequence=np.append(calls.sequence[own], np.full(further, -1)),
+        recomputed=np.append(calls.recomputed[call_keys], np.zeros(without_call, np.bool_)),
+        sequence=np.append(calls.sequence[call_keys], np.full(without_call, -1)),
         flops=np.where(stated, flops, modelled_flops[kind]),
         bytes=np.where(stated, hbm_bytes, modelled_bytes[kind]),
         stated=stated,
@@ -82,7 +84,7 @@ def device_works(rank: RankView) -> Works:
 
 
 def _device_rows(rank: RankView) -> pa.Table:
-    """What the device did that begins in the windows."""
+    """Device events that begin in the windows."""
     schema = pa.schema([EVENTS.field(name) for name in ("start_ns", "dur_ns", *_ROW)])
     return pa.Table.from_batches((batch for batch, _ in rank.begun(DEVICE_WORK, *_ROW)), schema)
 
@@ -93,27 +95,27 @@ def _are_kernels(rows: pa.Table) -> Mask:
 
 
 def _keys(calls: OperatorCalls, rows: pa.Table, category: Index) -> Index:
-    """The call that each row belongs to; a row without one has a key of its own, above all calls."""
-    own = calls.ids.index_of(ids_of(rows["operator"]))
-    called = (own >= 0) & (category != _COMMUNICATION)
-    owner = own.copy()
-    owner[called] = calls.owner[own[called]]
+    """The call of each row; a row without one has its own key, larger than all calls."""
+    call = calls.ids.index_of(ids_of(rows["operator"]))
+    called = (call >= 0) & (category != _COMMUNICATION)
+    owner = call.copy()
+    owner[called] = calls.owner[call[called]]
     return np.where(owner < 0, np.arange(len(calls), len(calls) + len(rows), dtype=np.int32), owner)
 
 
 def _as_floats(numbers: pa.ChunkedArray) -> Float64:
-    """A column of numbers, NaN where they are not stated."""
+    """A column of numbers, NaN for null."""
     return np.asarray(numbers.cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
 def _longest_rows(work: Index, ns: Int64, count: int) -> Int64:
-    """Index of the longest row of each work, of rows in order of their works."""
+    """Index of the longest row of each work item, with rows ordered by work item."""
     by_length = np.lexsort((-ns, work))
     return by_length[np.searchsorted(work[by_length], np.arange(count))]
 
 
 def _sequence_hashes(name: Index, first: Int64) -> Int64:
-    """A hash of the sequence of names from each of `first` to the next."""
+    """Hash of the sequence of names from each of `first` to the next."""
     place = np.arange(len(name)) - np.repeat(first, np.diff(np.append(first, len(name))))
     mixed = (name.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (place.astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes each rank sends to each other one, and how fast, as far as payloads and groups tell."""
+"""Bytes that each rank sends to each other rank, and their rates, from payloads and groups."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cclbench.ground.intervals import Int64, Mask
 Float = npt.NDArray[np.float64]
 
 SPREAD: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""Kinds in which every rank sends as much as any other; their bytes are spread evenly over the group."""
+"""Kinds in which all ranks send the same amount, which is spread evenly over the group."""
 _NS_PER_S: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangedBytes:
-    """Bytes from the rank of a row to that of a column, arrays of shape (ranks, ranks).
+    """Bytes from the rank of a row to that of a column; arrays of shape (ranks, ranks).
 
-    `timed_bytes` are those of calls whose transfer is told from waiting, `seconds` Σ these transfers.
+    `timed_bytes`: of calls with a known transfer time; `seconds`: sum of these times.
     """
 
     ranks: Int64
@@ -36,31 +36,31 @@ class ExchangedBytes:
     timed_bytes: Float
     seconds: Float
     left_out: Mapping[str, int]
-    """Rows of collectives whose bytes, or whose ranks, nobody knows."""
+    """Counts of collectives of unknown payload or ranks, by reason."""
 
     @property
     def pair_rates(self) -> Float:
-        """Bytes/s of each pair while the calls that carry its bytes transfer; NaN where that is not known."""
+        """Bytes/s of each pair during the transfers that carry its bytes; NaN where unknown."""
         known = self.seconds > 0
         return np.where(known, self.timed_bytes / np.where(known, self.seconds, 1.0), np.nan)
 
 
 def exchanged_bytes(tables: Mapping[int, pa.Table], members: Mapping[str, tuple[int, ...]]) -> ExchangedBytes:
-    """Of each rank's rows of `schema.COLLECTIVES` and the ranks of each process group.
+    """Exchanged bytes from each rank's rows of `schema.COLLECTIVES` and the ranks of each process group.
 
-    A send counts S from its source to its target, a receive only where the source has no trace.  Of an
-    all_reduce, all_gather, reduce_scatter or all_to_all each rank sends S times nccl-tests' factor, spread
-    evenly over the others: which algorithm carried it, no trace tells.
+    A send counts S from source to target, a receive only where the source has no trace. In an all_reduce,
+    all_gather, reduce_scatter or all_to_all each rank sends S times the factor of nccl-tests, spread evenly
+    over the others, since no trace states the algorithm.
     """
-    everyone = sorted({*tables, *(rank for group in members.values() for rank in group)})
-    place = {rank: i for i, rank in enumerate(everyone)}
-    sums = np.zeros((3, len(everyone), len(everyone)))
+    all_ranks = sorted({*tables, *(rank for group in members.values() for rank in group)})
+    index_of = {rank: i for i, rank in enumerate(all_ranks)}
+    sums = np.zeros((3, len(all_ranks), len(all_ranks)))
     left_out: Counter[str] = Counter()
     for rank, table in tables.items():
-        for others, shares, row in _receiver_shares(rank, table, members, set(tables), left_out):
-            sums[:, place[row], [place[other] for other in others]] += shares[:, None]
+        for receivers, shares, row in _receiver_shares(rank, table, members, set(tables), left_out):
+            sums[:, index_of[row], [index_of[receiver] for receiver in receivers]] += shares[:, None]
     np.einsum("kii->ki", sums)[:] = 0
-    return ExchangedBytes(np.array(everyone, np.int64), sums[0], sums[1], sums[2], +left_out)
+    return ExchangedBytes(np.array(all_ranks, np.int64), sums[0], sums[1], sums[2], +left_out)
 
 
 def _receiver_shares(
@@ -70,7 +70,7 @@ def _receiver_shares(
     traced: set[int],
     left_out: Counter[str],
 ) -> list[tuple[tuple[int, ...], Float, int]]:
-    """Receivers, the bytes, timed bytes and seconds of each of them, and who sends them."""
+    """Receivers; bytes, timed bytes and seconds of each; and the sender."""
     size, known = collective_payloads(table)
     kind, ranks = collective_kinds(table), group_sizes(table)
     transfer = table["transfer_ns"].fill_null(-1).to_numpy()
@@ -81,28 +81,30 @@ def _receiver_shares(
     several = (ranks != 1) & (kind != "barrier")
     has_group = np.array([name in members for name in names], np.bool_)[group] if len(names) else spread
     usable = known & np.where(pair, (source >= 0) & (target >= 0), spread & has_group)
-    left_out["whose payload is not told"] += int((several & ~known).sum())
-    left_out["whose ranks or root are not told"] += int((several & known & ~usable).sum())
-    found = []
-    for one in np.unique(group[usable & spread]).tolist():
-        for what in SPREAD:
-            own = usable & (group == one) & (kind == what)
-            ranked = members[str(names[one])]
-            if own.any() and len(ranked) > 1:
-                each = bus_factor(what, len(ranked)) / (len(ranked) - 1)
-                found.append((ranked, _byte_sums(size, transfer, own, each), rank))
+    left_out["of unknown payload"] += int((several & ~known).sum())
+    left_out["of unknown ranks or root"] += int((several & known & ~usable).sum())
+    shares = []
+    for group_code in np.unique(group[usable & spread]).tolist():
+        for spread_kind in SPREAD:
+            chosen = usable & (group == group_code) & (kind == spread_kind)
+            ranked = members[str(names[group_code])]
+            if chosen.any() and len(ranked) > 1:
+                share = bus_factor(spread_kind, len(ranked)) / (len(ranked) - 1)
+                shares.append((ranked, _byte_sums(size, transfer, chosen, share), rank))
     for sends in (True, False):
-        own = usable & pair & (kind == ("send" if sends else "recv"))
-        for other in np.unique((target if sends else source)[own]).tolist():
-            to_other = own & ((target if sends else source) == other)
+        chosen = usable & pair & (kind == ("send" if sends else "recv"))
+        for peer in np.unique((target if sends else source)[chosen]).tolist():
+            to_other = chosen & ((target if sends else source) == peer)
             if sends:
-                found.append(((other,), _byte_sums(size, transfer, to_other, 1.0), rank))
-            elif other not in traced:
-                found.append(((rank,), _byte_sums(size, transfer, to_other, 1.0), other))
-    return found
+                shares.append(((peer,), _byte_sums(size, transfer, to_other, 1.0), rank))
+            elif peer not in traced:
+                shares.append(((rank,), _byte_sums(size, transfer, to_other, 1.0), peer))
+    return shares
 
 
-def _byte_sums(size: Int64, transfer: Int64, own: Mask, each: float) -> Float:
-    """Bytes, bytes of those whose transfer is known, and their transfers in s, of the chosen rows."""
-    timed = own & (transfer >= 0)
-    return np.array([size[own].sum() * each, size[timed].sum() * each, transfer[timed].sum() / _NS_PER_S])
+def _byte_sums(size: Int64, transfer: Int64, chosen: Mask, share: float) -> Float:
+    """Bytes, bytes with a known transfer time, and these times in s, of the chosen rows."""
+    timed = chosen & (transfer >= 0)
+    return np.array(
+        [size[chosen].sum() * share, size[timed].sum() * share, transfer[timed].sum() / _NS_PER_S]
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose the exposed communication is: each instant's collectives, waiting told apart from transfer."""
+"""Exposed communication by collective, split into wait and transfer."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from cclbench.ground.intervals import Int64, Intervals, Mask
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shared:
-    """Time shared in equal parts: `ns[i]`, shape (labels, windows), is divided among `crowds[i]`."""
+    """Time shared equally: `ns[i]`, shape (labels, windows), is shared by `crowds[i]` labels."""
 
     crowds: tuple[int, ...]
     ns: Int64
 
     def by_label(self) -> list[Fraction]:
-        """Exact ns of each label, over all windows."""
+        """Exact ns by label, over all windows."""
         return _divide_among(self.ns.sum(axis=2), self.crowds)
 
     def by_window(self, chosen: Mask | None = None) -> list[Fraction]:
-        """Exact ns of each window, of the labels in the mask or of all."""
+        """Exact ns by window, of the labels in the mask or of all."""
         return _divide_among((self.ns if chosen is None else self.ns[:, chosen]).sum(axis=1), self.crowds)
 
 
 def _divide_among(ns: Int64, crowds: Sequence[int]) -> list[Fraction]:
-    whole = [Fraction(0)] * ns.shape[1]
+    sums = [Fraction(0)] * ns.shape[1]
     for n, row in zip(crowds, ns.tolist(), strict=True):
-        whole = [sum_ + Fraction(part, n) for sum_, part in zip(whole, row, strict=True)]
-    return whole
+        sums = [sum_ + Fraction(part, n) for sum_, part in zip(sums, row, strict=True)]
+    return sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exposed:
-    """The exposed communication of each window, by label of collective.
+    """Exposed communication by label of collective and window.
 
-    A collective waits until its latest rank arrives and transfers from then on; of a collective that
-    was not matched across ranks nobody knows, and it is `unmatched`.  One that lacks some rank's trace waits
-    at least until the latest arrival that is seen: the rest of it is `unmatched`.
+    A collective waits until its last rank arrives, then transfers; one that is not matched across ranks is
+    `unmatched`. One that lacks a rank's trace waits at least until the latest known arrival; its rest is
+    `unmatched`.
     """
 
     labels: list[Label]
@@ -59,16 +59,16 @@ class Exposed:
         return bool(self.wait.ns.any() or self.transfer.ns.any())
 
     def by_label(self) -> list[Fraction]:
-        """Exact ns of each label, waiting or not."""
+        """Exact ns by label, wait and transfer together."""
         parts = (self.wait.by_label(), self.transfer.by_label(), self.unmatched.by_label())
-        return [sum(own, Fraction(0)) for own in zip(*parts, strict=True)]
+        return [sum(amounts, Fraction(0)) for amounts in zip(*parts, strict=True)]
 
 
 def split_exposed(
     collectives: pa.Table, alone: Intervals, window_starts: Int64, window_ends: Int64
 ) -> Exposed:
-    """Share each instant of `alone`, which is K \\ C, among the collectives that run in it."""
-    label, known = label_numbers(collectives)
+    """Share the time of `alone`, K \\ C, equally among the collectives that run at once."""
+    label, labels = label_numbers(collectives)
     starts, ends = collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy()
     matched = collectives["wait_ns"].is_valid().to_numpy()
     waited = pc.coalesce(collectives["wait_ns"], collectives["least_wait_ns"])
@@ -81,9 +81,9 @@ def split_exposed(
     length = np.where(exposed & inside, np.diff(edges), 0)
 
     def running(begin: Int64, end: Int64) -> Int64:
-        at, until = np.searchsorted(edges, begin), np.searchsorted(edges, end)
+        begin_edge, until = np.searchsorted(edges, begin), np.searchsorted(edges, end)
         size = len(edges)
-        change = np.bincount(at, minlength=size) - np.bincount(until, minlength=size)
+        change = np.bincount(begin_edge, minlength=size) - np.bincount(until, minlength=size)
         return np.cumsum(change)[:-1]
 
     crowd = running(starts, ends)
@@ -92,18 +92,18 @@ def split_exposed(
     place = np.searchsorted(crowds, crowd) * windows + window
 
     def shared(begin: Int64, end: Int64, label: Int64) -> Shared:
-        ns = np.zeros((len(crowds), len(known), windows), np.int64)
+        ns = np.zeros((len(crowds), len(labels), windows), np.int64)
         for number in np.unique(label).tolist():
-            own = label == number
-            part = length * running(begin[own], end[own])
-            here = part > 0
-            # Sums of whole ns stay exact in float64 up to 2^53 ns, a hundred days.
-            sums = np.bincount(place[here], part[here], minlength=len(crowds) * windows)
+            of_label = label == number
+            part = length * running(begin[of_label], end[of_label])
+            nonzero = part > 0
+            # sums of whole ns are exact in float64 up to 2^53 ns, a hundred days
+            sums = np.bincount(place[nonzero], part[nonzero], minlength=len(crowds) * windows)
             ns[:, number, :] = sums.reshape(len(crowds), windows)
         return Shared(tuple(crowds.tolist()), ns)
 
     return Exposed(
-        known,
+        labels,
         wait=shared(starts[waits], latest[waits], label[waits]),
         transfer=shared(latest[matched], ends[matched], label[matched]),
         unmatched=shared(latest[~matched], ends[~matched], label[~matched]),

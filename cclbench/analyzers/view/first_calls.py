@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that take long because they are the first: they load code, create a context or build a plan."""
+"""First calls that take long because they load code, create a context or build a plan."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
 _IN_RUNTIME: Final = re.compile(f"{ALLOCATES.pattern}|{LOADS.pattern}")
-"""Names of calls that allocate, free or load, of those that launch nothing."""
+"""Names of runtime calls that allocate, free or load, and launch nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstCalls:
-    """Calls of the runtime and of operators that take long because they are the first, arrays of shape
-    (calls,), in ns."""
+    """First calls of the runtime and of operators that take long; arrays of shape (calls,), times in ns."""
 
     launches: Int64
-    """Index among the rank's launch calls, −1 for calls that launch nothing."""
+    """Index into the rank's launch calls, −1 for calls that launch nothing."""
     threads: Int64
     starts: Int64
     ends: Int64
@@ -47,36 +46,39 @@ class FirstCalls:
 
 
 def first_calls(rank: RankView) -> FirstCalls:
-    """The first calls of a rank, as `host_calls.cold_calls` and `cold_operators` tell them apart."""
+    """The first calls of a rank, by `host_calls.cold_calls` and `cold_operators`."""
     until = int(np.sort(rank.windows.starts)[1]) if len(rank.windows) > 1 else None
-    found = [_of_runtime(rank, until), *([] if rank.on_host else [_cold_operators(rank, until)])]
+    parts = [_of_runtime(rank, until), *([] if rank.on_host else [_cold_operators(rank, until)])]
     return FirstCalls(
-        *(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(FirstCalls))
+        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(FirstCalls))
     )
 
 
 def _cold_operators(rank: RankView, until: int | None) -> FirstCalls:
-    """The cold calls of operators.  Kept are rows of names with long calls, and what lies in those calls."""
+    """Cold operator calls, from the rows with the names of long calls and the rows within these calls."""
     names: dict[str, int] = {}
     empty = np.empty(0, np.int64)
-    long = _join_parts(_rows_of(rank, ("op",), names), lambda some: some.ends - some.starts >= LEAST_COLD_NS)
+    long = _join_parts(
+        _rows_of(rank, ("op",), names), lambda some_rows: some_rows.ends - some_rows.starts >= LEAST_COLD_NS
+    )
     if not len(long.starts):
         return FirstCalls(empty, empty, empty, empty)
     extent = intervals.union(long.starts, long.ends)
 
-    def lies_inside(some: _HostRows) -> Mask:
-        return intervals.within(extent, some.starts, some.ends) > 0
+    def lies_inside(some_rows: _HostRows) -> Mask:
+        return intervals.within(extent, some_rows.starts, some_rows.ends) > 0
 
     operators = _join_parts(
-        _rows_of(rank, ("op",), names), lambda some: lies_inside(some) | np.isin(some.name, long.name)
+        _rows_of(rank, ("op",), names),
+        lambda some_rows: lies_inside(some_rows) | np.isin(some_rows.name, long.name),
     )
     calls = _join_parts(_rows_of(rank, ("launch", "sync", "other"), names), lies_inside)
-    told = cold_operators(operators, calls[1:], until)
-    return FirstCalls(np.full(int(told.sum()), -1, np.int64), *(column[told] for column in operators[1:]))
+    cold = cold_operators(operators, calls[1:], until)
+    return FirstCalls(np.full(int(cold.sum()), -1, np.int64), *(column[cold] for column in operators[1:]))
 
 
 class _HostRows(NamedTuple):
-    """Rows of the host, arrays of shape (rows,)."""
+    """Host events; arrays of shape (rows,), times in ns."""
 
     name: Int64
     threads: Int64
@@ -86,9 +88,9 @@ class _HostRows(NamedTuple):
 
 def _join_parts(parts: Iterator[_HostRows], chosen: Callable[[_HostRows], Mask]) -> _HostRows:
     """The chosen rows of all parts."""
-    kept = [[column[which] for column in part] for part in parts for which in [chosen(part)]]
+    columns = [[column[mask] for column in part] for part in parts for mask in [chosen(part)]]
     empty = np.empty(0, np.int64)
-    return _HostRows(*(np.concatenate([empty, *(part[i] for part in kept)]) for i in range(4)))
+    return _HostRows(*(np.concatenate([empty, *(part[i] for part in columns)]) for i in range(4)))
 
 
 def _rows_of(rank: RankView, kinds: tuple[str, ...], names: dict[str, int]) -> Iterator[_HostRows]:
@@ -99,21 +101,21 @@ def _rows_of(rank: RankView, kinds: tuple[str, ...], names: dict[str, int]) -> I
         code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
         cold = np.array([may_be_cold(word or "") for word in words], np.bool_)[name]
         runtime = np.array([_IN_RUNTIME.match(word or "") is not None for word in words], np.bool_)[name]
-        own = (side == "host") & np.where(kind == "op", cold, (kind != "other") | runtime)
+        chosen = (side == "host") & np.where(kind == "op", cold, (kind != "other") | runtime)
         starts, ends = row_spans(batch)
-        yield _HostRows(code[own], batch["track"].to_numpy()[own], starts[own], ends[own])
+        yield _HostRows(code[chosen], batch["track"].to_numpy()[chosen], starts[chosen], ends[chosen])
 
 
 def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
-    """The cold calls of the runtime."""
+    """Cold runtime calls."""
     calls = rank.launch_calls
     kernel = np.full(len(calls) + 1, -1)
     kernels: dict[str, int] = {}
     for batch in rank.tables.events(("kernel",), ("correlation", "name")):
         call = calls.indices_of(correlations_of(batch))
         name, names = word_codes(batch, "name")
-        known = np.array([kernels.setdefault(word or "", len(kernels)) for word in names], np.int64)
-        kernel[call[call >= 0]] = known[name][call >= 0]
+        codes = np.array([kernels.setdefault(word or "", len(kernels)) for word in names], np.int64)
+        kernel[call[call >= 0]] = codes[name][call >= 0]
     functions: dict[str, int] = {}
     parts = []
     columns = ("side", "track", "kind", "name", "start_ns", "dur_ns", "correlation")
@@ -122,10 +124,10 @@ def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
         of_runtime = [_IN_RUNTIME.match(word or "") is not None for word in names]
         kind, side = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("kind", "side"))
         chosen = (side == "host") & ((kind == "launch") | np.array(of_runtime, np.bool_)[name])
-        known = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
+        codes = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
         call = np.where(kind == "launch", calls.indices_of(correlations_of(batch)), -1)
         times = (batch[column].to_numpy() for column in ("start_ns", "dur_ns", "track"))
-        parts.append([column[chosen] for column in (known[name], call, *times)])
+        parts.append([column[chosen] for column in (codes[name], call, *times)])
     if not parts:
         return FirstCalls(*(np.empty(0, np.int64),) * 4)
     function, call, start, dur, thread = map(np.concatenate, zip(*parts, strict=True))

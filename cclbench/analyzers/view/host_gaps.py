@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What held the host while the device waited for it."""
+"""Gaps in which the device waits for its host, by cause."""
 
 from __future__ import annotations
 
@@ -24,127 +24,128 @@ if TYPE_CHECKING:
 CAUSES: Final = (
     *("sync", "capture", "cold_start", "allocation", "loader", "launch", "operators", "python", "unrecorded"),
 )
-"""What drained the queue: a wait of the host for the device, or what the host did; of two the first."""
+"""Causes of a drained queue, in order of precedence: a wait for the device, or host work."""
 _WORK: Final = CAUSES[2:]
-"""What the host does itself."""
+"""Causes that are host work."""
 _ACTIVE: Final = ("cold_start", "allocation", "loader", "sync", "launch", "operators")
-"""What shows that a thread is active: calls of Python enclose what it waits for."""
+"""Causes that show that a thread is active; Python calls do not, since they enclose waits."""
 _NEVER: Final = np.iinfo(np.int64).max
 _LATENCY_NS: Final = 1_000_000
-"""No latency: from a launch's return to its row's begin on an idle device some 10 µs are usual."""
+"""More than a launch latency, which is some 10 µs on an idle device."""
 _CLOCK_NS: Final = 1_000
-"""Clocks of host and device are no better than this."""
+"""Error of host and device clocks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostGaps:
-    """The idle time of `time.idle_host` by what drained the queue: sets that partition it, by `CAUSES`;
-    and the part of `sync` that lies after the host's wait, by what the host did then."""
+    """`time.idle_host` by cause: disjoint sets by `CAUSES`; and the part of `sync` after the host's wait, by
+    what the host did then."""
 
     by: dict[str, Intervals]
     after_wait: dict[str, Intervals]
     turns: dict[int, Int64]
-    """By thread that launches, the threads that count as one with it, itself among them."""
+    """By launching thread: the threads that count as one with it, including itself."""
 
 
 def host_gaps(rank: RankView) -> HostGaps:
-    """What drained the queue before each gap in which the device waits for its host.
+    """Causes of the gaps in which the device waits for its host.
 
-    A gap lasts until its event begins.  Where it begins while the thread that launches this event waits for
-    the device, the wait has drained the queue, and the whole gap is its (`sync`), whatever the host did then;
-    it belongs to `capture` where the host waited for work launched before the capture, and so does the gap
-    before the first event of all.  In other gaps each instant goes to what that thread does, of two at once
-    the first of `CAUSES` (waits behind `loader`); from the begin of the launching call on it is `launch`.
-    Threads that launch and take turns with it count as one with it: a main thread that waits before the
-    backward pass has drained the queue of autograd's thread.
+    A gap ends with the event that follows. If it begins while the thread that launches this event waits for
+    the device, that wait drained the queue and has the whole gap (`sync`), whatever the host did afterwards;
+    it is `capture` if the host waited for work launched before the capture, as is the gap before the first
+    event. The time of other gaps goes to what that thread does, by the precedence of `CAUSES` (waits after
+    `loader`); from the start of the launching call on it is `launch`. Threads that launch and take turns
+    count as one: a main thread that waits before the backward pass drains the queue of autograd's thread.
     """
     late, calls = rank.idle.late, rank.launch_calls
-    found, after = (dict[str, list[Intervals]]((cause, []) for cause in CAUSES) for _ in range(2))
+    by_cause, after_by_cause = (dict[str, list[Intervals]]((cause, []) for cause in CAUSES) for _ in range(2))
     rows, turns = _in_turns(_rows_by_thread(rank, np.unique(calls.threads)))
     first = _first_of_all(rank)
     thread_of = calls.threads[late.call]
     for thread in np.unique(thread_of).tolist():
-        here = thread_of == thread
-        starts, ends, call = late.starts[here], late.ends[here], late.call[here]
+        of_thread = thread_of == thread
+        starts, ends, call = late.starts[of_thread], late.ends[of_thread], late.call[of_thread]
         returned = np.maximum(calls.ends[call] + _LATENCY_NS, starts)
         gaps = _Gaps(starts, np.minimum(ends, returned), calls.starts[call].clip(starts, ends))
-        # what begins so much later than its call returned waited for something that is not in the trace
+        # an event so much later than its call's return waited for something that is not in the trace
         of_stream = np.isin(call, first.calls)
         for cause, chosen in (("capture", of_stream), ("unrecorded", ~of_stream)):
-            found[cause].append(intervals.union(gaps.ends[chosen], ends[chosen]))
+            by_cause[cause].append(intervals.union(gaps.ends[chosen], ends[chosen]))
         waits = rows[thread].waits
         wait = wait_at_begin(waits.starts, waits.ends, gaps.starts)
         before = gaps.ends <= first.event_ns
         before |= np.append(waits.starts, _NEVER)[wait] <= first.launch_ns
         drained = (wait >= 0) & ~before
-        found["capture"].append(gaps.take_gaps(before).union())
+        by_cause["capture"].append(gaps.take_gaps(before).union())
         waited = gaps.take_gaps(drained)
-        found["sync"].append(waited.union())
+        by_cause["sync"].append(waited.union())
         resumed = waits.ends[wait[drained]].clip(waited.starts, waited.ends)
         for cause, part in _work_in_gaps(waited._replace(starts=resumed), rows[thread]):
-            after[cause].append(part)
+            after_by_cause[cause].append(part)
         for cause, part in _work_in_gaps(gaps.take_gaps((wait < 0) & ~before), rows[thread]):
-            found[cause].append(part)
-    by, after_wait = ({cause: join(*parts) for cause, parts in of.items()} for of in (found, after))
+            by_cause[cause].append(part)
+    by, after_wait = (
+        {cause: join(*parts) for cause, parts in sets.items()} for sets in (by_cause, after_by_cause)
+    )
     return HostGaps(by, after_wait, turns)
 
 
 class _Gaps(NamedTuple):
-    """Gaps that a thread's launches end, in order; arrays of shape (gaps,), times in ns."""
+    """Gaps that end with a thread's launches, in order; arrays of shape (gaps,), times in ns."""
 
     starts: Int64
     ends: Int64
     called: Int64
-    """Begin of the call that launches what ends the gap, within the gap."""
+    """Start of the call that launches the event after the gap, clipped to the gap."""
 
     def take_gaps(self, chosen: Mask) -> _Gaps:
-        """Some of them."""
+        """The gaps of the mask."""
         return _Gaps(self.starts[chosen], self.ends[chosen], self.called[chosen])
 
     def union(self) -> Intervals:
-        """The time in them."""
+        """The union of the gaps."""
         return intervals.union(self.starts, self.ends)
 
 
 class _ThreadRows(NamedTuple):
-    """When a thread does what: single waits for the device, and sets by cause."""
+    """A thread's waits for the device, one by one, and its times by cause."""
 
     waits: Intervals
     by: dict[str, Intervals]
 
 
 def wait_at_begin(starts: Int64, ends: Int64, at: Int64) -> Int64:
-    """Index of the wait, of waits in order of start, in which each gap begins, −1 for none; shape of `at`.
+    """Index of the wait (ordered by start) in which each gap begins, −1 for none; shape of `at`.
 
-    A wait returns after the device has run dry, as far as clocks agree.
+    A wait returns after the device becomes idle, up to clock error.
     """
     index = intervals.innermost(starts, ends + _CLOCK_NS, at)
     return np.asarray(index, np.int64)
 
 
 def _work_in_gaps(gaps: _Gaps, rows: _ThreadRows) -> Iterator[tuple[str, Intervals]]:
-    """What the thread does in those gaps, by cause."""
+    """What the thread does in the gaps, by cause."""
     if not len(gaps.starts):
         return
     called = np.maximum(gaps.called, gaps.starts)
     free, launching = intervals.union(gaps.starts, called), intervals.union(called, gaps.ends)
     since, until = int(gaps.starts.min()), int(gaps.ends[-1])
     for cause in ("cold_start", "allocation", "loader", "sync", "launch", "operators", "python"):
-        own = intervals.clipped(rows.by[cause], since, until)
-        part = intervals.intersect(free, own)
-        free = intervals.subtract(free, own)
+        cause_times = intervals.clipped(rows.by[cause], since, until)
+        part = intervals.intersect(free, cause_times)
+        free = intervals.subtract(free, cause_times)
         if cause == "launch":
             part = intervals.join(part, launching)
         if cause == "cold_start":
-            part = intervals.join(part, intervals.intersect(launching, own))
-            launching = intervals.subtract(launching, own)
+            part = intervals.join(part, intervals.intersect(launching, cause_times))
+            launching = intervals.subtract(launching, cause_times)
         yield cause, part
     yield "unrecorded", free
 
 
 class _First(NamedTuple):
-    """Begin of the first call that launches recorded work, and of the first recorded work, ns; and the calls
-    that launch the first work of a stream."""
+    """Start of the first call that launches recorded work and of the first recorded work, ns; and the calls
+    that launch the first work of each stream."""
 
     launch_ns: int
     event_ns: int
@@ -163,7 +164,7 @@ def _first_of_all(rank: RankView) -> _First:
 
 
 def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
-    """When each of the threads does what."""
+    """The rows of each thread, by cause."""
     parts: dict[int, dict[str, list[Intervals]]] = {
         thread: {name: [] for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
     }
@@ -176,43 +177,52 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     cold = rank.first_calls
     _add_parts(parts, cold.threads, cold.starts, cold.ends, {"cold_start": np.ones(len(cold), np.bool_)})
     return {
-        thread: _ThreadRows(join(*of.pop("waits")), {name: join(*sets) for name, sets in of.items()})
-        for thread, of in parts.items()
+        thread: _ThreadRows(
+            join(*thread_parts.pop("waits")), {name: join(*sets) for name, sets in thread_parts.items()}
+        )
+        for thread, thread_parts in parts.items()
     }
 
 
 def _in_turns(rows: dict[int, _ThreadRows]) -> tuple[dict[int, _ThreadRows], dict[int, Int64]]:
-    """What each thread does together with those that it takes turns with; which these are, itself too."""
+    """Each thread's rows together with those of threads that it takes turns with; and these threads."""
     threads = np.array([*rows], np.int64)
-    active = [join(*(of.by[cause] for cause in _ACTIVE)) for of in rows.values()]
+    active = [join(*(member_rows.by[cause] for cause in _ACTIVE)) for member_rows in rows.values()]
     turns = take_turns(active)
-    found, together = {}, {}
-    for place, thread in enumerate(threads.tolist()):
-        turns[place, place] = True
-        members = np.flatnonzero(turns[place])
-        together[thread] = threads[members]
+    merged, members_of = {}, {}
+    for index, thread in enumerate(threads.tolist()):
+        turns[index, index] = True
+        members = np.flatnonzero(turns[index])
+        members_of[thread] = threads[members]
         if len(members) == 1:
-            found[thread] = rows[thread]
+            merged[thread] = rows[thread]
             continue
-        of = [rows[one] for one in threads[members].tolist()]
-        by = {cause: join(*(one.by[cause] for one in of)) for cause in rows[thread].by}
-        # a thread's calls of Python enclose what it waits for: they count while it was active last
+        member_rows = [rows[thread_rows] for thread_rows in threads[members].tolist()]
+        by = {
+            cause: join(*(thread_rows.by[cause] for thread_rows in member_rows)) for cause in rows[thread].by
+        }
+        # Python calls enclose waits: they count only while their thread was the last active one
         turn = _turn_of_each([active[member] for member in members.tolist()])
-        by["python"] = join(*(intersect(one.by["python"], own) for one, own in zip(of, turn, strict=True)))
-        found[thread] = _ThreadRows(join(*(one.waits for one in of)), by)
-    return found, together
+        by["python"] = join(
+            *(
+                intersect(thread_rows.by["python"], active_last)
+                for thread_rows, active_last in zip(member_rows, turn, strict=True)
+            )
+        )
+        merged[thread] = _ThreadRows(join(*(thread_rows.waits for thread_rows in member_rows)), by)
+    return merged, members_of
 
 
 def _turn_of_each(active: Sequence[Intervals]) -> list[Intervals]:
-    """When each thread is the one that became active last."""
-    starts = np.concatenate([one.starts for one in active])
-    thread = np.repeat(np.arange(len(active)), [len(one) for one in active])
+    """Times in which each thread is the one that became active last."""
+    starts = np.concatenate([times.starts for times in active])
+    thread = np.repeat(np.arange(len(active)), [len(times) for times in active])
     order = np.argsort(starts, kind="stable")
     starts, thread = starts[order], thread[order]
     first = intervals.begins(thread)
     since, thread = starts[first], thread[first]
     until = np.append(since[1:], _NEVER)
-    return [intervals.union(since[thread == one], until[thread == one]) for one in range(len(active))]
+    return [intervals.union(since[thread == times], until[thread == times]) for times in range(len(active))]
 
 
 def _add_parts(
@@ -220,17 +230,17 @@ def _add_parts(
     track: Int64,
     starts: Int64,
     ends: Int64,
-    what: dict[str, Mask],
+    masks: dict[str, Mask],
 ) -> None:
     for thread in np.intersect1d(list(parts), track).tolist():
-        for name, chosen in what.items():
+        for name, chosen in masks.items():
             rows = chosen & (track == thread)
             if rows.any():
                 parts[thread][name].append(intervals.union(starts[rows], ends[rows]))
 
 
 def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
-    """Which rows are of what, masks of shape (rows,)."""
+    """Masks of rows by cause, shape (rows,)."""
     name, names = word_codes(batch, "name")
     kind, side = (
         batch[column].cast(pa.string()).to_numpy(zero_copy_only=False) for column in ("kind", "side")
@@ -254,7 +264,7 @@ def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
 
 
 def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
-    """Thread, begin and end of calls that wait for the copy that they launch."""
+    """Thread, start and end of calls that wait for the copy that they launch."""
     calls = rank.launch_calls
     at_once = np.zeros(len(calls), np.bool_)
     for batch in rank.tables.events(("launch",), ("correlation", "name")):
@@ -265,18 +275,18 @@ def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
     columns = ("start_ns", "dur_ns", "correlation", "name", "copy_direction")
     for batch in rank.tables.events(("copy",), columns):
         call = calls.indices_of(correlations_of(batch))
-        known = np.flatnonzero(call >= 0)
-        call = call[known]
+        linked = np.flatnonzero(call >= 0)
+        call = call[linked]
         name, names = word_codes(batch, "name")
         pinned = np.array([PINNED.search(word or "") is not None for word in names], np.bool_)[name]
         direction = batch["copy_direction"].cast(pa.string()).to_numpy(zero_copy_only=False)
-        hosted, (begun, ended) = np.isin(direction, ("h2d", "d2h")), row_spans(batch)
+        with_host, (copy_starts, copy_ends) = np.isin(direction, ("h2d", "d2h")), row_spans(batch)
         awaited = blocks(
             calls.ends[call],
-            begun[known],
-            ended[known],
-            hosted[known],
-            pinned[known],
+            copy_starts[linked],
+            copy_ends[linked],
+            with_host[linked],
+            pinned[linked],
             at_once[call],
         )
         chosen = call[awaited]

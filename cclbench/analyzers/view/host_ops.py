@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CPU-only rank's rows: which of them compute, which call the library, which are its transfers."""
+"""Operators of a CPU-only rank: compute, calls of the communication library, transfers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostOps:
-    """Some rows of one rank; arrays of shape (rows,)."""
+    """A batch of one rank's operators; arrays of shape (rows,)."""
 
     track: Int64
     starts: Int64
     ends: Int64
     category: Int64
-    """Number in `categories`."""
+    """Index into `categories`."""
     categories: list[str | None]
     works: Mask
-    """Operators.  Autograd's nodes are wrappers around operators and hooks, and no work of their own."""
+    """Operators that compute, without autograd's nodes, which only wrap operators and hooks."""
     calls: Mask
-    """Calls of the communication library: one that starts or awaits a transfer does not compute."""
+    """Calls of the communication library, which start or await transfers."""
     transfers: Mask
     of_library: Mask
-    """Transfers that the library's own threads run."""
+    """Transfers on the library's own threads."""
 
 
 def host_ops(tables: Rank) -> Iterator[HostOps]:
@@ -43,7 +43,7 @@ def host_ops(tables: Rank) -> Iterator[HostOps]:
         category, categories = word_codes(batch, "category")
         calls = np.isin(category, [n for n, word in enumerate(categories) if word == "communication"])
         names, name = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
-        own = batch["collective"].is_valid().to_numpy(zero_copy_only=False)
+        is_transfer = batch["collective"].is_valid().to_numpy(zero_copy_only=False)
         of_gloo = np.array([n.startswith("gloo:") for n in names], np.bool_)[name]
         by_caller = np.array([n.endswith((":send", ":recv")) for n in names], np.bool_)[name]
         yield HostOps(
@@ -54,6 +54,6 @@ def host_ops(tables: Rank) -> Iterator[HostOps]:
             categories=categories,
             works=~calls & ~np.array([is_wrapper(n) for n in names], np.bool_)[name],
             calls=calls,
-            transfers=own,
-            of_library=own & of_gloo & ~by_caller,
+            transfers=is_transfer,
+            of_library=is_transfer & of_gloo & ~by_caller,
         )

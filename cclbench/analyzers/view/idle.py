@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why the device is idle: each gap by the launch of the device event that ends it."""
+"""Idle time of the device by cause: each gap by the launch of the event that ends it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateLaunches:
-    """Gaps that end with an event which was launched late, in order; arrays of shape (gaps,), times in ns."""
+    """Gaps that end with a late launch, in order; arrays of shape (gaps,), times in ns."""
 
     starts: Int64
     ends: Int64
     call: Int64
-    """Index of the launch among the rank's launch calls."""
+    """Index into the rank's launch calls."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Idle:
-    """The gaps between device events from the first window's start to the last one's end, by cause."""
+    """Gaps between device events from the first window's start to the last one's end, by cause."""
 
     late: LateLaunches
     """The gaps of `host`, one by one."""
@@ -36,7 +36,7 @@ class Idle:
     device: Intervals
     unknown: Intervals
     any_launch: bool
-    """Whether any gap's event has a launch record at all."""
+    """Whether any event after a gap has a launch."""
 
 
 def split_idle(
@@ -47,10 +47,10 @@ def split_idle(
     window_starts: Int64,
     window_ends: Int64,
 ) -> Idle:
-    """The idle time of a rank, split by what the event that ends each gap waited for; `busy` is C∪K∪M.
+    """Idle time of a rank, split by what the event after each gap waited for; `busy` is C∪K∪M.
 
-    An event is launched when its call begins.  Of `first_calls`, indices of calls that take long before they
-    launch (they load code), it is when the call returns, at the latest as the event begins.
+    An event is launched when its call begins; for `first_calls`, indices of calls that load code before they
+    launch, when the call returns, at the latest when the event begins.
     """
     first, last = (
         np.append(window_starts, busy.starts[:1]).min(),
@@ -58,32 +58,32 @@ def split_idle(
     )
     starts, ends = np.append(first, busy.ends), np.append(busy.starts, last)
     call, free = _next_events(tables, calls, busy)
-    known = call >= 0
+    linked = call >= 0
     launched = np.full(len(call), SINCE_EVER)
-    launched[known] = calls.starts[call[known]]
-    loads = known & np.isin(call, first_calls)
+    launched[linked] = calls.starts[call[linked]]
+    loads = linked & np.isin(call, first_calls)
     launched[loads] = np.minimum(calls.ends[call[loads]], busy.starts[loads])
     late = launched > free
 
     def gaps(chosen: Mask, *, after_all: bool = False) -> Intervals:
-        here = np.append(chosen, after_all)
-        return intervals.union(starts[here], ends[here])
+        chosen_gaps = np.append(chosen, after_all)
+        return intervals.union(starts[chosen_gaps], ends[chosen_gaps])
 
     return Idle(
         late=LateLaunches(starts[:-1][late], ends[:-1][late], call[late]),
         host=gaps(late),
-        device=gaps(known & ~late),
-        unknown=gaps(~known, after_all=True),
-        any_launch=bool(known.any()),
+        device=gaps(linked & ~late),
+        unknown=gaps(~linked, after_all=True),
+        any_launch=bool(linked.any()),
     )
 
 
 def _next_events(tables: Rank, calls: LaunchCalls, busy: Intervals) -> tuple[Int64, Int64]:
-    """Of the device event that begins each piece of `busy` the index of its launch, −1 where that is unknown,
-    and when its stream was free: since ever where none ran there before; shape (pieces,).
+    """Launch of the device event that begins each piece of `busy`, −1 where unknown, and the time since which
+    its stream is free, `SINCE_EVER` for its first event; shape (pieces,).
     """
     events = device_events(tables)
-    events = events.take_events(events.ends > events.starts)  # what has no length occupies no stream
+    events = events.take_events(events.ends > events.starts)  # empty events occupy no stream
     events = events.take_events(np.lexsort((events.stream, events.starts)))
     event = np.searchsorted(events.starts, busy.starts)
     return calls.indices_of(events.correlations[event]), previous_ends(events.ends, events.stream)[event]

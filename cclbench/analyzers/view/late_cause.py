@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a rank is late: it computes, copies or loads longer, is launched later, or has larger work."""
+"""Cause of a rank's lateness: compute, copies, data loading, launches, or more work."""
 
 from __future__ import annotations
 
@@ -29,101 +29,104 @@ CAUSES: Final[Mapping[str, str]] = {
     "launch": "is launched later by its host",
     "host": "is longer outside its operators",
 }
-"""Each cause in words; `host` where the device is the CPU."""
+"""Causes in words; `host` where the CPU is the device."""
 _MOSTLY: Final = 0.5
-"""Share of an excess from which on something explains it."""
+"""Least share of an excess that explains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankWork:
-    """What a rank's kernels and data loading take in its windows."""
+    """A rank's kernels and data loading in its windows."""
 
     on_host: bool
     windows: int
     kernels: Totals
     loading_ns: float
-    """Time in data loaders, a window: while the device does nothing, unless the CPU is the device."""
+    """Time in data loaders per window; with an accelerator only while it is idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class LateCause:
-    """One of `CAUSES`, and by how much the rank does that longer than the others, ns a step."""
+    """One of `CAUSES`, and how much longer the rank spends on it than the others, ns a step."""
 
     name: str
     excess_ns: float
 
     @property
     def words(self) -> str:
-        """What it means."""
+        """The cause in words."""
         return CAUSES[self.name]
 
 
 def rank_work(rank: RankView) -> RankWork:
-    """That of a rank."""
+    """Kernels and data loading of a rank."""
     try:
         kernels = longest_kernels(kernel_times(rank))
     except NotApplicable:
         kernels = {}
     ranges = loading_intervals(rank)
-    held = ranges if rank.on_host else intervals.subtract(ranges, intervals.join(*rank.busy))
+    loading = ranges if rank.on_host else intervals.subtract(ranges, intervals.join(*rank.busy))
     windows = max(len(rank.windows), 1)
-    return RankWork(rank.on_host, windows, kernels, held.length / windows)
+    return RankWork(rank.on_host, windows, kernels, loading.length / windows)
 
 
-def serves_experts(found: CollectiveInstances) -> bool:
-    """Whether a collective serves mixtures of experts: an all_to_all, or one of the dimension ep."""
-    return any(one.collective == "all_to_all" or one.dimension == "ep" for one in found.labels)
+def serves_experts(instances: CollectiveInstances) -> bool:
+    """Whether a collective serves experts: an all_to_all, or one of dimension ep."""
+    return any(label.collective == "all_to_all" or label.dimension == "ep" for label in instances.labels)
 
 
 def late_cause(late: StragglerVerdict, work: Mapping[int, RankWork], *, experts: bool) -> LateCause | None:
-    """Why the rank is late, None where it does nothing longer; `experts` as `serves_experts` says.
+    """Cause of the rank's lateness; None where it spends no more time than others. `experts`: see
+    `serves_experts`.
 
-    What it does longer most: compute, copies or idling.  Idling, or on a CPU computing, that data loading
-    explains is the loader's.  Computing is told apart by kernels: all families alike are the device's;
-    mixture of experts, or products around an all_to_all, the experts'; attention, or other grids of the same
-    kernels, the sequences'.
+    The largest excess decides: compute, copy or idle. Idle time, or on a CPU compute, that data loading
+    explains is `loader`. Compute is split by kernels: if all families are slower alike, `device`; expert
+    kernels, or products with an all_to_all, `experts`; attention, or other grids of the same kernels,
+    `lengths`.
     """
-    excess = {what: late.excess_ns[SPENT.index(what)] for what in ("compute", "copy", "idle")}
-    most = max(excess, key=lambda what: excess[what])
+    excess = {part: late.excess_ns[SPENT.index(part)] for part in ("compute", "copy", "idle")}
+    most = max(excess, key=lambda part: excess[part])
     if excess[most] <= 0:
         return None
-    others = [own for rank, own in work.items() if rank != late.rank]
-    mine = work.get(late.rank)
-    if mine is None or not others:
+    others = [other for rank, other in work.items() if rank != late.rank]
+    late_work = work.get(late.rank)
+    if late_work is None or not others:
         return LateCause("launch" if most == "idle" else most, excess[most])
-    loads = mine.loading_ns - median(own.loading_ns for own in others)
-    if most != "copy" and (most == "idle" or mine.on_host) and loads >= _MOSTLY * excess[most]:
+    loads = late_work.loading_ns - median(other.loading_ns for other in others)
+    if most != "copy" and (most == "idle" or late_work.on_host) and loads >= _MOSTLY * excess[most]:
         return LateCause("loader", excess[most])
     if most == "idle":
-        return LateCause("host" if mine.on_host else "launch", excess[most])
+        return LateCause("host" if late_work.on_host else "launch", excess[most])
     return LateCause(_of_kernels(late.rank, work, experts) if most == "compute" else most, excess[most])
 
 
 def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
-    """Which of compute, device, experts and lengths a rank's longer kernels are.
+    """Which of compute, device, experts and lengths explains a rank's longer kernels.
 
-    The device's are kernels that the others run, too: not those of other grids, if these are most of it.
+    `device` compares common kernels: it does not apply if most of the excess is in other grids.
     """
-    kernels = {one: own.kernels for one, own in work.items() if own.kernels}
+    kernels = {number: other.kernels for number, other in work.items() if other.kernels}
     try:
-        found = kernel_speeds(kernels)
+        speeds = kernel_speeds(kernels)
     except NotApplicable:
         return "compute"
     if rank not in kernels:
         return "compute"
     categories = {kernel[0] or "other" for totals in kernels.values() for kernel in totals}
-    more = {name: max(0.0, _extra_kernel_time(rank, work, _of_category(name))) for name in sorted(categories)}
-    whole = sum(more.values())
-    if not whole:
+    excess = {
+        name: max(0.0, _extra_kernel_time(rank, work, _of_category(name))) for name in sorted(categories)
+    }
+    total = sum(excess.values())
+    if not total:
         return "compute"
     shared = set.intersection(*(set(totals) for totals in kernels.values()))
     other_grids = _extra_kernel_time(rank, work, lambda kernel: kernel not in shared)
-    if found.slows_together(rank) and other_grids < _MOSTLY * whole:
+    if speeds.slows_together(rank) and other_grids < _MOSTLY * total:
         return "device"
-    products = more.get("moe", 0.0) + (more.get("gemm", 0.0) if experts else 0.0)
-    if products >= _MOSTLY * whole:
+    products = excess.get("moe", 0.0) + (excess.get("gemm", 0.0) if experts else 0.0)
+    if products >= _MOSTLY * total:
         return "experts"
-    if max(more.get("attention", 0.0), other_grids) >= _MOSTLY * whole:
+    if max(excess.get("attention", 0.0), other_grids) >= _MOSTLY * total:
         return "lengths"
     return "compute"
 
@@ -133,9 +136,9 @@ def _of_category(name: str) -> Callable[[Kernel], bool]:
 
 
 def _extra_kernel_time(rank: int, work: Mapping[int, RankWork], chosen: Callable[[Kernel], bool]) -> float:
-    """How much longer those kernels take the rank than the median of the others, ns a window."""
-    taken = {
-        one: sum(ns for kernel, (_, ns) in own.kernels.items() if chosen(kernel)) / own.windows
-        for one, own in work.items()
+    """Excess time of the chosen kernels on the rank over the median of the others, ns a window."""
+    kernel_ns = {
+        number: sum(ns for kernel, (_, ns) in other.kernels.items() if chosen(kernel)) / other.windows
+        for number, other in work.items()
     }
-    return taken[rank] - median(ns for one, ns in taken.items() if one != rank)
+    return kernel_ns[rank] - median(ns for number, ns in kernel_ns.items() if number != rank)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How late each rank is in each step, beside its peers: the one computation of who is late, and by how much.
+"""Lateness of each rank in each step relative to its peers.
 
-The unit is the step: who is late in one collective is late in the next.
+The unit is the step, since lateness in one collective carries over to the next.
 """
 
 from __future__ import annotations
@@ -27,48 +27,47 @@ _EXCHANGE: Final = "send_recv"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lateness:
-    """How late ranks are in steps, beside the ranks of their role, ns; arrays of shape (ranks, steps).
+    """Lateness of ranks by step relative to the ranks of their role, ns; arrays of shape (ranks, steps).
 
-    A rank is late at a collective from when the median of the others has arrived until it arrives itself,
-    less the time that other communication held it up longer than them (and within a pipeline, that it
-    idled: it may have waited for another stage), where that is more than clocks may be wrong; in a step
-    for the union of these. `waited` is the union of what a rank waits at collectives after the median
-    rank has arrived. `spent` is what a rank does longer than the others before it is late, each of
-    `arrivals.SPENT`, shape (4, ranks, steps).
+    A rank is late at a collective from the arrival of the median of the others to its own, minus the extra
+    time that other communication held it up (and within a pipeline its extra idle time, a possible wait for
+    another stage), if that exceeds the clock error; in a step for the union of these. `waited_ns`: union of
+    its waits at collectives after the median rank's arrival. `spent_ns`: excess over the others before it is
+    late, each of `arrivals.SPENT`, shape (4, ranks, steps).
     """
 
     ranks: tuple[int, ...]
     steps: tuple[int | None, ...]
     role: Int64
-    """A number of each rank: those of one role meet in collectives, and in no pipeline; shape (ranks,)."""
+    """Role of each rank: ranks of one role share collectives and no pipeline; shape (ranks,)."""
     late_ns: Float
     waited_ns: Float
     spent_ns: Float
     across: int
-    """Collectives across pipeline stages, whose ranks come at different times by design: left out."""
+    """Number of collectives across pipeline stages, whose ranks arrive apart by design: left out."""
 
     @property
     def latest_mask(self) -> Mask:
-        """Which rank no other of its role is later than, or as late as, in the step."""
-        found = np.zeros(self.late_ns.shape, np.bool_)
+        """Whether a rank is later than all others of its role in the step."""
+        mask = np.zeros(self.late_ns.shape, np.bool_)
         for role in np.unique(self.role):
-            own = np.flatnonzero(self.role == role)
-            late = self.late_ns[own]
+            of_role = np.flatnonzero(self.role == role)
+            late = self.late_ns[of_role]
             most = late.max(axis=0)
-            found[own] = (late == most) & (most > 0) & ((late == most).sum(axis=0) == 1)
-        return found
+            mask[of_role] = (late == most) & (most > 0) & ((late == most).sum(axis=0) == 1)
+        return mask
 
 
-def step_lateness(found: CollectiveInstances, residual_ns: float) -> Lateness:
-    """Of the matched collectives of ranks of one role; not applicable without any."""
+def step_lateness(matched: CollectiveInstances, residual_ns: float) -> Lateness:
+    """Lateness at matched collectives of ranks of one role; `NotApplicable` without any."""
     roles: dict[int, int] = {}
     late, waited, spent = _Unions(), _Unions(), _Sums()
     instances = 0
-    pipeline = np.array(sorted(_rank_pipelines(found)), np.int64)
-    for kept in of_one_role(found):
-        instances += len(kept.count)
-        _join_sets(roles, kept.rank, np.repeat(np.minimum.reduceat(kept.rank, kept.first), kept.count))
-        _add_lateness(kept, pipeline, residual_ns, late, waited, spent)
+    pipeline = np.array(sorted(_rank_pipelines(matched)), np.int64)
+    for part in of_one_role(matched):
+        instances += len(part.count)
+        _join_sets(roles, part.rank, np.repeat(np.minimum.reduceat(part.rank, part.first), part.count))
+        _add_lateness(part, pipeline, residual_ns, late, waited, spent)
     ranks = sorted(roles)
     steps = np.unique(late.distinct_steps)
     shape = (ranks, steps)
@@ -79,89 +78,93 @@ def step_lateness(found: CollectiveInstances, residual_ns: float) -> Lateness:
         late_ns=late.union_lengths(*shape),
         waited_ns=waited.union_lengths(*shape),
         spent_ns=spent.total_excess(*shape),
-        across=len(found.of_groups().count) - instances,
+        across=len(matched.of_groups().count) - instances,
     )
 
 
-def of_one_role(found: CollectiveInstances) -> Iterator[CollectiveInstances]:
-    """The collectives of ranks of one role: no sends and receives, nothing across pipeline stages.
+def of_one_role(instances: CollectiveInstances) -> Iterator[CollectiveInstances]:
+    """Collectives of ranks of one role, in parts: no sends and receives, none across pipeline stages.
 
-    Not applicable without any.
+    `NotApplicable` without any.
     """
-    pipeline, none = _rank_pipelines(found), True
-    for some in found.of_groups().parts():
-        same = _in_one_role(some, pipeline)
-        if same.any():
-            none = False
-            yield some if same.all() else some.select_instances(same)
-    if none:
-        raise NotApplicable(
-            "all matched collectives are of ranks of several pipeline stages, which differ by design"
-        )
+    pipeline, no_instances = _rank_pipelines(instances), True
+    for part in instances.of_groups().parts():
+        one_role = _in_one_role(part, pipeline)
+        if one_role.any():
+            no_instances = False
+            yield part if one_role.all() else part.select_instances(one_role)
+    if no_instances:
+        raise NotApplicable("all matched collectives span pipeline stages, whose arrivals differ by design")
 
 
-def median_of_others(found: CollectiveInstances, values: Int64) -> Float:
-    """Of each row the median of the other rows' values of its instance, 0 of one alone; shape (rows,).
+def median_of_others(instances: CollectiveInstances, values: Int64) -> Float:
+    """Median of the other rows' values in each row's instance, 0 without others; shape (rows,).
 
-    Rows of an instance are in order of their values.
+    Rows of an instance are ordered by value.
     """
-    count = np.repeat(found.count, found.count)
-    first = np.repeat(found.first, found.count)
-    place = np.arange(len(values)) - first
+    count = np.repeat(instances.count, instances.count)
+    first = np.repeat(instances.first, instances.count)
+    position = np.arange(len(values)) - first
     others = count - 1
 
     def value_at(number: Int64) -> Int64:
-        return np.asarray(values[np.minimum(first + number + (number >= place), first + count - 1)])
+        return np.asarray(values[np.minimum(first + number + (number >= position), first + count - 1)])
 
     middle = value_at(np.maximum(others - 1, 0) // 2) / 2 + value_at(others // 2) / 2
     return np.where(others > 0, middle, 0.0)
 
 
 def _add_lateness(
-    found: CollectiveInstances,
+    instances: CollectiveInstances,
     pipeline: Int64,
     residual_ns: float,
     late: _Unions,
     waited: _Unions,
     spent: _Sums,
 ) -> None:
-    """The lateness, waits and excess of some instances; `pipeline` are the ranks inside one."""
-    step = np.repeat(found.step[found.first], found.count)
-    # Since the first arrival: halves of an instant since the epoch are known to 256 ns only.
-    since = found.arrival_ns - np.repeat(found.arrival_ns[found.first], found.count)
-    behind = since - median_of_others(found, since)
-    excess = _excess_spent(found)
-    inside = np.isin(found.rank, pipeline)
+    """Add lateness, waits and excess of some instances; `pipeline`: ranks of pipelines."""
+    step = np.repeat(instances.step[instances.first], instances.count)
+    # relative to the first arrival: floats of ns since the epoch have a grid of 256 ns
+    since = instances.arrival_ns - np.repeat(instances.arrival_ns[instances.first], instances.count)
+    delay = since - median_of_others(instances, since)
+    excess = _excess_spent(instances)
+    inside = np.isin(instances.rank, pipeline)
     idle_in_pipeline = np.where(inside, excess[_IDLE], 0.0)
     excess[_IDLE] -= idle_in_pipeline
-    held = np.maximum(excess[_COMMUNICATION], 0) + np.maximum(idle_in_pipeline, 0)
-    own = np.where(found.count.repeat(found.count) > 1, behind - held, 0.0)
-    is_late = own > residual_ns
-    begin = found.arrival_ns - np.rint(np.maximum(own, 0)).astype(np.int64)
-    late.add_intervals(found.rank, step, begin, np.where(is_late, found.arrival_ns, begin))
-    spent.add_excess(found.rank[is_late], step[is_late], excess[:, is_late])
-    latest = np.repeat(found.latest_ns, found.count)
-    low, high = found.first + (found.count - 1) // 2, found.first + found.count // 2
-    median = found.arrival_ns[low] + (found.arrival_ns[high] - found.arrival_ns[low]) // 2
+    excused = np.maximum(excess[_COMMUNICATION], 0) + np.maximum(idle_in_pipeline, 0)
+    delay_ns = np.where(instances.count.repeat(instances.count) > 1, delay - excused, 0.0)
+    is_late = delay_ns > residual_ns
+    begin = instances.arrival_ns - np.rint(np.maximum(delay_ns, 0)).astype(np.int64)
+    late.add_intervals(instances.rank, step, begin, np.where(is_late, instances.arrival_ns, begin))
+    spent.add_excess(instances.rank[is_late], step[is_late], excess[:, is_late])
+    latest = np.repeat(instances.latest_ns, instances.count)
+    low, high = instances.first + (instances.count - 1) // 2, instances.first + instances.count // 2
+    median = instances.arrival_ns[low] + (instances.arrival_ns[high] - instances.arrival_ns[low]) // 2
     waited.add_intervals(
-        found.rank, step, np.maximum(found.arrival_ns, np.repeat(median, found.count)), latest
+        instances.rank, step, np.maximum(instances.arrival_ns, np.repeat(median, instances.count)), latest
     )
 
 
-def _excess_spent(found: CollectiveInstances) -> Float:
-    """What each row spent more than the median of the others that ran the same previous instance, ns.
+def _excess_spent(instances: CollectiveInstances) -> Float:
+    """Excess of each row over the median of the others with the same previous instance, ns.
 
-    Shape (4, rows); 0 where none did.
+    Shape (4, rows); 0 without others.
     """
-    of = found.of
-    known = np.flatnonzero(found.before != UNKNOWN_BEFORE)
-    excess = np.zeros(found.spent.shape)
-    for kind, values in enumerate(found.spent):
-        order = known[np.lexsort((values[known], found.before[known], of[known]))]
-        first = np.flatnonzero(begins(of[order], found.before[order]))
+    instance_of_row = instances.of
+    with_previous = np.flatnonzero(instances.before != UNKNOWN_BEFORE)
+    excess = np.zeros(instances.spent.shape)
+    for kind, values in enumerate(instances.spent):
+        order = with_previous[
+            np.lexsort(
+                (values[with_previous], instances.before[with_previous], instance_of_row[with_previous])
+            )
+        ]
+        first = np.flatnonzero(begins(instance_of_row[order], instances.before[order]))
         count = np.diff(np.append(first, len(order)))
         alike = CollectiveInstances(
-            **dict.fromkeys(("rank", "arrival_ns", "before", "spent", "step", "label"), of[order]),
+            **dict.fromkeys(
+                ("rank", "arrival_ns", "before", "spent", "step", "label"), instance_of_row[order]
+            ),
             labels=[],
             first=first,
             count=count,
@@ -173,30 +176,30 @@ def _excess_spent(found: CollectiveInstances) -> Float:
 
 
 class _Unions:
-    """Intervals of ranks and steps, of which unions are to be measured."""
+    """Intervals by rank and step, whose unions are measured."""
 
     def __init__(self) -> None:
         self.parts: list[Int64] = []
 
     @property
     def distinct_steps(self) -> Int64:
-        """The steps that any interval is of."""
+        """The steps of the intervals, not unique."""
         return np.concatenate([part[1] for part in self.parts])
 
     def add_intervals(self, rank: Int64, step: Int64, begin: Int64, end: Int64) -> None:
-        """Those of some collectives; those of a rank and step that touch become one, empty ones stay."""
+        """Add intervals; touching ones of a rank and step are merged, empty ones stay."""
         self.parts.append(_unite_rows(np.array([rank, step, begin, end], np.int64)))
 
     def union_lengths(self, ranks: Sequence[int], steps: Int64) -> Float:
-        """|∪| of each rank and step, ns, shape (ranks, steps)."""
+        """Length of the union by rank and step, ns, shape (ranks, steps)."""
         rank, step, begin, end = _unite_rows(np.concatenate(self.parts, axis=1))
-        found = np.zeros((len(ranks), len(steps)))
-        np.add.at(found, (np.searchsorted(ranks, rank), np.searchsorted(steps, step)), end - begin)
-        return found
+        lengths = np.zeros((len(ranks), len(steps)))
+        np.add.at(lengths, (np.searchsorted(ranks, rank), np.searchsorted(steps, step)), end - begin)
+        return lengths
 
 
 def _unite_rows(rows: Int64) -> Int64:
-    """The union of each rank's and step's intervals; rows are rank, step, begin, end."""
+    """Union of the intervals of each rank and step; rows: rank, step, begin, end."""
     rank, step, begin, end = rows[:, np.lexsort((rows[2], rows[1], rows[0]))]
     group = np.cumsum(begins(rank, step)) - 1
     first = np.flatnonzero(begins(rank, step))
@@ -205,73 +208,80 @@ def _unite_rows(rows: Int64) -> Int64:
     reached = np.maximum.accumulate(end - origin + group * span)
     before = np.append(np.int64(-1), reached[:-1])
     opens = begins(rank, step) | (begin - origin + group * span > before)
-    at = np.flatnonzero(opens)
-    last = np.append(at[1:], len(begin)) - 1
+    opening = np.flatnonzero(opens)
+    last = np.append(opening[1:], len(begin)) - 1
     until = reached[last] - group[last] * span + origin[last]
-    return np.array([rank[at], step[at], begin[at], until], np.int64)
+    return np.array([rank[opening], step[opening], begin[opening], until], np.int64)
 
 
 class _Sums:
-    """What ranks spend longer than others in steps, added up."""
+    """Sums of excess time by rank and step."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[Int64, Int64, Float]] = []
 
     def add_excess(self, rank: Int64, step: Int64, excess: Float) -> None:
-        """Of some rows, `excess` of shape (4, rows)."""
+        """Add the excess of rows, shape (4, rows)."""
         self.parts.append((rank, step, excess))
 
     def total_excess(self, ranks: Sequence[int], steps: Int64) -> Float:
-        """Of each of `SPENT`, rank and step, ns, shape (4, ranks, steps)."""
-        found = np.zeros((len(SPENT), len(ranks), len(steps)))
+        """Sum of the excess, ns, shape (4, ranks, steps)."""
+        sums = np.zeros((len(SPENT), len(ranks), len(steps)))
         for rank, step, excess in self.parts:
-            at = np.searchsorted(ranks, rank), np.searchsorted(steps, step)
-            for kind, own in enumerate(excess):
-                np.add.at(found[kind], at, own)
-        return found
+            cell = np.searchsorted(ranks, rank), np.searchsorted(steps, step)
+            for kind, amounts in enumerate(excess):
+                np.add.at(sums[kind], cell, amounts)
+        return sums
 
 
-def _rank_pipelines(found: CollectiveInstances) -> dict[int, int]:
-    """The pipeline of each rank of one, by a rank of it: what sends and receives, or a dimension pp, joins.
+def _rank_pipelines(instances: CollectiveInstances) -> dict[int, int]:
+    """The pipeline of each rank in one, identified by a rank; joined by send/recv, or dimension pp.
 
-    Those within another dimension (a ring of cp) join none, nor does a send_recv in a group that runs
-    collectives, too.
+    Transfers within another dimension (a cp ring) do not count, nor send_recv in a group with collectives.
     """
     joined: dict[int, int] = {}
-    meets = {one.group for one in found.labels if one.collective not in (*PAIRS, _EXCHANGE)}
-    for some in found.parts():
+    collective_groups = {
+        label.group for label in instances.labels if label.collective not in (*PAIRS, _EXCHANGE)
+    }
+    for part in instances.parts():
         links = np.array(
             [
-                one.dimension == _PIPELINE
-                or (one.dimension is None and one.collective in PAIRS)
-                or (one.dimension is None and one.collective == _EXCHANGE and one.group not in meets)
-                for one in some.labels
+                label.dimension == _PIPELINE
+                or (label.dimension is None and label.collective in PAIRS)
+                or (
+                    label.dimension is None
+                    and label.collective == _EXCHANGE
+                    and label.group not in collective_groups
+                )
+                for label in part.labels
             ],
             np.bool_,
         )
-        chosen = links[some.label[some.first]] & (some.count > 1)
+        chosen = links[part.label[part.first]] & (part.count > 1)
         if chosen.any():
-            own = some.select_instances(chosen)
-            _join_sets(joined, own.rank, np.repeat(np.minimum.reduceat(own.rank, own.first), own.count))
+            linked = part.select_instances(chosen)
+            _join_sets(
+                joined, linked.rank, np.repeat(np.minimum.reduceat(linked.rank, linked.first), linked.count)
+            )
     return {rank: _set_root(joined, rank) for rank in joined}
 
 
-def _in_one_role(found: CollectiveInstances, pipeline: dict[int, int]) -> Mask:
-    """Which instances have no two ranks of one pipeline, shape (instances,)."""
+def _in_one_role(instances: CollectiveInstances, pipeline: dict[int, int]) -> Mask:
+    """Instances without two ranks of the same pipeline, shape (instances,)."""
     if not pipeline:
-        return np.ones(len(found.count), np.bool_)
-    own = np.array([pipeline.get(rank, -1 - rank) for rank in found.rank.tolist()], np.int64)
-    of = found.of
-    order = np.lexsort((own, of))
-    twice = ~begins(of[order], own[order])
-    return np.asarray(np.bincount(of[order][twice], minlength=len(found.count)) == 0)
+        return np.ones(len(instances.count), np.bool_)
+    pipeline_of_row = np.array([pipeline.get(rank, -1 - rank) for rank in instances.rank.tolist()], np.int64)
+    instance_of_row = instances.of
+    order = np.lexsort((pipeline_of_row, instance_of_row))
+    twice = ~begins(instance_of_row[order], pipeline_of_row[order])
+    return np.asarray(np.bincount(instance_of_row[order][twice], minlength=len(instances.count)) == 0)
 
 
 def _join_sets(joined: dict[int, int], ranks: Int64, others: Int64) -> None:
-    """Put each rank and the other one into one set."""
-    for one, other in np.unique(np.stack([ranks, others], axis=1), axis=0).tolist():
-        first, second = _set_root(joined, one), _set_root(joined, other)
-        joined[max(first, second)] = min(first, second)
+    """Merge the sets of each pair of ranks."""
+    for rank, partner in np.unique(np.stack([ranks, others], axis=1), axis=0).tolist():
+        root, partner_root = _set_root(joined, rank), _set_root(joined, partner)
+        joined[max(root, partner_root)] = min(root, partner_root)
 
 
 def _set_root(joined: dict[int, int], rank: int) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran on a device and which call launched it: the one link between the two, by correlation.
+"""Device events and the calls that launched them, linked by correlation id.
 
-A call may launch several kernels (a CUDA graph); of several calls of one correlation the earliest launched.
+A call may launch several kernels (a CUDA graph); of several calls with one correlation the earliest counts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Stream = tuple[int, int | None]
 _NO_CORRELATION: Final = np.iinfo(np.int64).min
 _NO_DEVICE: Final = -1
 SINCE_EVER: Final = np.iinfo(np.int64).min
-"""Since when a stream is free on which nothing ran."""
+"""Time since which a stream without earlier events is free."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchCalls:
-    """Calls that put work on a device, in order of their correlation, which each has alone.
+    """Calls that launch device work, ordered by correlation, which is unique.
 
     Arrays of shape (calls,); times in ns.
     """
@@ -42,26 +42,26 @@ class LaunchCalls:
     starts: Int64
     ends: Int64
     threads: Int64
-    """Thread that called."""
+    """Calling thread."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def indices_of(self, correlations: Int64) -> Int64:
-        """Index of the call of each correlation, −1 for none, shape of `correlations`."""
-        at = np.searchsorted(self.correlations, correlations)
-        found = (at < len(self)) & (correlations != _NO_CORRELATION)
-        found[found] = self.correlations[at[found]] == correlations[found]
-        return np.where(found, at, -1)
+        """Index of the call with each correlation, −1 for none; shape of `correlations`."""
+        index = np.searchsorted(self.correlations, correlations)
+        found = (index < len(self)) & (correlations != _NO_CORRELATION)
+        found[found] = self.correlations[index[found]] == correlations[found]
+        return np.where(found, index, -1)
 
     def take_calls(self, chosen: Mask | Int64 | Index) -> LaunchCalls:
-        """Those calls alone, by a mask or by their indices."""
+        """The calls of a mask or of indices."""
         columns = (self.correlations, self.starts, self.ends, self.threads)
         return LaunchCalls(*(column[chosen] for column in columns))
 
 
 def launch_calls(tables: Rank) -> LaunchCalls:
-    """The launch calls of a rank that state a correlation."""
+    """A rank's launch calls with a correlation."""
     table = event_table(tables, ("launch",), ("correlation", "start_ns", "dur_ns", "track"))
     table = table.filter(table["correlation"].is_valid())
     calls = LaunchCalls(table["correlation"].to_numpy(), *row_spans(table), table["track"].to_numpy())
@@ -70,13 +70,13 @@ def launch_calls(tables: Rank) -> LaunchCalls:
 
 
 def correlations_of(batch: pa.RecordBatch | pa.Table) -> Int64:
-    """The rows' correlations, shape (rows,); an absent one is a number that no launch has."""
+    """The rows' correlations, shape (rows,); null becomes a number that no launch has."""
     return np.asarray(batch["correlation"].fill_null(_NO_CORRELATION).to_numpy(), np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceEvents:
-    """Kernels, copies, memsets and graphs of a rank, arrays of shape (events,); times in ns."""
+    """Kernels, copies, memsets and graphs of a rank; arrays of shape (events,), times in ns."""
 
     starts: Int64
     ends: Int64
@@ -84,13 +84,13 @@ class DeviceEvents:
     """Index into `streams`."""
     correlations: Int64
     streams: Sequence[Stream]
-    """In order of track, then device."""
+    """Ordered by track, then device."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def take_events(self, chosen: Mask | Int64 | slice) -> DeviceEvents:
-        """Those events alone."""
+        """The events of a mask, indices or a slice."""
         return DeviceEvents(
             self.starts[chosen],
             self.ends[chosen],
@@ -101,36 +101,36 @@ class DeviceEvents:
 
 
 def device_events(tables: Rank) -> DeviceEvents:
-    """All that a rank's device did."""
+    """All device events of a rank."""
     table = event_table(tables, DEVICE_WORK, ("device", "track", "start_ns", "dur_ns", "correlation"))
     stream, streams = stream_numbers(table["track"].to_numpy(), devices_of(table))
     return DeviceEvents(*row_spans(table), stream, correlations_of(table), streams)
 
 
 def devices_of(batch: pa.RecordBatch | pa.Table) -> npt.NDArray[np.int16]:
-    """The rows' devices, shape (rows,); an absent one is a number that none has."""
+    """The rows' devices, shape (rows,); null becomes a number that no device has."""
     return np.asarray(batch["device"].fill_null(_NO_DEVICE).to_numpy(), np.int16)
 
 
 def stream_numbers(
     tracks: Int64, devices: npt.NDArray[np.int16]
 ) -> tuple[npt.NDArray[np.int32], list[Stream]]:
-    """The number of each row's stream, shape (rows,), and the streams in order of track, then device."""
+    """Index of each row's stream, shape (rows,), and the streams ordered by track, then device."""
     track, device = (pa.array(column).dictionary_encode() for column in (tracks, devices))
     width = len(device.dictionary)
     pairs = track.indices.to_numpy().astype(np.int64) * width + device.indices.to_numpy()
-    there = np.bincount(pairs, minlength=1) > 0
+    present = np.bincount(pairs, minlength=1) > 0
     streams = sorted(
         (track.dictionary[pair // width].as_py(), device.dictionary[pair % width].as_py(), pair)
-        for pair in np.flatnonzero(there).tolist()
+        for pair in np.flatnonzero(present).tolist()
     )
-    number = np.empty(len(there), np.int32)
+    number = np.empty(len(present), np.int32)
     number[[pair for *_, pair in streams]] = np.arange(len(streams))
     return number[pairs], [(track, None if device == _NO_DEVICE else device) for track, device, _ in streams]
 
 
 def previous_ends(ends: Int64, streams: npt.NDArray[np.integer[Any]]) -> Int64:
-    """For events in order of start: the latest end of an earlier one on the same stream, or `SINCE_EVER`."""
+    """Latest end of an earlier event on the same stream, or `SINCE_EVER`, for events ordered by start."""
     by_stream = np.argsort(streams, kind="stable")
     edges = np.flatnonzero(np.diff(streams[by_stream])) + 1
     previous = np.full(len(ends), SINCE_EVER)
@@ -141,32 +141,32 @@ def previous_ends(ends: Int64, streams: npt.NDArray[np.integer[Any]]) -> Int64:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedKernels:
-    """The kernels of a rank by the calls that launched them.
+    """A rank's kernels by launch call.
 
-    `first`, `kernel_ns` and `calls` have shape (calls,), of calls that launched any; times in ns.
+    `first`, `kernel_ns` and `calls` have shape (calls,), for calls that launched any; times in ns.
     """
 
     calls: LaunchCalls
     first: Int64
     """Start of the call's first kernel."""
     kernel_ns: Int64
-    """Σ durations of the call's kernels."""
+    """Total duration of the call's kernels."""
     coverage: Coverage
-    """Of the kernels that begin in a window, those whose call is known."""
+    """Coverage of the kernels in the windows whose call is known."""
 
     @property
     def longer_than_kernels(self) -> Mask:
-        """Which calls take longer than what they launched."""
+        """Mask of the calls that take longer than their kernels."""
         return np.asarray(self.kernel_ns < self.calls.ends - self.calls.starts)
 
     @property
     def left_out(self) -> dict[str, int]:
-        """The kernels of unknown launch."""
-        return {"kernels without a launch record": self.coverage.all_rows - self.coverage.rows}
+        """Number of kernels without a known launch."""
+        return {"kernels without a launch": self.coverage.all_rows - self.coverage.rows}
 
 
 def launched_kernels(rank: RankView) -> LaunchedKernels:
-    """The kernels of a rank by their calls; not applicable where no kernel in a window has one."""
+    """A rank's kernels by launch call; `Unknown` where no kernel in a window has one."""
     calls = rank.launch_calls
     never = np.iinfo(np.int64).max
     first, kernel_ns = np.full(len(calls), never), np.zeros(len(calls), np.int64)
@@ -188,6 +188,6 @@ def launched_kernels(rank: RankView) -> LaunchedKernels:
 def kernels_with_calls(
     rank: RankView, calls: LaunchCalls, *columns: str
 ) -> Iterator[tuple[pa.RecordBatch, Int64]]:
-    """All kernels of the trace with the index of each one's call, −1 for none, in bounded batches."""
+    """All kernels of the trace in bounded batches, with the index of each one's call, −1 for none."""
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "correlation", *columns)):
         yield batch, calls.indices_of(correlations_of(batch))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a rank's host loads data or a checkpoint, by its annotations."""
+"""Times in which a rank's host loads data or a checkpoint, by annotations."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def loading_intervals(rank: RankView) -> Intervals:
-    """The union of the ranges of data loaders and checkpoints on the host, over the whole trace."""
+    """Union of data loader and checkpoint ranges on the host, over the whole trace."""
     parts = []
     for batch in rank.tables.events(("annotation", "op"), ("side", "name", "start_ns", "dur_ns")):
-        named = _rows_matching(batch, "name", LOADER) & _rows_matching(batch, "side", "^host$")
-        if named.any():
-            parts.append(intervals.union(*row_spans(batch.filter(pa.array(named)))))
+        loads = _rows_matching(batch, "name", LOADER) & _rows_matching(batch, "side", "^host$")
+        if loads.any():
+            parts.append(intervals.union(*row_spans(batch.filter(pa.array(loads)))))
     return intervals.join(*parts)
 
 
 def _rows_matching(batch: pa.RecordBatch, column: str, pattern: str) -> Mask:
-    """Which rows' word matches, shape (rows,)."""
+    """Mask of the rows whose word matches, shape (rows,)."""
     numbers, _ = word_codes(batch, column)
     words = pc.match_substring_regex(batch[column].dictionary, pattern).to_numpy(zero_copy_only=False)
     return np.append(words, False)[numbers]

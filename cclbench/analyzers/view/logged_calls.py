@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of collectives and transfers that files list one by one: NCCL's logs, Flight Recorder dumps."""
+"""Collective and transfer calls that files list one by one: NCCL logs, Flight Recorder dumps."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cclbench.formats import READERS, by_precedence
 
 _ALIKE: Final = ("rank", "kind", "group", "communicator", "bytes", "src_rank", "dst_rank", "from_begin")
 _ROWS: Final = 1 << 18
-"""Rows that are counted at once."""
+"""Number of rows that are counted at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedCalls:
-    """Calls that have the values of `key` in common: `ranks` make them, `sized` state their bytes."""
+    """Calls with a common `key`: `ranks`, number of ranks that make them; `sized`, calls of known payload."""
 
     key: tuple[Any, ...]
     calls: int
@@ -33,85 +33,85 @@ class CountedCalls:
 
 @dataclass(frozen=True, eq=False)
 class LoggedCalls:
-    """Calls by what they have in common, `calls` of each: columns of `schema.TIMINGS`, any of them null.
+    """Grouped calls with their number, `calls`; columns of `schema.TIMINGS`, which may be null.
 
-    `from_begin`: the file holds all calls of the communicator; `size`: the range of sizes that holds `bytes`.
+    `from_begin`: the file lists all calls of the communicator; `size`: the range of sizes of `bytes`.
     """
 
     source: str
-    """The reader of the files that list them."""
+    """The reader of the files."""
     table: pa.Table
 
     @cached_property
     def ranks(self) -> list[int]:
-        """Ranks that make any, ascending."""
+        """Ranks with calls, ascending."""
         return sorted(self.table["rank"].drop_null().unique().to_pylist())
 
     @cached_property
     def communicators(self) -> int:
-        """On how many they are; 0 where the files do not tell."""
+        """Number of communicators; 0 where unknown."""
         return len(self.table["communicator"].drop_null().unique())
 
     def of_known_rank(self) -> LoggedCalls:
-        """Those of which the rank is known."""
+        """The calls of known ranks."""
         return LoggedCalls(self.source, self.table.filter(self.table["rank"].is_valid()))
 
     def counted_by(self, *columns: str) -> list[CountedCalls]:
-        """The calls by those columns, of which none is null; without any, all of them."""
-        whole = self.table
+        """The calls grouped by columns, without nulls; without columns all calls."""
+        known = self.table
         for name in columns:
-            whole = whole.filter(whole[name].is_valid())
-        of_each = whole.append_column(
-            "payload", pc.multiply(whole["bytes"].cast(pa.float64()), whole["calls"])
+            known = known.filter(known[name].is_valid())
+        with_payload = known.append_column(
+            "payload", pc.multiply(known["bytes"].cast(pa.float64()), known["calls"])
         )
-        sized = pc.if_else(whole["bytes"].is_valid(), whole["calls"], 0)
-        found = (
-            of_each.append_column("sized", sized)
+        sized = pc.if_else(known["bytes"].is_valid(), known["calls"], 0)
+        counted = (
+            with_payload.append_column("sized", sized)
             .group_by(list(columns), use_threads=False)
             .aggregate([("calls", "sum"), ("payload", "sum"), ("sized", "sum"), ("rank", "count_distinct")])
         )
         if columns:
-            found = found.sort_by([(name, "ascending") for name in columns])
+            counted = counted.sort_by([(name, "ascending") for name in columns])
         numbers = ("calls_sum", "payload_sum", "sized_sum", "rank_count_distinct")
         return [
             CountedCalls(tuple(row[name] for name in columns), *(row[name] or 0 for name in numbers))
-            for row in found.to_pylist()
+            for row in counted.to_pylist()
         ]
 
 
 def logged_calls(timings: pa.Table) -> LoggedCalls | None:
-    """The calls by the best of the readers that list them; None where no file of the run does."""
-    there = set(timings["source"].unique().to_pylist())
-    listing = [name for name in by_precedence(READERS) if READERS.get(name).lists_calls and name in there]
+    """The calls of the preferred reader that lists them; None where no file of the run does."""
+    sources = set(timings["source"].unique().to_pylist())
+    listing = [name for name in by_precedence(READERS) if READERS.get(name).lists_calls and name in sources]
     if not listing:
         return None
     timings = timings.append_column(
         "from_begin", pc.and_(timings["seq"].is_valid(), timings["communicator"].is_valid())
     )
-    of_each = [
+    parts = [
         with_words(timings.slice(first, _ROWS), "source", listing[:1])
         .select(_ALIKE)
         .group_by(list(_ALIKE), use_threads=False)
         .aggregate([([], "count_all")])
         for first in range(0, len(timings), _ROWS)
     ]
-    alike = (
-        pa.concat_tables(of_each)
+    grouped = (
+        pa.concat_tables(parts)
         .unify_dictionaries()
         .group_by(list(_ALIKE), use_threads=False)
         .aggregate([("count_all", "sum")])
     )
     columns = {
-        name: alike[name].cast(pa.string()) if pa.types.is_dictionary(alike[name].type) else alike[name]
+        name: grouped[name].cast(pa.string()) if pa.types.is_dictionary(grouped[name].type) else grouped[name]
         for name in _ALIKE
     }
-    columns |= {"calls": alike["count_all_sum"], "size": _size_ranges(alike["bytes"])}
+    columns |= {"calls": grouped["count_all_sum"], "size": _size_ranges(grouped["bytes"])}
     return LoggedCalls(listing[0], pa.table(columns))
 
 
 def _size_ranges(size: pa.ChunkedArray) -> pa.Array:
-    """The ranges of sizes, powers of 4, that hold these; null of none and of 0 bytes."""
+    """The ranges of sizes, powers of 4; null for null and for 0 bytes."""
     exponent = (np.frexp(size.fill_null(0).to_numpy().astype(np.float64))[1] - 1) // 2
-    known, place = np.unique(exponent, return_inverse=True)
-    words = pa.array([size_range(one) if one >= 0 else None for one in known.tolist()], pa.string())
+    exponents, place = np.unique(exponent, return_inverse=True)
+    words = pa.array([size_range(power) if power >= 0 else None for power in exponents.tolist()], pa.string())
     return words.take(pa.array(place))

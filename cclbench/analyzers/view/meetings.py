@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of collectives with all their ranks' arrivals: what the ranks' parts make up."""
+"""Instances of collectives with all their ranks' arrivals."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from cclbench.analyzers.view.collectives import Label
 from cclbench.ground.intervals import Int64, Mask, begins
 
 _ROWS: Final = 1 << 17
-"""About how many rows are worked on at a time."""
+"""Number of rows that are processed at a time, approximately."""
 _COLUMNS: Final = ("rank", "arrival_ns", "before", "spent", "step", "label")
-"""Those of `CollectiveInstances` whose last axis is its rows."""
+"""Fields of `CollectiveInstances` whose last axis is the rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveInstances:
-    """Instances with all their ranks' arrivals: rows in order of (instance, arrival), shape (rows,).
+    """Instances with all their ranks' arrivals; arrays of shape (rows,), ordered by (instance, arrival).
 
-    `first` is the row of each instance's earliest rank, `count` its ranks, shape (instances,); `of` is the
-    instance's place of each row, `label` a code into `labels`.  `incomplete` instances lack a rank here and
-    are left out.
+    `first`: row of each instance's earliest rank, `count`: its number of ranks, shape (instances,); `label`:
+    a code into `labels`. `incomplete`: number of instances that lack a rank and are left out.
     """
 
     rank: Int64
@@ -41,22 +40,22 @@ class CollectiveInstances:
     count: Int64
     incomplete: int
 
-    def select_instances(self, kept: Mask) -> CollectiveInstances:
-        """Some of the instances, of shape (instances,)."""
-        return self._of_rows(np.repeat(kept, self.count), self.count[kept])
+    def select_instances(self, chosen: Mask) -> CollectiveInstances:
+        """The instances of a mask, shape (instances,)."""
+        return self._of_rows(np.repeat(chosen, self.count), self.count[chosen])
 
     def of_groups(self) -> CollectiveInstances:
-        """Without sends and receives, in which one side waits by design; not applicable without any left."""
-        pairs = [number for number, one in enumerate(self.labels) if one.collective in PAIRS]
-        kept = ~np.isin(self.label[self.first], pairs)
-        if not kept.any():
+        """Instances other than sends and receives, where one side waits by design; or `NotApplicable`."""
+        pairs = [number for number, label in enumerate(self.labels) if label.collective in PAIRS]
+        chosen = ~np.isin(self.label[self.first], pairs)
+        if not chosen.any():
             raise NotApplicable(
                 "all matched collectives are sends and receives, in which one side waits by design"
             )
-        return self if kept.all() else self.select_instances(kept)
+        return self if chosen.all() else self.select_instances(chosen)
 
     def parts(self) -> Iterator[CollectiveInstances]:
-        """The instances, some `_ROWS` rows of them at a time: of 10,000 ranks there are millions."""
+        """The instances in parts of about `_ROWS` rows: 10,000 ranks have millions."""
         cuts = np.unique(np.searchsorted(self.first, np.arange(0, len(self.rank), _ROWS), side="right")) - 1
         for since, until in pairwise([*cuts.tolist(), len(self.count)]):
             count = self.count[since:until]
@@ -73,29 +72,31 @@ class CollectiveInstances:
 
     @property
     def of(self) -> Int64:
-        """The number of each row's instance, from 0."""
+        """Index of each row's instance, shape (rows,)."""
         return np.repeat(np.arange(len(self.count)), self.count)
 
     @property
     def latest_ns(self) -> Int64:
-        """When the last rank arrives, shape (instances,)."""
+        """Arrival of the last rank, shape (instances,)."""
         return np.asarray(self.arrival_ns[self.first + self.count - 1])
 
     @property
     def earliest_ns(self) -> Int64:
-        """When the first rank arrives, shape (instances,)."""
+        """Arrival of the first rank, shape (instances,)."""
         return np.asarray(self.arrival_ns[self.first])
 
 
 def rank_meetings(ranks: Mapping[int, Sequence[Value]]) -> CollectiveInstances:
-    """The instances that the ranks' `Arrivals` (their first value's detail) make up.
+    """Instances from the ranks' `Arrivals` (the detail of their first value).
 
-    Not applicable where none has all its ranks.
+    `NotApplicable` where none has all its ranks.
     """
     parts = parts_of(ranks)
-    known: dict[Label, int] = {}
+    label_codes: dict[Label, int] = {}
     numbers = [
-        np.array([known.setdefault(one, len(known)) for one in part.labels], np.int32)[part.label]
+        np.array([label_codes.setdefault(label, len(label_codes)) for label in part.labels], np.int32)[
+            part.label
+        ]
         for part in parts.values()
     ]
     sizes = [len(part.instance) for part in parts.values()]
@@ -107,33 +108,33 @@ def rank_meetings(ranks: Mapping[int, Sequence[Value]]) -> CollectiveInstances:
     order = np.lexsort((column("arrival_ns"), instance))
     first = np.flatnonzero(begins(instance[order]))
     count = np.diff(np.append(first, len(order)))
-    whole = count == column("members")[order[first]]
-    if not whole.any():
-        raise NotApplicable("no collective has all its ranks among those in view")
-    order, count = order[np.repeat(whole, count)], count[whole]
+    complete = count == column("members")[order[first]]
+    if not complete.any():
+        raise NotApplicable("no collective has all its ranks among the selected ones")
+    order, count = order[np.repeat(complete, count)], count[complete]
     return CollectiveInstances(
         rank=np.repeat(np.array([*parts], np.int32), sizes)[order],
         label=np.concatenate(numbers)[order],
         **{name: column(name)[..., order] for name in ("arrival_ns", "before", "spent", "step")},
-        labels=[*known],
+        labels=[*label_codes],
         first=np.cumsum(count) - count,
         count=count,
-        incomplete=int((~whole).sum()),
+        incomplete=int((~complete).sum()),
     )
 
 
 def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
-    """Each rank's `Arrivals`, in order of rank."""
-    found: Iterable[tuple[int, object]] = ((rank, ranks[rank][0].detail) for rank in sorted(ranks))
-    return {rank: detail for rank, detail in found if isinstance(detail, Arrivals)}
+    """Each rank's `Arrivals`, ordered by rank."""
+    details: Iterable[tuple[int, object]] = ((rank, ranks[rank][0].detail) for rank in sorted(ranks))
+    return {rank: detail for rank, detail in details if isinstance(detail, Arrivals)}
 
 
 def of_instances(
-    ranks: Mapping[int, Sequence[Value]], found: CollectiveInstances, value: float, reason: str
+    ranks: Mapping[int, Sequence[Value]], instances: CollectiveInstances, value: float, reason: str
 ) -> Value:
-    """A figure over those instances; it leaves out what the ranks do, and instances that lack a rank here."""
+    """A value over instances, with the ranks' left-out counts and the number of incomplete instances."""
     firsts = [values[0] for values in ranks.values()]
-    incomplete = {"instances that not all their ranks have in a window": found.incomplete}
+    incomplete = {"instances that lack a rank in the windows": instances.incomplete}
     return Value(
         value=value,
         reason=reason,

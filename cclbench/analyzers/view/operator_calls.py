@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's calls of operators: to which of them each one's work belongs, and in what ways they are made."""
+"""A rank's operator calls: the call that each one's work belongs to, and kinds of calls."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 Float64 = npt.NDArray[np.float64]
 
-_INSIDE: Final = "what it calls is counted by itself"
+_INSIDE: Final = "the operators that it calls are counted instead"
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values", "annotation")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkKind:
-    """Work that is alike: calls of an operator with equal arguments, or kernels of one name.
+    """A kind of work: calls of an operator with equal arguments, or kernels of one name.
 
-    `cost` is one call's; None where `why_not` says why.
+    `cost`: of one call; None for the reason `why_not`.
     """
 
     call: Call
@@ -40,13 +40,13 @@ class WorkKind:
 
     @property
     def model_family(self) -> str | None:
-        """The family of the operator's cost model, None without one."""
+        """Family of the operator's cost model; None without one."""
         model = model_of(self.call.name) if self.linked else None
         return model.family if model else None
 
 
 class OperatorCalls:
-    """The rank's calls of operators, and which of them each call's work belongs to."""
+    """A rank's operator calls, and the call that each one's work belongs to."""
 
     def __init__(self, rank: RankView) -> None:
         self.ids = Ids(rank.operators("operator")["operator"].to_numpy())
@@ -71,18 +71,18 @@ class OperatorCalls:
     def numbered_kinds(
         self, calls: Index, launched: Int64, kernels_of: Callable[[int], tuple[str, ...]]
     ) -> tuple[list[WorkKind], Index]:
-        """The ways in which `calls` are called, in order of what they launch and their texts, and each call's
-        place among them.
+        """The kinds of `calls`, ordered by what they launch and their texts, and each call's index into them.
 
-        `launched` identifies the kernels of each call; `kernels_of(i)` are the names of the i-th call's.
+        `launched`: identifies the kernels of each call; `kernels_of(i)`: the names of the i-th call's
+        kernels.
         """
         code = launched
         for column, (number, _) in self._texts.items():
-            own = number[calls].astype(np.int64)
+            codes = number[calls].astype(np.int64)
             if column == "annotation":
-                # Steps differ, and only attention costs what a step's requests make it cost.
-                own = np.where(self._attends[self.name[calls]], own, 0)
-            code = np.unique(code, return_inverse=True)[1] * (own.max(initial=0) + 1) + own
+                # annotations differ by step, and only attention's cost depends on a step's requests
+                codes = np.where(self._attends[self.name[calls]], codes, 0)
+            code = np.unique(code, return_inverse=True)[1] * (codes.max(initial=0) + 1) + codes
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
         kinds = [self._costed_kind(int(calls[i]), kernels_of(i)) for i in first.tolist()]
         return kinds, kind.astype(np.int32)
@@ -92,20 +92,20 @@ class OperatorCalls:
         name, shapes, dtypes, strides, values, annotation = texts
         if self._counted_inside[call]:
             return WorkKind(Call(name or ""), linked=True, why_not=_INSIDE)
-        found = parse(name or "", shapes, dtypes, strides, values, kernels, annotation)
+        parsed = parse(name or "", shapes, dtypes, strides, values, kernels, annotation)
         try:
-            return WorkKind(found, linked=True, cost=cost_of(found))
+            return WorkKind(parsed, linked=True, cost=cost_of(parsed))
         except NoModel as why:
-            return WorkKind(found, linked=True, why_not=str(why))
+            return WorkKind(parsed, linked=True, why_not=str(why))
 
 
 def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:
-    """The ids, where one is null a number that none is."""
+    """The ids; null becomes a number that no id has."""
     return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
 
 
 def costs_of(kinds: Sequence[WorkKind]) -> tuple[Float64, Float64]:
-    """FLOPs and bytes of each kind, NaN where it has no cost."""
+    """FLOPs and bytes of each kind, NaN without a cost."""
     costs = [(kind.cost.flops, kind.cost.bytes) if kind.cost else (np.nan, np.nan) for kind in kinds]
     flops, size = np.array(costs, np.float64).reshape(len(costs), 2).T
     return flops, size

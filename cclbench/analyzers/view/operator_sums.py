@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank's works add up to by operator, shapes, module, phase, kernel or category; their least time."""
+"""Sums of a rank's work by operator, shapes, module, phase, kernel or category, with roofline times."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 By = Literal["op", "shape", "module", "phase", "kernel", "category"]
 BY: Final[tuple[By, ...]] = ("op", "shape", "module", "phase", "kernel", "category")
 NO_MODULE: Final = "none"
-"""The key of what no module launched."""
+"""Key of work outside any module."""
 
 
 @dataclass(slots=True)
 class OperatorSums:
-    """What the works of one key add up to; FLOPs and bytes of those that have a model."""
+    """Sums of the work of one key; FLOPs and bytes only of work with a cost model."""
 
     calls: int = 0
     time_ns: int = 0
@@ -38,10 +38,10 @@ class OperatorSums:
     flops: float = 0.0
     bytes: float = 0.0
     rooflined_ns: int = 0
-    """Time of the works whose least time is known."""
+    """Time of work with a known roofline time."""
     roofline_ns: float = 0.0
     compute_ns: int = 0
-    """Time of the works that are bound by arithmetic."""
+    """Time of compute-bound work."""
     memory_ns: int = 0
     operators: frozenset[str] = frozenset()
     families: frozenset[str] = frozenset()
@@ -49,14 +49,14 @@ class OperatorSums:
     why_not: str | None = None
 
     def add_sums(self, other: OperatorSums) -> None:
-        """Add another rank's."""
-        for one in fields(self):
-            if one.name == "why_not":
+        """Add another rank's sums."""
+        for column in fields(self):
+            if column.name == "why_not":
                 self.why_not = self.why_not or other.why_not
-            elif one.name in _SETS:
-                setattr(self, one.name, getattr(self, one.name) | getattr(other, one.name))
+            elif column.name in _SETS:
+                setattr(self, column.name, getattr(self, column.name) | getattr(other, column.name))
             else:
-                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+                setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
 
 
 _SETS: Final = ("operators", "families", "precisions")
@@ -64,15 +64,15 @@ _SETS: Final = ("operators", "families", "precisions")
 
 @dataclass(frozen=True, slots=True)
 class DeviceRoof:
-    """What an accelerator does at most: bytes/s of its memory, FLOP/s by precision."""
+    """Peaks of an accelerator: bytes/s of its memory, FLOP/s by precision."""
 
     memory: float
     peaks: Mapping[str, float]
-    """Of the precisions that occur and whose peak is known."""
+    """Peaks of the precisions that occur, where known."""
 
 
 class RankSums(NamedTuple):
-    """One rank's sums by key, for each thing that keys are of, and what they are of."""
+    """One rank's sums by each of the requested keys, and their totals."""
 
     sums: dict[By, dict[str, OperatorSums]]
     policy: str
@@ -86,7 +86,7 @@ class RankSums(NamedTuple):
 
 
 def rank_sums(view: RankView, keys: Sequence[By]) -> RankSums:
-    """The sums of a rank's works by each of the keys; not applicable where it has no work."""
+    """Sums of a rank's work by each of the keys; `NotApplicable` without work."""
     works = view.works
     times = _work_times(view, works)
     computes = works.computes
@@ -104,7 +104,7 @@ def rank_sums(view: RankView, keys: Sequence[By]) -> RankSums:
 
 
 class _Times(NamedTuple):
-    """The time of each work's arithmetic at the peak, its least time; the peaks, or why there are none."""
+    """Arithmetic time at the peak and roofline time of each work item; the peaks, or why there are none."""
 
     arithmetic: Float64
     least: Float64
@@ -129,39 +129,41 @@ def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
         "memory_ns": np.where(~np.isnan(least) & (arithmetic < least), works.time_ns, 0),
     }
     if by == "kernel":
-        # A kernel has its own time; what its operator costs is its own only where that launched nothing else.
-        alone = works.kernels[works.rows.work] == 1
-        columns = {name: np.where(alone, values[works.rows.work], 0) for name, values in columns.items()}
+        # a kernel has its operator's cost only if the operator launched no other kernel
+        single_kernel = works.kernels[works.rows.work] == 1
+        columns = {
+            name: np.where(single_kernel, values[works.rows.work], 0) for name, values in columns.items()
+        }
         columns |= {"calls": np.ones(len(key)), "time_ns": works.rows.ends - works.rows.starts}
     for name, values in columns.items():
-        whole = name == "calls" or (name.endswith("_ns") and name != "roofline_ns")
-        added = np.bincount(key, values.astype(np.float64), len(keys)).tolist()
-        for own, amount in zip(sums, added, strict=True):
-            setattr(own, name, int(amount) if whole else amount)
+        is_integer = name == "calls" or (name.endswith("_ns") and name != "roofline_ns")
+        totals = np.bincount(key, values.astype(np.float64), len(keys)).tolist()
+        for key_sums, amount in zip(sums, totals, strict=True):
+            setattr(key_sums, name, int(amount) if is_integer else amount)
     if by == "kernel":
         return dict(zip(keys, sums, strict=True))
-    # What works of one key and one kind have in common is told once.
+    # common properties of one key and kind are added once
     pair = key * len(works.kinds) + works.kind
     for work in _first_of_values(pair, np.ones(len(works), np.bool_)):
-        own, kind = sums[key[work]], works.kinds[works.kind[work]]
-        own.operators |= {_kind_name(kind)}
-        own.families |= {kind.model_family} if kind.model_family else set()
-        own.precisions |= {kind.cost.precision} if kind.cost and kind.cost.precision else set()
+        key_sums, kind = sums[key[work]], works.kinds[works.kind[work]]
+        key_sums.operators |= {_kind_name(kind)}
+        key_sums.families |= {kind.model_family} if kind.model_family else set()
+        key_sums.precisions |= {kind.cost.precision} if kind.cost and kind.cost.precision else set()
     for work in _first_of_values(pair, ~modelled & works.computes):
-        own = sums[key[work]]
-        own.why_not = own.why_not or works.kinds[works.kind[work]].why_not
+        key_sums = sums[key[work]]
+        key_sums.why_not = key_sums.why_not or works.kinds[works.kind[work]].why_not
     return dict(zip(keys, sums, strict=True))
 
 
 def _first_of_values(pair: Int64, chosen: Mask) -> list[int]:
-    """Index of the first chosen entry of each value, in order."""
+    """Index of the first chosen entry of each distinct value, in order."""
     at = np.flatnonzero(chosen)
-    _, first = np.unique(pair[at], return_index=True)
-    return [int(index) for index in np.sort(at[first])]
+    _, positions = np.unique(pair[at], return_index=True)
+    return [int(index) for index in np.sort(at[positions])]
 
 
 def _kind_name(kind: WorkKind) -> str:
-    """What a kind is called: its operator, or the kernel without its arguments."""
+    """A kind's name: its operator, or the kernel's base name."""
     return kind.call.name if kind.linked else base_name(kind.call.name)
 
 
@@ -175,7 +177,7 @@ def _work_times(view: RankView, works: Works) -> _Times:
         stated_peak: float | None = peak_flops_per_s(view)
     except NotApplicable:
         stated_peak = None
-    # What is copied to or from the host crosses a link, not the device's memory.
+    # copies to or from the host cross a link, not the device's memory
     least = np.where(works.computes, works.roofline_ns(peaks, stated_peak, memory), np.nan)
     used = sorted({word for word in works.kind_precisions if word})
     known = {word: peak for word in used if (peak := peaks.get(word))}
@@ -183,7 +185,7 @@ def _work_times(view: RankView, works: Works) -> _Times:
 
 
 def _work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
-    """The key of each work, of each device row by kernel, as a number; and the keys."""
+    """Key code of each work item (by kernel: of each device event), and the keys."""
     if by == "kernel":
         words = [base_name(name or "") for name in works.rows.names]
         if not len(works.rows.name) and len(works):
@@ -197,23 +199,23 @@ def _work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
         return _number_words(list(CATEGORIES), works.category)
     names = [_kind_name(kind) for kind in works.kinds]
     if by == "shape":
-        told = (f"{name}({_shape_words(kind.call)})" for name, kind in zip(names, works.kinds, strict=True))
-        names = [one.removesuffix("()") for one in told]
+        shaped = (f"{name}({_shape_words(kind.call)})" for name, kind in zip(names, works.kinds, strict=True))
+        names = [name.removesuffix("()") for name in shaped]
     return _number_words(names, works.kind)
 
 
 def _number_words(words: Sequence[str], index: Index) -> tuple[Int64, list[str]]:
-    """The words that occur, each once, and the number of each entry's."""
+    """Code of each entry, and the distinct words that occur."""
     numbers: dict[str, int] = {}
     used = np.unique(index).tolist()
     code = np.zeros(len(words), np.int64)
-    for one in used:
-        code[one] = numbers.setdefault(words[one], len(numbers))
+    for used_code in used:
+        code[used_code] = numbers.setdefault(words[used_code], len(numbers))
     return code[index], list(numbers)
 
 
 def _shape_words(call: Call) -> str:
-    """`[16,559], [559,64]`: the sizes of the tensors that it is called with."""
+    """`bf16[16,559], bf16[559,64]`: types and sizes of a call's tensors."""
     return ", ".join(_tensor_words(call.arguments))
 
 
@@ -221,5 +223,5 @@ def _tensor_words(arguments: Iterable[Any]) -> Iterator[str]:
     for argument in arguments:
         if isinstance(argument, Tensor):
             yield f"{argument.precision or argument.dtype}[{','.join(map(str, argument.shape))}]"
-        elif isinstance(argument, tuple) and any(isinstance(one, Tensor) for one in argument):
+        elif isinstance(argument, tuple) and any(isinstance(item, Tensor) for item in argument):
             yield f"{len(argument)} x {next(_tensor_words(argument))}"

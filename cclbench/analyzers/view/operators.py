@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's work by what called for it, with what that costs at least: calls of operators, and kernels alone.
+"""A rank's work by operator call, with its cost; kernels without a call stand alone.
 
-A device row belongs to the innermost call around its launch that has a cost model, else to the innermost;
-what no call launched stands for itself, by its own name.
+A device event belongs to the innermost call around its launch that has a cost model, else to the innermost
+call.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OTHER: Final = CATEGORIES.index("other")
 
 
 def rank_works(rank: RankView) -> Works:
-    """The works of a rank that begin in its windows."""
+    """Work of a rank that begins in its windows."""
     return _on_host(rank) if rank.on_host else device_works(rank)
 
 
 def _on_host(rank: RankView) -> Works:
-    """A CPU's works: the calls that begin in a window, each with its time outside of other works."""
+    """Work of a CPU: the calls that begin in a window, with their self time outside other work."""
     calls = OperatorCalls(rank)
     table = rank.operators("start_ns", "device_ns", "phase", "module")
     starts, device_ns = table["start_ns"].to_numpy(), table["device_ns"].to_numpy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question to each of a run's ranks, of which some have no answer."""
+"""A function of each rank of a run, which may not apply to some."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 def answer_or_reason(view: RankView, answer: Callable[[RankView], Answer]) -> Answer | NotApplicable:
-    """What the function finds of one rank, or why that is not applicable."""
+    """The function's result for one rank, or why it does not apply."""
     try:
         return answer(view)
     except NotApplicable as why:
@@ -35,20 +35,20 @@ def answers_by_rank(
     progress: Progress | None,
     what: str,
 ) -> tuple[dict[int, Answer], list[str]]:
-    """The answers of the ranks that have one, in rank order, and a note of the others and why.
+    """Results of the ranks that have one, ordered by rank, and notes on the others.
 
-    `ranks` are all where None.  `UsageError`, which names the `noun`, where no rank has an answer; `what` is
-    said of the progress.
+    `ranks`: all where None. `noun`: names the result in the `UsageError` where no rank has one. `what`: label
+    of the progress.
     """
-    wanted = run.ranks if ranks is None else sorted(set(ranks))
-    answers = engine.map(ask, [run.rank(rank) for rank in wanted], progress=progress, what=what)
-    found: dict[int, Answer] = {}
+    chosen = run.ranks if ranks is None else sorted(set(ranks))
+    answers = engine.map(ask, [run.rank(rank) for rank in chosen], progress=progress, what=what)
+    results: dict[int, Answer] = {}
     silent: dict[str, list[int]] = {}
-    for rank, one in zip(wanted, answers, strict=True):
-        if isinstance(one, NotApplicable):
-            silent.setdefault(str(one), []).append(rank)
+    for rank, answer in zip(chosen, answers, strict=True):
+        if isinstance(answer, NotApplicable):
+            silent.setdefault(str(answer), []).append(rank)
         else:
-            found[rank] = one
-    if not found:
+            results[rank] = answer
+    if not results:
         raise UsageError(f"no {noun}: {'; '.join(silent) or 'it has no trace'}", where=run.id)
-    return found, [f"rank {group_id(tuple(of))} left out: {why}" for why, of in silent.items()]
+    return results, [f"rank {group_id(tuple(left_out))} left out: {why}" for why, left_out in silent.items()]

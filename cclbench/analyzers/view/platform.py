@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the card and the catalog say of the work and the machine; what they don't is named.
+"""The work and the machine by card and catalog, and the devices of each collective.
 
-And which of the machine's devices meet in a collective.
+What a card lacks is named in `NotApplicable`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIST: Final = re.compile(r"\d{1,9}(?:,\d{1,9})*")
 
 
 class Platform(Protocol):
-    """A rank or a run, of which a card and a catalog tell."""
+    """A rank or a run with a card and a machine."""
 
     @property
     def card(self) -> Card | None:
@@ -39,14 +39,14 @@ class Platform(Protocol):
 
     @property
     def machine(self) -> Machine:
-        """What it ran on."""
+        """The machine."""
 
 
-def card_field(of: Platform, path: str, *, use: str = "") -> Any:
-    """The card's value at that path; not applicable, naming the field and its `use`, where there is none."""
-    if of.card is None:
+def card_field(platform: Platform, path: str, *, use: str = "") -> Any:
+    """The card's value at the path; `NotApplicable` with the field and its `use` where it is missing."""
+    if platform.card is None:
         raise NotApplicable(f"needs a workload card with {path}")
-    value: Any = of.card
+    value: Any = platform.card
     for part in path.split("."):
         value = getattr(value, "global_" if part == "global" else part)
     if value is None:
@@ -54,13 +54,13 @@ def card_field(of: Platform, path: str, *, use: str = "") -> Any:
     return value
 
 
-def run_accelerator(of: Platform) -> Accelerator:
+def run_accelerator(platform: Platform) -> Accelerator:
     """The catalog's entry for the run's accelerator."""
-    return _answer_value(of.machine.accelerator)
+    return _answer_value(platform.machine.accelerator)
 
 
 def run_system(rank: RankView) -> tuple[System, str | None]:
-    """The run's system; and what it rests on where nobody names it."""
+    """The run's system, and what it is based on where the card does not name it."""
     return _answer_value(rank.machine.system), rank.machine.system.reason
 
 
@@ -88,38 +88,38 @@ def hbm_bytes_per_s(rank: RankView) -> float:
     return catalog_hbm_bytes_per_s(rank)
 
 
-def catalog_hbm_bytes_per_s(of: Platform) -> float:
+def catalog_hbm_bytes_per_s(platform: Platform) -> float:
     """Peak of the memory of the catalog's accelerator, B/s."""
-    device = run_accelerator(of)
+    device = run_accelerator(platform)
     if device.hbm_bytes_per_s is None:
         raise NotApplicable(f"the catalog has no memory bandwidth of {device.id}")
     return float(device.hbm_bytes_per_s)
 
 
-def samples_per_step(of: Platform) -> int:
-    """Samples one step works on, over all ranks; not applicable where a step is a part of many requests."""
-    phase = card_field(of, "workload.phase")
-    batch = card_field(of, "workload.batch")
+def samples_per_step(platform: Platform) -> int:
+    """Samples of one step over all ranks; `NotApplicable` where a step serves parts of many requests."""
+    phase = card_field(platform, "workload.phase")
+    batch = card_field(platform, "workload.batch")
     if phase == "serving" or (phase == "inference" and (batch.output_length or 1) > 1):
         raise NotApplicable(
-            f"a step of {phase} that generates is a prefill or a decode, and the card cannot say which"
+            f"a step of generating {phase} is a prefill or a decode, and the card does not state which"
         )
-    return int(card_field(of, "workload.batch.global"))
+    return int(card_field(platform, "workload.batch.global"))
 
 
-def tokens_per_sample(of: Platform) -> int:
-    """Tokens of one sample in a step: the sequence length, or an inference request's input length."""
-    if card_field(of, "workload.phase") == "inference":
-        batch = card_field(of, "workload.batch")
+def tokens_per_sample(platform: Platform) -> int:
+    """Tokens of one sample in a step: the sequence length, or the input length of inference."""
+    if card_field(platform, "workload.phase") == "inference":
+        batch = card_field(platform, "workload.batch")
         if batch.input_length is not None:
             return int(batch.input_length)
-    return int(card_field(of, "workload.batch.sequence_length"))
+    return int(card_field(platform, "workload.batch.sequence_length"))
 
 
 def devices_of(rank: RankView, table: pa.Table, system: System) -> tuple[list[Sequence[int] | str], Int64]:
-    """The devices that meet in each collective, once each: a group's, or a transfer's two; and which it is.
+    """Distinct sets of devices of collectives (a group's, or the two of a transfer), and each row's index.
 
-    A text says why they are not known.
+    A string states why the devices are unknown.
     """
     group, names = word_codes(table, "group")
     pair = np.stack(
@@ -129,16 +129,16 @@ def devices_of(rank: RankView, table: pa.Table, system: System) -> tuple[list[Se
     group = np.where(pair[0] < 0, group, -1)
     keys, row = np.unique(np.stack([group, *pair]), axis=1, return_inverse=True)
     listed = {group_id(g.ranks): g.ranks for g in rank.facts.groups if g.ranks}
-    found: list[Sequence[int] | str] = []
+    device_sets: list[Sequence[int] | str] = []
     for number, source, target in keys.T.tolist():
         ranks = (source, target) if source >= 0 else _listed_ranks(names[number], listed)
         devices = rank.machine.numbered_in(system, ranks) if ranks else None
-        found.append(devices or ("whose nodes are not known" if ranks else "whose ranks are not known"))
-    return found, row.ravel()
+        device_sets.append(devices or ("of unknown nodes" if ranks else "of unknown ranks"))
+    return device_sets, row.ravel()
 
 
 def _listed_ranks(name: str | None, listed: dict[str, tuple[int, ...]]) -> Sequence[int]:
-    """The ranks of a group's id (see `schema.group_id`); none where it only abbreviates them."""
+    """The ranks of a group id (see `schema.group_id`); empty for an abbreviated one."""
     if name is None or name in listed:
         return listed.get(name or "", ())
     if match := _RANGE.fullmatch(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank as a metric sees it: its windows, its sets of busy time, its rows, decoded once."""
+"""One rank as metrics see it: windows, sets of busy time, events, each computed once."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """The stretches of time a metric is about; arrays of shape (windows,), in time order."""
+    """The windows of a metric; arrays of shape (windows,), in order of time."""
 
     policy: str
     steps: tuple[int | None, ...]
     starts: Int64
     ends: Int64
     open: bool = False
-    """Whether they are open: each ends with its last device event, since no step follows."""
+    """Whether the windows are incomplete: each ends with its last device event, since no step follows."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @property
     def total(self) -> int:
-        """ΣW in ns."""
+        """ΣW, ns."""
         return int((self.ends - self.starts).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowParts:
-    """The exact partition of each window, int64 ns, shape (windows,): the five sum to `window`."""
+    """Exact partition of each window, int64 ns, shape (windows,); the five parts sum to `window`."""
 
     window: Int64
     compute_only: Int64
@@ -71,9 +71,9 @@ class WindowParts:
 class RankView:
     """One rank's work in the chosen windows.
 
-    C, K and M are unions over the rank's tracks: C kernels that are not communication and CUDA graphs that
-    were traced whole, K communication kernels, M copies and memsets; on a CPU-only rank C is the union of its
-    ops that are not communication calls, K the work of its communication threads, and M is empty.
+    C, K and M are unions over the rank's tracks: C compute kernels and CUDA graphs traced as a whole, K
+    communication kernels, M copies and memsets; on a CPU-only rank C is the union of operators that are not
+    communication calls, K the transfers of its communication threads, and M is empty.
     """
 
     def __init__(
@@ -88,52 +88,52 @@ class RankView:
     ) -> None:
         self.tables, self.rank, self.card = tables, rank, card
         self.machine = machine or machine_of_ranks(card, {rank: tables.facts}, {})
-        """The run's machine; by this rank's trace alone where nothing else is given."""
+        """The run's machine; by default, that of this rank's trace."""
         self._window, self._steps = window, steps
 
     @property
     def facts(self) -> TraceFacts:
-        """What the rank's trace says of itself."""
+        """Facts that the rank's trace states."""
         return self.tables.facts
 
     @property
     def windows(self) -> Windows:
-        """The windows that figures are about: of the policy asked for, or of the next one the trace can give.
+        """The windows of the requested policy, or of the next one that the trace has.
 
-        `steps` falls back to annotation windows where nothing links launches to kernels, and to the
-        whole trace where nothing is annotated.  An open window is among them only where no other is.
+        `steps` falls back to annotations where launches are not linked to kernels, and to the whole trace
+        without annotations. Incomplete windows are used only if there are no others.
         """
         return self._chosen_windows[0]
 
     @property
     def open_windows(self) -> Windows:
-        """Windows without an end of their own, left out of `windows`."""
+        """Incomplete windows, which are not in `windows`."""
         return self._chosen_windows[1]
 
     @property
     def annotated(self) -> Windows:
-        """The steps as the host ran them, by their annotations; not applicable where the trace has none."""
+        """The host's complete step annotations; `NotApplicable` without any."""
         chosen = self._of_policy("annotations")[0]
         if chosen.policy != "annotations" or chosen.open:
-            raise NotApplicable("the trace marks no steps that are whole")
+            raise NotApplicable("the trace marks no complete steps")
         return chosen
 
     @cached_property
     def _chosen_windows(self) -> tuple[Windows, Windows]:
         return self._of_policy(self._window)
 
-    def _of_policy(self, asked: str) -> tuple[Windows, Windows]:
-        """The counted windows and the open ones of that policy, or of the next one the trace can give."""
-        found = choose_windows(self.tables.steps(), asked)
-        if found is None:
+    def _of_policy(self, requested: str) -> tuple[Windows, Windows]:
+        """Complete and incomplete windows of the policy, or of the next one that the trace has."""
+        found_windows = choose_windows(self.tables.steps(), requested)
+        if found_windows is None:
             raise Unknown(self.no_work)
-        policy, *tables = found
+        policy, *tables = found_windows
         if self._steps is not None and policy == "trace":
-            raise NotApplicable("the trace marks no steps for --steps to choose from")
+            raise NotApplicable("the trace marks no steps to select with --steps")
         chosen = [self._in_range(table) for table in tables]
         if not any(map(len, chosen)):
             listed = ", ".join(str(n) for n in sorted(n for t in tables for n in t["step"].to_pylist())[:20])
-            raise NotApplicable(f"no step of this rank lies in the range asked for with --steps: {listed}")
+            raise NotApplicable(f"--steps selects none of this rank's steps: {listed}")
         if not len(chosen[0]):
             chosen.reverse()
         counted, still_open = (
@@ -158,19 +158,19 @@ class RankView:
 
     @property
     def no_work(self) -> str:
-        """Why a rank without windows has none."""
+        """Why the rank has no windows."""
         if self.facts.whole_graphs:
             return (
-                f"{self.facts.whole_graphs} CUDA graph launches were traced whole: their kernels are unknown"
+                f"{self.facts.whole_graphs} CUDA graphs were traced as a whole: their kernels are unknown"
                 " (nsys: --cuda-graph-trace=node)"
             )
         if self.facts.works_on is None:
-            return "the trace holds host rows only, none of the accelerator's"
-        return "the trace holds no work"
+            return "the trace has only host events, none of the accelerator"
+        return "the trace has no work"
 
     @cached_property
     def on_host(self) -> bool:
-        """Whether the CPU is the device: a first-class one, whose ops and gloo threads are the work."""
+        """Whether the CPU is the device, with operators and gloo threads as its work."""
         return self.facts.works_on == "host"
 
     @cached_property
@@ -194,8 +194,8 @@ class RankView:
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
 
-        K is what its transfers take: gloo's, XLA's and MPI's rows.  C is the union of its operators' time on
-        all but gloo's threads, less the communication calls and transfers on the same thread.
+        K is the union of transfers by gloo, XLA and MPI. C is the union of operators on all but gloo's
+        threads, minus communication calls and transfers on the same thread.
         """
         for_communication: set[int] = set()
         by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
@@ -204,9 +204,9 @@ class RankView:
             for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
             transfers.append(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
             for track in np.unique(ops.track):
-                here = ops.track == track
-                work, other = by_track.setdefault(int(track), ([], []))
-                for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
+                on_track = ops.track == track
+                work, library_calls = by_track.setdefault(int(track), ([], []))
+                for rows, into in ((on_track & ops.works, work), (on_track & ops.calls, library_calls)):
                     into.append(intervals.union(ops.starts[rows], ops.ends[rows]))
         compute = (
             intervals.subtract(intervals.join(*work), intervals.join(*calls))
@@ -232,19 +232,19 @@ class RankView:
 
     @cached_property
     def parts(self) -> WindowParts:
-        """The partition of every window into compute, overlap, exposed communication, copy and idle."""
+        """Partition of each window into compute, overlap, exposed communication, copy and idle."""
         return self._partition_windows(self.windows)
 
     @cached_property
     def open_parts(self) -> WindowParts:
-        """The same of `open_windows`."""
+        """The same for `open_windows`."""
         return self._partition_windows(self.open_windows)
 
     def _partition_windows(self, windows: Windows) -> WindowParts:
         compute, communication, copies = self.busy
         kernels = intervals.join(compute, communication)
         sets = (compute, communication, kernels, intervals.join(kernels, copies))
-        c, k, ck, ckm = (intervals.within(own, windows.starts, windows.ends) for own in sets)
+        c, k, ck, ckm = (intervals.within(busy_set, windows.starts, windows.ends) for busy_set in sets)
         window = windows.ends - windows.starts
         return WindowParts(
             window=window,
@@ -257,76 +257,76 @@ class RankView:
 
     @cached_property
     def blurred(self) -> AmbiguousKernels | None:
-        """What keeps compute and communication from being told apart; None where they are."""
+        """Kernels that may be compute or communication; None without any."""
         return None if self.on_host else ambiguous_kernels(self)
 
     @cached_property
     def whole_graphs(self) -> UnknownGraphs | None:
-        """The CUDA graphs in the windows that were traced whole; None where there are none."""
+        """CUDA graphs in the windows that were traced as a whole; None without any."""
         return whole_graphs(self)
 
     @cached_property
     def idle(self) -> Idle:
-        """The idle time of the device, by what it waited for."""
-        self.needs_accelerator("nothing is launched to it, so its idle time has no launch to go by")
+        """Idle time of the device, by cause."""
+        self.needs_accelerator("it has no launches, which idle time is attributed by")
         w = self.windows
         first, busy = self.first_calls.launches, intervals.join(*self.busy)
         return idle.split_idle(self.tables, self.launch_calls, first, busy, w.starts, w.ends)
 
     @cached_property
     def first_calls(self) -> FirstCalls:
-        """Calls of the runtime that take long because they are the first, over the whole trace."""
+        """First calls that take long, over the whole trace."""
         return first_calls(self)
 
     @cached_property
     def launch_calls(self) -> LaunchCalls:
-        """The calls that put work on the device, over the whole trace."""
+        """Calls that launch device work, over the whole trace."""
         return launch_calls(self.tables)
 
     @cached_property
     def launched(self) -> LaunchedKernels:
-        """The kernels by the calls that launched them; not applicable where no launch tells."""
-        self.needs_accelerator("nothing is launched to it")
+        """Kernels by launch call; `NotApplicable` where no launch is linked."""
+        self.needs_accelerator("it has no launches")
         return launched_kernels(self)
 
     def operators(self, *columns: str) -> pa.Table:
-        """Those columns of the calls of operators, in the windows or not: see `schema.OPERATORS`."""
+        """Columns of all operator calls, in or outside the windows: see `schema.OPERATORS`."""
         return self.tables.operators(columns)
 
     @cached_property
     def works(self) -> Works:
-        """What called for the rank's work in its windows, and what that costs at least."""
+        """The rank's work in its windows by operator call, with its cost."""
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
         return rank_works(self)
 
     @cached_property
     def exposed(self) -> Exposed:
-        """The exposed communication of each window, by what runs, waiting told apart from transfer."""
+        """Exposed communication of each window by collective, split into wait and transfer."""
         alone = intervals.subtract(self.communication, self.compute)
         return exposed.split_exposed(self.all_collectives, alone, self.windows.starts, self.windows.ends)
 
     @cached_property
     def arrivals(self) -> tuple[Arrivals, Matched]:
-        """The rank's arrivals at matched collectives, and what of its collectives is left out."""
+        """The rank's arrivals at matched collectives, and which collectives are left out."""
         return rank_arrivals(self)
 
     def inside(self, s: Intervals) -> Int64:
-        """|X ∩ W| of each window, int64 ns, shape (windows,)."""
+        """|s ∩ W| of each window, int64 ns, shape (windows,)."""
         return intervals.within(s, self.windows.starts, self.windows.ends)
 
     def window_of(self, at: Int64) -> Int64:
-        """Index of the window that holds each instant, −1 for none, shape of `at`; windows are disjoint."""
+        """Index of the window that contains each time, −1 for none; shape of `at`. Windows are disjoint."""
         return intervals.innermost(self.windows.starts, self.windows.ends, at)
 
     def in_windows(self, at: Int64) -> Mask:
-        """Whether a window holds each instant, shape of `at`."""
+        """Whether a window contains each time; shape of `at`."""
         return np.asarray(self.window_of(at) >= 0)
 
     def begun(self, kinds: Sequence[str], *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
-        """The rows of those kinds that begin in a window, with each row's window, in bounded batches.
+        """Events of these kinds that begin in a window, in bounded batches, with each event's window.
 
-        A batch has `start_ns`, `dur_ns` and `columns`; the window is its index, shape (rows,).
+        A batch has `start_ns`, `dur_ns` and `columns`; windows are indices, shape (rows,).
         """
         for batch in self.tables.events(kinds, ("start_ns", "dur_ns", *columns)):
             window = self.window_of(batch["start_ns"].to_numpy())
@@ -335,34 +335,34 @@ class RankView:
                 yield batch.filter(pa.array(inside)), window[inside]
 
     def kernels(self, *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
-        """The kernels that begin in a window, as `begun` gives them; not applicable where there are none."""
-        self.needs_accelerator("it runs ops, no kernels")
-        none = True
+        """Kernels that begin in a window, like `begun`; `NotApplicable` without any."""
+        self.needs_accelerator("it runs operators, not kernels")
+        no_kernels = True
         for batch, window in self.begun(("kernel",), *columns):
-            none = False
+            no_kernels = False
             yield batch, window
-        if none:
-            raise NotApplicable("the rank ran no kernels in the window")
+        if no_kernels:
+            raise NotApplicable("the rank runs no kernels in the window")
 
     def needs_accelerator(self, otherwise: str) -> None:
-        """Not applicable without accelerator rows; `otherwise` says why a CPU-only rank has no answer."""
+        """Raise `NotApplicable` without an accelerator; `otherwise`: why a CPU-only rank has no value."""
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
         if self.on_host:
-            raise NotApplicable(f"the CPU is the device here: {otherwise}")
+            raise NotApplicable(f"the CPU is the device: {otherwise}")
 
     @cached_property
     def all_collectives(self) -> pa.Table:
-        """Collectives of this rank, in its windows or not, rows of `schema.COLLECTIVES`."""
+        """All collectives of the rank, rows of `schema.COLLECTIVES`."""
         return self.tables.collectives()
 
     @cached_property
     def collectives(self) -> pa.Table:
-        """Collectives of this rank that begin in a window, rows of `schema.COLLECTIVES`."""
+        """Collectives of the rank that begin in a window, rows of `schema.COLLECTIVES`."""
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
         table = self.all_collectives
         inside = np.flatnonzero(self.window_of(table["start_ns"].to_numpy()) >= 0)
-        if len(inside) and inside[-1] - inside[0] < len(inside):  # side by side: they need not be copied
+        if len(inside) and inside[-1] - inside[0] < len(inside):  # contiguous: no copy
             return table.slice(inside[0], len(inside))
         return table.take(pa.array(inside))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole run as a metric sees it: what files beside its traces tell, and its ranks."""
+"""A whole run as metrics see it: evidence from other files than traces, and its ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RunView:
-    """What metrics of a run, rather than of a rank's trace, are computed from."""
+    """The input of metrics of a run."""
 
     def __init__(
         self,
@@ -38,34 +38,34 @@ class RunView:
         slowdown: Callable[[], StragglerSlowdown] | None = None,
     ) -> None:
         self.replayed = replayed
-        """The run under a setting such as `scale_up.bandwidth=x2`; None where nothing is to be modelled."""
+        """Replays the run with a setting such as `scale_up.bandwidth=x2`; None where models are disabled."""
         self.slowdown = slowdown
-        """The run over a replay without stragglers; None where nothing is to be modelled."""
+        """Compares the run with a replay without stragglers; None where models are disabled."""
         self.ranks, self.card = tuple(ranks), card
         self.machine = machine or machine_of_ranks(card, {}, {})
-        """The run's machine; by the card alone where nothing else is given."""
+        """The run's machine; by default, that of the card."""
         self.settings = settings or {}
-        """What files of evidence tell besides rows, by their names: the load that a client asked for."""
+        """Settings by file of evidence, such as the load of a benchmark client."""
         self._view, self._tables = view, tables
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)
-        """Rows of a table of `schema.EVIDENCE`, by its name."""
+        """The rows of a table of `schema.EVIDENCE`, by name."""
 
     @cached_property
     def snapshots(self) -> list[History]:
-        """What each device's allocator held, by memory snapshots."""
+        """Allocator histories from memory snapshots, by device."""
         return of_snapshots(self.table("allocations"), self.table("memory_blocks"))
 
     @cached_property
     def logged_calls(self) -> LoggedCalls | None:
-        """The calls that logs list, counted; None where the run has no such log."""
+        """Calls that logs list, counted; None without such logs."""
         return logged_calls(self.table("timings"))
 
     @cached_property
     def group_ranks(self) -> dict[str, tuple[int, ...]]:
-        """The ranks of each process group, by its id."""
+        """Ranks of each process group, by its id."""
         return {row["group"]: tuple(row["ranks"]) for row in self._tables.groups().to_pylist()}
 
     def rank(self, rank: int) -> RankView:
-        """One rank's trace."""
+        """The view of one rank's trace."""
         assert self._view is not None and rank in self.ranks  # noqa: S101, PT018 - `ranks` lists them
         return self._view(rank)

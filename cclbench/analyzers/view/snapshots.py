@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory snapshots replayed: what each device's allocator held, from its last events and its final blocks.
+"""Allocator histories from memory snapshots: the last events, replayed, and the final blocks.
 
-A snapshot records the last events only.  What was allocated before them shows as a block that they free, or
-that is active at the end though none of them allocated it: such blocks are older than the recording.  Bytes
-are those that the program asked for, a block counts from its `alloc` to its `free_requested`, and reserved
-bytes follow backwards from the segments that are there at the end.
+A snapshot records only the last events. Blocks that they free, or that are active at the end, without an
+allocation among them, are older than the recording. Bytes are requested bytes, a block lives from its
+`alloc` to its `free_requested`, and reserved bytes follow backwards from the final segments.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _RESERVED: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "s
 
 
 def of_snapshots(allocations: pa.Table, blocks: pa.Table) -> list[History]:
-    """The history of each device of each snapshot; a device without events has its end as only moment.
+    """The history of each device of each snapshot; a device without events has a single moment, the end.
 
     The tables are rows of `schema.ALLOCATIONS` and `schema.MEMORY_BLOCKS`.
     """
@@ -41,30 +40,32 @@ def of_snapshots(allocations: pa.Table, blocks: pa.Table) -> list[History]:
 
 
 def _by_device(table: pa.Table) -> dict[tuple[Any, ...], pa.Table]:
-    """The rows of each (source, file, rank, device), in order."""
+    """The rows by (source, file, rank, device), in order."""
     keys = ("source", "file", "rank", "device")
     for name in ("source", "file"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.string()))
-    found = {}
+    by_key = {}
     for row in table.select(keys).group_by(list(keys)).aggregate([]).to_pylist():
         key = tuple(row[name] for name in keys)
-        own = table
+        device_rows = table
         for name, value in zip(keys, key, strict=True):
-            own = own.filter(pc.is_null(own[name]) if value is None else pc.equal(own[name], value))
-        found[key] = own
-    return found
+            device_rows = device_rows.filter(
+                pc.is_null(device_rows[name]) if value is None else pc.equal(device_rows[name], value)
+            )
+        by_key[key] = device_rows
+    return by_key
 
 
 @dataclass(frozen=True, slots=True)
 class _LiveBlock:
-    """A block that is allocated: its bytes and whose it is, `OLDER` or the code of a call site."""
+    """An allocated block: bytes, and its owner, `OLDER` or the code of a call site."""
 
     bytes: int
     owner: int
 
 
 class _AllocatorReplay:
-    """A device's events in order, from the blocks that were live before them."""
+    """Replay of a device's events, from the blocks that were live before them."""
 
     def __init__(self, before: dict[int | None, int]) -> None:
         self._live = {address: _LiveBlock(size, OLDER) for address, size in before.items()}
@@ -72,15 +73,15 @@ class _AllocatorReplay:
         self.older_blocks = len(before)
         self.contradictions = 0
         self.moment, self.owner, self.change = array("q"), array("q"), array("q")
-        """What changed: after which event, whose bytes, by how many."""
+        """Changes: the event, the owner, the bytes."""
         self.sites: dict[str | None, int] = {}
 
     def replay_event(
         self, moment: int, action: str, address: int | None, size: int, call_site: str | None
     ) -> None:
-        """One event."""
+        """Apply one event."""
         if action == "alloc":
-            if address in self._live:  # who freed it was not recorded
+            if address in self._live:  # its free was not recorded
                 self.contradictions += 1
                 self._free_block(moment, address)
             owner = self.sites.setdefault(call_site, len(self.sites) + 1)
@@ -102,7 +103,7 @@ class _AllocatorReplay:
         self.change.append(change)
 
     def held_by_owner(self, moments: int) -> Owners:
-        """Whose bytes were allocated at each of that many moments."""
+        """Allocated bytes by owner over `moments` moments."""
         names = [None, *self.sites]
         columns = (np.array(column, np.int64) for column in (self.moment, self.owner, self.change))
         return Owners(tuple(names), moments, self.start, self.older_blocks, *columns)
@@ -137,21 +138,21 @@ def _replay_device(key: tuple[Any, ...], events: pa.Table | None, blocks: pa.Tab
 
 
 def _final_state(blocks: pa.Table | None) -> tuple[dict[int | None, int], Blocks]:
-    """Bytes of the blocks that are allocated at the end, by address, and the segments' bytes."""
+    """Bytes of the finally allocated blocks by address, and of the segments."""
     if blocks is None:
         return {}, Blocks(0, 0)
     state = _plain_column(blocks["state"])
     inactive = pc.sum(blocks["size"].filter(pc.equal(state, "inactive"))).as_py() or 0
-    own = blocks.filter(pc.equal(state, "active_allocated"))
-    size = pc.coalesce(own["requested"], own["size"])
-    active = dict(zip(own["address"].to_pylist(), size.to_pylist(), strict=True))
+    allocated = blocks.filter(pc.equal(state, "active_allocated"))
+    size = pc.coalesce(allocated["requested"], allocated["size"])
+    active = dict(zip(allocated["address"].to_pylist(), size.to_pylist(), strict=True))
     return active, Blocks(pc.sum(blocks["size"]).as_py(), inactive)
 
 
 def _state_before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[dict[int | None, int], int]:
-    """Bytes of the blocks that were live before the first event, and how many blocks contradict the end.
+    """Bytes of the blocks that were live before the first event, and the number that contradict the end.
 
-    They are those whose first event frees them, and those without an event that are there at the end.
+    Live blocks are those whose first event frees them, and final blocks without events.
     """
     before: dict[int | None, int] = {}
     last: dict[int | None, str] = {}
@@ -162,12 +163,12 @@ def _state_before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[
             before[address] = size
         last[address] = action
     before |= {address: size for address, size in active.items() if address not in last}
-    unlike = sum((action == "alloc") != (address in active) for address, action in last.items())
-    return before, unlike
+    contradictions = sum((action == "alloc") != (address in active) for address, action in last.items())
+    return before, contradictions
 
 
 def _reserved_bytes(rows: Sequence[_Row], end: int, allocated: Int64) -> Int64 | None:
-    """Bytes reserved at each moment, backwards from the end; None where that is less than was allocated."""
+    """Reserved bytes at each moment, backwards from the end; None where less than allocated."""
     grown = [_RESERVED.get(action, 0) * size for action, _, size, _ in reversed(rows)]
     reserved = end - np.cumsum([0, *grown], dtype=np.int64)[::-1]
     return np.asarray(reserved, np.int64) if (reserved >= allocated).all() else None

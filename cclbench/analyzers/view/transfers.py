@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives that a bandwidth can be told of, and sums over them by kind, group and size."""
+"""Collectives of known bandwidth, and sums over them by kind, group and size."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from cclbench.ground.units import whole_binary
 Float64 = npt.NDArray[np.float64]
 
 TIMES: Final = (
-    "t is the transfer time of collectives that are matched across their ranks, from the last rank's arrival"
-    " on; where a figure has none, the collectives' own duration on their rank, waiting for others included,"
-    " and the reason says so: the two are never mixed. By kind, group and size (category, powers of 4);"
-    " groups of one and barriers are left out. Partial where collectives of unknown size or group, or"
-    " unmatched ones beside matched ones, are left out."
+    "t is the transfer time of collectives matched across their ranks, from the last rank's arrival on; where"
+    " none is matched, the collectives' duration on their rank, including waiting, and the reason states it;"
+    " the two are never mixed. By kind, group and size (category, powers of 4). Groups of one rank and"
+    " barriers are left out. Partial where collectives of unknown size or group are left out, or unmatched"
+    " ones in favour of matched ones."
 )
-NONE: Final = "there are no collectives in the window, or none of known kind, bytes and group size > 1"
-WAITING: Final = "from the collective's own duration, which includes waiting for other ranks"
+NONE: Final = "there are no collectives in the window, or none of known kind, payload and group size > 1"
+WAITING: Final = "from the collective's duration, which includes waiting for other ranks"
 _UNMATCHED = "not matched across their ranks"
 
 _Key = tuple[str | None, str | None, str | None]
@@ -46,7 +46,7 @@ _Key = tuple[str | None, str | None, str | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedCollectives:
-    """The collectives a bandwidth can be told of: bytes, ns, group size, kind, all of shape (rows,).
+    """Collectives of known bandwidth: bytes, ns, group size, kind; arrays of shape (rows,).
 
     `ns` is the transfer of those `matched`, the whole duration of the others.  `unknown` are those that lack
     a kind, bytes, a group's size or a duration, so that no bandwidth can be told of them.
@@ -62,7 +62,7 @@ class TimedCollectives:
     unknown: pa.Table
 
     def take_known(self, rows: Mask, lacking: Mapping[str, int]) -> TimedCollectives:
-        """Those rows alone; the others become unknown, `lacking` counts them by why."""
+        """The rows of the mask; the others become unknown, counted in `lacking` by reason."""
         return replace(
             self,
             table=self.table.filter(pa.array(rows)),
@@ -74,14 +74,14 @@ class TimedCollectives:
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """Whether a figure rests on transfers alone, or on whole durations, and of which collectives."""
+    """Whether a value is based on transfers or on durations, and its coverage."""
 
     matched: bool
     used: Coverage
 
 
 def timed_collectives(rank: RankView) -> TimedCollectives:
-    """The rank's collectives in the window that state kind, bytes and group; not applicable without any."""
+    """The rank's collectives in the window with kind, payload and group; `NotApplicable` without any."""
     table = rank.collectives
     table = table.filter(pa.array(collective_kinds(table) != "barrier"))  # moves nothing
     size, known = collective_payloads(table)
@@ -92,14 +92,14 @@ def timed_collectives(rank: RankView) -> TimedCollectives:
     measured = known & (size > 0) & (ns > 0) & (kind != "")
     usable = measured & (ranks > 1)
     left_out = {
-        "of unknown kind, bytes or duration": int((~measured & ~alone).sum()),
+        "of unknown kind, payload or duration": int((~measured & ~alone).sum()),
         "of unknown group size": int((measured & (ranks == 0)).sum()),
         "in groups of one": int(alone.sum()),
     }
     if not len(table):
         raise NotApplicable("there are no collectives in the window")
     if not usable.any():
-        why = f"no bandwidth can be told of the window's collectives: {count_words(left_out)}"
+        why = f"no collective in the window has a known bandwidth: {count_words(left_out)}"
         if alone.all():
             raise NotApplicable(why)
         raise Unknown(why, Coverage.of_rows(usable[~alone], collective_durations(table)[~alone]))
@@ -116,18 +116,18 @@ def timed_collectives(rank: RankView) -> TimedCollectives:
 
 
 def bus_bytes(chosen: TimedCollectives) -> Float64:
-    """f·S of each collective, with nccl-tests' factor, shape (rows,)."""
+    """f·S of each collective, with the factor of nccl-tests, shape (rows,)."""
     factor = np.ones(len(chosen.ns))
     for kind in np.unique(chosen.kinds).tolist():
-        here = chosen.kinds == kind
-        sizes, at = np.unique(chosen.ranks[here], return_inverse=True)
-        factor[here] = np.array([bus_factor(kind, n) for n in sizes.tolist()], np.float64)[at]
+        of_kind = chosen.kinds == kind
+        sizes, size_code = np.unique(chosen.ranks[of_kind], return_inverse=True)
+        factor[of_kind] = np.array([bus_factor(kind, n) for n in sizes.tolist()], np.float64)[size_code]
     return factor * chosen.payload
 
 
 def transfers_before_durations(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Σ payload / Σ t over the ranks; of what some ranks have matched, over those ranks alone."""
-    known = {
+    """Σ payload / Σ t over ranks; where some ranks have matched collectives, over those ranks."""
+    matched_keys = {
         value.key
         for values in ranks.values()
         for value in values
@@ -138,47 +138,50 @@ def transfers_before_durations(ranks: Mapping[int, Sequence[Value]]) -> Iterable
     for rank, values in ranks.items():
         for value in values:
             basis = value.detail
-            if isinstance(basis, _Basis) and value.key in known and not basis.matched:
+            if isinstance(basis, _Basis) and value.key in matched_keys and not basis.matched:
                 unmatched.setdefault(value.key, []).append(basis.used)
             else:
                 kept[rank].append(value)
     for value in mean_over_ranks(kept):
-        more = [replace(used, rows=0, ns=0) for used in unmatched.get(value.key, ())]
-        lacking = value.left_out.get(_UNMATCHED, 0) + sum(used.all_rows for used in more)
-        left_out = {**value.left_out, _UNMATCHED: lacking}
-        coverage = reduce(add, more, value.coverage) if value.coverage is not None else None
-        yield replace(value, left_out=left_out, coverage=coverage) if more else value
+        excluded = [replace(used, rows=0, ns=0) for used in unmatched.get(value.key, ())]
+        left_out_count = value.left_out.get(_UNMATCHED, 0) + sum(used.all_rows for used in excluded)
+        left_out = {**value.left_out, _UNMATCHED: left_out_count}
+        coverage = reduce(add, excluded, value.coverage) if value.coverage is not None else None
+        yield replace(value, left_out=left_out, coverage=coverage) if excluded else value
 
 
 def bandwidth_rates(timed: TimedCollectives, moved: Float64, basis: str | None = None) -> Iterator[Value]:
     """Σ moved / Σ t, t in s: of all, by kind, by kind and group, by kind, group and size.
 
-    `basis` is what every figure rests on besides.  What a figure leaves out, unknown or not matched, makes it
-    partial; of a range of sizes nobody knows which unknown ones belong to it.
+    `basis`: what all values are based on. A value that leaves out unknown or unmatched collectives is
+    partial, except one of a range of sizes, for which the number of unknown ones cannot be known.
     """
-    label, known = label_numbers(timed.table)
+    label, labels = label_numbers(timed.table)
     exponent = np.searchsorted(4 ** np.arange(32), timed.payload, side="right") - 1
     length = collective_durations(timed.table)
     sums: dict[_Key, list[_TransferSum]] = {}
     parts, row = np.unique((label * 64 + exponent) * 2 + timed.matched, return_inverse=True)
     for number, part in enumerate(parts.tolist()):
-        here = row == number
-        own = _TransferSum(
-            float(moved[here].sum()), int(timed.ns[here].sum()), int(here.sum()), int(length[here].sum())
+        in_part = row == number
+        part_sum = _TransferSum(
+            float(moved[in_part].sum()),
+            int(timed.ns[in_part].sum()),
+            int(in_part.sum()),
+            int(length[in_part].sum()),
         )
         pair, matched = divmod(part, 2)
-        place, power = divmod(pair, 64)
-        kind, group = known[place].collective, known[place].group
+        label_code, power = divmod(pair, 64)
+        kind, group = labels[label_code].collective, labels[label_code].group
         for key in dict.fromkeys(
             [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, size_range(power))]
         ):
             both = sums.setdefault(key, [_TransferSum(0, 0, 0, 0)] * 2)
-            both[matched] = both[matched] + own
+            both[matched] = both[matched] + part_sum
     unknown = _unknown_coverage(timed.unknown)
-    for (kind, group, size), (whole, transfers) in sums.items():
+    for (kind, group, size), (durations, transfers) in sums.items():
         matched = bool(transfers.rows)
-        used, other = (transfers, whole) if matched else (whole, transfers)
-        coverage = Coverage(used.rows, used.rows + other.rows, used.length, used.length + other.length)
+        used, excluded = (transfers, durations) if matched else (durations, transfers)
+        coverage = Coverage(used.rows, used.rows + excluded.rows, used.length, used.length + excluded.length)
         if size is None:
             coverage += unknown.get((kind, group, None), Coverage(0, 0, 0, 0))
         yield Value(
@@ -189,14 +192,17 @@ def bandwidth_rates(timed: TimedCollectives, moved: Float64, basis: str | None =
             weight=used.ns,
             provenance="derived",
             reason="; ".join(filter(None, [basis, None if matched else WAITING])) or None,
-            left_out={**({_UNMATCHED: other.rows} if other.rows else {}), **({} if kind else timed.left_out)},
+            left_out={
+                **({_UNMATCHED: excluded.rows} if excluded.rows else {}),
+                **({} if kind else timed.left_out),
+            },
             coverage=coverage,
             detail=_Basis(matched, coverage),
         )
 
 
 class _TransferSum(NamedTuple):
-    """What collectives moved in which time, how many they are, and how long they ran, waiting included."""
+    """Bytes and time of collectives, their number, and their duration including waiting."""
 
     moved: float
     ns: int
@@ -208,17 +214,17 @@ class _TransferSum(NamedTuple):
 
 
 def _unknown_coverage(table: pa.Table) -> dict[_Key, Coverage]:
-    """The collectives of which no bandwidth can be told, under what is known of them."""
-    found: dict[_Key, Coverage] = {}
-    label, known = label_numbers(table)
+    """Coverage of collectives of unknown bandwidth, by their known kind and group."""
+    coverage: dict[_Key, Coverage] = {}
+    label, labels = label_numbers(table)
     length = collective_durations(table)
-    for number, one in enumerate(known):
-        here = label == number
-        own = Coverage(0, int(here.sum()), 0, int(length[here].sum()))
-        kind, group = one.collective, one.group
+    for number, label_of_rows in enumerate(labels):
+        of_label = label == number
+        label_coverage = Coverage(0, int(of_label.sum()), 0, int(length[of_label].sum()))
+        kind, group = label_of_rows.collective, label_of_rows.group
         for key in dict.fromkeys([(None, None, None), (kind, None, None), (kind, group, None)]):
-            found[key] = found.get(key, Coverage(0, 0, 0, 0)) + own
-    return found
+            coverage[key] = coverage.get(key, Coverage(0, 0, 0, 0)) + label_coverage
+    return coverage
 
 
 def size_range(exponent: int) -> str:

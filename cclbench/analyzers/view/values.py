@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values most metrics yield: a mean per step, a share of time, a rate per step."""
+"""Common values of metrics: mean per step, share of time, rate per step."""
 
 from __future__ import annotations
 
@@ -29,52 +29,65 @@ from cclbench.ground.schema import OPEN
 
 NS_PER_S = 10**9
 LEAST_FOR_P95: Final = 20
-"""Values from which on 5 % of them are one or more."""
+"""Least number of values for a 95th percentile."""
 OPEN_WINDOW: Final = (
-    "open window: no step follows, so that it ends with its last device event; no mean holds it"
+    "incomplete step: no step follows, so it ends with its last device event; not part of any mean"
 )
-ALL_OPEN: Final = "the only window is open: no step follows, so that it ends with its last device event"
+ALL_OPEN: Final = "the only step is incomplete: no step follows, so it ends with its last device event"
 
 
 def spread_values(values: npt.NDArray[np.float64], *, in_place: bool = False) -> Iterator[Value]:
-    """p50, p95 and max of `values`; a 95th percentile takes `LEAST_FOR_P95`, of fewer it is their maximum.
+    """p50, p95 and max of `values`; p95 needs `LEAST_FOR_P95` values.
 
-    `in_place` they may be put in another order.
+    `in_place`: the values may be reordered.
     """
     yield Value(value=float(np.percentile(values, 50, overwrite_input=in_place)), stat="p50")
     if len(values) >= LEAST_FOR_P95:
         yield Value(value=float(np.percentile(values, 95, overwrite_input=in_place)), stat="p95")
     else:
-        reason = f"a 95th percentile takes {LEAST_FOR_P95} values, there are {len(values)}: see the maximum"
+        reason = f"a 95th percentile needs {LEAST_FOR_P95} values, there are {len(values)}: see the maximum"
         yield no_value(reason, stat="p95")
     yield Value(value=float(values.max()), stat="max")
 
 
 def time_distribution(ns: Int64) -> Iterator[Value]:
-    """p50, p95 and max of those times, in seconds, each of the weight of their number; none of none."""
+    """p50, p95 and max of times, s, weighted by their number; nothing without times."""
     for value in spread_values(ns / NS_PER_S, in_place=True) if len(ns) else ():
         yield replace(value, weight=len(ns))
 
 
 def spread_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Mean over ranks, weighted by what each counts, of percentiles too; of max the largest of any rank."""
+    """Mean over ranks weighted by count, also of percentiles; the maximum over ranks of max."""
 
     def values_by_rank(*, largest: bool) -> dict[int, list[Value]]:
-        return {rank: [v for v in values if (v.stat == "max") is largest] for rank, values in ranks.items()}
+        return {
+            rank: [entry for entry in values if (entry.stat == "max") is largest]
+            for rank, values in ranks.items()
+        }
 
-    found = [*mean_over_ranks(values_by_rank(largest=False)), *max_over_ranks(values_by_rank(largest=True))]
-    yield from found
-    known = {value.key for value in found}
-    lacking = {v.key: v for values in ranks.values() for v in values if v.stat == "p95" and not v.has_value}
-    yield from (value for key, value in lacking.items() if key not in known)
+    combined = [
+        *mean_over_ranks(values_by_rank(largest=False)),
+        *max_over_ranks(values_by_rank(largest=True)),
+    ]
+    yield from combined
+    keys = {value.key for value in combined}
+    lacking = {
+        entry.key: entry
+        for values in ranks.values()
+        for entry in values
+        if entry.stat == "p95" and not entry.has_value
+    }
+    yield from (value for key, value in lacking.items() if key not in keys)
 
 
 def parts_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Mean over the ranks that have a value; of a part the mean over them all, 0 of those that lack it."""
-    number = sum(1 for values in ranks.values() if any(v.has_value and v.category is None for v in values))
+    """Mean over the ranks that have a value; a part counts as 0 on ranks that lack it."""
+    number = sum(
+        1 for values in ranks.values() if any(entry.has_value and entry.category is None for entry in values)
+    )
     for value in mean_over_ranks(ranks):
         if value.category is not None and value.value is not None:
-            have = sum(1 for values in ranks.values() for v in values if v.key == value.key)
+            have = sum(1 for values in ranks.values() for entry in values if entry.key == value.key)
             value = replace(value, value=value.value * have / number)
         yield value
 
@@ -90,16 +103,15 @@ def per_step(
     of_open: Int64 | None = None,
     blurred: AmbiguousKernels | None = None,
 ) -> Iterator[Value]:
-    """Mean over the windows, and a row for each step; `amounts` has shape (windows,).
+    """Mean over the windows, and a row per step; `amounts` has shape (windows,).
 
-    `unit` is how many of `amounts` make one of the metric's unit: 1e9 ns a second, or 1.  `of_open` are the
-    amounts of `rank.open_windows`: rows of stat `open`, which no mean holds; `blurred` what makes the mean no
-    exact one.
+    `unit`: amount per unit of the metric: 1e9 ns per second, or 1. `of_open`: amounts of `rank.open_windows`,
+    rows of stat `open` that are in no mean. `blurred`: kernels that make the mean inexact.
     """
     if blurred is not None:
         reason, coverage = "; ".join(filter(None, [reason, blurred.reason])), blurred.coverage
-    whole = sum((Fraction(amount) for amount in _exact_amounts(amounts)), Fraction(0))
-    mean = float(whole / (len(amounts) * unit))
+    total = sum((Fraction(amount) for amount in _exact_amounts(amounts)), Fraction(0))
+    mean = float(total / (len(amounts) * unit))
     yield Value(value=mean, reason=reason, left_out=left_out or {}, coverage=coverage)
     for step, amount in zip(rank.windows.steps, _exact_amounts(amounts), strict=True):
         if step is not None:
@@ -119,64 +131,64 @@ def per_step_and_label(
     amounts: Int64,
     **about: Any,
 ) -> Iterator[Value]:
-    """`per_step` of the collectives' amounts, shape (rows,), and their means by kind, group, dimension.
+    """`per_step` of amounts of collectives, shape (rows,), and means by kind, group and dimension.
 
-    Amounts are in the metric's unit; `about` qualifies the mean over the windows, as in `per_step`.
+    Amounts are in the metric's unit; `about`: fields of the mean over the windows, as in `per_step`.
     """
-    each = np.zeros(len(rank.windows), np.int64)
-    np.add.at(each, rank.window_of(collectives["start_ns"].to_numpy()), amounts)
-    yield from per_step(rank, each, unit=1, **about)
-    label, known = label_numbers(collectives)
-    sums = np.zeros(len(known), np.int64)
+    by_window = np.zeros(len(rank.windows), np.int64)
+    np.add.at(by_window, rank.window_of(collectives["start_ns"].to_numpy()), amounts)
+    yield from per_step(rank, by_window, unit=1, **about)
+    label, labels = label_numbers(collectives)
+    sums = np.zeros(len(labels), np.int64)
     np.add.at(sums, label, amounts)
-    yield from by_label(known, [Fraction(amount, len(each)) for amount in sums.tolist()])
+    yield from by_label(labels, [Fraction(amount, len(by_window)) for amount in sums.tolist()])
 
 
-def by_label(known: Sequence[Label], amounts: Sequence[Fraction]) -> Iterator[Value]:
-    """A value for every kind, kind and group, and dimension; `amounts` has shape (labels,)."""
-    for key, amount in sum_by_wider_label(known, amounts).items():
+def by_label(labels: Sequence[Label], amounts: Sequence[Fraction]) -> Iterator[Value]:
+    """A value per kind, per kind and group, and per dimension; `amounts` has shape (labels,)."""
+    for key, amount in sum_by_wider_label(labels, amounts).items():
         yield labelled_value(key, float(amount))
 
 
 def labelled_value(key: Label, value: float, **about: Any) -> Value:
-    """A value of that kind, kind and group, or dimension; `about` are its other fields."""
+    """A value of a label; `about`: its other fields."""
     return Value(value=value, collective=key.collective, group=key.group, category=key.dimension, **about)
 
 
 def banded_values(
     band: Sequence[float], *, collective: str | None = None, category: str | None = None, **about: Any
 ) -> Iterator[Value]:
-    """A modelled figure, `about` it, and its stats low and high; `band` holds the three."""
+    """A modelled value with its fields `about`, and its stats low and high; `band`: the three."""
     for stat, amount in zip((None, "low", "high"), band, strict=True):
         more = {} if stat else about
         yield Value(value=amount, stat=stat, collective=collective, category=category, **more)
 
 
 def share_values(
-    rank: RankView, part: Int64, whole: Int64, *, of: str, blurred: AmbiguousKernels | None = None
+    rank: RankView, part: Int64, whole: Int64, *, noun: str, blurred: AmbiguousKernels | None = None
 ) -> Iterator[Value]:
     """Σ part / Σ whole over the windows, and part / whole of each step; both of shape (windows,).
 
-    Not applicable where there is none of the whole; `of` names it.  `blurred` is what makes it no exact one.
+    `NotApplicable` where the whole, named by `of`, is 0. `blurred`: kernels that make the share inexact.
     """
     total = int(whole.sum())
     if not total and blurred is not None:
-        raise Unknown(f"no {of} is known of in the window: {blurred.reason}", blurred.coverage)
+        raise Unknown(f"no {noun} is known in the window: {blurred.reason}", blurred.coverage)
     if not total:
-        raise NotApplicable(f"there is no {of} in the window")
+        raise NotApplicable(f"there is no {noun} in the window")
     yield Value(
         value=int(part.sum()) / total,
         weight=total,
         reason=blurred.reason if blurred else None,
         coverage=blurred.coverage if blurred else None,
     )
-    for step, some, all_of_it in zip(rank.windows.steps, part.tolist(), whole.tolist(), strict=True):
+    for step, step_part, all_of_it in zip(rank.windows.steps, part.tolist(), whole.tolist(), strict=True):
         if step is not None and all_of_it:
-            yield Value(value=some / all_of_it, step=step)
+            yield Value(value=step_part / all_of_it, step=step)
 
 
 def rate_per_step(rank: RankView, amount: float) -> Iterator[Value]:
-    """`amount` / mean W, and `amount` / W of each step, per second; `amount` is what one step does."""
+    """`amount` per step over the mean W, and over W of each step, per second."""
     w = rank.windows
     if w.policy == "trace":
         raise NotApplicable("a rate per step needs steps: the window is the whole trace")
@@ -189,18 +201,18 @@ def rate_per_step(rank: RankView, amount: float) -> Iterator[Value]:
 
 
 def by_step(ranks: Mapping[int, Sequence[Value]], stat: str | None = None) -> dict[int | None, list[float]]:
-    """The ranks' values of each step; under None those of ranks whose windows have no number."""
-    found: dict[int | None, list[float]] = {}
+    """The ranks' values by step; under None those of ranks whose windows have no number."""
+    values: dict[int | None, list[float]] = {}
     for rank in sorted(ranks):
-        own = [v for v in ranks[rank] if v.stat == stat and v.value is not None]
-        for v in [v for v in own if v.step is not None] or own:
-            found.setdefault(v.step, []).append(v.value or 0.0)
-    return found
+        of_stat = [value for value in ranks[rank] if value.stat == stat and value.value is not None]
+        for value in [value for value in of_stat if value.step is not None] or of_stat:
+            values.setdefault(value.step, []).append(value.value or 0.0)
+    return values
 
 
 def rate_at_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Of each step the slowest rank's rate; over steps their harmonic mean, which is amount / `time.step`."""
-    for stat in dict.fromkeys(v.stat for values in ranks.values() for v in values):
+    """Rate of each step on its slowest rank; harmonic mean over steps, which is amount / `time.step`."""
+    for stat in dict.fromkeys(value.stat for values in ranks.values() for value in values):
         slowest = {step: min(rates) for step, rates in by_step(ranks, stat).items()}
         mean = len(slowest) / sum(1 / rate for rate in slowest.values())
         yield Value(value=mean, stat=stat, provenance="derived")

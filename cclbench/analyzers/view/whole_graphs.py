@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA graphs that were traced whole: when they run is known, what runs inside is not."""
+"""CUDA graphs traced as a whole: their times are known, their kernels are not."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnknownGraphs:
-    """Launches that begin in a rank's windows."""
+    """Graph launches that begin in a rank's windows."""
 
     launches: int
     coverage: Coverage
-    """Of the kernels and graph launches, the kernels."""
+    """Coverage of kernels among kernels and graph launches."""
 
     @property
     def unknown_ns(self) -> int:
-        """Their summed time."""
+        """Total time of the graphs."""
         return (self.coverage.all_ns or 0) - (self.coverage.ns or 0)
 
     @property
     def unknown_reason(self) -> str:
-        """What is not known."""
+        """What is unknown, in words."""
         return (
-            f"{self.launches:,} CUDA graph launches traced whole: what ran inside is not recorded"
+            f"{self.launches:,} CUDA graph launches traced as a whole: their kernels are not recorded"
             " (nsys: --cuda-graph-trace=node)"
         )
 
     @property
     def are_most(self) -> bool:
-        """Whether what is known of the kernels is too little for figures that rest on them."""
+        """Whether too few kernels are known for values based on them."""
         known = self.coverage.by_time
         return known is None or known < 1 - MOST_UNKNOWN
 
 
 def whole_graphs(rank: RankView) -> UnknownGraphs | None:
-    """Those of the rank; None where there are none."""
+    """Graphs of the rank that were traced as a whole; None without any."""
     launches, kernels = (_begun_coverage(rank, kind) for kind in ("graph", "kernel"))
     if not launches.all_rows:
         return None
@@ -61,5 +61,5 @@ def _begun_coverage(rank: RankView, kind: str) -> Coverage:
 
 
 def graph_times(rank: RankView) -> Intervals:
-    """When a graph that was traced whole runs, over the whole trace."""
+    """Times of graphs traced as a whole, over the whole trace."""
     return intervals.union(*row_spans(event_table(rank.tables, ("graph",), ("start_ns", "dur_ns"))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank's works are: by what called for them, with what they take and what they cost at least."""
+"""A rank's work by operator call, with time and cost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cclbench.ground.schema import CATEGORIES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkRows:
-    """The device rows of the works, arrays of shape (rows,); a CPU has none."""
+    """Device events of work items, arrays of shape (rows,); a CPU has none."""
 
     starts: Int64
     ends: Int64
     work: Index
-    """Index of the work that each belongs to."""
+    """Index of the work item of each event."""
     name: Index
     names: Sequence[str | None]
 
@@ -32,35 +32,35 @@ class WorkRows:
 NO_ROWS: Final = WorkRows(
     np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), []
 )
-"""Those of a CPU's works."""
+"""For work of a CPU."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Works:
-    """What a rank did in its windows, a work a call, or a kernel that no call launched; shape (works,)."""
+    """Work of a rank in its windows; an item is a call, or a kernel without one; arrays of shape (items,)."""
 
     kinds: Sequence[WorkKind]
     kind: Index
     phase: Index
     """Index in `PHASES`."""
     module: Index
-    """Index in `modules`, whose last one, None, stands for none."""
+    """Index in `modules`, whose last entry is None."""
     modules: Sequence[str | None]
     category: Index
-    """Index in `CATEGORIES`, of the row that takes longest."""
+    """Index in `CATEGORIES`, of the longest event."""
     time_ns: Int64
-    """|its device rows|; of a CPU's call its time outside of calls that are works of their own."""
+    """Length of the union of its events; on a CPU self time outside calls that are other items."""
     kernels: Index
     computes: Mask
-    """Whether a kernel that is not communication is among its rows, or the CPU runs it."""
+    """Whether it has a compute kernel, or runs on the CPU."""
     recomputed: Mask
     sequence: Int64
-    """Autograd's number of the call, or of the one whose gradient it computes; −1 of none."""
+    """Autograd's sequence number of the call, or of the call whose gradient it computes; −1 for none."""
     flops: Float64
-    """Of the cost model, or as the trace states them; NaN where neither is."""
+    """From the cost model, or as the trace states; NaN where unknown."""
     bytes: Float64
     stated: Mask
-    """Whether the trace states them."""
+    """Whether the trace states FLOPs."""
     rows: WorkRows
 
     def __len__(self) -> int:
@@ -68,49 +68,49 @@ class Works:
 
     @property
     def is_communication(self) -> Mask:
-        """Which works are communication."""
+        """Mask of communication."""
         return np.asarray(self.category == CATEGORIES.index("communication"))
 
     @property
     def is_linked(self) -> Mask:
-        """Which works an operator's call launched."""
+        """Mask of work launched by an operator call."""
         return self._of_kinds([kind.linked for kind in self.kinds], np.bool_)
 
     @property
     def has_cost(self) -> Mask:
-        """Which works have FLOPs and bytes, by a model or by the trace."""
+        """Mask of work with FLOPs and bytes, from a model or the trace."""
         return np.isfinite(self.flops) & np.isfinite(self.bytes)
 
     @property
     def kind_precisions(self) -> list[str | None]:
-        """The precision of each kind's arithmetic."""
+        """Arithmetic precision by kind."""
         return [kind.cost.precision if kind.cost else None for kind in self.kinds]
 
     def of_family(self, family: str) -> Mask:
-        """Which works have a cost model of that family."""
+        """Mask of work with a cost model of the family."""
         return self._of_kinds([kind.model_family == family for kind in self.kinds], np.bool_)
 
     def of_names(self, names: Collection[str]) -> Mask:
-        """Which works are calls of operators of those names."""
+        """Mask of calls of operators with these names."""
         return self._of_kinds([kind.call.name in names for kind in self.kinds], np.bool_)
 
     def of_precision(self, word: str) -> Mask:
-        """Which works' arithmetic is of that precision."""
-        return self._of_kinds([one == word for one in self.kind_precisions], np.bool_)
+        """Mask of work of the arithmetic precision."""
+        return self._of_kinds([own_precision == word for own_precision in self.kind_precisions], np.bool_)
 
     def roofline_ns(
         self, peaks: Mapping[str, float | None], stated_peak: float | None, memory: float
     ) -> Float64:
-        """The least time of each work at those peaks, FLOP/s by precision and B/s; NaN where unknown.
+        """Roofline time of each item at the peaks, FLOP/s by precision and B/s; NaN where unknown.
 
-        `stated_peak` is that of works whose FLOPs the trace states.
+        `stated_peak`: peak for work whose FLOPs the trace states.
         """
         moving = self.bytes / memory * 1e9
-        # The memory's time is the least there is where the arithmetic's is not known.
+        # memory time is the lower bound where arithmetic time is unknown
         return np.where(np.isnan(moving), np.nan, np.fmax(self.compute_ns(peaks, stated_peak), moving))
 
     def compute_ns(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
-        """The time of each work's arithmetic at those peaks; NaN where unknown, 0 where it has none."""
+        """Arithmetic time of each item at the peaks; NaN where unknown, 0 without arithmetic."""
         peak_of_kinds = np.array(
             [peaks.get(word or "") or np.nan for word in self.kind_precisions], np.float64
         )
@@ -120,17 +120,17 @@ class Works:
             return np.where(self.flops == 0, 0.0, self.flops / peak * 1e9)
 
     def intervals_of(self, chosen: Mask) -> Intervals:
-        """When device rows of the chosen works run."""
-        own = chosen[self.rows.work]
-        return intervals.union(self.rows.starts[own], self.rows.ends[own])
+        """Times of the chosen items' events."""
+        event_mask = chosen[self.rows.work]
+        return intervals.union(self.rows.starts[event_mask], self.rows.ends[event_mask])
 
     def sum_amounts(self, amounts: npt.NDArray[Any], chosen: Mask) -> float:
-        """Σ amounts of the chosen works."""
+        """Sum of the amounts of the chosen items."""
         total: float = amounts[chosen].sum().item()
         return total
 
     def used_coverage(self, chosen: Mask, used: Mask) -> Coverage:
-        """Of the chosen works those that are used, too."""
+        """Coverage of the chosen items by the used ones."""
         return Coverage.of_rows(used[chosen], self.time_ns[chosen])
 
     def _of_kinds(self, values: list[Any], dtype: Any) -> npt.NDArray[Any]:

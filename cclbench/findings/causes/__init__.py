@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What findings look for, a file a topic."""
+"""Built-in findings, one file per topic."""

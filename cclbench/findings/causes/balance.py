@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that wait: for a late rank, a slow device, the pipeline, uneven experts, or each other in turn."""
+"""Load balance: waits for a late rank, a slow device, pipeline stages, uneven experts, or ranks in turn."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _WAIT: Final = metric_name("time.exposed_wait")
 _PAIRS: Final = ("send", "recv", "send_recv")
 _STRAGGLER: Final = metric_name("balance.straggler_rank")
 _SLOWER, _APART, _LEAST_RANKS = 0.05, 4, 3
-"""A device is slow whose same kernels take so much longer, and so many times what ranks usually differ by."""
+"""A slow device's kernels take at least this much longer, and this many times the usual spread over ranks;
+ranks needed."""
 _TOGETHER: Final = 0.5
-"""Share of that by which each of its families of kernels, two at least, takes longer."""
+"""Share of that slowdown which each of its kernel families (at least two) must show."""
 _EVEN: Final = "kernels.time=mean"
 _EVEN_EXPERTS: Final = "kernels[moe].time=mean"
-"""Settings that give all ranks as much to do."""
+"""Settings that give all ranks the same amount of work."""
 _LATEST: Final = """SELECT rank, step, count(*) AS collectives, sum(wait_ns) AS waits_ns FROM collectives
 WHERE instance IS NOT NULL AND kind NOT IN ('send', 'recv', 'send_recv')
 GROUP BY rank, step ORDER BY step, waits_ns"""
@@ -47,39 +48,42 @@ class StragglerRank(NamedTuple):
 
 
 def straggler_of(case: Case) -> StragglerRank | None:
-    """The rank that is late by no chance; None where no rank stands out."""
+    """The rank that is late by more than chance explains; None where no rank stands out."""
     rows = case.parts(_STRAGGLER)
-    late = next((row for row in rows if row.stat == "late_by" and row.category), None)
-    whole = case.row(_STRAGGLER)
-    if late is None or whole is None:
+    late_row = next((row for row in rows if row.stat == "late_by" and row.category), None)
+    run_row = case.row(_STRAGGLER)
+    if late_row is None or run_row is None:
         return None
     stats = [row.stat or "" for row in rows]
     causes = [stat.removeprefix("excess_") for stat in stats if stat.startswith("excess_")]
-    p = case.number(_STRAGGLER, category=str(late.category), stat="p_value")
+    p = case.number(_STRAGGLER, category=str(late_row.category), stat="p_value")
     return StragglerRank(
-        int(late.category or 0), (whole.reason or "").partition(";")[0], next(iter(causes), None), p or 0.0
+        int(late_row.category or 0),
+        (run_row.reason or "").partition(";")[0],
+        next(iter(causes), None),
+        p or 0.0,
     )
 
 
 def _exposed_waits(case: Case, kinds: tuple[str, ...]) -> dict[int, float]:
-    """Each rank's exposed waits in collectives of those kinds."""
+    """Exposed wait time by rank in collectives of these kinds, s."""
     return sum_by_rank(case.ranks(_WAIT, collective=kind) for kind in kinds)
 
 
 def _other_waits(case: Case) -> dict[int, float]:
-    """Each rank's exposed waits in collectives that are neither transfers of a pipeline nor of experts."""
-    aside = [
+    """Exposed wait time by rank in collectives other than pipeline transfers and expert exchanges, s."""
+    excluded_waits = [
         _exposed_waits(case, _PAIRS),
         _exposed_waits(case, ("all_to_all",)) if _is_of_experts(case) else {},
     ]
     return {
-        rank: max(0.0, seconds - sum(one.get(rank, 0.0) for one in aside))
+        rank: max(0.0, seconds - sum(waits.get(rank, 0.0) for waits in excluded_waits))
         for rank, seconds in case.ranks(_WAIT).items()
     }
 
 
 def _is_of_experts(case: Case) -> bool:
-    """Whether all_to_all is of experts: the run has kernels of such, or a parallel dimension `ep`."""
+    """Whether all_to_all serves experts: the run has MoE kernels, or a parallel dimension `ep`."""
     share = case.number(_CATEGORY_SHARE, category="moe")
     return bool(share) or case.number(_COMM_WAIT, category="ep") is not None
 
@@ -88,11 +92,11 @@ def _is_of_experts(case: Case) -> bool:
     "pipeline_bubble",
     title="pipeline stages wait for one another",
     rule="time.exposed_wait in sends and receives",
-    gain="not known: another schedule, or other stages, are not part of the trace",
+    gain="unknown: the trace does not show another schedule or other stages",
     actions={
         "any": (
             "more micro-batches, or an interleaved or zero-bubble schedule",
-            "cut the stages evenly by their compute time: embedding and loss count, too",
+            "balance the stages by compute time, including embedding and loss",
         ),
     },
 )
@@ -100,14 +104,13 @@ def pipeline_bubble(case: Case) -> Iterator[Finding]:
     waits = _exposed_waits(case, _PAIRS)
     if any(waits.values()):
         largest, late = max(waits.values()), straggler_of(case)
-        behind = "" if late is None else f"; {late.reason}: stages wait for it, too"
-        yield case.found(
+        straggler = "" if late is None else f"; {late.reason}: stages also wait for it"
+        yield case.finding(
             "pipeline_bubble",
-            f"Stages of the pipeline wait up to {humanise(largest, 's')} of a step for one another.",
+            f"Pipeline stages wait up to {humanise(largest, 's')} of a step for one another.",
             lost=waits,
-            no_gain="another schedule, or other stages, are not part of the trace",
-            because="matched sends and receives; some of it belongs to every pipeline that fills and drains"
-            + behind,
+            no_gain="the trace does not show another schedule or other stages",
+            because="matched sends and receives; filling and draining the pipeline is part of it" + straggler,
             ranks=[] if late is None else [late.rank],
             confidence="medium",
             evidence=case.evidence(*[(_WAIT, {"collective": kind}) for kind in _PAIRS], _PIPELINE_BUBBLE),
@@ -121,10 +124,10 @@ def pipeline_bubble(case: Case) -> Iterator[Finding]:
     precedence=4,
     title="ranks wait for the rank with the busiest experts",
     rule="time.exposed_wait in all_to_all of a model with experts",
-    gain="the kernels of experts take each rank as long as they take all on average",
+    gain="expert kernels take the mean time over all ranks on every rank",
     actions={
         "any": (
-            "balance routing: an auxiliary loss or bias, a capacity factor, redundant hot experts",
+            "balance routing: auxiliary loss or bias, capacity factor, replicas of hot experts",
             "overlap dispatch and combine with shared experts or another micro-batch",
         ),
     },
@@ -134,16 +137,16 @@ def expert_imbalance(case: Case) -> Iterator[Finding]:
     if any(waits.values()):
         late = straggler_of(case)
         busiest = late is not None and late.cause == "experts"
-        yield case.found(
+        yield case.finding(
             "expert_imbalance",
-            f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step in all_to_all for the one whose"
-            " experts have most to do"
-            + (f": {late.reason}." if late is not None and busiest else ", another from step to step."),
+            f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step in all_to_all for the rank with"
+            " the busiest experts"
+            + (f": {late.reason}." if late is not None and busiest else ", which changes from step to step."),
             ranks=[late.rank] if late is not None and busiest else [],
             lost=waits,
             whatif=[_EVEN_EXPERTS if case.number(_CATEGORY_SHARE, category="moe") else _EVEN],
             confidence="medium",
-            because="all_to_all waits for its last rank; how many tokens each expert has is not in the trace",
+            because="all_to_all waits for its last rank; the trace does not record tokens per expert",
             evidence=case.evidence((_WAIT, {"collective": "all_to_all"}), _LOAD_IMBALANCE, _MOE_SHARE),
             query=_LATEST,
         )
@@ -151,17 +154,16 @@ def expert_imbalance(case: Case) -> Iterator[Finding]:
 
 @finding(
     "slow_device",
-    title="one rank's device takes longer for the same kernels",
-    rule="balance.kernel_speed of a rank of three and more above 1.05, by four times what ranks differ in the"
-    " median and more, in all of its families of kernels, two at least, by half of that and more; that rank"
-    " does not wait for others, and balance.straggler_rank, where it is known, names it",
-    gain="the rank's kernels take what they take the median rank",
+    title="the same kernels run slower on one rank's device",
+    rule="balance.kernel_speed of one of at least three ranks is above 1.05, by at least four times the"
+    " ranks' median deviation; each kernel family, of at least two, shows at least half of the slowdown; the"
+    " rank does not wait for others, and balance.straggler_rank, where known, names it",
+    gain="the rank's kernels take the median rank's time",
     actions={
         "any": (
-            "look at its clocks, power and temperature (nvidia-smi -q -d CLOCK,POWER,PERFORMANCE;"
-            " rocm-smi) and"
-            " for other processes on it",
-            "swap or leave out the device or node",
+            "check its clocks, power and temperature (nvidia-smi -q -d CLOCK,POWER,PERFORMANCE;"
+            " rocm-smi), and look for other processes on it",
+            "replace or drain the device or node",
         ),
     },
 )
@@ -182,15 +184,15 @@ def slow_device(case: Case) -> Iterator[Finding]:
     lost = {slow: compute.get(slow, 0.0) * (1 - 1 / ratios[slow])}
     if waits and waits.get(slow, 0.0) > min(waits.values()) + lost[slow]:
         return
-    yield case.found(
+    yield case.finding(
         "slow_device",
-        f"Rank {slow} takes {ratios[slow] - 1:.0%} longer than the median rank for the same kernels:"
+        f"The same kernels take {ratios[slow] - 1:.0%} longer on rank {slow} than on the median rank:"
         f" {humanise(lost[slow], 's')} of a step.".replace("%", " %"),
         lost=lost,
         whatif=[f"rank[{slow}].kernels.time=median"],
         confidence="high" if ratios[slow] - 1 > 2 * _SLOWER else "medium",
-        because=f"kernels of one name and grid are compared, and all {len(families)} families of them take"
-        " longer alike" + ("" if late is None else f"; {late.reason}"),
+        because=f"compares kernels of the same name and grid; all {len(families)} kernel families are"
+        " slower" + ("" if late is None else f"; {late.reason}"),
         ranks=[slow],
         evidence=case.evidence(
             _KERNEL_SPEED,
@@ -205,15 +207,14 @@ def slow_device(case: Case) -> Iterator[Finding]:
 @finding(
     "late_rank",
     precedence=2,
-    title="ranks wait for one that comes late",
-    rule="balance.straggler_rank names a rank, and it is no slow device and has no busy experts; waits in"
-    " pipelines and of experts aside",
-    gain="the rank's kernels, copies and host take what they take the median rank",
+    title="ranks wait for one late rank",
+    rule="balance.straggler_rank names a rank, and neither slow_device nor expert_imbalance explains it;"
+    " without waits in pipelines and for experts",
+    gain="the rank's kernels, copies and host take the median rank's time",
     actions={
         "any": (
-            "look at what that rank does before the collectives (cclbench timeline): more work, its"
-            " loader, its"
-            " host, garbage collection, a checkpoint",
+            "look at what that rank does before the collectives (cclbench timeline): more work, data"
+            " loading, host delays, garbage collection, a checkpoint",
             "give all ranks the same work: pad or bucket by length, shard evenly",
         ),
     },
@@ -225,13 +226,13 @@ def late_rank(case: Case) -> Iterator[Finding]:
     if late.cause == "experts" and any(expert_imbalance(case)):
         return
     rank = str(late.rank)
-    yield case.found(
+    yield case.finding(
         "late_rank",
         f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step; {late.reason}.",
         lost=waits,
         whatif=[f"rank[{rank}].{noun}.time=median" for noun in ("kernels", "copies", "host")],
-        because=f"that one of equal ranks were as late is no chance (p = {late.p:.2g}, by whole steps), and"
-        " it is later than clocks can be wrong",
+        because=f"the delay is significant (p = {late.p:.2g}, tested over whole steps) and larger than the"
+        " clock uncertainty",
         ranks=[late.rank],
         evidence=case.evidence(
             (_STRAGGLER, {"category": rank}),
@@ -249,13 +250,13 @@ def late_rank(case: Case) -> Iterator[Finding]:
 @finding(
     "uneven_ranks",
     precedence=3,
-    title="ranks wait for one another, and none is late more than chance explains",
-    rule="time.exposed_wait where no rank stands out; waits in pipelines and of experts aside",
-    gain="kernels take each rank what they take all on average, and hosts the median",
+    title="ranks wait for one another, and no rank stands out",
+    rule="time.exposed_wait where no rank stands out; without waits in pipelines and for experts",
+    gain="kernels take the mean time over all ranks, and hosts the median",
     actions={
         "any": (
-            "even out work that differs from step to step: sequence lengths, sampling, data loading",
-            "let ranks run ahead: fewer synchronising collectives, larger accumulation",
+            "even out work that varies from step to step: sequence lengths, sampling, data loading",
+            "let ranks run ahead: fewer synchronising collectives, more gradient accumulation",
         ),
     },
 )
@@ -265,14 +266,14 @@ def uneven_ranks(case: Case) -> Iterator[Finding]:
     waits = _other_waits(case)
     if any(waits.values()):
         row = case.row(_STRAGGLER)
-        told = row.reason.partition(";")[0] if row is not None and row.reason else "no rank stands out"
-        yield case.found(
+        verdict = row.reason.partition(";")[0] if row is not None and row.reason else "no rank stands out"
+        yield case.finding(
             "uneven_ranks",
-            f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step for one another; {told}.",
+            f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step for one another; {verdict}.",
             lost=waits,
             whatif=[_EVEN, "host.time=median"],
             confidence="medium",
-            because="the waits are exact; that it is one and the same rank's fault, the steps do not show",
+            because="the waits are exact; the steps do not point to a single rank",
             evidence=case.evidence(_WAIT, _STRAGGLER, _LOAD_IMBALANCE, _SKEW),
             query=_LATEST,
         )

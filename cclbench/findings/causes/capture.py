@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The capture: what it lacks for an answer, and what in it is no usual step."""
+"""The capture itself: what it lacks for an analysis, and steps that are not representative."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ _IDLE_UNKNOWN: Final = metric_name("time.idle_unknown")
 _IDLE: Final = metric_name("time.idle")
 
 _LONGER: Final = 1.3
-"""How much longer than the others' median first steps take from which on they are warm-up."""
+"""First steps that take at least this many times the median of the others are warm-up."""
 _LEAST_STEPS: Final = 3
 _COSTLY: Final = 0.03
-"""Share of an unprofiled step from which on what the profiler adds is told."""
+"""Least profiler overhead to report, as a share of an unprofiled step."""
 _UNLINKED: Final = 0.1
-"""Share of the step that is idle for an unknown reason from which on launches are missed."""
+"""Least share of the step, idle for an unknown reason, to report that launches are missing."""
 
 
 @finding(
     "warm_up",
     title="the first steps take longer than the others",
-    rule="time.step of the first steps 1.3 times the median of all others and more, of three steps and more",
-    gain="none: it is the mean that changes; leave them out",
+    rule="at least three steps, and time.step of the first ones at least 1.3 times the median of the others",
+    gain="none: only the mean changes; leave them out",
     actions={
         "any": (
-            "leave them out: --steps N: ; or capture after a warm-up, as"
-            " torch.profiler.schedule(wait=..., warmup=...)"
-            " does",
+            "leave them out (--steps N:), or capture after a warm-up:"
+            " torch.profiler.schedule(wait=..., warmup=...)",
         ),
     },
 )
@@ -49,17 +48,16 @@ def warm_up(case: Case) -> Iterator[Finding]:
     if len(steps) < _LEAST_STEPS:
         return
     usual = median(seconds for _, seconds in steps[1:])
-    first = [number for number, seconds in steps[: len(steps) // 2] if seconds >= _LONGER * usual]
-    # Steps in the middle that take longer are no warm-up.
-    first = [number for place, number in enumerate(first) if number == steps[place][0]]
-    if first and usual:
-        until = dict(steps)[first[-1]]
-        after = next(number for number, _ in steps if number > first[-1])
-        yield case.found(
+    slow_steps = [number for number, seconds in steps[: len(steps) // 2] if seconds >= _LONGER * usual]
+    # Longer steps in the middle are not warm-up.
+    slow_steps = [number for place, number in enumerate(slow_steps) if number == steps[place][0]]
+    if slow_steps and usual:
+        warm_up_s = dict(steps)[slow_steps[-1]]
+        next_step = next(number for number, _ in steps if number > slow_steps[-1])
+        yield case.finding(
             "warm_up",
-            f"Step {first[-1]} takes {humanise(until, 's')}, the others {humanise(usual, 's')}: leave"
-            f" it out with"
-            f" --steps {after}:.",
+            f"Step {slow_steps[-1]} takes {humanise(warm_up_s, 's')}, the others {humanise(usual, 's')}:"
+            f" leave it out with --steps {next_step}:.",
             because="exact step times",
             evidence=case.evidence(_STEP, (_STEP, {"stat": "p50"}), (_STEP, {"stat": "max"})),
             query="SELECT rank, step, source, end_ns - start_ns AS ns FROM steps ORDER BY rank, start_ns",
@@ -68,25 +66,25 @@ def warm_up(case: Case) -> Iterator[Finding]:
 
 @finding(
     "before_capture",
-    title="the capture begins while the device does earlier work",
-    rule="time.idle_host_by capture: the host waits for what was launched before the capture, or nothing"
-    " has run yet",
-    gain="none: the capture does not hold what is waited for",
-    actions={"any": ("capture a few steps more, and look at later ones: --steps 1:",)},
+    title="the capture begins while the device runs earlier work",
+    rule="time.idle_host_by capture: the host waits for work launched before the capture, or nothing has run"
+    " yet",
+    gain="none: the capture does not contain what the host waits for",
+    actions={"any": ("capture a few more steps, and look at later ones: --steps 1:",)},
 )
 def before_capture(case: Case) -> Iterator[Finding]:
     lost = case.ranks(_IDLE_HOST_BY, category="capture")
     if any(lost.values()):
         most = max(lost, key=lambda rank: lost[rank])
-        yield case.found(
+        yield case.finding(
             "before_capture",
-            f"The device does nothing of the capture for {humanise(lost[most], 's')}: what follows waits for"
-            " work that was launched before the capture began.",
+            f"The device runs nothing that was captured for {humanise(lost[most], 's')}: what follows waits"
+            " for work launched before the capture began.",
             lost=lost,
             host_causes=["capture"],
-            no_gain="what the device did meanwhile was launched before the capture",
-            because="the host is in a wait that began before anything of the capture was launched, or the"
-            " first row of a stream begins long after its launch",
+            no_gain="the device ran work launched before the capture",
+            because="the host is in a wait that began before the first captured launch, or the first event"
+            " of a stream begins long after its launch",
             evidence=case.evidence(_IDLE_HOST, (_IDLE_HOST_BY, {"category": "capture"})),
             query="SELECT rank, kind, name, start_ns, dur_ns FROM events WHERE kind IN ('launch', 'sync',"
             " 'kernel', 'copy', 'graph') ORDER BY start_ns LIMIT 20",
@@ -96,8 +94,8 @@ def before_capture(case: Case) -> Iterator[Finding]:
 @finding(
     "missing_ranks",
     title="ranks of the job have no trace",
-    rule="fewer traces than ranks of the world, and there are collectives",
-    gain="none: waiting cannot be told from transfer",
+    rule="fewer traces than the world size, and there are collectives",
+    gain="none: wait and transfer cannot be separated",
     actions={"any": ("capture all ranks, or all of one replica, and put their files into one folder",)},
 )
 def missing_ranks(case: Case) -> Iterator[Finding]:
@@ -105,29 +103,28 @@ def missing_ranks(case: Case) -> Iterator[Finding]:
     world = max((rank.facts.world_size or 0 for rank in ranks), default=0)
     unmatched = case.number(_EXPOSED_UNMATCHED)
     if 0 < len(ranks) < world and unmatched:
-        yield case.found(
+        yield case.finding(
             "missing_ranks",
-            f"{len(ranks)} of {world} ranks have a trace: of {humanise(unmatched, 's')} exposed communication"
-            " nobody can tell how much is waiting.",
-            because="the traces state the size of the world",
+            f"{len(ranks)} of {world} ranks have a trace: how much of {humanise(unmatched, 's')} exposed"
+            " communication is waiting is unknown.",
+            because="the traces state the world size",
             evidence=case.evidence(_EXPOSED_UNMATCHED),
         )
 
 
 @finding(
     "open_step",
-    title="the capture holds no whole step",
-    rule="no step is followed by another, so that nobody knows where it ends",
-    gain="none: the step's end is that of its last device event",
-    actions={"any": ("capture two steps and more: torch.profiler.schedule(active=5)",)},
+    title="the capture contains no complete step",
+    rule="no step is followed by another, so the end of the step is unknown",
+    gain="none: the step is taken to end with its last device event",
+    actions={"any": ("capture at least two steps: torch.profiler.schedule(active=5)",)},
 )
 def open_step(case: Case) -> Iterator[Finding]:
     scope = case.results.scope
     if scope.open_steps and not scope.steps:
-        yield case.found(
+        yield case.finding(
             "open_step",
-            "The capture holds one step, which none follows: where it ends, and how steps differ, is"
-            " not known.",
+            "The capture contains a single step: where it ends and how steps vary is unknown.",
             because="the step annotations of the trace",
             evidence=case.evidence(_STEP),
         )
@@ -135,20 +132,20 @@ def open_step(case: Case) -> Iterator[Finding]:
 
 @finding(
     "no_steps",
-    title="nothing marks steps",
-    rule="the figures are of the whole trace",
-    gain="none: what a step takes is not known",
+    title="steps are not marked",
+    rule="the figures cover the whole trace",
+    gain="none: the time of a step is unknown",
     actions={
         "pytorch": ("call profiler.step() at the end of each step, or name your own: --step-annotation",),
-        "any": ("annotate steps; name their annotation with --step-annotation",),
+        "any": ("annotate steps, and name the annotation with --step-annotation",),
     },
 )
 def no_steps(case: Case) -> Iterator[Finding]:
     if case.results.scope.windows == ["trace"] and case.record.ranks:
-        yield case.found(
+        yield case.finding(
             "no_steps",
-            "No step is marked in the traces: the figures are of all that was captured.",
-            because="no annotation of a known form, no main module's runs, no launches of graphs that repeat",
+            "The traces mark no steps: the figures cover the whole capture.",
+            because="no known step annotation, no main module's calls, no repeated graph launches",
             evidence=case.evidence(_STEP),
         )
 
@@ -156,17 +153,17 @@ def no_steps(case: Case) -> Iterator[Finding]:
 @finding(
     "no_shapes",
     title="operators are recorded without shapes",
-    rule="kernels are linked to operators, and no FLOPs follow",
-    gain="none: how far kernels are from the device's limits is not known",
+    rule="kernels are linked to operators, but their FLOPs are unknown",
+    gain="none: how far kernels are from the device's limits is unknown",
     actions={"pytorch": ("profile with record_shapes=True, with_stack=True for modules",)},
 )
 def no_shapes(case: Case) -> Iterator[Finding]:
     linked = any(rank.operators for rank in case.record.ranks)
     if linked and case.number(_ACHIEVED_FLOPS) is None and case.number(_BUSY):
         why = case.results.missing_reason(_ACHIEVED_FLOPS)
-        yield case.found(
+        yield case.finding(
             "no_shapes",
-            f"How far kernels are from the device's limits is not known: {why}.",
+            f"How far kernels are from the device's limits is unknown: {why}.",
             because="the operators' recorded arguments",
         )
 
@@ -174,21 +171,20 @@ def no_shapes(case: Case) -> Iterator[Finding]:
 @finding(
     "unlinked_launches",
     title="launches are not recorded",
-    rule="10 % of the step is idle, and nobody can tell whether the host is late",
-    gain="none: who makes the device wait is not known",
+    rule="at least 10 % of the step is idle time without a recorded launch",
+    gain="none: what the device waits for is unknown",
     actions={
-        "pytorch": ("record the host, too: ProfilerActivity.CPU beside CUDA",),
-        "any": ("trace the runtime's calls beside the device (nsys --trace=cuda,nvtx)",),
+        "pytorch": ("record the host as well: ProfilerActivity.CPU besides CUDA",),
+        "any": ("trace runtime calls besides device activity (nsys --trace=cuda,nvtx)",),
     },
 )
 def unlinked_launches(case: Case) -> Iterator[Finding]:
     unknown, step = case.number(_IDLE_UNKNOWN), case.step_s
     if unknown and step and unknown / step >= _UNLINKED:
-        yield case.found(
+        yield case.finding(
             "unlinked_launches",
-            f"The device is idle for {humanise(unknown, 's')} of a step, and no launch is recorded"
-            f" that tells why.",
-            because="no launch record is linked to what ends those gaps",
+            f"The device is idle for {humanise(unknown, 's')} of a step, and no recorded launch explains it.",
+            because="no launch is linked to the events that end those gaps",
             evidence=case.evidence(_IDLE_UNKNOWN, _IDLE),
         )
 
@@ -196,35 +192,35 @@ def unlinked_launches(case: Case) -> Iterator[Finding]:
 @finding(
     "profiler_overhead",
     title="the profiler makes steps longer",
-    rule="steps under the profiler take 3 % longer and more than those before it, on the middle one of the"
-    " ranks, where the capture timed both, as cclbench.torch.profile and cclbench.jax.profile do",
-    gain="none: the job has it without the profiler; the run's times include it",
+    rule="profiled steps take at least 3 % longer than unprofiled ones on the median rank, where the capture"
+    " timed both, as cclbench.torch.profile and cclbench.jax.profile do",
+    gain="none: the job gains it without the profiler; the run's times include it",
     actions={
         "pytorch": (
-            "record less: cclbench.torch.profile(shapes=False), and stacks, memory and execution_trace only"
-            " where they are asked for",
+            "record less: cclbench.torch.profile(shapes=False); stacks, memory and execution_trace only"
+            " where needed",
         ),
         "jax": ("record less: cclbench.jax.profile(stacks=False)",),
-        "any": ("compare runs of the same capture options only",),
+        "any": ("compare only runs with the same capture options",),
     },
 )
 def profiler_overhead(case: Case) -> Iterator[Finding]:
     ranks = step_means(case.record)
-    if not ranks or (own := middle_rank(ranks)).relative_overhead < _COSTLY:
+    if not ranks or (rank := middle_rank(ranks)).relative_overhead < _COSTLY:
         return
     confidence: Confidence = "low"
-    because = "some steps without the profiler are as long as some under it"
-    if all(one.is_apart for one in ranks):
+    because = "some unprofiled steps are as long as some profiled ones"
+    if all(means.is_apart for means in ranks):
         confidence = "high"
-        because = "on every rank each step under the profiler is longer than any without it"
-    elif any(one.is_apart is None for one in ranks):
-        confidence, because = "medium", "steps are timed together, not one by one"
-    records = f", which records {', '.join(own.records)}" if own.records else ""
-    yield case.found(
+        because = "on every rank each profiled step is longer than any unprofiled one"
+    elif any(means.is_apart is None for means in ranks):
+        confidence, because = "medium", "steps were timed together, not one by one"
+    records = f", which records {', '.join(rank.records)}" if rank.records else ""
+    yield case.finding(
         "profiler_overhead",
-        f"Under the profiler{records}, a step takes {humanise(own.relative_overhead, '1')} longer:"
-        f" {humanise(own.profiled_step_s, 's')} against {humanise(own.unprofiled_step_s, 's')} without"
-        f" it (means of {own.profiled_steps} and {own.unprofiled_steps} steps of rank {own.rank}).",
+        f"Under the profiler{records}, a step takes {humanise(rank.relative_overhead, '1')} longer:"
+        f" {humanise(rank.profiled_step_s, 's')} against {humanise(rank.unprofiled_step_s, 's')} without"
+        f" it (means of {rank.profiled_steps} and {rank.unprofiled_steps} steps of rank {rank.rank}).",
         because=because,
         confidence=confidence,
     )

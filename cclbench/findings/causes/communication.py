@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exposed transfers: too small to use a link, beside idle compute, or as long as they are."""
+"""Exposed communication: small messages, and transfers that no compute hides."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ _OVERLAP: Final = metric_name("overlap.ratio")
 _TRANSFER: Final = metric_name("time.exposed_transfer")
 _GAIN: Final = (
     "the transfers of those collectives take no time, as if compute hid all of them; at least as if it hid"
-    " all of a step but the first and the last, and no all_to_all, whose result is needed at once"
+    " all but a step's first and last call, and no all_to_all, whose result is needed at once"
 )
 _SMALL_BYTES: Final = 256 * 1024
 _SMALL_OF_VERY_MANY: Final = 1024 * 1024
-"""Up to which size of few calls, and of very many, a message is mostly latency."""
+"""Largest message that is mostly latency, with few calls a step and with very many."""
 _MANY, _VERY_MANY = 8, 64
-"""Calls a step from which on several could be one."""
+"""Calls a step that count as many, and as very many."""
 _LATENCY: Final = 0.5
-"""Share of the transfer that is latency from which on messages are small."""
+"""Messages are small where at least this share of their transfer is latency."""
 _ON_STREAM: Final = 0.9
-"""Share of communication on streams that compute from which on it is said."""
+"""Least share of communication on compute streams that a claim mentions."""
 _AWAITED: Final = ("all_to_all",)
-"""Kinds whose result the next operator computes on, so that only other work could run beside them."""
+"""Kinds whose result the next operator needs, so that only independent work could overlap them."""
 _AT_THE_ENDS: Final = 2
-"""Calls of a step that have no compute before or behind them to hide in."""
+"""Calls of a step that no compute can hide: the first and the last."""
 _HIDDEN: Final = 0.1
-"""Share of the transfer that runs beside compute below which nothing is overlapped."""
+"""Transfers count as not overlapped where compute hides less than this share of them."""
 _CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
 FROM collectives WHERE kind = '{kind}'{more} ORDER BY ns - coalesce(wait_ns, 0) DESC LIMIT 20"""
 
 
 @dataclass(slots=True)
 class _Traffic:
-    """The collectives of one kind in groups of one shape, such as all pairs of neighbours."""
+    """The collectives of one kind in groups of one shape, such as all pairs of neighbouring ranks."""
 
     kind: str
     shape: tuple[int, ...]
@@ -62,19 +62,19 @@ class _Traffic:
 
 
 def _exposed_traffic(case: Case) -> list[_Traffic]:
-    """What is exposed of each kind and shape of group, the largest first."""
-    found: dict[tuple[str, tuple[int, ...]], _Traffic] = {}
+    """Exposed transfers by kind and group shape, the largest first."""
+    by_shape: dict[tuple[str, tuple[int, ...]], _Traffic] = {}
     for row in case.rows_of_groups(_TRANSFER):
         kind, group = row.collective or "", row.group or ""
         shape = shape_of(group)
-        own = found.setdefault((kind, shape), _Traffic(kind, shape))
-        own.groups.append(group)
-        own.exposed = sum_by_rank([own.exposed, case.ranks(_TRANSFER, collective=kind, group=group)])
-    return sorted(found.values(), key=lambda one: -max(one.exposed.values(), default=0.0))
+        traffic = by_shape.setdefault((kind, shape), _Traffic(kind, shape))
+        traffic.groups.append(group)
+        traffic.exposed = sum_by_rank([traffic.exposed, case.ranks(_TRANSFER, collective=kind, group=group)])
+    return sorted(by_shape.values(), key=lambda entry: -max(entry.exposed.values(), default=0.0))
 
 
 def _traffic_amount(case: Case, metric: MetricName, traffic: _Traffic) -> float:
-    """A rank's amount of a metric by kind and group: of all groups alike the mean."""
+    """A rank's value of a metric by kind and group: the mean over the groups of this shape."""
     keys = [{"collective": traffic.kind, "group": group} for group in traffic.groups]
     values = [value for key in keys if (value := case.number(metric, **key)) is not None]
     return sum(values) / len(values) if values else 0.0
@@ -94,16 +94,17 @@ def _traffic_evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[Met
 @finding(
     "small_messages",
     title="collectives are too small to use their links",
-    rule="in a kind and shape of group 8 calls a step and more, of which latency is half the time (the line"
-    " through their points, comm.alpha and comm.beta), or, where that line's interval leaves it open, of"
-    " 256 KiB and less on average (of 64 calls and more 1 MiB)",
-    gain="the transfers take no latency (alpha), else the time of one call; at most launches take no time"
-    " either, as where the calls are one; where the CPU is the device, handing calls over and resuming",
+    rule="at least 8 calls a step of one kind and group shape, of whose transfer latency is at least half (by"
+    " the fit of comm.alpha and comm.beta), or, where the fit's interval does not decide, of at most"
+    " 256 KiB on average (1 MiB from 64 calls on)",
+    gain="the transfers have no latency (alpha), or take the time of one call where no fit exists; at most"
+    " their launches take no time either, as if the calls were one (where the CPU is the device: handing"
+    " calls over and resuming)",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
         ),
-        "any": ("send what is ready together in one call",),
+        "any": ("send tensors that are ready together in one call",),
     },
 )
 def small_messages(case: Case) -> Iterator[Finding]:
@@ -121,20 +122,20 @@ def small_messages(case: Case) -> Iterator[Finding]:
         for traffic, share in small:
             calls, volume = (_traffic_amount(case, metric, traffic) for metric in (_COLLECTIVES, _VOLUME))
             calls_of.append(
-                f"{calls:,.0f} calls of {traffic.kind} a step move {humanise(volume / calls, 'B')} each,"
-                f" and some {humanise(share, '1')} of their transfer is latency"
+                f"{calls:,.0f} {traffic.kind} calls a step move {humanise(volume / calls, 'B')} each;"
+                f" about {humanise(share, '1')} of their transfer is latency"
             )
             joined += _transfer_settings(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
             shares.append({rank: seconds * share for rank, seconds in traffic.exposed.items()})
         figures = (_COLLECTIVES, _VOLUME, _ALPHA, _BETA, _TRANSFER)
-        yield case.found(
+        yield case.finding(
             "small_messages",
             f"In {describe_groups(small[0][0].groups)} {'; '.join(calls_of)}.",
             lost=sum_by_rank(shares),
             whatif=[*joined, f"host[{'sync' if case.on_host else 'launch+operators'}].time=0"],
             surely=joined,
             confidence="medium",
-            because="that calls can be joined is not in the trace: what depends on each one's result cannot",
+            because="the trace does not show which calls can be merged: those needed one by one cannot",
             evidence=case.evidence(
                 *(one for traffic, _ in small for one in _traffic_evidence(traffic, *figures))
             ),
@@ -143,14 +144,14 @@ def small_messages(case: Case) -> Iterator[Finding]:
 
 
 def _transfer_settings(traffic: _Traffic, value: str) -> list[str]:
-    """The setting that gives those collectives another time."""
+    """The setting that changes the transfer time of those collectives."""
     return [f"transfers[{traffic.kind}&group={'|'.join(sorted(traffic.groups))}].time={value}"]
 
 
 def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> float | None:
-    """The share of the transfer that is latency where that makes the messages small; None elsewhere.
+    """Latency as a share of the transfer, where the messages are small; None elsewhere.
 
-    Of a call on the line that is α / (α + β·S): transfers that something else held up are longer than it.
+    For a call on the fitted line α / (α + β·S), since other delays only lengthen measured transfers.
     """
     if calls < _MANY or not transfer_s or traffic.kind == "barrier":
         return None
@@ -169,23 +170,23 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
 
 
 def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | None) -> float | None:
-    """The median over the groups of a figure of the line through their points; None without any."""
+    """Median over the groups of a parameter of the latency fit; None where no group has one."""
     keys = {"collective": traffic.kind} | ({} if stat is None else {"stat": stat})
     values = [case.number(figure, group=group, **keys) for group in traffic.groups]
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    present = [value for value in values if value is not None]
+    return median(present) if present else None
 
 
 @finding(
     "exposed_communication",
-    title="the device transfers and computes nothing",
-    rule=_TRANSFER + " by shape of group, but for slow links and networks and small messages",
+    title="the device communicates and computes nothing",
+    rule=_TRANSFER + " by group shape, except slow links and networks and small messages",
     gain=_GAIN,
     actions={
         "pytorch": (
-            "overlap it: FSDP prefetch (forward_prefetch, backward_prefetch), DDP buckets that begin earlier,"
-            " asynchronous tensor parallelism, a stream of its own",
-            "move less: another parallel plan, lower precision, fewer ranks in the group",
+            "overlap it: FSDP prefetch (forward_prefetch, backward_prefetch), DDP buckets that start earlier,"
+            " asynchronous tensor parallelism, a separate stream",
+            "move less: another parallel layout, lower precision, fewer ranks in the group",
         ),
         "jax": ("XLA's latency-hiding scheduler and collective pipelining; another sharding",),
         "any": ("overlap it with compute that does not need its result", "move less, or over faster links"),
@@ -212,21 +213,21 @@ def exposed_communication(case: Case) -> Iterator[Finding]:
             for metric in (_COMM_TRANSFER, _TRANSFER)
         )
         hidden = max(0.0, 1 - alone / transfer) if transfer else 0.0
-        beside = "none of it" if hidden < _HIDDEN else f"{hidden:.0%} more".replace("%", " %")
-        where = "; they are on a stream that computes" if _on_compute_stream(case) else ""
-        sure: Confidence = "high" if hidden < _HIDDEN else "medium"
+        overlap = "no transfer overlaps" if hidden < _HIDDEN else f"{hidden:.0%} of them overlap"
+        stream = "; they are on a compute stream" if _on_compute_stream(case) else ""
+        confidence: Confidence = "high" if hidden < _HIDDEN else "medium"
         means = [(traffic.kind, _traffic_amount(case, _TRANSFER, traffic)) for traffic in listed]
         kinds = ", ".join(f"{kind} {humanise(mean, 's')}" for kind, mean in means[:3] if mean)
-        yield case.found(
+        yield case.finding(
             "exposed_communication",
             f"Transfers in {describe_groups(listed[0].groups)} take {humanise(largest, 's')} of a step while"
-            f" nothing computes ({kinds} on average); {beside} runs beside compute{where}.",
+            f" nothing computes ({kinds} on average); {overlap.replace('%', ' %')} compute{stream}.",
             lost=lost,
             whatif=[text for traffic in listed for text in _transfer_settings(traffic, "0")],
             surely=[text for traffic in listed for text in _hidden_settings(case, traffic)],
-            confidence=sure,
-            because="time after the last rank's arrival alone; whether compute could run beside it depends on"
-            " what needs its result: at least all calls of a step but the first and the last"
+            confidence=confidence,
+            because="only time after the last rank's arrival; whether compute could hide it depends on what"
+            " needs the result: at least all calls of a step but the first and the last"
             + _awaited_words(listed),
             evidence=case.evidence(
                 *[
@@ -243,7 +244,7 @@ def exposed_communication(case: Case) -> Iterator[Finding]:
 
 
 def _hidden_settings(case: Case, traffic: _Traffic) -> list[str]:
-    """The setting of what compute can surely hide: all calls of a step but the first and the last."""
+    """The setting for what compute can certainly hide: all calls of a step but the first and the last."""
     calls = _traffic_amount(case, _COLLECTIVES, traffic)
     if traffic.kind in _AWAITED or calls <= _AT_THE_ENDS:
         return []
@@ -251,19 +252,19 @@ def _hidden_settings(case: Case, traffic: _Traffic) -> list[str]:
 
 
 def _awaited_words(listed: Sequence[_Traffic]) -> str:
-    """What makes the least gain smaller."""
+    """The exception for kinds whose result is needed at once, in words."""
     kinds = [traffic.kind for traffic in listed if traffic.kind in _AWAITED]
     return f", and none of {kinds[0]}, whose result is needed at once" if kinds else ""
 
 
 def _on_compute_stream(case: Case) -> bool:
-    """Whether nearly all communication kernels are on streams that compute, where programs choose them."""
+    """Whether nearly all communication kernels are on compute streams, where programs choose streams."""
     xla = any("XLA" in (rank.facts.producer or "") for rank in case.record.ranks)
     return not xla and (case.number(_SAME_STREAM) or 0.0) >= _ON_STREAM and case.framework() != "jax"
 
 
 def _unmatched_findings(case: Case) -> Iterator[Finding]:
-    """Exposed communication that may wait or transfer: nobody can tell."""
+    """Exposed communication that is not split into wait and transfer."""
     lost = case.ranks(_EXPOSED_UNMATCHED)
     if not any(lost.values()):
         return
@@ -273,16 +274,16 @@ def _unmatched_findings(case: Case) -> Iterator[Finding]:
         reverse=True,
     )
     listed = ", ".join(f"{kind} {humanise(seconds, 's')}" for seconds, kind in kinds[:3] if seconds)
-    named = f" ({listed})" if listed else ""
-    named += ", on a stream that computes" if _on_compute_stream(case) else ""
-    yield case.found(
+    kind_words = f" ({listed})" if listed else ""
+    kind_words += ", on a compute stream" if _on_compute_stream(case) else ""
+    yield case.finding(
         "exposed_communication",
-        f"Communication runs for {humanise(max(lost.values()), 's')} of a step while nothing computes{named};"
-        " how much of it waits for other ranks nobody can tell.",
+        f"Communication runs for {humanise(max(lost.values()), 's')} of a step while nothing"
+        f" computes{kind_words}; how much of it waits for other ranks is unknown.",
         lost=lost,
         whatif=["transfers.time=0"],
         confidence="medium",
-        because="the time is exact; it is not matched across ranks, so that waiting is among it",
+        because="the time is exact, but not matched across ranks, so it includes waiting",
         evidence=case.evidence(_EXPOSED_UNMATCHED, _EXPOSED_COMM, _OVERLAP),
         query=_CALLS.replace("WHERE kind = '{kind}'{more} ", ""),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute: kernels that move bytes, are slowed by communication or by time, or run twice."""
+"""Compute: memory-bound kernels, kernels slowed by communication or over time, recomputation."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ _PEAK_ALLOCATED: Final = metric_name("memory.peak_allocated")
 _PEAK_RESERVED: Final = metric_name("memory.peak_reserved")
 
 _SLOWED: Final = 1.03
-"""How much longer kernels take from which on that is no noise."""
+"""Kernels that take at least this many times as long are slower by more than noise."""
 _APART: Final = 0.95
-"""Share of pairs of an early and a late step of which the late one has to be longer."""
+"""Share of pairs of an early and a late step in which the late one has to be longer."""
 _MEMORY_BOUND: Final = ("elementwise", "copy", "normalization", "reduction")
 _LEAST_SHARE: Final = 0.15
-"""Share of compute time in such kernels from which on fusing them is worth a look."""
+"""Least share of compute time in such kernels to report."""
 
 
 def shortened_kernels(case: Case, lost: Mapping[int, float]) -> list[str]:
-    """The setting that takes so many seconds a step off the time of all kernels."""
+    """The setting that shortens all kernels by these seconds a step."""
     compute = case.ranks(_COMPUTE_TIME)
-    whole = sum(compute.get(rank, 0.0) for rank in lost)
-    if not whole:
+    compute_s = sum(compute.get(rank, 0.0) for rank in lost)
+    if not compute_s:
         return []
-    factor = max(1 - sum(lost.values()) / whole, 0.0)
+    factor = max(1 - sum(lost.values()) / compute_s, 0.0)
     return [f"kernels.time={f'x{factor:.3f}' if factor >= 0.001 else '0'}"]
 
 
 @finding(
     "memory_bound",
-    title="much of the compute time moves bytes and computes little",
-    rule="elementwise, copying, normalising and reducing kernels take 15 % of the compute time and more",
-    gain="not known: how many can be fused is not in a trace",
+    title="much of the compute time is in memory-bound kernels",
+    rule="elementwise, copy, normalization and reduction kernels take at least 15 % of the compute time",
+    gain="unknown: a trace does not show how many can be fused",
     actions={
         "pytorch": (
             "fuse them with torch.compile",
             "use fused norms, activations and attention: torch.nn.functional.rms_norm,"
             " scaled_dot_product_attention, kernels of Liger or Apex",
-            "look for .contiguous(), casts and copies that a layout or precision chosen once would save",
+            "look for .contiguous(), casts and copies that a consistent layout or precision would avoid",
         ),
         "any": (
-            "fuse neighbouring kernels, so that what lies between stays on chip",
-            "keep what is moved in lower precision",
+            "fuse neighbouring kernels, so that intermediate results stay on chip",
+            "store tensors in lower precision",
         ),
     },
 )
@@ -68,25 +68,24 @@ def memory_bound(case: Case) -> Iterator[Finding]:
     compute, exposed = case.ranks(_COMPUTE_TIME), case.ranks(_EXPOSED_COMM)
     lost = {}
     for rank, seconds in compute.items():
-        # The shares are of the time in which any kernel runs, communication among them.
+        # The shares are of the time in which any kernel runs, including communication.
         kernels = seconds + exposed.get(rank, 0.0)
-        lost[rank] = min(seconds, kernels * sum(of.get(rank, 0.0) for of in shares))
-    share = max((own / compute[rank] for rank, own in lost.items() if compute[rank]), default=0.0)
+        lost[rank] = min(seconds, kernels * sum(by_rank.get(rank, 0.0) for by_rank in shares))
+    share = max((rank_s / compute[rank] for rank, rank_s in lost.items() if compute[rank]), default=0.0)
     if share < _LEAST_SHARE:
         return
     parts = [(case.number(_CATEGORY_SHARE, category=name) or 0.0, name) for name in _MEMORY_BOUND]
     listed = ", ".join(
         f"{name} {humanise(part, '1')}" for part, name in sorted(parts, reverse=True)[:3] if part
     )
-    yield case.found(
+    yield case.finding(
         "memory_bound",
-        f"{humanise(share, '1')} of the compute time is in kernels that move bytes"
-        f" and compute"
-        f" little ({listed} of all kernel time).",
+        f"{humanise(share, '1')} of the compute time is in memory-bound kernels"
+        f" ({listed} of all kernel time).",
         lost=lost,
-        no_gain="how many of these kernels can be fused away is not in the trace",
+        no_gain="the trace does not show how many of these kernels can be fused",
         confidence="low",
-        because="by the kernels' kind; how many of them can be fused away is not in the trace",
+        because="by kernel category; the trace does not show how many can be fused",
         evidence=case.evidence(
             *[(_CATEGORY_SHARE, {"category": name}) for _, name in parts],
             _BOUND_SHARE,
@@ -100,15 +99,15 @@ def memory_bound(case: Case) -> Iterator[Finding]:
 
 @finding(
     "contention",
-    title="kernels are slower beside communication",
-    rule="compute.contention above 1.03, above 1 on every rank, and operators' shapes are recorded: without"
-    " them the same kernel may do other work beside communication",
-    gain="kernels are shorter by what overlapped ones take longer than alone",
+    title="kernels are slower while communication runs",
+    rule="compute.contention above 1.03, above 1 on every rank, and operator shapes are recorded: without"
+    " them the same kernel may do different work while communication runs",
+    gain="overlapped kernels take the time they take alone",
     actions={
         "pytorch": (
             "give communication fewer SMs: NCCL_MAX_CTAS, NCCL_MIN_CTAS; or none: copy engines, NVLink SHARP",
         ),
-        "any": ("let communication use fewer of the device's cores and less of its memory's bandwidth",),
+        "any": ("let communication use fewer of the device's cores and less of its memory bandwidth",),
     },
 )
 def contention(case: Case) -> Iterator[Finding]:
@@ -120,15 +119,13 @@ def contention(case: Case) -> Iterator[Finding]:
     overlapped = case.ranks(_OVERLAPPED)
     lost = {rank: seconds * (1 - 1 / row.number) for rank, seconds in overlapped.items()}
     if any(lost.values()):
-        yield case.found(
+        yield case.finding(
             "contention",
-            f"Kernels take {humanise(row.number, 'ratio')} as long beside communication as alone.",
+            f"Kernels take {humanise(row.number, 'ratio')} as long while communication runs as alone.",
             lost=lost,
             whatif=shortened_kernels(case, lost),
             confidence="medium",
-            because="the same kernels, grid and shapes are compared; what else differs beside"
-            " communication is"
-            " not known",
+            because="compares kernels of the same name, grid and shapes; other differences are unknown",
             evidence=case.evidence(_CONTENTION, _OVERLAPPED),
             query="SELECT name, rank, kernels, mean_ns, min_ns AS least_ns, max_ns AS most_ns"
             " FROM kernel_summary WHERE category != 'communication' AND kernels > 1"
@@ -138,15 +135,14 @@ def contention(case: Case) -> Iterator[Finding]:
 
 @finding(
     "throttling",
-    title="the same kernels become slower from step to step",
-    rule="compute.drift above 1.03, last third of the steps against the first, and nearly every step of the"
-    " last longer than every one of the first (stat later_longer, 95 %); of single ranks where one of them is"
-    " balance.straggler_rank",
+    title="the same kernels get slower over the steps",
+    rule="compute.drift above 1.03 (last third of the steps against the first), and in 95 % of the pairs of"
+    " an early and a late step the late one is longer (stat later_longer); on single ranks only where"
+    " balance.straggler_rank names one of them",
     gain="kernels run at the speed of their rank's fastest step",
     actions={
         "any": (
-            "look at clocks, power limit and temperature over time (nvidia-smi dmon, rocm-smi), and at the"
-            " room's cooling",
+            "check clocks, power limit and temperature over time (nvidia-smi dmon, rocm-smi), and cooling",
             "lock the clocks for measurements: nvidia-smi --lock-gpu-clocks",
         ),
     },
@@ -161,20 +157,19 @@ def throttling(case: Case) -> Iterator[Finding]:
     lost = {
         rank: compute.get(rank, 0.0) * (1 - 1 / ratio) for rank, ratio in ratios.items() if ratio > _SLOWED
     }
-    alone, late = len(lost) < len(apart), straggler_of(case)
-    if alone and (late is None or late.rank not in lost):
-        return  # of many ranks one is slower in its last steps by chance
-    where = f" on rank {worst}" if alone else f" on all {len(lost)} ranks" if len(lost) > 1 else ""
-    yield case.found(
+    single_ranks, late = len(lost) < len(apart), straggler_of(case)
+    if single_ranks and (late is None or late.rank not in lost):
+        return  # among many ranks one is slower in its last steps by chance
+    where = f" on rank {worst}" if single_ranks else f" on all {len(lost)} ranks" if len(lost) > 1 else ""
+    yield case.finding(
         "throttling",
         f"The same kernels take {ratios[worst] - 1:.0%} longer in the last third of the steps than in"
-        f" the first"
-        f"{where}.".replace("%", " %"),
+        f" the first{where}.".replace("%", " %"),
         lost=lost,
         whatif=["kernels.time=fastest"],
         confidence="medium",
-        because="kernels of one name and grid are compared; work that grows from step to step looks like it",
-        ranks=sorted(lost) if alone else (),
+        because="compares kernels of the same name and grid; work that grows over the steps looks the same",
+        ranks=sorted(lost) if single_ranks else (),
         evidence=case.evidence(_DRIFT),
         query="SELECT rank, step, name, grid_x, count(*) AS kernels, avg(dur_ns) AS mean_ns FROM events"
         " WHERE kind = 'kernel' AND category != 'communication' GROUP BY ALL ORDER BY name, grid_x,"
@@ -184,12 +179,12 @@ def throttling(case: Case) -> Iterator[Finding]:
 
 @finding(
     "recompute",
-    title="the backward pass runs forward operators again",
+    title="the backward pass recomputes forward operators",
     rule="compute.recompute_share above 0",
-    gain="kernels are shorter by the recomputed ones, at the price of memory",
+    gain="recomputed kernels take no time, at the cost of memory",
     actions={
         "any": (
-            "checkpoint fewer layers, or selectively (attention alone), where memory allows it: see"
+            "checkpoint fewer layers, or only attention, where memory allows it: see"
             " `cclbench memory SOURCE`",
             "keep activations in lower precision, or offload them",
         ),
@@ -199,13 +194,13 @@ def recompute(case: Case) -> Iterator[Finding]:
     shares, compute = case.ranks(_RECOMPUTE_SHARE), case.ranks(_COMPUTE_TIME)
     lost = {rank: share * compute.get(rank, 0.0) for rank, share in shares.items()}
     if any(lost.values()):
-        yield case.found(
+        yield case.finding(
             "recompute",
-            f"The backward pass runs forward operators again (activation checkpointing):"
+            f"The backward pass recomputes forward operators (activation checkpointing):"
             f" {humanise(max(shares.values()), '1')} of the compute time.",
             lost=lost,
             whatif=shortened_kernels(case, lost),
-            because="operators that autograd records anew within a node of the backward graph",
+            because="forward operators that autograd records again within the backward pass",
             evidence=case.evidence(_RECOMPUTE_SHARE, _PEAK_ALLOCATED, _PEAK_RESERVED),
             query="SELECT rank, name, module, count(*) AS calls, sum(device_ns) AS ns FROM operators"
             " WHERE recomputed GROUP BY ALL ORDER BY ns DESC LIMIT 20",

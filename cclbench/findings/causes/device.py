@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device: copies that nothing runs beside, stalls between its streams, memory in pieces."""
+"""The device: exposed copies, stalls between streams, fragmented memory."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _PEAK_RESERVED: Final = metric_name("memory.peak_reserved")
 _PEAK_ALLOCATED: Final = metric_name("memory.peak_allocated")
 _BANDWIDTH: Final = metric_name("memory.copy_bandwidth")
 _STALL_S: Final = 10e-6
-"""Idle time a kernel from which on it is no gap between kernels one after another."""
+"""Idle time per kernel that is more than the usual gap between consecutive kernels."""
 _LEAST_FREE: Final = 0.2
-"""Share of the reserved memory that is free from which on it is fragmented."""
+"""Memory is fragmented where at least this share of the reserved memory is free."""
 
 
 @finding(
     "exposed_copies",
     title="the device copies and computes nothing",
-    rule="time.exposed_copy, where the device runs kernels, too",
+    rule="time.exposed_copy, where the device also runs kernels",
     gain="copies take no time",
     actions={
         "pytorch": (
-            "pin the host's memory (DataLoader(pin_memory=True), tensor.pin_memory()) and copy with"
-            " .to(device, non_blocking=True) on a stream of its own",
-            "copy less within the device: .contiguous(), .clone(), torch.cat, changes of layout or type",
-            "keep on the device what is copied between it and the host each step; offload less",
+            "pin host memory (DataLoader(pin_memory=True), tensor.pin_memory()) and copy with"
+            " .to(device, non_blocking=True) on a separate stream",
+            "copy less within the device: .contiguous(), .clone(), torch.cat, layout or type conversions",
+            "keep on the device what each step copies between it and the host; offload less",
         ),
         "any": (
-            "copy from pinned memory beside compute",
-            "copy less within the device: layouts and types chosen once",
-            "keep on the device what is copied between it and the host each step",
+            "copy from pinned memory, overlapped with compute",
+            "copy less within the device: consistent layouts and types",
+            "keep on the device what each step copies between it and the host",
         ),
     },
 )
@@ -52,13 +52,13 @@ def exposed_copies(case: Case) -> Iterator[Finding]:
     parts = sorted((row for row in rows if row.category), key=lambda row: -row.number)
     listed = ", ".join(f"{row.category} {humanise(row.number, 's')}" for row in parts[:3] if row.number)
     pageable = sum(row.number for row in parts if "pageable" in (row.category or ""))
-    whole = sum(row.number for row in parts)
-    slow = " Most of it is from or to pageable memory." if whole and pageable > whole / 2 else ""
+    total = sum(row.number for row in parts)
+    slow = " Most of it is to or from pageable memory." if total and pageable > total / 2 else ""
     directions = list(dict.fromkeys((row.category or "").split(" ")[0] for row in parts[:3] if row.number))
     rates = {way: case.number(_BANDWIDTH, category=way) for way in directions}
     moved = ", ".join(f"{way} {humanise(rate, 'B/s')}" for way, rate in rates.items() if rate)
-    fast = f" Bandwidth of all copies that way: {moved}." if moved else ""
-    yield case.found(
+    fast = f" Bandwidth of all copies by direction: {moved}." if moved else ""
+    yield case.finding(
         "exposed_copies",
         f"Only copies and memsets run for {humanise(max(lost.values()), 's')} of a step ({listed} on"
         f" average).{slow}{fast}",
@@ -77,29 +77,28 @@ def exposed_copies(case: Case) -> Iterator[Finding]:
 
 @finding(
     "device_stalls",
-    title="the device is idle though its work was launched in time",
-    rule="time.idle_device of 10 µs a kernel and more: work that waits for an event or another stream",
-    gain="not known: what the device waits for is not in the trace",
+    title="the device is idle although its work was launched in time",
+    rule="time.idle_device of at least 10 µs per kernel: work that waits for an event or another stream",
+    gain="unknown: the trace does not show what the device waits for",
     actions={
         "any": (
             "look at what the kernels after the gaps wait for (cclbench timeline): events of other streams,"
             " host callbacks, graph launches",
-            "record profiler rows of event waits (CUDA synchronization events), so that the cause is"
-            " in the trace",
+            "record event waits (CUDA synchronization events), so that the trace shows the cause",
         ),
     },
 )
 def device_stalls(case: Case) -> Iterator[Finding]:
     lost, kernels = case.ranks(_IDLE_DEVICE), case.number(_KERNELS)
     if kernels and max(lost.values(), default=0.0) / kernels >= _STALL_S:
-        yield case.found(
+        yield case.finding(
             "device_stalls",
-            f"The device is idle for {humanise(max(lost.values()), 's')} of a step though what follows was"
-            " launched in time.",
+            f"The device is idle for {humanise(max(lost.values()), 's')} of a step although the next kernel"
+            " was launched in time.",
             lost=lost,
-            no_gain="what the device waits for is not in the trace",
+            no_gain="the trace does not show what the device waits for",
             confidence="medium",
-            because="the gaps are exact; what the device waits for is not in the trace",
+            because="the gaps are exact; the trace does not show what the device waits for",
             evidence=case.evidence(_IDLE_DEVICE, _KERNELS),
             query="SELECT rank, name, end_ns AS start_ns, gap_ns FROM idle_gaps"
             " ORDER BY gap_ns DESC LIMIT 20",
@@ -108,9 +107,9 @@ def device_stalls(case: Case) -> Iterator[Finding]:
 
 @finding(
     "fragmentation",
-    title="much of the reserved memory is free and cannot be used",
-    rule="memory.fragmentation of 20 % and more",
-    gain="memory, no time: larger batches or less recomputing",
+    title="much of the reserved memory is free but fragmented",
+    rule="memory.fragmentation of at least 20 %",
+    gain="memory, not time: larger batches or less recomputation",
     actions={
         "pytorch": ("set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",),
         "any": ("keep shapes the same from step to step; allocate long-lived buffers first",),
@@ -119,10 +118,10 @@ def device_stalls(case: Case) -> Iterator[Finding]:
 def fragmentation(case: Case) -> Iterator[Finding]:
     free = case.number(_FRAGMENTATION)
     if free is not None and free >= _LEAST_FREE:
-        yield case.found(
+        yield case.finding(
             "fragmentation",
-            f"{humanise(free, '1')} of the memory that the allocator holds is free at its fullest moment.",
-            because="the allocator's own figures; how much of it larger requests could use is not known",
+            f"{humanise(free, '1')} of the memory that the allocator reserves is free at its peak.",
+            because="the allocator's own figures; how much of it larger requests could use is unknown",
             confidence="medium",
             evidence=case.evidence(_FRAGMENTATION, _PEAK_RESERVED, _PEAK_ALLOCATED),
         )

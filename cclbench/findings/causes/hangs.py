@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that stand still: collectives that some ranks wait in and others never called."""
+"""Hangs: collectives in which some ranks wait while others never called them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WHERE "group" = '{group}' AND kind = '{kind}' GROUP BY ALL ORDER BY communicator
     "unfinished_collectives",
     title="collectives had not completed when the Flight Recorder was written",
     rule=f"{_UNFINISHED} of a process group above 0",
-    gain="none: the job stood still, or was being written down while it ran",
+    gain="none: the job hung, or the dump was written while it ran",
     actions={
         "any": (
-            "look at what the missing ranks did instead: their stacks (py-spy dump), logs and exit codes",
+            "check what the missing ranks did instead: stacks (py-spy dump), logs, exit codes",
             "look for collectives that only some ranks call: conditions on the rank, uneven batches, an"
             " exception that one rank caught",
-            "where no rank is missing, look at the links: NCCL_DEBUG=INFO, a bandwidth test of its nodes",
+            "where no rank is missing, check the links: NCCL_DEBUG=INFO, a bandwidth test of the nodes",
         ),
     },
 )
@@ -38,18 +38,18 @@ def unfinished_collectives(case: Case) -> Iterator[Finding]:
     for row in rows:
         if row.stat or not row.group or not row.number:
             continue
-        apart = {
+        ranks_by_stat = {
             stat: sorted(
-                int(one.category or 0) for one in rows if one.group == row.group and one.stat == stat
+                int(other.category or 0) for other in rows if other.group == row.group and other.stat == stat
             )
             for stat in (MISSING, OTHER)
         }
-        yield case.found(
+        yield case.finding(
             "unfinished_collectives",
             f"In group {row.group} {row.number:,.0f} calls had not completed; {row.reason}.",
-            confidence="high" if apart[MISSING] or apart[OTHER] else "medium",
-            because="the ranks' own records; dumps of a job that runs on may be written between two calls",
-            ranks=[*apart[MISSING], *apart[OTHER]],
+            confidence="high" if ranks_by_stat[MISSING] or ranks_by_stat[OTHER] else "medium",
+            because="the ranks' own records; dumps of a running job may be written between two calls",
+            ranks=[*ranks_by_stat[MISSING], *ranks_by_stat[OTHER]],
             evidence=case.evidence((_UNFINISHED, {"group": row.group, "collective": row.collective or ""})),
             query=_CALLS.format(group=row.group),
         )
@@ -57,15 +57,15 @@ def unfinished_collectives(case: Case) -> Iterator[Finding]:
 
 @finding(
     "missing_calls",
-    title="ranks made calls of a collective less often than others of its communicator",
+    title="some ranks of a communicator called a collective less often than others",
     rule=f"{_MISSING_CALLS} of a process group and kind above 0",
-    gain="none: the job stood still, or was stopped while it ran",
+    gain="none: the job hung, or was stopped while it ran",
     actions={
         "any": (
-            "look at what the ranks that lack calls did instead: their last lines, stacks and exit codes",
+            "check what the ranks with missing calls did instead: last log lines, stacks, exit codes",
             "look for collectives that only some ranks call: conditions on the rank, uneven batches, an"
             " exception that one rank caught",
-            "where the job was stopped from outside while it ran, nothing: ranks stop at different calls",
+            "nothing, where the job was stopped from outside: ranks then stop at different calls",
         ),
     },
 )
@@ -75,15 +75,15 @@ def missing_calls(case: Case) -> Iterator[Finding]:
         if row.stat or not row.group or not row.collective:
             continue
         ranks = [
-            int(one.category or 0)
-            for one in rows
-            if (one.group, one.collective, one.stat) == (row.group, row.collective, MISSING)
+            int(other.category or 0)
+            for other in rows
+            if (other.group, other.collective, other.stat) == (row.group, row.collective, MISSING)
         ]
-        yield case.found(
+        yield case.finding(
             "missing_calls",
             f"In group {row.group} {row.number:,.0f} calls of {row.collective} are missing: {row.reason}.",
             confidence="medium",
-            because="the ranks' own logs; those of a job that was stopped as it ran end at different calls",
+            because="the ranks' own logs; logs of a job that was stopped end at different calls",
             ranks=sorted(ranks),
             evidence=case.evidence((_MISSING_CALLS, {"group": row.group, "collective": row.collective})),
             query=_MADE.format(group=row.group, kind=row.collective),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device waits for its host: for data, memory, the device itself, launches of short kernels, Python."""
+"""The device waits for its host: data loading, allocation, synchronization, launches, Python."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _LAUNCH_BOUND_SHARE: Final = metric_name("compute.launch_bound_share")
 _MEAN_KERNEL: Final = metric_name("compute.mean_kernel")
 _QUEUE_LENGTH: Final = metric_name("launch.queue_length")
 BY: Final = metric_name("time.idle_host_by")
-_GAIN: Final = "threads that launch take no such time"
-_EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
-_LOADS_THEN: Final = "; then it loads data, which may not be there any sooner without the wait"
-_EXACT_CPU: Final = "no operator and no transfer runs in that time"
+_GAIN: Final = "this takes launching threads no time"
+_EXACT: Final = "each device gap is attributed by the launch that ends it and by what its thread did"
+_LOADS_THEN: Final = "; it then loads data, which may not be ready sooner without the wait"
+_EXACT_CPU: Final = "no operator or transfer runs in that time"
 _SHORT_KERNEL_S: Final = 10e-6
 _OPERATOR_S: Final = 15e-6
-"""What an operator of PyTorch takes its host at least, with its launch and the Python around it."""
+"""Least host time of a PyTorch operator, with its launch and the Python around it."""
 _LAUNCHING: Final = "launch+operators"
 _LEAST_STEPS: Final = 4
-"""Steps from which on some of them differ from the others."""
+"""Least number of steps in which pauses in some can be found."""
 _MOSTLY: Final = 0.5
 _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
 WHERE side = 'host' AND kind IN ({kinds}){more} ORDER BY dur_ns DESC LIMIT 20"""
@@ -46,22 +46,22 @@ WHERE side = 'host' ORDER BY gap_ns DESC LIMIT 20"""
 
 
 def _held_seconds(case: Case, *causes: str) -> dict[int, float]:
-    """Seconds of each rank's step in which that held its host while the device waited."""
+    """Device wait by rank with the host in these causes, s a step."""
     return sum_by_rank(case.ranks(BY, category=cause) for cause in causes)
 
 
 def _held_after_waits(case: Case, *causes: str) -> dict[int, float]:
-    """The same, with what followed a wait for the device in gaps that the wait began."""
+    """The same, including what followed a wait for the device in gaps that this wait began."""
     behind = [case.ranks(BY, category="sync", stat=f"then_{cause}") for cause in causes]
     return sum_by_rank([_held_seconds(case, *causes), *behind])
 
 
 def _of_step(case: Case, lost: Mapping[int, float]) -> str:
-    """`1.2 ms of a step of 10 ms`, of the rank that loses most."""
+    """`1.2 ms of a step of 10 ms`, on the rank that loses most."""
     most = max(lost, key=lambda rank: lost[rank])
-    whole = case.windows.get(most, case.step_s)
+    step_s = case.windows.get(most, case.step_s)
     where = f" on rank {most}" if len(lost) > 1 else ""
-    return f"{humanise(lost[most], 's')} of a step of {humanise(whole, 's')}{where}"
+    return f"{humanise(lost[most], 's')} of a step of {humanise(step_s, 's')}{where}"
 
 
 def _evidence_keys(*names: str) -> list[tuple[MetricName, Mapping[str, str]]]:
@@ -71,19 +71,19 @@ def _evidence_keys(*names: str) -> list[tuple[MetricName, Mapping[str, str]]]:
 @finding(
     "data_loading",
     title="the device waits for data",
-    rule="time.idle_host_by loader, also behind a wait for the device",
-    gain="loaders and checkpoints take no time of the threads that launch",
+    rule="time.idle_host_by loader, also after a wait for the device",
+    gain="loaders and checkpoints take launching threads no time",
     actions={
         "pytorch": (
             "raise DataLoader(num_workers=...), set persistent_workers=True and prefetch_factor",
-            "move decoding and tokenising before training, or the input nearer: node-local disk, a cache",
+            "decode and tokenise before training, or move the input closer: node-local disk, a cache",
         ),
-        "any": ("load the next batch while the device computes this one", "read larger, fewer files"),
+        "any": ("load the next batch while the device computes this one", "read fewer, larger files"),
         "cpu": (
-            "load in processes of their own, on cores that no rank computes on:"
+            "load in separate processes, on cores that no rank computes on:"
             " DataLoader(num_workers=..., persistent_workers=True, prefetch_factor=...)",
-            "write checkpoints while the next steps run (torch.distributed.checkpoint.async_save), or fewer",
-            "move decoding and tokenising before training, or the input nearer: node-local disk, a cache",
+            "write checkpoints asynchronously (torch.distributed.checkpoint.async_save), or less often",
+            "decode and tokenise before training, or move the input closer: node-local disk, a cache",
         ),
     },
 )
@@ -91,13 +91,13 @@ def data_loading(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "loader")
     if any(lost.values()):
         waits = "Nothing is computed during" if case.on_host else "The device waits for"
-        thread = "thread of the steps" if case.on_host else "thread that launches"
-        yield case.found(
+        thread = "step's thread" if case.on_host else "launching thread"
+        yield case.finding(
             "data_loading",
             f"{waits} the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
             host_causes=["loader"],
-            because=f"the {thread} is in a loader's or checkpoint's range during the gaps",
+            because=f"the {thread} is in a range of the data loader or a checkpoint during the gaps",
             evidence=case.evidence(_IDLE_HOST, *_evidence_keys("loader"), _DATA_STALL),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
         )
@@ -110,17 +110,16 @@ def data_loading(case: Case) -> Iterator[Finding]:
     gain=_GAIN,
     actions={
         "pytorch": (
-            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that the cache is not emptied"
-            " and refilled",
-            "leave out torch.cuda.empty_cache(), and keep shapes the same from step to step",
+            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which avoids flushing the cache",
+            "avoid torch.cuda.empty_cache(), and keep shapes constant over the steps",
         ),
-        "any": ("allocate before the steps, and reuse",),
+        "any": ("allocate before the first step, and reuse",),
     },
 )
 def device_allocation(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "allocation")
     if any(lost.values()):
-        yield case.found(
+        yield case.finding(
             "device_allocation",
             f"The device waits while the host allocates or frees its memory: {_of_step(case, lost)}.",
             lost=lost,
@@ -137,9 +136,9 @@ def device_allocation(case: Case) -> Iterator[Finding]:
 @finding(
     "cold_start",
     title="first calls load code or create a context",
-    rule="time.idle_host_by cold_start, also behind a wait for the device: first calls of a function, kernel"
-    " or library that take 50 times the usual call and never come back; where the CPU is the device, time"
-    " between operators that does so in the first step",
+    rule="time.idle_host_by cold_start, also after a wait for the device: first calls of a function, kernel"
+    " or library that take 50 times as long as usual, once; where the CPU is the device, time between"
+    " operators that does so in the first step",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -155,15 +154,15 @@ def device_allocation(case: Case) -> Iterator[Finding]:
 def cold_start(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "cold_start")
     if any(lost.values()):
-        yield case.found(
+        yield case.finding(
             "cold_start",
             f"First calls load code or create a context: {_of_step(case, lost)}. Later steps do not have it.",
             lost=lost,
             host_causes=["cold_start"],
-            because="time between two operators of 50 times its median, all of it in the first step"
+            because="time between two operators of 50 times the median, all of it in the first step"
             if case.on_host
-            else "calls and operators that take 50 times the usual one, and are the first of their function"
-            " and kernel or all lie before the second step",
+            else "calls and operators that take 50 times as long as usual, and are the first of their"
+            " function and kernel, or are all before the second step",
             evidence=case.evidence(_IDLE_HOST, *_evidence_keys("cold_start")),
             query=_BETWEEN_OPERATORS
             if case.on_host
@@ -176,25 +175,25 @@ def cold_start(case: Case) -> Iterator[Finding]:
     "synchronization",
     precedence=1,
     title="the host waits for the device, and then the device for the host",
-    rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device, which is"
-    " not the CPU",
-    gain="the host waits for the device nowhere",
+    rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device; not where"
+    " the CPU is the device",
+    gain="the host never waits for the device",
     actions={
         "pytorch": (
             "look for .item(), .cpu(), .tolist(), nonzero(), boolean masks and print(tensor) in the step: log"
             " every N steps, and copy with non_blocking=True",
             "find them with torch.cuda.set_sync_debug_mode('warn')",
         ),
-        "any": ("let the host run ahead of the device: wait once a step at most",),
+        "any": ("let the host run ahead of the device: synchronize at most once a step",),
     },
 )
 def synchronization(case: Case) -> Iterator[Finding]:
     lost = {} if case.on_host else _held_seconds(case, "sync")
     if any(lost.values()):
         worst = max(lost, key=lambda rank: lost[rank])
-        then = case.ranks(BY, category="sync", stat="then_loader").get(worst, 0.0)
-        loading = then > _MOSTLY * lost[worst]
-        yield case.found(
+        loader_s = case.ranks(BY, category="sync", stat="then_loader").get(worst, 0.0)
+        loading = loader_s > _MOSTLY * lost[worst]
+        yield case.finding(
             "synchronization",
             "The host waits for the device, which then runs dry until the host launches again:"
             f" {_of_step(case, lost)}.",
@@ -210,11 +209,11 @@ def synchronization(case: Case) -> Iterator[Finding]:
 @finding(
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
-    rule="time.idle_host_by launch and operators, also behind a wait for the device, where most kernels run"
-    " shorter than their launch or than 15 µs, or the mean one than 10 µs; and time.idle_device between such"
-    " kernels",
-    gain="threads that launch take no time in launches and operators, as where a graph launches; at most also"
-    " none between kernels, as where they are fused",
+    rule="time.idle_host_by launch and operators, also after a wait for the device, where most kernels are"
+    " shorter than their launch or than 15 µs, or their mean is below 10 µs; and time.idle_device between"
+    " such kernels",
+    gain="launches and operators take the host no time, as with a CUDA graph; at most there are no gaps"
+    " between kernels either, as if they were fused",
     actions={
         "pytorch": (
             "capture the step as CUDA graphs: torch.cuda.graph, torch.cuda.make_graphed_callables",
@@ -228,14 +227,14 @@ def short_kernels(case: Case) -> Iterator[Finding]:
     if not _is_launch_bound(case):
         return
     lost = _held_after_waits(case, "launch", "operators")
-    between = case.ranks(_IDLE_DEVICE)
-    kernels, middle = case.number(_KERNELS), case.number(_KERNEL_TIME)
-    lost = {rank: own + _launch_gaps(between.get(rank, 0.0), kernels) for rank, own in lost.items()}
-    if kernels and middle and any(lost.values()):
-        yield case.found(
+    device_idle = case.ranks(_IDLE_DEVICE)
+    kernels, median_s = case.number(_KERNELS), case.number(_KERNEL_TIME)
+    lost = {rank: host_s + _launch_gaps(device_idle.get(rank, 0.0), kernels) for rank, host_s in lost.items()}
+    if kernels and median_s and any(lost.values()):
+        yield case.finding(
             "short_kernels",
             f"The device waits for launches between short kernels ({kernels:,.0f} a step,"
-            f" half of them below {humanise(middle, 's')}): {_of_step(case, lost)}.",
+            f" half of them below {humanise(median_s, 's')}): {_of_step(case, lost)}.",
             lost=lost,
             host_causes=["launch", "operators"],
             whatif=[f"host[{_LAUNCHING}].time=0", "kernels.gap=0"],
@@ -255,32 +254,32 @@ def short_kernels(case: Case) -> Iterator[Finding]:
 
 
 def _is_launch_bound(case: Case) -> bool:
-    """Whether most kernels run shorter than the calls that launch them or than an operator takes its host,
-    or the mean one than 10 µs."""
+    """Whether most kernels are shorter than their launch or than an operator's host time, or their mean is
+    below 10 µs."""
     short = case.number(_SHORT_KERNELS)
-    mean, middle = case.number(_MEAN_KERNEL), case.number(_KERNEL_TIME)
+    mean, median_s = case.number(_MEAN_KERNEL), case.number(_KERNEL_TIME)
     return (
         (short or 0.0) >= 0.5
         or (mean is not None and mean < _SHORT_KERNEL_S)
-        or (middle is not None and middle < _OPERATOR_S)
+        or (median_s is not None and median_s < _OPERATOR_S)
     )
 
 
 def _launch_gaps(idle_s: float, kernels: float | None) -> float:
-    """The device's own idle time, where it is short gaps between kernels."""
+    """The device's idle time, s, where it is short gaps between kernels; 0 elsewhere."""
     return idle_s if kernels and idle_s / kernels < _SHORT_KERNEL_S else 0.0
 
 
 class _StepPauses(NamedTuple):
-    """Idle time of hosts in some steps beyond what the other steps have."""
+    """Host idle time of some steps beyond that of the others."""
 
     lost: dict[int, float]
-    """Seconds of a mean step, by rank."""
+    """Lost time per mean step by rank, s."""
     rank: int
     """The rank that loses most."""
     longest_s: float
     steps: list[int]
-    """Places of the steps in which that rank pauses."""
+    """Indices of the steps in which that rank pauses."""
     of_steps: int
 
     def when_words(self) -> str:
@@ -291,7 +290,7 @@ class _StepPauses(NamedTuple):
 
 
 def _step_pauses(case: Case) -> _StepPauses | None:
-    """What hosts pause in Python or in what is not recorded; None where most of that is in every step."""
+    """Pauses of hosts in Python or in unrecorded time; None where most of that is in every step."""
     held = _held_after_waits(case, "python", "unrecorded")
     grid = case.results.grid(BY)
     ranks, steps = grid.values.shape
@@ -301,45 +300,45 @@ def _step_pauses(case: Case) -> _StepPauses | None:
     usual = np.sort(idle, axis=1)[:, (steps - 1) // 4]
     beyond = np.maximum(idle - usual[:, None], 0.0)
     lost = {
-        rank: min(float(own.mean()), held.get(rank, 0.0))
-        for rank, own in zip(grid.ranks.tolist(), beyond, strict=True)
+        rank: min(float(rank_s.mean()), held.get(rank, 0.0))
+        for rank, rank_s in zip(grid.ranks.tolist(), beyond, strict=True)
     }
-    rank = max(lost, key=lambda one: lost[one])
+    rank = max(lost, key=lambda candidate: lost[candidate])
     if lost[rank] < _MOSTLY * max(held.values()):
         return None
-    own = beyond[grid.ranks.tolist().index(rank)]
-    paused = np.flatnonzero(own > own.max() / 2).tolist()
-    return _StepPauses(lost, rank, float(own.max()), paused, steps)
+    rank_s = beyond[grid.ranks.tolist().index(rank)]
+    paused = np.flatnonzero(rank_s > rank_s.max() / 2).tolist()
+    return _StepPauses(lost, rank, float(rank_s.max()), paused, steps)
 
 
 @finding(
     "host_pauses",
     precedence=2,
     title="the host pauses in some steps",
-    rule="time.idle_host_by python and unrecorded, also behind a wait for the device, where most of it is in"
-    " some of four steps and more beyond what the other steps have; the device is not the CPU",
-    gain="where the host takes more than twice its median before a launch, and 100 µs, it takes the median",
+    rule="time.idle_host_by python and unrecorded, also after a wait for the device, where most of it is in"
+    " some of at least four steps beyond what the other steps have; not where the CPU is the device",
+    gain="host time before a launch of more than twice its median and 100 µs becomes the median",
     actions={
         "pytorch": (
-            "collect garbage at steps of your choice on all ranks (gc.disable, gc.collect(1) every N steps)",
+            "collect garbage at the same steps on all ranks (gc.disable, gc.collect(1) every N steps)",
             "look for what runs every few steps in the training thread: logging, metrics, checkpoints,"
-            " data of another epoch",
+            " a new epoch's data",
             "profile the host (py-spy record --native) in such a step",
         ),
-        "any": ("look for what runs in the host's thread in these steps alone",),
+        "any": ("look for what runs in the host's thread only in these steps",),
     },
 )
 def host_pauses(case: Case) -> Iterator[Finding]:
-    found = _step_pauses(case)
-    if found is not None:
-        yield case.found(
+    pauses = _step_pauses(case)
+    if pauses is not None:
+        yield case.finding(
             "host_pauses",
-            f"The host of rank {found.rank} pauses {found.when_words()} and leaves its device idle, up to"
-            f" {humanise(found.longest_s, 's')}: {_of_step(case, found.lost)}.",
-            lost=found.lost,
+            f"The host of rank {pauses.rank} pauses {pauses.when_words()} and leaves its device idle, up to"
+            f" {humanise(pauses.longest_s, 's')}: {_of_step(case, pauses.lost)}.",
+            lost=pauses.lost,
             whatif=["host[python+unrecorded].time=usual"],
-            because="idle time of the device in these steps beyond the lower quartile of the rank's steps, as"
-            " far as its host is in Python or in what is not recorded",
+            because="device idle time in these steps beyond the lower quartile of the rank's steps, while"
+            " its host is in Python or in unrecorded time",
             evidence=case.evidence(_IDLE_HOST, *_evidence_keys("python", "unrecorded"), _LAUNCH_DELAY),
             query=_ELSEWHERE,
         )
@@ -348,25 +347,24 @@ def host_pauses(case: Case) -> Iterator[Finding]:
 @finding(
     "host_bound",
     title="the host is too slow for the device",
-    rule="time.idle_host_by python and unrecorded, also behind a wait for the device, unless most of it is"
-    " pauses in some steps (host_pauses); launch and operators too where kernels are not short, and the"
-    " device is not the CPU",
+    rule="time.idle_host_by python and unrecorded, also after a wait for the device, unless most of it is"
+    " pauses in some steps (host_pauses); also launch and operators where kernels are not short and the CPU"
+    " is not the device",
     gain=_GAIN,
     actions={
         "pytorch": (
-            "profile the host (py-spy, with_stack=True) for what runs between launches: Python"
-            " loops, logging,"
-            " garbage collection (gc.freeze, gc.disable in the step), locks",
+            "profile the host (py-spy, with_stack=True) for what runs between launches: Python loops,"
+            " logging, garbage collection (gc.freeze, gc.disable in the step), locks",
             "compile the step with torch.compile",
             "capture the step as a CUDA graph: torch.cuda.graph",
         ),
-        "jax": ("dispatch further ahead: do not read results in the loop, donate buffers, scan over steps",),
+        "jax": ("dispatch further ahead: read no results in the loop, donate buffers, scan over steps",),
         "any": ("let the host prepare the next launches while the device works",),
         "cpu": (
             "profile Python (py-spy, with_stack=True) for what runs between operators: loops, logging,"
             " garbage collection (gc.freeze, gc.disable in the step), locks",
             "compile the step with torch.compile",
-            "give each rank cores of its own: taskset or numactl, torch.set_num_threads",
+            "pin each rank to its own cores: taskset or numactl, torch.set_num_threads",
         ),
     },
 )
@@ -377,19 +375,23 @@ def host_bound(case: Case) -> Iterator[Finding]:
     if any(lost.values()):
         words = {
             "python": "in Python",
-            "unrecorded": "in what is not recorded",
+            "unrecorded": "unrecorded",
             "operators": "in operators",
             "launch": "in launches",
         }
-        behind = {cause: case.number(BY, category="sync", stat=f"then_{cause}") or 0.0 for cause in causes}
-        parts = [((case.number(BY, category=cause) or 0.0) + behind[cause], words[cause]) for cause in causes]
-        parts.append((sum(behind.values()), "of it behind waits for the device"))
-        split = ", ".join(f"{humanise(s, 's')} {what}" for s, what in sorted(parts, reverse=True) if s)
-        of = f"; on average {split}" if split else ""
+        after_waits = {
+            cause: case.number(BY, category="sync", stat=f"then_{cause}") or 0.0 for cause in causes
+        }
+        parts = [
+            ((case.number(BY, category=cause) or 0.0) + after_waits[cause], words[cause]) for cause in causes
+        ]
+        parts.append((sum(after_waits.values()), "of it after waits for the device"))
+        split = ", ".join(f"{humanise(s, 's')} {place}" for s, place in sorted(parts, reverse=True) if s)
+        mean_words = f"; on average {split}" if split else ""
         waits = "Nothing is computed between operators" if case.on_host else "The device waits for its host"
-        yield case.found(
+        yield case.finding(
             "host_bound",
-            f"{waits}: {_of_step(case, lost)}{of}.",
+            f"{waits}: {_of_step(case, lost)}{mean_words}.",
             lost=lost,
             host_causes=causes,
             because=_EXACT_CPU if case.on_host else _EXACT,

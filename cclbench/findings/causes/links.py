@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links held against those of other groups, and against the catalog's."""
+"""Links: compared with those of other groups, and with the catalog."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _TRANSFER: Final = metric_name("time.exposed_transfer")
 _USED: Final = metric_name("comm.bandwidth_utilization")
 _BUS: Final = metric_name("comm.busbw")
 _SLOW, _SLOW_OF_TWO = 0.75, 0.5
-"""Share of its peers' bandwidth below which a group's links are slow, and of a single peer's."""
+"""A group's links are slow below this share of its peers' bandwidth, and of a single peer's."""
 _CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
 FROM collectives WHERE kind = '{kind}' AND "group" = '{group}'
 ORDER BY ns - coalesce(wait_ns, 0) DESC LIMIT 20"""
 _FAR: Final = 0.25
-"""Share of the links' rate below which large messages use a path that is not those links."""
+"""Below this share of the links' rate large messages probably use another path."""
 _LARGE: Final = 16
-"""MiB from which on latency is no reason."""
+"""Message size from which latency no longer matters, MiB."""
 _MIB: Final = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 _SIZE: Final = re.compile(r"(\d+)([MGT]iB)-")
 
 
 class LinkUse(NamedTuple):
-    """What a group's large messages of a kind move: bus bandwidth, the links' rate, B/s; their size."""
+    """A group's large messages of one kind: bus bandwidth and link rate, B/s; range of sizes."""
 
     bus: float
     rate: float
@@ -40,14 +40,14 @@ class LinkUse(NamedTuple):
 
     @property
     def link_share(self) -> float:
-        """Of the links' rate."""
+        """Bus bandwidth as a share of the links' rate."""
         return self.bus / self.rate
 
 
 def far_below_links(case: Case) -> dict[tuple[str, str], LinkUse]:
-    """By kind and group, those of which the largest messages use less than `_FAR` of the links' rate.
+    """By kind and group: collectives whose largest messages use less than `_FAR` of the links' rate.
 
-    Only transfers that are told from waiting count.
+    Only transfers that are separated from waiting count.
     """
     rates = case.parts(_BUS)
     bus = {
@@ -78,14 +78,14 @@ def _least_mebibytes(size: str | None) -> int:
 @finding(
     "slow_link",
     title="one group's links are slower than those of groups like it",
-    rule="comm.busbw of a kind and group below 75 % of the median of other groups of that kind, message size,"
-    " number of ranks and stride; below 50 % where there is one such group",
-    gain="the group's transfers take what they take its peers",
+    rule="comm.busbw of a kind and group below 75 % of the median of other groups with the same kind, message"
+    " size, number of ranks and stride; below 50 % where there is only one such group",
+    gain="the group's transfers take its peers' time",
     actions={
         "any": (
-            "run nccl-tests between those ranks alone, and look at the NIC's or link's errors, its negotiated"
-            " width and speed, and the PCIe and NUMA place of its ranks",
-            "leave the node out, or place the group within one",
+            "run nccl-tests between those ranks alone, and check NIC or link errors, the negotiated width"
+            " and speed, and the PCIe and NUMA placement of the ranks",
+            "drain the node, or place the group within one node",
         ),
     },
 )
@@ -93,15 +93,15 @@ def slow_link(case: Case) -> Iterator[Finding]:
     for (kind, group), (rate, usual, peers) in slow_groups(case).items():
         exposed = case.ranks(_TRANSFER, collective=kind, group=group)
         lost = {rank: seconds * (1 - rate / usual) for rank, seconds in exposed.items()}
-        yield case.found(
+        yield case.finding(
             "slow_link",
-            f"{kind} in group {group} moves {humanise(rate, 'B/s')} where groups like it move"
+            f"{kind} in group {group} reaches {humanise(rate, 'B/s')}, while similar groups reach"
             f" {humanise(usual, 'B/s')} with messages of the same size.",
             lost=lost,
             whatif=[f"transfers[{kind}&group={group}].time=x{rate / usual:.3f}"],
             confidence="high" if peers > 2 else "medium",
-            because="transfers alone are compared, from the last rank's arrival on, with those of"
-            f" {peers} group{'s' * (peers > 1)} like it",
+            because="compares transfers without waiting, from the last rank's arrival on, with those of"
+            f" {peers} similar group{'s' * (peers > 1)}",
             evidence=case.evidence(
                 (_BUS, {"collective": kind, "group": group}),
                 (_TRANSFER, {"collective": kind, "group": group}),
@@ -111,9 +111,9 @@ def slow_link(case: Case) -> Iterator[Finding]:
 
 
 def slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """By kind and group that is slow: its bus bandwidth, that of its peers, and how many those are.
+    """Slow kinds and groups: bus bandwidth, that of the peers, and the number of peers.
 
-    Of message sizes that it shares with peers, the one in the middle of its ratios to them.
+    Of the message sizes shared with peers, the one with the median ratio counts.
     """
     rates: dict[tuple[str, tuple[int, ...], str], dict[str, float]] = {}
     rows = case.parts(_BUS)
@@ -121,43 +121,43 @@ def slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
         if row.collective and row.group and row.category and not row.stat and row.provenance != "modelled":
             rates.setdefault((row.collective, shape_of(row.group), row.category), {})[row.group] = row.number
     compared: dict[tuple[str, str], list[tuple[float, float, float, int]]] = {}
-    for (kind, _, _), of in rates.items():
-        for group, rate in of.items():
-            others = [other for name, other in of.items() if name != group]
+    for (kind, _, _), group_rates in rates.items():
+        for group, rate in group_rates.items():
+            others = [other for name, other in group_rates.items() if name != group]
             if others:
                 usual = median(others)
                 compared.setdefault((kind, group), []).append((rate / usual, rate, usual, len(others)))
-    found: dict[tuple[str, str], tuple[float, float, int]] = {}
+    slow: dict[tuple[str, str], tuple[float, float, int]] = {}
     for key, ratios in compared.items():
         ratio, rate, usual, peers = sorted(ratios)[len(ratios) // 2]
         if ratio < (_SLOW if peers > 1 else _SLOW_OF_TWO):
-            found[key] = rate, usual, peers
-    return found
+            slow[key] = rate, usual, peers
+    return slow
 
 
 @finding(
     "slow_network",
-    title="large messages move far less than the links can",
-    rule=f"{_USED} of a kind and group below 25 % with messages of 16 MiB and more, which are matched across"
-    " ranks, and the group is not slow beside others",
-    gain="the group's transfers go at the links' rate of the catalog",
+    title="large messages reach far less than the links' bandwidth",
+    rule=f"{_USED} of a kind and group below 25 % with messages of at least 16 MiB that are matched across"
+    " ranks, and the group is not slower than others",
+    gain="the group's transfers run at the catalog's link rate",
     actions={
         "pytorch": (
-            "look at what the library chose: NCCL_DEBUG=INFO says NET/IB or NET/Socket, P2P or SHM; across"
-            " nodes set NCCL_IB_HCA and NCCL_SOCKET_IFNAME, and give containers /dev/infiniband and memlock",
-            "run nccl-tests (rccl-tests) of that size on the same nodes, and look at nvidia-smi topo -m",
+            "check what NCCL chose: NCCL_DEBUG=INFO prints NET/IB or NET/Socket, P2P or SHM; across nodes"
+            " set NCCL_IB_HCA and NCCL_SOCKET_IFNAME, and give containers /dev/infiniband and memlock",
+            "run nccl-tests (rccl-tests) of that size on the same nodes, and check nvidia-smi topo -m",
         ),
         "any": (
-            "look at what the communication library chose: RDMA or sockets across nodes, direct links or host"
-            " memory within one",
+            "check what the communication library chose: RDMA or sockets across nodes, direct links or"
+            " host memory within one",
             "run the library's own bandwidth test of that size on the same nodes",
         ),
     },
 )
 def slow_network(case: Case) -> Iterator[Finding]:
-    beside = slow_groups(case)
+    slower = slow_groups(case)
     for (kind, group), use in far_below_links(case).items():
-        if (kind, group) in beside:
+        if (kind, group) in slower:
             continue
         exposed = case.ranks(_TRANSFER, collective=kind, group=group)
         keys: Mapping[str, str] = {"collective": kind, "group": group}
@@ -166,15 +166,15 @@ def slow_network(case: Case) -> Iterator[Finding]:
             "scale_out": ": looks like sockets, or one interface of several",
             "scale_up": ": looks like PCIe or host memory",
         }.get(tier or "", "")
-        yield case.found(
+        yield case.finding(
             "slow_network",
-            f"{kind} of {use.size} in group {group} moves {humanise(use.bus, 'B/s')} of the"
-            f" {humanise(use.rate, 'B/s')} that its links can{path}.",
+            f"{kind} of {use.size} in group {group} reaches {humanise(use.bus, 'B/s')} of the"
+            f" {humanise(use.rate, 'B/s')} of its links{path}.",
             lost={rank: seconds * (1 - use.link_share) for rank, seconds in exposed.items()},
             whatif=[f"transfers[{kind}&group={group}].time=x{max(use.link_share, 1e-6):.6f}"],
             confidence="medium",
-            because="the transfer alone, from the last rank's arrival on; which links join the ranks is by"
-            " the card, else by the catalog's systems with such nodes",
+            because="the transfer without waiting, from the last rank's arrival on; the links are taken from"
+            " the card, else from the catalog's systems with such nodes",
             evidence=case.evidence(
                 (_USED, {**keys, "category": use.size}),
                 (_BUS, {**keys, "category": use.size}),

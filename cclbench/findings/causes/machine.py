@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Against the machine: kernels that do less than the catalog's device can."""
+"""Kernels against the catalog's device: tensor cores, precision, alignment, roofline."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ _CATEGORY_SHARE: Final = metric_name("compute.category_share")
 _TIME: Final = metric_name("compute.product_time")
 _PRECISION: Final = metric_name("compute.precision_time")
 _WORTH: Final = 0.05
-"""Share of the compute time from which on another precision is worth advice."""
+"""Least share of the compute time for advice on another precision."""
 _REACHED: Final = metric_name("compute.roofline_efficiency")
 _ABOVE: Final = metric_name("compute.above_roofline")
 _NAME: Final = 60
-"""Characters of a kernel's name in a claim."""
+"""Most characters of a kernel's name in a claim."""
 _ON_TENSOR_CORES: Final = 7 / 8
-"""What products of fp64 may save in TF32: tensor cores' peaks differ by 7.4 (H100), 8 (A100)."""
+"""Most that fp64 products may save in TF32: the peaks of tensor cores differ by 7.4 (H100), 8 (A100)."""
 _LOW: Final = 0.6
 """Efficiency of matrix products below which they are slow."""
 _FAR: Final = 0.5
-"""Share of the roofline below which a family of kernels is far from it."""
+"""A category's kernels are far from the roofline below this share of it."""
 _OTHER_FAMILIES: Final = ("convolution", "normalization", "reduction", "embedding", "moe")
 OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
 WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 _KERNELS: Final = """SELECT rank, name, kernels, total_ns AS ns FROM kernel_summary
 WHERE category IN ('gemm', 'convolution') ORDER BY ns DESC LIMIT 20"""
 _GAIN: Final = (
-    "what their FLOPs and bytes allow on the catalog's device, between its data sheet and what is reached in"
-    " practice; kernels whose FLOPs and bytes are not known stay"
+    "the time that their FLOPs and bytes need on the catalog's device, between its data sheet and practice;"
+    " kernels whose FLOPs and bytes are unknown keep theirs"
 )
 
 
 @finding(
     "tensor_cores",
-    title="products of single precision run without tensor cores",
+    title="single-precision matrix products do not use tensor cores",
     rule=f"{_TIME} {WITHOUT_TENSOR_CORES} in fp32, on a device with tensor cores for TF32 or 16-bit types",
-    gain="products of fp32 take what they would on tensor cores, between TF32 and a 16-bit type; not known"
-    " where operators' shapes are not recorded",
+    gain="fp32 products take their time on tensor cores, between TF32 and a 16-bit type; unknown where"
+    " operator shapes are not recorded",
     actions={
         "pytorch": (
-            "if precision allows, let products of fp32 use TF32:"
+            "if precision allows, let fp32 products use TF32:"
             " torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32",
             "train and infer under torch.autocast in bf16",
             "train under torch.autocast in fp16 with a gradient scaler",
@@ -73,19 +73,22 @@ def tensor_cores(case: Case) -> Iterator[Finding]:
     row = case.row(_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32")
     kernel = shorten_middle((row.reason or "").partition(";")[0], _NAME) if row is not None else ""
     peaks = ""
-    if device is not None and (now := device.peak_flops_per_s.get("fp32")):
+    if device is not None and (fp32_peak := device.peak_flops_per_s.get("fp32")):
         rates = [
             f"{humanise(device.peak_flops_per_s[word] or 0.0, 'FLOP/s')} in {word}" for word in faster[:2]
         ]
-        peaks = f" {device.id} does {humanise(now, 'FLOP/s')} so, {' and '.join(rates)} on tensor cores."
-    yield case.found(
+        peaks = (
+            f" The peak of {device.id} is {humanise(fp32_peak, 'FLOP/s')} without tensor cores,"
+            f" {' and '.join(rates)} with them."
+        )
+    yield case.finding(
         "tensor_cores",
         f"Products in fp32 without tensor cores take {humanise(max(lost.values()), 's')} of a step"
         f" ({kernel}).{peaks}",
         lost=lost,
         whatif=["kernels.time=tensor_cores"],
         confidence="medium",
-        because="by the kernels' names; whether results may be less exact is not in the trace",
+        because="by kernel names; the trace does not show whether less precision is acceptable",
         evidence=case.evidence(
             (_TIME, {"category": WITHOUT_TENSOR_CORES, "stat": "fp32"}), _TIME, _GEMM_EFFICIENCY
         ),
@@ -96,41 +99,44 @@ def tensor_cores(case: Case) -> Iterator[Finding]:
 @finding(
     "double_precision",
     title="operators compute in double precision",
-    rule=f"{_PRECISION} fp64 of 5 % of the compute time and more",
-    gain="their operators take half, since twice as many elements fit a vector register and a byte moved; at"
-    " most a quarter, as where functions need longer series, or operands no longer fit a cache. Products of"
-    " an accelerator may take as long in fp32, or an eighth on tensor cores",
+    rule=f"{_PRECISION} fp64 of at least 5 % of the compute time",
+    gain="these operators take half the time, since vector registers and memory traffic hold twice as many"
+    " elements; at most a quarter, where functions need longer series or operands do not fit a cache. Matrix"
+    " products of an accelerator may take as long in fp32, or an eighth on tensor cores",
     actions={
         "pytorch": (
             "if precision allows, compute in single precision: model.float(), torch.set_default_dtype, and"
             " dtype= where NumPy's arrays (float64) become tensors",
-            "keep what needs double precision apart: sums, losses, solvers",
+            "keep double precision only where needed: sums, losses, solvers",
         ),
         "any": ("if precision allows, compute in single precision",),
     },
 )
 def double_precision(case: Case) -> Iterator[Finding]:
-    taken, compute = case.ranks(_PRECISION, category="fp64"), case.ranks(_COMPUTE_TIME)
+    double_times, compute = case.ranks(_PRECISION, category="fp64"), case.ranks(_COMPUTE_TIME)
     products = {} if case.on_host else case.ranks(_TIME, category=OF_PRECISION, stat="fp64")
     half, most = dict[int, float](), dict[int, float]()
-    for rank, seconds in taken.items():
+    for rank, seconds in double_times.items():
         in_products = min(products.get(rank, 0.0), seconds)
         half[rank] = (seconds - in_products) / 2
         most[rank] = (seconds - in_products) * 0.75 + in_products * _ON_TENSOR_CORES
     narrower = (
-        "single precision would take half of it or less."
+        "single precision would take half of that or less."
         if case.on_host
-        else "single precision moves half of the bytes, and TF32 and 16-bit types have tensor cores."
+        else "single precision moves half the bytes, and TF32 and 16-bit types use tensor cores."
     )
-    if any(seconds >= _WORTH * compute.get(rank, seconds) for rank, seconds in taken.items() if seconds):
-        yield case.found(
+    if any(
+        seconds >= _WORTH * compute.get(rank, seconds) for rank, seconds in double_times.items() if seconds
+    ):
+        yield case.finding(
             "double_precision",
-            f"Operators in double precision take {humanise(max(taken.values()), 's')} of a step: {narrower}",
+            f"Operators in double precision take {humanise(max(double_times.values()), 's')} of a step:"
+            f" {narrower}",
             lost=half,
             whatif=shortened_kernels(case, most),
             surely=shortened_kernels(case, half),
             confidence="medium",
-            because="by the types of operands; whether results may be less exact is not in the trace",
+            because="by operand types; the trace does not show whether less precision is acceptable",
             evidence=case.evidence((_PRECISION, {"category": "fp64"}), _PRECISION, _COMPUTE_TIME),
             query="SELECT name, dtypes, count(*) AS calls, sum(device_ns) AS ns FROM operators WHERE dtypes"
             " ILIKE '%double%' GROUP BY ALL ORDER BY ns DESC LIMIT 20",
@@ -139,13 +145,13 @@ def double_precision(case: Case) -> Iterator[Finding]:
 
 @finding(
     "misaligned_products",
-    title="products load their operands element by element",
+    title="matrix products load their operands element by element",
     rule=f"{_TIME} {MISALIGNED}: kernels on tensor cores whose operands are aligned to one or two elements",
     gain=_GAIN,
     actions={
         "any": (
-            "pad sizes and leading dimensions to multiples of 16 bytes, better 128: 8 elements of 16 bits,"
-            " 4 of 32",
+            "pad sizes and leading dimensions to multiples of 16 bytes (8 elements of 16 bits, 4 of 32),"
+            " better 128",
             "look at `cclbench ops SOURCE --by shape` for odd sizes: vocabulary, features, experts",
         ),
     },
@@ -153,18 +159,18 @@ def double_precision(case: Case) -> Iterator[Finding]:
 def misaligned_products(case: Case) -> Iterator[Finding]:
     rows = case.parts(_TIME)
     precisions = [row.stat for row in rows if row.category == MISALIGNED and row.stat]
-    lost = sum_by_rank(case.ranks(_TIME, category=MISALIGNED, stat=one) for one in precisions)
+    lost = sum_by_rank(case.ranks(_TIME, category=MISALIGNED, stat=precision) for precision in precisions)
     if any(lost.values()):
-        yield case.found(
+        yield case.finding(
             "misaligned_products",
-            "Products whose operands are aligned to one or two elements take"
+            f"Matrix products with operands aligned to one or two elements take"
             f" {humanise(max(lost.values()), 's')} of a step: their kernels load element by element.",
             lost=lost,
             whatif=[r"kernels[name~align(1|2)\b].time=roofline"],
             confidence="medium",
-            because="by the kernels' names (align1, align2)",
+            because="by kernel names (align1, align2)",
             evidence=case.evidence(
-                *[(_TIME, {"category": MISALIGNED, "stat": one}) for one in precisions],
+                *[(_TIME, {"category": MISALIGNED, "stat": precision}) for precision in precisions],
                 _GEMM_EFFICIENCY,
             ),
             query=_KERNELS,
@@ -172,23 +178,23 @@ def misaligned_products(case: Case) -> Iterator[Finding]:
 
 
 def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterator[Finding]:
-    """What kernels of a category take beyond their roofline."""
+    """The finding on a category's time above its roofline, if it has any."""
     lost = case.ranks(_ABOVE, category=category)
     if not any(lost.values()):
         return
     row = case.row(_REACHED, category=category)
-    known = (
+    coverage = (
         ""
         if row is None or row.coverage_time is None
         else f" of {humanise(row.coverage_time, '1')} of their time"
     )
-    yield case.found(
+    yield case.finding(
         name,
         claim,
         lost=lost,
         whatif=[f"kernels[{category}].time=roofline"],
         confidence="medium",
-        because=f"FLOPs and bytes{known} by formula from the recorded sizes; no kernel reaches data sheets",
+        because=f"FLOPs and bytes{coverage} by formula from recorded sizes; no kernel reaches its data sheet",
         evidence=case.evidence(
             *([_GEMM_EFFICIENCY] if category == "gemm" else []),
             (_REACHED, {"category": category}),
@@ -202,7 +208,7 @@ def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterato
 @finding(
     "low_gemm_efficiency",
     title="matrix products run far below the device's peak",
-    rule="compute.gemm_efficiency below 60 %, compute.roofline_efficiency of matrix products, too",
+    rule="compute.gemm_efficiency and, where known, compute.roofline_efficiency of gemm below 60 %",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -235,7 +241,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
             "look at `cclbench ops SOURCE --by shape`: head dimensions of 64 or 128, packed sequences",
         ),
         "any": (
-            "use a fused attention kernel made for the device's generation",
+            "use a fused attention kernel built for the device's generation",
             "batch or pack short sequences",
         ),
     },
@@ -246,7 +252,7 @@ def low_attention_efficiency(case: Case) -> Iterator[Finding]:
 
 @finding(
     "below_roofline",
-    title="a family of kernels runs far below the roofline",
+    title="a kernel category runs far below the roofline",
     rule=f"{_REACHED} of a category ({', '.join(_OTHER_FAMILIES)}) below 50 %",
     gain=_GAIN,
     actions={
@@ -257,7 +263,7 @@ def low_attention_efficiency(case: Case) -> Iterator[Finding]:
         ),
         "any": (
             "look at `cclbench ops SOURCE --by shape --sort gap` for the shapes that lose most",
-            "larger or fused kernels: small ones fill no device",
+            "larger or fused kernels: small ones do not fill a device",
         ),
     },
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks share a node: groups that move most should."""
+"""Placement: the groups that move most should stay within nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cclbench.record.metric_name import metric_name
 _VOLUME: Final = metric_name("comm.volume")
 _TRANSFER: Final = metric_name("time.exposed_transfer")
 _MOST: Final = 1 << 20
-"""Ranks of a group that are looked at."""
+"""Largest group that is examined, ranks."""
 
 
 @dataclass(slots=True)
@@ -25,56 +25,54 @@ class _Dimension:
 
     groups: list[str] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
-    """Of collectives in the first of them."""
+    """Kinds of collectives in the first group."""
     nbytes: float = 0.0
-    """What a rank moves in them in a step, at most."""
+    """Most bytes that a rank moves in a step."""
 
 
 @finding(
     "wrong_tier",
-    title="what moves most goes from node to node",
-    rule="groups that fit into a node, go from node to node, and move at least twice the bytes a step"
-    " (comm.volume) of groups that stay within nodes",
-    gain="the transfers of those groups are shorter by the share of bytes that would move less far",
+    title="the group with the most traffic spans nodes",
+    rule="groups that would fit into a node span nodes, and move at least twice the bytes a step"
+    " (comm.volume) of groups within nodes",
+    gain="the transfers of those groups are shorter by the share of bytes that would stay within nodes",
     actions={
-        "pytorch": (
-            "order the dimensions of the DeviceMesh so that this one is the last, whose ranks are neighbours",
-        ),
+        "pytorch": ("make this the last dimension of the DeviceMesh, so that its ranks are neighbours",),
         "any": (
-            "give ranks of this dimension to devices of one node: order of parallel dimensions, rank mapping",
+            "place the ranks of this dimension within one node: order of parallel dimensions, rank mapping",
         ),
     },
 )
 def wrong_tier(case: Case) -> Iterator[Finding]:
     crossing, inside = _by_tier(case)
-    least = min(inside.values(), key=lambda one: one.nbytes, default=None)
-    if least is None:
+    smallest = min(inside.values(), key=lambda spread: spread.nbytes, default=None)
+    if smallest is None:
         return
     transfers = case.rows_of_groups(_TRANSFER)
-    for size, one in crossing.items():
-        if size > (case.machine.per_node.value or 0) or one.nbytes < 2 * least.nbytes:
+    for size, spread in crossing.items():
+        if size > (case.machine.per_node.value or 0) or spread.nbytes < 2 * smallest.nbytes:
             continue
-        groups = set(one.groups)
+        groups = set(spread.groups)
         lost = sum_by_rank(
             case.ranks(_TRANSFER, collective=row.collective or "", group=row.group or "")
             for row in transfers
             if row.group in groups
         )
-        share = 1 - least.nbytes / one.nbytes
-        yield case.found(
+        share = 1 - smallest.nbytes / spread.nbytes
+        yield case.finding(
             "wrong_tier",
-            f"Transfers in {describe_groups(one.groups)} go from node to node and move"
-            f" {humanise(one.nbytes, 'B')} a step; those in {describe_groups(least.groups)} stay within nodes"
-            f" and move {humanise(least.nbytes, 'B')}.",
+            f"Transfers in {describe_groups(spread.groups)} cross nodes and move"
+            f" {humanise(spread.nbytes, 'B')} a step; those in {describe_groups(smallest.groups)} stay within"
+            f" nodes and move {humanise(smallest.nbytes, 'B')}.",
             lost=lost,
-            whatif=[f"transfers[group={'|'.join(sorted(one.groups))}].time=x{1 - share:.3f}"],
+            whatif=[f"transfers[group={'|'.join(sorted(spread.groups))}].time=x{1 - share:.3f}"],
             confidence="low",
-            because="nodes are told by how many devices the traces count; whether the two can change places"
-            " is not in the trace",
+            because="nodes follow from the number of devices in the traces; the trace does not show whether"
+            " the two dimensions can be swapped",
             evidence=case.evidence(
                 *[
                     (_VOLUME, {"collective": kind, "group": dimension.groups[0]})
-                    for dimension in (one, least)
+                    for dimension in (spread, smallest)
                     for kind in dimension.kinds
                 ]
             ),
@@ -84,7 +82,7 @@ def wrong_tier(case: Case) -> Iterator[Finding]:
 
 
 def _by_tier(case: Case) -> tuple[dict[int, _Dimension], dict[int, _Dimension]]:
-    """Groups from node to node, and those within nodes, by their size."""
+    """Dimensions that cross nodes, and those within nodes, by group size."""
     moved: dict[str, dict[str, float]] = {}
     for row in case.rows_of_groups(_VOLUME):
         moved.setdefault(row.group or "", {})[row.collective or ""] = row.number
@@ -96,8 +94,8 @@ def _by_tier(case: Case) -> tuple[dict[int, _Dimension], dict[int, _Dimension]]:
             continue
         nodes = {case.machine.node_of(rank) for rank in ranks}
         if None not in nodes:
-            one = (crossing if len(nodes) > 1 else inside).setdefault(len(ranks), _Dimension())
-            one.kinds = one.kinds or list(kinds)
-            one.groups.append(group)
-            one.nbytes = max(one.nbytes, sum(kinds.values()))
+            dimension = (crossing if len(nodes) > 1 else inside).setdefault(len(ranks), _Dimension())
+            dimension.kinds = dimension.kinds or list(kinds)
+            dimension.groups.append(group)
+            dimension.nbytes = max(dimension.nbytes, sum(kinds.values()))
     return crossing, inside

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of kernels that one could be: attention, norms, activations, rotary embeddings, the optimizer.
+"""Unfused chains of kernels: attention, norms, activations, rotary embeddings, the optimizer.
 
-Where the CPU is the device the kernels are its operators.
+Where the CPU is the device, its operators stand for kernels.
 """
 
 from __future__ import annotations
@@ -19,46 +19,45 @@ from cclbench.record.metric_name import metric_name
 _BOUND_SHARE: Final = metric_name("memory.bound_share")
 _TIME: Final = metric_name("compute.unfused")
 _GAIN: Final = (
-    "each chain takes what one kernel takes at the roofline that reads what goes in and writes what comes"
-    " out, and the thread that launches one call; where the CPU is the device, as much less time as such a"
-    " kernel moves fewer bytes"
+    "each chain takes the roofline time of one kernel that reads its inputs and writes its outputs, and one"
+    " launch; where the CPU is the device, a time in proportion to the bytes of such a kernel"
 )
 
 _CALLS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
 WHERE device_ns > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 
 
-def _unfused_chains(case: Case, kind: str, what: str) -> Iterator[Finding]:
-    """What the kernels of chains of a kind take."""
-    taken = case.ranks(_TIME, category=kind)
-    if not any(taken.values()):
+def _unfused_chains(case: Case, kind: str, subject: str) -> Iterator[Finding]:
+    """The finding on chains of a kind, if the run has any."""
+    chain_times = case.ranks(_TIME, category=kind)
+    if not any(chain_times.values()):
         return
     evidence = case.evidence((_TIME, {"category": kind}), _TIME, _BOUND_SHARE)
-    between = "whether anything else needs what lies between is not in the trace"
+    caveat = "the trace does not show whether intermediate results are needed elsewhere"
+    taken = humanise(max(chain_times.values()), "s")
     if not case.on_host:
-        yield case.found(
+        yield case.finding(
             f"unfused_{kind}",
-            f"{what} take {humanise(max(taken.values()), 's')} of a step, and one kernel could do each.",
-            lost=taken,
+            f"{subject} take {taken} of a step, and one kernel could do each.",
+            lost=chain_times,
             whatif=[f"kernels[chain={kind}].time=fused"],
             confidence="medium",
-            because=f"by the order of the calls that launch kernels; {between}",
+            because=f"by the order of the launching calls; {caveat}",
             evidence=evidence,
             query=OPERATORS,
         )
         return
     fused = case.ranks(_TIME, category=kind, stat="fused")
-    saved = {rank: seconds - fused.get(rank, seconds) for rank, seconds in taken.items()}
-    known = any(saved.values())
-    yield case.found(
+    saved = {rank: seconds - fused.get(rank, seconds) for rank, seconds in chain_times.items()}
+    has_savings = any(saved.values())
+    yield case.finding(
         f"unfused_{kind}",
-        f"{what.replace('kernel', 'call')} take {humanise(max(taken.values()), 's')} of a step, and one"
-        " kernel could do each.",
-        lost=saved if known else taken,
-        whatif=shortened_kernels(case, saved) if known else (),
-        no_gain=None if known else "the bytes that calls move are not known: record operators' shapes",
+        f"{subject.replace('kernel', 'call')} take {taken} of a step, and one kernel could do each.",
+        lost=saved if has_savings else chain_times,
+        whatif=shortened_kernels(case, saved) if has_savings else (),
+        no_gain=None if has_savings else "the bytes that calls move are unknown: record operator shapes",
         confidence="medium",
-        because=f"by the order of the calls and the bytes that they move; {between}",
+        because=f"by the order of the calls and the bytes that they move; {caveat}",
         evidence=evidence,
         query=_CALLS,
     )
@@ -66,16 +65,16 @@ def _unfused_chains(case: Case, kind: str, what: str) -> Iterator[Finding]:
 
 @finding(
     "unfused_attention",
-    title="attention runs as products, scale, mask and softmax of its own",
+    title="attention runs as separate products, scale, mask and softmax",
     rule=f"{_TIME} attention",
     gain=_GAIN,
     actions={
         "pytorch": (
             "use torch.nn.functional.scaled_dot_product_attention, or attn_implementation='sdpa' or"
-            " 'flash_attention_2' in transformers: the scores then stay on chip",
+            " 'flash_attention_2' in transformers, which keep the scores on chip",
         ),
         "jax": ("use jax.nn.dot_product_attention with implementation='cudnn'",),
-        "any": ("use a fused attention kernel: the scores then stay on chip",),
+        "any": ("use a fused attention kernel, which keeps the scores on chip",),
     },
 )
 def unfused_attention(case: Case) -> Iterator[Finding]:
@@ -95,7 +94,7 @@ def unfused_attention(case: Case) -> Iterator[Finding]:
             "use torch.nn.RMSNorm (torch.nn.functional.rms_norm), or kernels of Liger, Apex or Transformer"
             " Engine",
         ),
-        "any": ("use a fused norm, with the residual's addition in it",),
+        "any": ("use a fused norm that includes the residual addition",),
     },
 )
 def unfused_norm(case: Case) -> Iterator[Finding]:
@@ -110,7 +109,7 @@ def unfused_norm(case: Case) -> Iterator[Finding]:
     actions={
         "pytorch": (
             "compile the model, or its feed-forward layers, with torch.compile",
-            "use torch.nn.functional.gelu or silu, and a fused SwiGLU or GeGLU, as Liger and xFormers have",
+            "use torch.nn.functional.gelu or silu, and a fused SwiGLU or GeGLU (Liger, xFormers)",
         ),
         "any": ("use a fused SwiGLU or GeGLU",),
     },
@@ -129,7 +128,7 @@ def unfused_activation(case: Case) -> Iterator[Finding]:
     actions={
         "pytorch": (
             "compile the model, or its attention, with torch.compile",
-            "use a fused rotary embedding, as Liger and FlashAttention have",
+            "use a fused rotary embedding (Liger, FlashAttention)",
         ),
         "any": ("use a fused rotary embedding",),
     },
@@ -140,8 +139,8 @@ def unfused_rotary(case: Case) -> Iterator[Finding]:
 
 @finding(
     "unfused_optimizer",
-    title="the optimizer updates in several passes over the parameters",
-    rule=f"{_TIME} optimizer: an update of its own for each parameter, or by lists in several passes",
+    title="the optimizer makes several passes over the parameters",
+    rule=f"{_TIME} optimizer: one update per parameter, or lists of parameters in several passes",
     gain=_GAIN,
     actions={
         "pytorch": (

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be changed in a replay's graph; one setting a file, which registers itself."""
+"""Built-in settings of a replay, one file per topic."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`parallelism.cp=4`: sequences cut among more or fewer ranks."""
+"""`parallelism.cp=4`: sequences split over more or fewer ranks."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, scale_nodes, tok
 @change(
     "parallelism.cp",
     values="4",
-    definition="sequences are cut among so many ranks: kernels but the optimizer's, and activations of other"
-    " dimensions, go as 1 / cp; of keys and values all-gathers stay as large, and rings have cp - 1"
+    definition="sequences are split over this many ranks: kernels except the optimizer's, and activations of"
+    " other dimensions, scale as 1 / cp; all-gathers of keys and values stay the same, and rings have cp - 1"
     " turns of 1 / cp",
     read=count_of,
 )
 def context(subject: ChangeSubject, _: int) -> LayoutEffect | str:
-    """Tokens of a rank go as 1 / cp, and with them flops and bytes of all that is done to each token.
+    """Tokens of a rank scale as 1 / cp, and with them FLOPs and bytes of work on each token.
 
-    Of causal attention the pairs of a rank go as 1 / cp too, where ranks take parts from both ends.
+    So do a rank's pairs of causal attention, where ranks take parts from both ends.
     """
-    wanted = asked_layouts(subject)
-    old, new = wanted.old.degrees["cp"], wanted.new.degrees["cp"]
+    layouts = asked_layouts(subject)
+    old, new = layouts.old.degrees["cp"], layouts.new.degrees["cp"]
     if old == new:
         return SAME_LAYOUT
     if old == 1:
         raise InputError(
-            "parallelism.cp: with whole sequences on a rank the trace has no exchange of keys and values"
-            " to scale",
-            hint="trace a run with cp of 2 or more",
+            "parallelism.cp: the trace has no exchange of keys and values to scale, since cp is 1",
+            hint="trace a run with cp of at least 2",
         )
-    chosen, what = token_nodes(subject)
+    chosen, kernel_words = token_nodes(subject)
     factor = old / new
     kinds = zip(subject.graph.transfers.kind, subject.graph.transfers.group, strict=True)
     ring = any(kind in PAIRS for kind, group in kinds if subject.dimensions.get(group or "") == "cp")
@@ -47,7 +46,7 @@ def context(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         payload,
         repeats,
         notes=(
-            f"tokens of a rank go as 1 / cp: {what} {subject.window_share(chosen):.1%}"
+            f"tokens of a rank scale as 1 / cp: {kernel_words} {subject.window_share(chosen):.1%}"
             f" of the step, take {factor:g} of their time, by the ratio of work",
         ),
     )

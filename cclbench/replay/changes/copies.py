@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`copies[h2d].bandwidth=x2`, `copies.time=0`: another rate or time of copies."""
+"""`copies[h2d].bandwidth=x2`, `copies.time=0`: other bandwidth or duration of copies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cclbench.replay.changes.kernels import typical
 from cclbench.replay.graph import Graph
 from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
 
-_DEFINITION = "copies of the directions named (h2d, d2h, d2d, p2p; all and memsets without)"
+_DEFINITION = "copies of the named directions (h2d, d2h, d2d, p2p; by default all, and memsets)"
 
 
 @node_change(
     "copies.time",
     values="x0.5, 0, median",
-    definition=f"{_DEFINITION} take so many times as long; median: as of kernels",
+    definition=f"{_DEFINITION} take this many times as long; median: as for kernels",
 )
 def copies_time(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
     """The graph with those durations."""
@@ -42,8 +42,8 @@ def _scaled(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -
 @node_change(
     "copies.bandwidth",
     values="x2",
-    definition=f"{_DEFINITION} move so many times the bytes a second: the whole of each row's time, its"
-    " latency too, is divided by the factor",
+    definition=f"{_DEFINITION} have this many times the bandwidth: each copy's whole time, including latency,"
+    " is divided by the factor",
 )
 def copies_bandwidth(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
     """The graph with those durations."""

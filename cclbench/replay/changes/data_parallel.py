@@ -19,40 +19,39 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes, of_c
 @change(
     "parallelism.dp",
     values="64",
-    definition="so many replicas do what those of the run do: their collectives are priced in the larger"
-    " groups, which also wait for the last of more ranks; batch= says what stays",
+    definition="this many replicas do what the run's replicas do: their collectives are modelled in the"
+    " larger groups, which also wait for the last of more ranks; see batch= for what stays",
     read=count_of,
 )
 @change(
     "ranks",
     values="1024",
-    definition="so many ranks in all, by as many replicas (parallelism.dp)",
+    definition="this many ranks in total, by more or fewer replicas (parallelism.dp)",
     read=count_of,
 )
 @change(
     "ranks.add",
     values="8",
-    definition="so many more ranks, by as many replicas (parallelism.dp)",
+    definition="this many additional ranks, by more replicas (parallelism.dp)",
     read=count_of,
 )
 def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
-    """What another number of replicas does, each doing the same: `batch` is a setting of its own.
+    """Effect of another number of replicas that each do the same; `batch` is a separate setting.
 
-    Gradients that nobody exchanged with one replica are all-reduced once: behind all of backward, or hidden
-    in it. A sharded optimizer has so many times as much less to do.
+    A single replica exchanges no gradients: with more, they are all-reduced once, after all of backward or
+    hidden in it. The work of a sharded optimizer is divided by the growth.
     """
-    wanted, graph = asked_layouts(subject), subject.graph
-    growth = wanted.degree_growth("dp")
+    layouts, graph = asked_layouts(subject), subject.graph
+    growth = layouts.degree_growth("dp")
     if growth == 1:
         return SAME_LAYOUT
     notes = [
-        f"the {wanted.old.world_size:,} ranks that were traced stand for {wanted.new.world_size:,}:"
-        f" {_replicas(wanted.new)}"
+        f"the {layouts.old.world_size:,} traced ranks stand for {layouts.new.world_size:,}:"
+        f" {_replicas(layouts.new)}"
     ]
-    if not wanted.fixed_batch:
+    if not layouts.fixed_batch:
         notes.append(
-            f"each replica's batch stays, so that the global batch is {growth:.4g} times as large"
-            " (batch=rank)"
+            f"each replica's batch stays, so the global batch is {growth:.4g} times as large (batch=rank)"
         )
     scale: Scale | None = None
     added: tuple[AddedCommunication, ...] = ()
@@ -68,10 +67,11 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
             notes.append(
                 f"a sharded optimizer, {subject.window_share(chosen):.1%} of the step, has 1/{growth:g} to do"
             )
-    if wanted.old.degrees["dp"] == 1 and not wanted.removed:
+    if layouts.old.degrees["dp"] == 1 and not layouts.removed:
         added = (_gradients(subject),)
         notes.append(
-            "gradients' all-reduce is not in the trace: bounds are hidden by backward, and behind it"
+            "the all-reduce of gradients is not in the trace: bounds are all of it hidden in backward, or"
+            " none"
         )
     return LayoutEffect(graph, scale, added=added, notes=tuple(notes))
 
@@ -82,17 +82,17 @@ def _replicas(layout: Layout) -> str:
 
 
 def _gradients(subject: ChangeSubject) -> AddedCommunication:
-    """One all-reduce of a rank's part of the gradients, as wide as parameters are."""
+    """One all-reduce of a rank's gradients, of the parameters' element size."""
     new = asked_layouts(subject).new
     size = card_sizes(
         subject.run.card,
-        "the gradients' all-reduce, which one replica does not need,",
+        "the all-reduce of gradients, which a single replica does not need,",
         "model.parameters",
         "element",
     )
     nbytes = size["model.parameters"] * size["element"] / (new.degrees["tp"] * new.degrees["pp"])
-    apart = new.group_stride("dp")
-    time = subject.price("all_reduce", tuple(range(0, new.degrees["dp"] * apart, apart)), nbytes)
+    stride = new.group_stride("dp")
+    time = subject.price("all_reduce", tuple(range(0, new.degrees["dp"] * stride, stride)), nbytes)
     return AddedCommunication(
         f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", TimeBounds(0.0, None, time.high)
     )

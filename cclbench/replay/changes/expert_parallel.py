@@ -11,25 +11,25 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts
 @change(
     "parallelism.ep",
     values="8",
-    definition="experts are spread over so many ranks: all-to-alls are of as many bytes of a rank, of which"
-    " (ep - 1) / ep leave it, in groups of that size; a rank's experts have as many tokens together",
+    definition="experts are spread over this many ranks: a rank's all-to-alls have the same bytes, of which"
+    " (ep - 1) / ep leave it, in groups of that size; a rank's experts have the same number of tokens",
     read=count_of,
 )
 def experts(subject: ChangeSubject, _: int) -> LayoutEffect | str:
-    """Groups alone change: which tokens go where is another question than how many."""
-    wanted = asked_layouts(subject)
-    old, new = wanted.old.degrees["ep"], wanted.new.degrees["ep"]
+    """Only groups change: the number of a rank's tokens stays, not their routing."""
+    layouts = asked_layouts(subject)
+    old, new = layouts.old.degrees["ep"], layouts.new.degrees["ep"]
     if old == new:
         return SAME_LAYOUT
     if old == 1:
         raise InputError(
-            "parallelism.ep: with experts on one rank the trace has no all-to-all to scale",
-            hint="trace a run with ep of 2 or more",
+            "parallelism.ep: the trace has no all-to-all to scale, since ep is 1",
+            hint="trace a run with ep of at least 2",
         )
     return LayoutEffect(
         subject.graph,
         notes=(
-            f"experts over {new} ranks in place of {old}: a rank computes as many tokens, evenly routed;"
-            " weights that a rank reads, and how products of fewer experts run, are taken to be the same",
+            f"experts over {new} ranks in place of {old}: a rank computes the same number of tokens, evenly"
+            " routed; weights read, and the efficiency of products of fewer experts, are assumed the same",
         ),
     )

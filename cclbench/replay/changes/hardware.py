@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scale_up.bandwidth=x2`, `system=dgx-h200`: other links, another machine, accelerator or algorithm.
+"""`scale_up.bandwidth=x2`, `system=dgx-h200`: other links, machine, accelerator or algorithm.
 
-The graph stays as it is: `pricing` sets the times on the other hardware against those on the run's own.
+The graph stays the same: `pricing` computes times on the other hardware relative to the run's own.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cclbench.replay.graph import Graph
 
 
 class ChosenAlgorithm(NamedTuple):
-    """The algorithm of a kind of collectives."""
+    """The algorithm of a collective kind."""
 
     kind: str
     algorithm: str
 
 
 def _quantity(dimension: Literal["bandwidth", "time"]) -> Callable[[str, str], Quantity]:
-    """Reads a factor, or a value with its unit."""
+    """A parser of a factor, or of a value with its unit."""
 
     def read(text: str, value: str) -> Quantity:
         if value[0] in "x×":
@@ -41,29 +41,29 @@ def _quantity(dimension: Literal["bandwidth", "time"]) -> Callable[[str, str], Q
 
 
 def _fabric(text: str, value: str) -> str:
-    """Reads the id of a fabric of the tier that the key is."""
+    """Parse the id of a fabric of the key's tier."""
     tier, chosen = text.partition("=")[0].strip(), catalog.fabric(value)
     if chosen.tier != tier:
-        fits = ", ".join(name for name, one in catalog.fabrics().items() if one.tier == tier)
-        raise UsageError(f"{tier}={value}: {value} is a {chosen.tier} fabric", hint=f"of {tier} are {fits}")
+        fits = ", ".join(name for name, fabric in catalog.fabrics().items() if fabric.tier == tier)
+        raise UsageError(f"{tier}={value}: {value} is a {chosen.tier} fabric", hint=f"{tier} fabrics: {fits}")
     return chosen.id
 
 
 def _system(text: str, value: str) -> str:
-    """Reads the id of a machine."""
+    """Parse the id of a system."""
     del text
     return catalog.system(value).id
 
 
 def _accelerator(text: str, value: str) -> str:
-    """Reads an accelerator's id; a word of one that only one id has will do: `h200`."""
+    """Parse an accelerator's id, or a word that only one id has: `h200`."""
     del text
-    known = [name for name in catalog.accelerators() if f"-{value}-" in f"-{name}-"]
-    return known[0] if len(known) == 1 else catalog.accelerator(value).id
+    matching = [name for name in catalog.accelerators() if f"-{value}-" in f"-{name}-"]
+    return matching[0] if len(matching) == 1 else catalog.accelerator(value).id
 
 
 def _algorithm(text: str, value: str) -> ChosenAlgorithm:
-    """Reads the kind of collectives that the key names, and an algorithm."""
+    """Parse the key's collective kind, and an algorithm."""
     key = text.partition("=")[0].strip()
     kind = key.partition(".")[2]
     if kind not in COLLECTIVE_KINDS:
@@ -76,26 +76,26 @@ def _algorithm(text: str, value: str) -> ChosenAlgorithm:
 @change(
     "scale_up.bandwidth",
     values="x2, 900GB/s",
-    definition="line rate of the links inside a node",
+    definition="line rate of the links within a node",
     read=_quantity("bandwidth"),
     prices="transfers",
 )
 @change(
     "scale_up.latency",
     values="x0.5",
-    definition="latency of every step inside a node",
+    definition="latency of every hop within a node",
     read=_quantity("time"),
     prices="transfers",
 )
 @change(
     "scale_up",
     values="nvlink5",
-    definition="another fabric of the catalog inside a node",
+    definition="another fabric of the catalog within a node",
     read=_fabric,
     prices="transfers",
 )
 def scale_up(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
-    """The graph, where a collective stays within a node."""
+    """The graph, if a collective stays within a node."""
     del value
     return _across(subject, "scale_up")
 
@@ -110,7 +110,7 @@ def scale_up(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
 @change(
     "scale_out.latency",
     values="x0.5, 5us",
-    definition="what the network's software adds to a hop between nodes",
+    definition="latency that network software adds to a hop between nodes",
     read=_quantity("time"),
     prices="transfers",
 )
@@ -122,7 +122,7 @@ def scale_up(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
     prices="transfers",
 )
 def scale_out(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
-    """The graph, where a collective crosses nodes."""
+    """The graph, if a collective crosses nodes."""
     del value
     return _across(subject, "scale_out")
 
@@ -131,7 +131,7 @@ def scale_out(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
     "system", values="dgx-h200", definition="another machine of the catalog", read=_system, prices="transfers"
 )
 def system(subject: ChangeSubject, value: str) -> Graph | str:
-    """The graph, where it has collectives."""
+    """The graph, if it has collectives."""
     del value
     return subject.graph if _collectives(subject) else "the run has no collectives"
 
@@ -139,13 +139,13 @@ def system(subject: ChangeSubject, value: str) -> Graph | str:
 @change(
     "collective.<kind>",
     values="tree",
-    definition="another algorithm of that kind of collectives",
+    definition="another algorithm for this kind of collective",
     read=_algorithm,
     keys=re.compile(r"collective\..*", re.DOTALL),
     prices="transfers",
 )
 def algorithm(subject: ChangeSubject, value: ChosenAlgorithm) -> Graph | str:
-    """The graph, where it has collectives of that kind."""
+    """The graph, if it has collectives of this kind."""
     kinds = {kind for kind, _ in _collectives(subject)}
     if not kinds:
         return "the run has no collectives"
@@ -160,7 +160,7 @@ def algorithm(subject: ChangeSubject, value: ChosenAlgorithm) -> Graph | str:
     prices="kernels",
 )
 def accelerator(subject: ChangeSubject, value: str) -> Graph | str:
-    """The graph, where a rank computes."""
+    """The graph, if a rank computes."""
     del value
     nodes = subject.graph.nodes
     computes = ((nodes.kind == n.COMPUTE) | (nodes.busy > 0)).any()
@@ -168,7 +168,7 @@ def accelerator(subject: ChangeSubject, value: str) -> Graph | str:
 
 
 def _across(subject: ChangeSubject, tier: Tier) -> Graph | str:
-    members = [own for _, own in _collectives(subject)]
+    members = [ranks for _, ranks in _collectives(subject)]
     if not members:
         return "the run has no collectives"
     tiers = {None if own is None else subject.machine.tier_of(own).value for own in members}
@@ -176,9 +176,9 @@ def _across(subject: ChangeSubject, tier: Tier) -> Graph | str:
 
 
 def _collectives(subject: ChangeSubject) -> list[tuple[str | None, tuple[int, ...] | None]]:
-    """Kind and members of what the graph transfers among several ranks; None where unknown."""
+    """Kind and members of the graph's transfers among several ranks; None where unknown."""
     calls, nodes = subject.graph.transfers, subject.graph.nodes
     used = np.unique(nodes.call[nodes.kind == n.TRANSFER]).tolist()
     words = {(calls.kind[call], calls.group[call]) for call in used}
     members = [(kind, subject.groups.get(group or "")) for kind, group in words]
-    return [(kind, own) for kind, own in members if own is None or len(own) > 1]
+    return [(kind, ranks) for kind, ranks in members if ranks is None or len(ranks) > 1]

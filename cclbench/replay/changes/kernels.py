@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernels[gemm].time=x0.5`, `rank[3].kernels.time=median`: another time of kernels."""
+"""`kernels[gemm].time=x0.5`, `rank[3].kernels.time=median`: other durations of kernels."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SHORT_GAP_NS: Final = 10_000
 
 
 class RoofValue(NamedTuple):
-    """A value that bounds times by what the catalog's device can do: what it makes of the chosen kernels, and
-    which of them it touches."""
+    """A value that bounds times by the catalog's device: its effect on the chosen kernels, and which of them
+    it affects."""
 
     bound: Callable[[ChangeSubject, Mask], LayoutEffect | str]
     touched: Callable[[ChangeSubject, Mask], Mask]
@@ -46,39 +46,39 @@ ROOFS: Final[dict[str | None, RoofValue]] = {
 @node_change(
     "kernels.time",
     values="x0.5, 0, median, mean, fastest, roofline, tensor_cores, fused",
-    definition="kernels take so many times as long; median, mean: what their place in the step (how many"
-    " collectives before, name, which of that name) takes on the ranks, of two the shorter; of a single rank"
-    " in its steps, 0 on a rank that has no such kernel; fastest: what they would take at the speed of their"
-    " rank's fastest step; roofline: what their FLOPs and bytes allow on the catalog's device at their"
-    " precision, between data sheet and practice; tensor_cores: what products of fp32 that do without would"
-    " take with, between a 16-bit type and TF32, if precision allows; fused: what each chain of calls"
-    " (attention, norm, activation, rotary, optimizer) would take as one kernel at the roofline",
+    definition="kernels take this many times as long; median, mean: over the ranks at the same place of the"
+    " step (number of earlier collectives, name, count of that name), the lower of two, 0 on a rank without"
+    " such a kernel; for a single rank, over its steps; fastest: at the speed of the rank's fastest step;"
+    " roofline: the time that their FLOPs and bytes need on the catalog's device at their precision, between"
+    " data sheet and practice; tensor_cores: fp32 products without tensor cores take their time with them,"
+    " between a 16-bit type and TF32, if precision allows; fused: each chain of calls (attention, norm,"
+    " activation, rotary, optimizer) takes the roofline time of one kernel",
 )
 def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | LayoutEffect | str:
-    """The graph with those durations, or their bounds."""
+    """The graph with other durations of kernels, or their bounds."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
     chosen = selected.selected_nodes(subject)
-    # what CPU-only ranks compute lies in the gaps of their host nodes, which have no category or name
+    # compute of CPU-only ranks is in the gaps of their host nodes, which have no category or name
     on_host = np.zeros(len(nodes), np.bool_)
     if selected.words is None and selected.name is None and selected.chain is None:
         on_host = selected.nodes_in_windows(subject) & (nodes.busy > 0)
     if not (chosen.any() or on_host.any()):
-        return "no such kernel runs within the run's windows"
+        return "no such kernel runs in the run's windows"
     if amount.statistic in ROOFS:
         if on_host.any():
-            raise InputError("the kernels of a CPU are its operators, which have no rows of their own")
+            raise InputError("a CPU's operators, its kernels, have no rows in a replay")
         chosen &= ~_at_earlier_roofs(subject, setting)
         if not chosen.any():
-            return "another setting bounds all of them"
+            return "another setting already bounds all of them"
         return ROOFS[amount.statistic].bound(subject, chosen)
     if amount.factor is None:
         if on_host.any() and amount.statistic == "fastest":
-            raise InputError("the kernels of a CPU are its operators, whose speed is not told")
+            raise InputError("the speed of a CPU's operators, its kernels, is unknown")
         dur = typical(subject, chosen, nodes.dur, amount.statistic or "")
         busy = _typical_busy(subject, on_host, amount.statistic or "")
         if np.array_equal(dur, nodes.dur) and np.array_equal(busy, nodes.busy):
-            return f"no such kernel takes another time than the {amount.statistic} of its place"
+            return f"every such kernel takes the {amount.statistic} of its place already"
         return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap + busy - nodes.busy, busy=busy))
     dur = np.where(chosen, np.rint(nodes.dur * amount.factor), nodes.dur).astype(np.int64)
     saved = np.where(on_host, np.rint(nodes.busy * (1 - amount.factor)), 0).astype(np.int64)
@@ -88,11 +88,11 @@ def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -
 @node_change(
     "kernels.gap",
     values="x0.5, 0",
-    definition="the time between the end of one kernel on a stream and the begin of the next, where that is"
-    " less than 10 us and nothing else holds the next one up, is scaled, as where both are one kernel",
+    definition="scales the gap between successive kernels on a stream, where it is less than 10 us and"
+    " nothing else holds the second one up, as if both were one kernel",
 )
 def kernels_gap(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
-    """The graph with those gaps."""
+    """The graph with other gaps between kernels."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
     chosen = (
@@ -108,41 +108,41 @@ def kernels_gap(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount
 
 
 def _at_earlier_roofs(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Mask:
-    """Nodes whose bounds another setting of the scenario gives before this one, shape (nodes,)."""
-    found = np.zeros(len(subject.graph.nodes), np.bool_)
-    for _, other in sorted(subject.settings.items()):
-        if other is setting:
+    """Nodes that an earlier setting of the scenario bounds, shape (nodes,)."""
+    touched = np.zeros(len(subject.graph.nodes), np.bool_)
+    for _, value in sorted(subject.settings.items()):
+        if value is setting:
             break
-        if isinstance(other, tuple) and isinstance(other[1], TimeAmount) and other[1].statistic in ROOFS:
-            found |= ROOFS[other[1].statistic].touched(subject, other[0].selected_nodes(subject))
-    return found
+        if isinstance(value, tuple) and isinstance(value[1], TimeAmount) and value[1].statistic in ROOFS:
+            touched |= ROOFS[value[1].statistic].touched(subject, value[0].selected_nodes(subject))
+    return touched
 
 
 def typical(subject: ChangeSubject, chosen: Mask, dur: Int64, statistic: str) -> Int64:
-    """What the chosen nodes take where their places take the statistic, and all else as it is; ns.
+    """Durations with the chosen nodes at their places' statistic, ns, shape (nodes,).
 
-    A rank of a role that has no row at a place takes 0 there: what most ranks do not do is not usual.
+    A rank without a row at a place counts as 0, so that what most ranks do not do becomes 0.
     """
-    found, where = dur.copy(), step_places(subject.graph)
-    inside = subject.since[where.at] >= 0
-    at, rank, step, place = (column[inside] for column in (where.at, where.rank, where.step, where.place))
+    durations, places = dur.copy(), step_places(subject.graph)
+    inside = subject.since[places.at] >= 0
+    at, rank, step, place = (column[inside] for column in (places.at, places.rank, places.step, places.place))
     role = subject.stage_roles[rank]
     if statistic == "fastest":
-        usual = _at_fastest(rank, step, combination_codes(rank, place), dur[at])
+        typical_ns = _at_fastest(rank, step, combination_codes(rank, place), dur[at])
     else:
         ranks = np.unique(rank)
         several = len(ranks) > 1
-        like = combination_codes(role, step, place) if several else place
+        alike = combination_codes(role, step, place) if several else place
         expected = ranks_of(role, subject.stage_roles[ranks]) if several else np.zeros(len(at), np.int64)
-        usual = (code_means if statistic == "mean" else lower_medians)(like, dur[at], expected)
-    here = chosen[at]
-    found[at[here]] = usual[here]
-    return found
+        typical_ns = (code_means if statistic == "mean" else lower_medians)(alike, dur[at], expected)
+    is_chosen = chosen[at]
+    durations[at[is_chosen]] = typical_ns[is_chosen]
+    return durations
 
 
 def _typical_busy(subject: ChangeSubject, chosen: Mask, statistic: str) -> Int64:
-    """What operators of CPU-only ranks take where those between two collectives of a step take the statistic
-    of the ranks, ns, shape (nodes,)."""
+    """Operator time of CPU-only ranks with the time between two collectives of a step at the statistic of the
+    ranks, ns, shape (nodes,)."""
     nodes = subject.graph.nodes
     at = np.flatnonzero(chosen | ((nodes.kind == n.ARRIVAL) & (subject.since >= 0)))
     at = at[np.lexsort((nodes.start[at], nodes.rank[at]))]
@@ -152,25 +152,29 @@ def _typical_busy(subject: ChangeSubject, chosen: Mask, statistic: str) -> Int64
     first = begins(combination_codes(rank, step))
     segment = before - np.repeat(before[first], np.diff(np.append(np.flatnonzero(first), len(at))))
     place = combination_codes(subject.stage_roles[rank], step, segment)
-    own = combination_codes(rank, place)
-    taken = np.bincount(own, nodes.busy[at], minlength=1).astype(np.int64)
-    one_each = np.unique(own, return_index=True)[1]
+    segment_code = combination_codes(rank, place)
+    busy_ns = np.bincount(segment_code, nodes.busy[at], minlength=1).astype(np.int64)
+    one_each = np.unique(segment_code, return_index=True)[1]
     ranks = np.unique(rank)
     expected = ranks_of(subject.stage_roles[rank], subject.stage_roles[ranks])
-    usual = np.zeros_like(taken)
+    usual = np.zeros_like(busy_ns)
     if len(one_each):
         statistics = code_means if statistic == "mean" else lower_medians
-        usual[own[one_each]] = statistics(place[one_each], taken[own[one_each]], expected[one_each])
-    factor = np.where(taken > 0, usual / np.maximum(taken, 1), 1.0)
+        usual[segment_code[one_each]] = statistics(
+            place[one_each], busy_ns[segment_code[one_each]], expected[one_each]
+        )
+    factor = np.where(busy_ns > 0, usual / np.maximum(busy_ns, 1), 1.0)
     busy = nodes.busy.copy()
-    busy[at] = np.where(chosen[at], np.rint(nodes.busy[at] * factor[own]), nodes.busy[at]).astype(np.int64)
+    busy[at] = np.where(chosen[at], np.rint(nodes.busy[at] * factor[segment_code]), nodes.busy[at]).astype(
+        np.int64
+    )
     return busy
 
 
 def _at_fastest(rank: Int64, step: Int64, place: Int64, dur: Int64) -> Int64:
-    """What rows take at the speed of their rank's fastest step, ns.
+    """Durations at the speed of the rank's fastest step, ns.
 
-    A step's speed is the median, over its places, of what each takes over the place's median of all steps.
+    A step's speed is the median over its places of the duration relative to the place's median of all steps.
     """
     usual = np.maximum(lower_medians(place, dur, np.zeros_like(place)), 1)
     ratio, of_step = dur / usual, combination_codes(rank, step)
@@ -179,9 +183,9 @@ def _at_fastest(rank: Int64, step: Int64, place: Int64, dur: Int64) -> Int64:
     count = np.diff(np.append(first, len(of_step)))
     slowness = ratio[order][first + (count - 1) // 2]
     ranks = rank[order][first]
-    least = np.full(int(rank.max(initial=0)) + 1, np.inf)
-    # a step that the capture cuts has too few rows to tell its speed
+    fastest = np.full(int(rank.max(initial=0)) + 1, np.inf)
+    # a step that the capture cuts off has too few rows
     complete = 2 * count >= int(count.max(initial=0))
-    np.minimum.at(least, ranks[complete], slowness[complete])
-    factor = np.where(complete, least[ranks] / np.maximum(slowness, 1e-9), 1.0)
+    np.minimum.at(fastest, ranks[complete], slowness[complete])
+    factor = np.where(complete, fastest[ranks] / np.maximum(slowness, 1e-9), 1.0)
     return np.asarray(np.rint(dur * factor[of_step]), np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`overlap=off`: communication and compute of a rank that never run at the same time."""
+"""`overlap=off`: communication and compute of a rank never run at the same time."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from cclbench.replay.simulate import cut_pieces
     "overlap",
     values="off",
     definition="a rank's kernels wait for all communication launched before them, and communication for all"
-    " kernels launched before it; either of them still overlaps its like, and copies overlap both",
+    " kernels launched before it; kernels still overlap kernels, communication overlaps communication, and"
+    " copies overlap both",
     read=read_word("off"),
 )
 def overlap(subject: ChangeSubject, _: float) -> Graph | str:
-    """The graph with those waits; `InputError` where ranks would wait for one another in a circle."""
+    """The graph with these waits; `InputError` where ranks would deadlock."""
     graph, nodes = subject.graph, subject.graph.nodes
     if any(rank.on_host for rank in graph.windowed):
-        raise InputError("overlap=off: the kernels of a CPU are its operators, which are no rows of a replay")
+        raise InputError("overlap=off: a CPU's operators, its kernels, have no rows in a replay")
     place = _launched(nodes, subject.since)
     source, target, lag = graph.wait_edges()
-    # what was held up by a row launched later has another order now
+    # waits for rows that were launched later contradict the new order
     against = (
         (nodes.rank[source] == nodes.rank[target]) & (place[target] >= 0) & (place[source] > place[target])
     )
     source, target, lag = source[~against], target[~against], lag[~against]
     waits = [pair for rank in graph.windowed for pair in _waits(nodes, place, rank.rank)]
     if not waits:
-        return "no rank both computes and communicates within the run's windows"
+        return "no rank both computes and communicates in the run's windows"
     before, behind = np.array(waits, np.int64).T
     try:
         serial = cut_pieces(
@@ -53,7 +54,7 @@ def overlap(subject: ChangeSubject, _: float) -> Graph | str:
 
 
 def _launched(nodes: Nodes, since: Int64) -> Int64:
-    """The place of each node of compute or communication in the order of launches, −1 of others."""
+    """Position of each compute or communication node in launch order, −1 for others."""
     of_device = np.isin(nodes.kind, (n.COMPUTE, n.ARRIVAL, n.TRANSFER)) & (since >= 0)
     at = np.flatnonzero(of_device)
     row = at - (nodes.kind[at] == n.TRANSFER)  # a transfer is launched with its arrival, the node before it
@@ -65,10 +66,10 @@ def _launched(nodes: Nodes, since: Int64) -> Int64:
 
 
 def _waits(nodes: Nodes, place: Int64, rank: int) -> Iterator[tuple[int, int]]:
-    """Pairs of nodes of a rank of which the second waits for the first.
+    """Pairs of a rank's nodes, the second of which waits for the first.
 
-    Rows in order of launch fall into stretches of one sort.  Of a stretch the first row of each lane waits
-    for the last of each lane in the stretch before, and so for all that came earlier.
+    Rows in launch order form stretches of compute or of communication. The first row of each lane in a
+    stretch waits for the last row of each lane in the previous stretch, and so for all earlier ones.
     """
     at = np.flatnonzero((nodes.rank == rank) & (place >= 0))
     at = at[np.argsort(place[at], kind="stable")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`schedule=steps.yaml`: a schedule given as data in place of what the library chose."""
+"""`schedule=steps.yaml`: a schedule from a file in place of the library's algorithm."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def _read(_: str, value: str) -> SendSchedule:
     "schedule",
     values="steps.yaml",
     definition="collectives of the kind and number of ranks of a schedule (`hardware predict --schedule`)"
-    " follow its steps: their time x formula of the schedule / formula of what the library chooses",
+    " follow its steps: their time x modelled time of the schedule / that of the library's algorithm",
     read=_read,
     reads_file=True,
 )
 def schedule(subject: ChangeSubject, plan: SendSchedule) -> Graph | str:
-    """The graph with those durations."""
+    """The graph with the schedule's durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
-    dur, reached = nodes.dur.copy(), False
+    dur, any_matching = nodes.dur.copy(), False
     for (kind, name), parts in of_groups(subject, plan.kind).items():
         ranks = subject.groups[name]
         if len(ranks) != plan.ranks:
             continue
-        reached = True
-        sizes, one = np.unique(calls.bytes[nodes.call[parts]], return_inverse=True)
+        any_matching = True
+        sizes, size_code = np.unique(calls.bytes[nodes.call[parts]], return_inverse=True)
         new = modelled_s(subject, "schedule", kind, ranks, sizes, plan=plan)
         old = modelled_s(subject, "schedule", kind, ranks, sizes)
-        dur[parts] = np.rint(dur[parts] * (new / old)[one]).astype(np.int64)
-    if not reached:
+        dur[parts] = np.rint(dur[parts] * (new / old)[size_code]).astype(np.int64)
+    if not any_matching:
         return f"the run has no {plan.kind} of {plan.ranks} ranks and known size"
     return replace(graph, nodes=replace(nodes, dur=dur))

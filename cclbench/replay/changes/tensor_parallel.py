@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`parallelism.tp=8`: layers' tensors cut among more or fewer ranks."""
+"""`parallelism.tp=8`: layers' tensors split over more or fewer ranks."""
 
 from __future__ import annotations
 
@@ -25,28 +25,26 @@ _ALL_REDUCES: Final = 4
 @change(
     "parallelism.tp",
     values="8",
-    definition="tensors of layers are cut among so many ranks: matrix products by roofline times of"
-    " their shapes,"
-    " attention by heads, the optimizer and gradients by parameters; activations that are exchanged stay"
-    " as large",
+    definition="tensors of layers are split over this many ranks: matrix products by roofline times of their"
+    " shapes, attention by heads, the optimizer and gradients by parameters; exchanged activations stay the"
+    " same size",
     read=count_of,
 )
 def tensors(subject: ChangeSubject, _: int) -> LayoutEffect | str:
-    """Kernels by `sharded_operators`; gradients 1 / tp; of layers cut for the first time four all-reduces
-    each.
+    """Kernels by `sharded_operators`; gradients 1 / tp; four all-reduces per layer that is split for the
+    first time.
 
-    Two forth and two back (Shoeybi et al. 2019, section 3), each of the activations of a micro-batch, none
-    beside the layer's compute; with sequences cut as well the same bytes go as all-gathers and
-    reduce-scatters.
+    Two forward and two backward (Shoeybi et al. 2019, section 3), each of a micro-batch's activations, none
+    overlapped; with split sequences the same bytes move in all-gathers and reduce-scatters.
     """
-    wanted, graph = asked_layouts(subject), subject.graph
-    old, new = wanted.old.degrees["tp"], wanted.new.degrees["tp"]
+    layouts, graph = asked_layouts(subject), subject.graph
+    old, new = layouts.old.degrees["tp"], layouts.new.degrees["tp"]
     if old == new:
         return SAME_LAYOUT
     card = subject.run.card
     model = card.workload.model if card else None
     if model is not None and model.heads is not None and model.heads % new:
-        raise InputError(f"parallelism.tp: {model.heads} heads cannot be cut among {new} ranks")
+        raise InputError(f"parallelism.tp: {model.heads} heads cannot be split over {new} ranks")
     batch = card.workload.batch if card else None
     tokens = batch.micro * batch.sequence_length if batch and batch.micro and batch.sequence_length else None
     cutting = TensorCutting(
@@ -60,60 +58,62 @@ def tensors(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     added: tuple[AddedCommunication, ...] = ()
     if old == 1:
         added = (_all_reduces(subject),)
-        notes += (f"{added[0].what} are not in the trace: they are added to the step, none beside compute",)
+        notes += (f"{added[0].what} are not in the trace: they are added to the step without overlap",)
     return LayoutEffect(graph, scale, {"dp": old / new}, added=added, notes=notes)
 
 
 def _kernels(subject: ChangeSubject, cutting: TensorCutting) -> tuple[Scale, tuple[str, ...]]:
-    """New over old times of what computes, and what they rest on, with its share of the step."""
+    """New over old times of compute, and their basis, with shares of the step."""
     graph = subject.graph
     nodes = graph.nodes
-    found = cut_kernels(subject.run, [rank.rank for rank in graph.windowed], cutting)
+    split = cut_kernels(subject.run, [rank.rank for rank in graph.windowed], cutting)
     chosen = compute_nodes(subject)
     categories = [cutting.of_category(name) for name in graph.categories] + [cutting.cut_or_whole_factor]
-    names: list[BoundedFactor | None] = [*(found.by_name.get(name) for name in graph.names), None]
-    linked = np.array([one is not None for one in names], np.bool_)[nodes.name] & chosen
+    names: list[BoundedFactor | None] = [*(split.by_name.get(name) for name in graph.names), None]
+    linked = np.array([bounds is not None for bounds in names], np.bool_)[nodes.name] & chosen
     arrays = []
     for field in range(3):
-        by_category = np.array([one[field] for one in categories], np.float64)[nodes.category]
-        by_name = np.array([np.nan if one is None else one[field] for one in names], np.float64)[nodes.name]
-        own = np.where(linked, by_name, by_category)
-        own = np.where(nodes.busy > 0, found.together[field], own)
-        arrays.append(np.where(chosen, own, 1.0))
+        by_category = np.array([bounds[field] for bounds in categories], np.float64)[nodes.category]
+        by_name = np.array([np.nan if bounds is None else bounds[field] for bounds in names], np.float64)[
+            nodes.name
+        ]
+        factors = np.where(linked, by_name, by_category)
+        factors = np.where(nodes.busy > 0, split.together[field], factors)
+        arrays.append(np.where(chosen, factors, 1.0))
     on_host = nodes.busy > 0
     cut = chosen & ~linked & ~on_host & (arrays[1] == arrays[2])
     either = chosen & ~linked & ~on_host & (arrays[1] != arrays[2])
-    told = [
-        (linked, "kernels whose calls are recorded: by roofline times of cut shapes"),
+    basis = [
+        (linked, "kernels whose calls are recorded: by roofline times of split shapes"),
         (
             on_host,
-            f"operators of the CPU, {found.shaped:.0%} of their time by recorded shapes: by the ratio of"
+            f"operators of the CPU, {split.shaped:.0%} of their time by recorded shapes: by the ratio of"
             " work",
         ),
         (cut, "kernels without recorded shapes: by the ratio of work"),
-        (either, "kernels that may be cut or not: between the two, the geometric middle expected"),
+        (either, "kernels that may be split or not: bounds, expected is their geometric mean"),
     ]
     notes = tuple(
         f"{words}, {subject.window_share(chosen & part):.1%} of the step"
-        for part, words in told
+        for part, words in basis
         if subject.window_share(chosen & part)
     )
     return Scale(*arrays), notes
 
 
 def _all_reduces(subject: ChangeSubject) -> AddedCommunication:
-    wanted = asked_layouts(subject)
-    new = wanted.new
-    what = "the all-reduces of activations, which layers in one piece do not need,"
+    layouts = asked_layouts(subject)
+    new = layouts.new
+    need = "the all-reduces of activations, which unsplit layers do not need,"
     fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
-    size = card_sizes(subject.run.card, what, *fields)
-    layers = card_sizes(subject.run.card, what, "model.layers")["model.layers"]
+    size = card_sizes(subject.run.card, need, *fields)
+    layers = card_sizes(subject.run.card, need, "model.layers")["model.layers"]
     count = microbatch_count(subject.run.card) or 1
     several = count > 1 or new.degrees["pp"] > 1
-    nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else wanted.sample_share)
-    calls = _ALL_REDUCES * layers / new.degrees["pp"] * count * (wanted.sample_share if several else 1.0)
-    apart = new.group_stride("tp")
-    time = subject.price("all_reduce", tuple(range(0, new.degrees["tp"] * apart, apart)), nbytes)
+    nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else layouts.sample_share)
+    calls = _ALL_REDUCES * layers / new.degrees["pp"] * count * (layouts.sample_share if several else 1.0)
+    stride = new.group_stride("tp")
+    time = subject.price("all_reduce", tuple(range(0, new.degrees["tp"] * stride, stride)), nbytes)
     return AddedCommunication(
         f"{calls:g} all-reduces of {nbytes / 1e6:.4g} MB of activations among {new.degrees['tp']} ranks",
         time.times_count(calls),

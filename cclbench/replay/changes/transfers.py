@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`transfers[all_reduce].time=0`: another time of collectives, from the arrival of their last rank on."""
+"""`transfers[all_reduce].time=0`: other transfer times of collectives, after their last rank's arrival."""
 
 from __future__ import annotations
 
@@ -18,39 +18,41 @@ from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
 @node_change(
     "transfers.time",
     values="x0.5, 0, median",
-    definition="collectives of the kinds and group named take so many times as long from the arrival of their"
-    " last rank on; median: what those of their kind, group size and payload take. Where waiting cannot be"
-    " told from transfer, the bounds take all and none of it for the transfer",
+    definition="collectives of the named kinds and group take this many times as long after the arrival of"
+    " their last rank; median: of those of the same kind, group size and payload. Where wait and transfer"
+    " cannot be separated, the bounds count all or none of the time as transfer",
 )
 def transfers(
     subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]
 ) -> Graph | LayoutEffect | str:
-    """The graph with those durations."""
+    """The graph with other transfer times, or their bounds."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
     chosen = np.flatnonzero(selected.selected_nodes(subject))
     chosen = chosen[nodes.call[chosen] >= 0]
     if not len(chosen):
         return "the run's steps have no such collective"
-    known = graph.transfers.known[nodes.call[chosen]] | (graph.transfers.size[nodes.call[chosen]] == 1)
+    is_known = graph.transfers.known[nodes.call[chosen]] | (graph.transfers.size[nodes.call[chosen]] == 1)
     factor = np.ones(len(nodes))
     if amount.factor is None:
         factor[chosen] = _median(graph, chosen) / np.maximum(nodes.dur[chosen], 1)
     else:
         factor[chosen] = amount.factor
-    if known.all():
+    if is_known.all():
         return replace(graph, nodes=replace(nodes, dur=np.rint(nodes.dur * factor).astype(np.int64)))
-    expected, kept = factor.copy(), factor.copy()
-    expected[chosen[~known]] = np.nan
-    kept[chosen[~known]] = 1.0
-    return LayoutEffect(graph, scale=Scale(expected, np.minimum(factor, kept), np.maximum(factor, kept)))
+    expected, unchanged = factor.copy(), factor.copy()
+    expected[chosen[~is_known]] = np.nan
+    unchanged[chosen[~is_known]] = 1.0
+    return LayoutEffect(
+        graph, scale=Scale(expected, np.minimum(factor, unchanged), np.maximum(factor, unchanged))
+    )
 
 
 def _median(graph: Graph, chosen: Int64) -> Int64:
-    """The lower median of what each transfer's like take: kind, group size and payload."""
+    """Lower median of the transfers with the same kind, group size and payload, ns."""
     nodes = graph.nodes
-    at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-    usual = np.zeros(len(nodes), np.int64)
-    like = call_kinds(graph, nodes.call[at])
-    usual[at] = lower_medians(like, nodes.dur[at], np.zeros_like(like))
-    return usual[chosen]
+    moving = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
+    medians = np.zeros(len(nodes), np.int64)
+    alike = call_kinds(graph, nodes.call[moving])
+    medians[moving] = lower_medians(alike, nodes.dur[moving], np.zeros_like(alike))
+    return medians[chosen]
