@@ -393,9 +393,6 @@ def resolve_metrics(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]
         parts |= {name: ALIASES[name] for name in aliases}
     selected.update(alias.metric for alias in parts.values() if not alias.collectives)
     chosen: list[tuple[Metric, Alias | None]] = [(METRICS.get(name), None) for name in sorted(selected)]
-    chosen += [
-        (METRICS.get(alias.metric), alias)
-        for _, alias in sorted(parts.items())
-        if alias.metric not in selected
-    ]
+    apart = (alias for _, alias in sorted(parts.items()) if alias.metric not in selected)
+    chosen += [(METRICS.get(alias.metric), alias) for alias in apart]
     return sorted(chosen, key=lambda pair: pair[0].name)

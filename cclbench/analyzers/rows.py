@@ -46,21 +46,16 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
 
     With `model`, a metric that does not apply is modelled, where it has a stand-in.
     """
-    values: dict[str, list[Value]] = {}
-    for metric in metrics:
-        if metric.per_rank is not None:
-            values[metric.name] = _metric_values(partial(metric.per_rank, view), metric)
+    values: dict[str, list[Value]] = {
+        m.name: _metric_values(partial(m.per_rank, view), m) for m in metrics if m.per_rank is not None
+    }
     for metric in metrics:
         if model and metric.name in STAND_INS and values[metric.name][0].status == "not_applicable":
             values[metric.name] = _modelled_values(view, metric, values[metric.name])
     graphs = _whole_graphs(view)
     if graphs is None:
         return values
-    return {
-        metric.name: _less_graphs(metric, values[metric.name], graphs)
-        for metric in metrics
-        if metric.name in values
-    }
+    return {m.name: _less_graphs(m, values[m.name], graphs) for m in metrics if m.name in values}
 
 
 def _whole_graphs(view: RankView) -> UnknownGraphs | None:
@@ -269,11 +264,9 @@ def _reduced_coverage(combined: Coverage | None, unknown: Sequence[Coverage], ra
     """
     if combined is not None and all(coverage.ns is not None for coverage in unknown):
         return reduce(add, unknown, combined)
-    return (
-        combined
-        if combined is not None and not combined.is_complete
-        else Coverage(ranks, ranks + len(unknown))
-    )
+    if combined is not None and not combined.is_complete:
+        return combined
+    return Coverage(ranks, ranks + len(unknown))
 
 
 def _rank_reasons(silent: Mapping[int, Sequence[Value]], ranks_in_all: int) -> str:

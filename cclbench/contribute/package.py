@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -139,7 +140,7 @@ def make_data_point(
                 _file_url(target.id, file.name, options)  # refused now, not after all the work
         facts = _facts_of_traces(source, store, options.reading, engine, progress)
         learned = learn_from_traces(value, facts)
-        launch, licence, open_gaps = _settle_card(
+        launch, licence, gaps = _settle_card(
             learned.card, source, facts, programs, options, document.file, ask
         )
         staged = DataPointPlace(scratch / "new", target.id)
@@ -190,7 +191,7 @@ def make_data_point(
             *learned.contradictions,
             *filter(None, [card_contradiction(Results.from_rows(proven))]),
         ),
-        gaps=tuple(open_gaps),
+        gaps=tuple(gaps),
         redactions=copies.redactions,
         revealed=tuple(sorted(set(options.reveal))),
         rows=len(proven),
@@ -291,12 +292,10 @@ def _settle_card(
     named = enumerate(facts.traces)
     traces = [drop_empty(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
     complete = {**card, "evidence": {**evidence, "traces": traces or [{"path": source.name}]}}
-    open_gaps = settle_gaps(
-        [*gaps, *card_gaps(complete, name, Path())], ask, card, open_ones=options.allow_gaps
-    )
+    gaps = settle_gaps([*gaps, *card_gaps(complete, name, Path())], ask, card, open_ones=options.allow_gaps)
     card_gaps({**card, "evidence": complete["evidence"]}, name, Path())  # answers may contradict one another
     licence = evidence.pop("traces", {}).get("licence", options.licence)
-    return evidence.pop("launch", launch), licence, open_gaps
+    return evidence.pop("launch", launch), licence, gaps
 
 
 def _all_files(source: Source) -> tuple[SourceFile, ...]:
@@ -355,12 +354,9 @@ def _prove_results(
     progress: Progress | None,
 ) -> list[Row]:
     """The result rows, each the same from the redacted copies as from the originals."""
-    before = source_rows(
-        replace(source, card=staged.card_path), store, reading, model=True, engine=engine, progress=progress
-    )
-    after = source_rows(
-        find_source(staged.card_path), store, reading, model=True, engine=engine, progress=progress
-    )
+    rows = partial(source_rows, store=store, options=reading, model=True, engine=engine, progress=progress)
+    before = rows(replace(source, card=staged.card_path))
+    after = rows(find_source(staged.card_path))
     if changed := row_changes(before, after):
         lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
         message = "redaction, or the files' new names, would change results; nothing was contributed:"
@@ -392,15 +388,13 @@ def _move_into_place(
         moves.append((target.calibration_path, staged.calibration_path))
     with ExitStack() as stack:
         if large and options.outside:
-            upload_folder = options.outside / staged.id
-            if upload_folder.exists() and not options.replace:
-                raise UsageError(
-                    "exists already", where=str(upload_folder), hint="choose another, or --replace"
-                )
+            upload = options.outside / staged.id
+            if upload.exists() and not options.replace:
+                raise UsageError("exists already", where=str(upload), hint="choose another, or --replace")
             waiting = stack.enter_context(scratch_in(options.outside))
             for name, _ in large:
                 (waiting / "new" / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(staged.traces_folder / name, waiting / "new" / name)
-            moves.insert(0, (waiting / "new", upload_folder))
+            moves.insert(0, (waiting / "new", upload))
         put_in_place(moves)
     return tuple((options.outside / staged.id / name, url) for name, url in large if options.outside)

@@ -7,7 +7,6 @@ values are null.
 
 from __future__ import annotations
 
-from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from typing import Final
@@ -383,12 +382,6 @@ _COLUMNS: Final = (
 )
 LAYOUT: Final = sha256("\n".join((*_COLUMNS, _FILES)).encode()).hexdigest()[:12]
 """Identifies the layout of runs; runs with another layout are of another version."""
-
-
-@cache
-def events_schema(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema of those columns of events."""
-    return pa.schema([EVENTS.field(name) for name in columns])
 
 
 def group_id(ranks: tuple[int, ...]) -> str:

@@ -18,7 +18,6 @@ from cclbench.ground.schema import group_id
 from cclbench.machine import Machine, machine_of
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
-from cclbench.replay import nodes as n
 from cclbench.replay import tables
 from cclbench.replay.answer_rows import (
     NS_PER_S,
@@ -27,6 +26,7 @@ from cclbench.replay.answer_rows import (
     modelled_row,
     path_rows,
     predicted_rows,
+    replay_notes,
 )
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change_named
 from cclbench.replay.contention import replay_contended
@@ -389,20 +389,5 @@ def replay_scenarios(
         *map(knee_row, swept),
     ]
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
-    all_notes = (*notes, *_replay_notes(replay))
+    all_notes = (*notes, *replay_notes(replay.graph, replay.contention))
     return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), all_notes)
-
-
-def _replay_notes(replay: Replay) -> list[str]:
-    graph = replay.graph
-    notes = [f"traced: {number:,} {label}" for label, number in sorted((+graph.traced).items())]
-    notes += [
-        f"inferred from times: {number:,} {label}" for label, number in sorted((+graph.inferred).items())
-    ]
-    is_matched = graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]]
-    if not is_matched.all():
-        unmatched = f"{(~is_matched).sum():,} of {len(is_matched):,} parts of collectives"
-        notes.append(f"{unmatched} are not matched across ranks: waiting stays as measured")
-    if replay.contention != 1.0:
-        notes.append(f"kernels are assumed to take {replay.contention:.4g}× as long while communication runs")
-    return notes

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
+from cclbench.replay import nodes as n
 from cclbench.replay.critical_path import Path
+from cclbench.replay.graph import Graph
 
 if TYPE_CHECKING:
     from cclbench.replay.answer import Predicted, ReplayedStep
@@ -112,3 +114,18 @@ def fidelity_note(replayed_ns: float, measured_ns: float) -> str | None:
         f"{error:+.1%} off the measured step: rows wait for causes that the traces do not show; predictions"
         " are relative to this replay"
     )
+
+
+def replay_notes(graph: Graph, contention: float) -> list[str]:
+    """What a replay rests on: what is traced, inferred from times, unmatched and assumed."""
+    notes = [f"traced: {number:,} {label}" for label, number in sorted((+graph.traced).items())]
+    notes += [
+        f"inferred from times: {number:,} {label}" for label, number in sorted((+graph.inferred).items())
+    ]
+    is_matched = graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]]
+    if not is_matched.all():
+        unmatched = f"{(~is_matched).sum():,} of {len(is_matched):,} parts of collectives"
+        notes.append(f"{unmatched} are not matched across ranks: waiting stays as measured")
+    if contention != 1.0:
+        notes.append(f"kernels are assumed to take {contention:.4g}× as long while communication runs")
+    return notes

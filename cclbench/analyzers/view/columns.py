@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.ground.schema import events_schema
+from cclbench.ground.schema import EVENTS
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def event_table(tables: Rank, kinds: Sequence[str], columns: Sequence[str]) -> pa.Table:
     """Those columns of all events of those kinds, in the order of `Rank.events`."""
-    return pa.Table.from_batches(tables.events(kinds, columns), events_schema(tuple(columns)))
+    schema = pa.schema([EVENTS.field(name) for name in columns])
+    return pa.Table.from_batches(tables.events(kinds, columns), schema)
 
 
 def row_spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
