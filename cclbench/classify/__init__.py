@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one taxonomy of kernels and collectives: ordered rules, data not code.
+"""Taxonomy of kernels and collectives: ordered rules, data not code.
 
-`kernel_category` says what a kernel or op does, `collective_name` which collective of which library it is,
-and `base_name` what to call all instances of a kernel; `arithmetic.kernel_arithmetic` tells precision,
-tensor cores and
-alignment of kernels of products.  Each looks at the name alone, so call it once for each unique name.
-`kind_of` and `element_bytes` read what frameworks call collectives and element types; `bus_factor` is what a
-kind puts on the bus.
+`kernel_category` returns the category of a kernel or op, `collective_name` the kind and library of a
+collective, `base_name` the common name of all instances of a kernel, and `arithmetic.kernel_arithmetic`
+precision, tensor cores and alignment of matrix kernels.  Each depends on the name alone, so call it once per
+unique name.  `kind_of` and `element_bytes` parse frameworks' names of collectives and element types;
+`bus_factor` is busbw / algbw of a kind.
 """
 
 from hashlib import sha256
@@ -32,4 +31,4 @@ __all__ = [
 TAXONOMY: Final = sha256(
     b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
 ).hexdigest()[:12]
-"""Names one state of the rules: what was classified by another is read again."""
+"""Identifies the version of the rules; traces classified by another one are read again."""

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names of kernels of products tell of their arithmetic: ordered rules, data not code.
+"""Arithmetic of matrix kernels, by their names: ordered rules, data not code.
 
-Matrix products, convolutions and attention carry in their names the library, the precision of the
-arithmetic, whether tensor cores (AMD: matrix cores) do it, the alignment in elements that they need, and the
-generation of devices that they were compiled for.  Of each table the first rule whose pattern occurs in the
-lower-case name wins; white space separates the alternatives of a pattern.
-tests/classify/test_arithmetic.py has real names.
+Names of matrix products, convolutions and attention state the library, the precision of the arithmetic,
+whether it runs on tensor cores (AMD: matrix cores), the required alignment in elements, and the device
+generation they were compiled for.  In each table the first rule whose pattern occurs in the lower-case name
+wins; white space separates the alternatives of a pattern.  tests/classify/test_arithmetic.py has real names.
 
 Sources: CUTLASS, media/docs/cpp/code_organization.md and tools/library (`cutlass_80_tensorop_s1688gemm_...`:
 compute capability, operator class, accumulator, instruction shape, alignment); cuBLAS and cuDNN as profilers
@@ -55,7 +54,7 @@ ARITHMETIC: Final = (
     _Arithmetic("int8", True, r"_i8816  _i16832  i8i8_i  imma  ^cijk_\w*?_i8\w*?_mi\d+x"),
     _Arithmetic("fp64", True, r"d884  dmma  tensorop_d\d  f64f64\w*_tensor  ^cijk_\w*?_d_?b_\w*?_mi\d+x"),
     _Arithmetic("fp64", False, r"dgemm  f64f64  ^cijk_\w*?_d_?b_"),
-    # Storage of 16 bits, arithmetic of 32 outside of tensor cores.
+    # 16-bit storage, 32-bit arithmetic outside tensor cores.
     _Arithmetic("fp32", False, r"(?:fp16|bf16|f16)_sgemm"),
     _Arithmetic(
         "bf16",
@@ -99,13 +98,13 @@ _STATED: Final = re.compile(
 )
 _ALIGNMENT: Final = re.compile(r"align[a-d]?(\d{1,2})(?!\d)")
 _REACH: Final = 1 << 11
-"""Characters that are looked at."""
+"""Characters of a name that are searched."""
 
 
 class Arithmetic(NamedTuple):
-    """What a kernel's name tells; None where it does not.
+    """What a kernel's name states; None where it does not.
 
-    `alignment` is the least of its operands' in elements: 1 where no two of them are loaded at once.
+    `alignment` is the smallest of its operands', in elements: 1 where elements are loaded one at a time.
     """
 
     library: str | None
@@ -121,7 +120,7 @@ def _compiled_rules() -> tuple[
     tuple[tuple[_Arithmetic, re.Pattern[str]], ...],
     tuple[tuple[str, re.Pattern[str]], ...],
 ]:
-    """The tables, compiled when the first name is looked at."""
+    """The tables, compiled on first use."""
     return (
         tuple((word, alternatives_pattern(pattern)) for word, pattern in LIBRARIES),
         tuple((rule, alternatives_pattern(rule.pattern)) for rule in ARITHMETIC),
@@ -131,7 +130,7 @@ def _compiled_rules() -> tuple[
 
 @lru_cache(maxsize=1 << 12)
 def kernel_arithmetic(name: str) -> Arithmetic:
-    """Library, precision, tensor cores, alignment and generation of a kernel of products, by its name."""
+    """Library, precision, tensor cores, alignment and generation of a matrix kernel, by its name."""
     text = name[:_REACH].lower()
     libraries, kinds, generations = _compiled_rules()
     kind = next((rule for rule, pattern in kinds if pattern.search(text)), None)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names are communication, of which library and of which kind.
+"""Communication kernels and ops by name: library and kind.
 
 Each rule is a library and a pattern; the first whose pattern occurs in the name's subject wins.
-`NOT_COMMUNICATION`, `ON_ONE_DEVICE` and `FUSED` go before all.  The kind then follows from `KINDS`, first
-match again; None where a name tells no kind, or where only sizes, flags and offsets are exchanged.  White
-space separates the alternatives of a pattern.  Names are from the sources of the libraries and from
-traces of them; tests/classify/kernel_names.yaml has each with the file it stands in.
+`NOT_COMMUNICATION`, `ON_ONE_DEVICE` and `FUSED` take precedence over all rules.  The kind is the first match
+in `KINDS`: None where a name states no kind, or where only sizes, flags and offsets are exchanged.  White
+space separates the alternatives of a pattern.  Names are from the libraries' sources and traces;
+tests/classify/kernel_names.yaml lists each with the file it is from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cclbench.classify.names import rule_subject
 
 
 class CollectiveName(NamedTuple):
-    """What a name tells of a collective: kind (None where it does not tell) and library."""
+    """Kind (None where the name states none) and library of a collective."""
 
     kind: str | None
     library: str
@@ -110,8 +110,8 @@ LIBRARIES: Final = (
         ^record_param_comms$  ^_dtensor::shard_dim
         """,
     ),
-    # Kernels of serving engines, symmetric memory, userbuffers, Triton-distributed, Iris and whoever writes
-    # an all-reduce.  The first line is about a function's own name: namespace trtllm_allreduce holds norms.
+    # Kernels of serving engines, symmetric memory, userbuffers, Triton-distributed, Iris and other custom
+    # all-reduces.  The first line matches only a function's own name: namespace trtllm_allreduce holds norms.
     (
         "custom",
         r"""
@@ -199,7 +199,7 @@ class _Compiled(NamedTuple):
 
 @cache
 def _compiled_rules() -> _Compiled:
-    """Compiled when the first name is looked at."""
+    """The rules, compiled on first use."""
     return _Compiled(
         alternatives_pattern(" ".join(pattern for _, pattern in LIBRARIES)),
         alternatives_pattern(" ".join((NOT_COMMUNICATION, ON_ONE_DEVICE, FUSED))),
@@ -209,19 +209,19 @@ def _compiled_rules() -> _Compiled:
 
 
 def collective_name(name: str, vendor: str | None = None) -> CollectiveName | None:
-    """Kind and library of a communication kernel or op, or None where the name is no communication.
+    """Kind and library of a communication kernel or op; None for any other name.
 
-    A kernel that also computes in the same launch (`fused`) is None, too.
+    Also None for a kernel that computes in the same launch (`fused`).
     `vendor` is the accelerator's, "nvidia", "amd" or None: RCCL's kernels carry NCCL's names.
     """
-    found = of_subject(rule_subject(name), vendor)
-    if found is not None and _REDUCE_SCATTER_INSTANCE.search(name):
-        return found._replace(kind="reduce_scatter")
-    return found
+    collective = of_subject(rule_subject(name), vendor)
+    if collective is not None and _REDUCE_SCATTER_INSTANCE.search(name):
+        return collective._replace(kind="reduce_scatter")
+    return collective
 
 
 def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
-    """`collective_name` for a name whose subject is at hand."""
+    """`collective_name` for a name given by its subject."""
     rules = _compiled_rules()
     if not rules.any_library.search(named) or rules.not_communication.search(named):
         return None
@@ -233,7 +233,7 @@ def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
 
 
 def kind_of(name: str) -> str | None:
-    """The kind a framework's name for a collective means: `_allgather_base`, `alltoallv`, `all_reduce`."""
+    """The kind of a collective by a framework's name: `_allgather_base`, `alltoallv`, `all_reduce`."""
     letters = re.sub(r"[^a-z]", "", name.lower())
     return next((kind for kind, mark in _CALLED if mark in letters), None)
 

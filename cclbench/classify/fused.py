@@ -10,15 +10,15 @@ A kernel that moves data between devices, or waits for another device's data or 
 - `fused`, if it holds a matrix product, attention or whole experts.  Their arithmetic does not follow from
   the bytes exchanged, so the launch's time is neither that of computing nor that of communicating.
 
-A matrix product that only sets flags on its own device, for a communication kernel that runs beside it, is
-a matrix product.
+A matrix product that only sets flags on its own device, for a concurrent communication kernel, is a matrix
+product.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Libraries' own names first; the last three lines are what writers of such kernels call them.
+# Libraries' own names first; the last three lines are common names for such kernels.
 FUSED: Final = r"""
     ^flashd?moe::moe::forward$  ^deep_gemm::\w*mega_moe_impl
     ^kernel_consumer_(?:gemm|flash_attn|m_parallel_scatter_group_gemm)  ^consumer_gemm_persistent_kernel
@@ -31,11 +31,11 @@ FUSED: Final = r"""
     (?:gemm(?!a)|matmul)\w*(?:all_?(?:reduce|gather|scatter|to_?all)|reduce_?scatter)
     (?:all_?(?:reduce|gather|to_?all)|reduce_?scatter)\w*(?:gemm(?!a|k(?!ernel))|matmul)
 """
-"""In a kernel's own name, which Inductor has not made from a graph's."""
+"""Matched in a kernel's own name, not in one that Inductor generated from a graph."""
 
 FUSED_BY_ARGUMENT: Final = (
     r"\bgemm::kernel::",
     "persistentasyncinputscheduler  sm90auxstorereducescatter  visitorauxstorescatter  visitorauxgatherrs",
 )
-"""A CUTLASS kernel's name, and the template argument that makes it exchange: PyTorch's scheduler that waits
+"""A CUTLASS kernel's name, and template arguments that make it communicate: PyTorch's scheduler that waits
 for gathered chunks (AsyncMM.cu), Flux's epilogues that store to other ranks (gemm_rs, moe_gather_rs)."""

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel or op does, by its name: an ordered table, the first rule that matches wins.
+"""Category of a kernel or op by its name: an ordered table, the first rule that matches wins.
 
-A rule looks for its pattern in the name's subject, and where it has a second pattern, for that in the
-whole name (lower case) as well.  The order carries the
-meaning: a fused MoE GEMM is `moe`, an attention kernel that holds a GEMM is `attention`, the
-optimizer inside a fused embedding backward is `embedding`.  `fused` is what computes and communicates
-in one launch (cclbench.classify.fused).
+A rule searches the name's subject for its pattern, and where it has a second pattern, the whole name
+(lower case) for that as well.  The order matters: a fused MoE GEMM is `moe`, an attention kernel that
+contains a GEMM is `attention`, the optimizer inside a fused embedding backward is `embedding`.  `fused`
+kernels compute and communicate in one launch (cclbench.classify.fused).
 
-Choices where the field has no word of its own: pooling, losses, softmax, sorts and scans are
+Choices where there is no established term: pooling, losses, softmax, sorts and scans are
 `reduction`; activations, rotary embeddings, quantization and random numbers are `elementwise`;
 transposes, concatenations, casts by copy and writes to a KV cache are `copy`; foreach kernels
 (`multi_tensor_apply`) are `optimizer`; state-space and linear attention are `attention`.
@@ -33,7 +32,7 @@ class Rule(NamedTuple):
 
 
 RULES: Final = (
-    # Python frames and modules do nothing of their own.
+    # Python frames and modules have no category.
     Rule(None, r"\.py$  ^<built-in  ^nn\.module"),
     # Frameworks' generic kernels: the functor they run is a template argument.
     Rule("copy", r"^memcpy  ^memset  ^\[cuda\smem"),
@@ -55,7 +54,7 @@ RULES: Final = (
     Rule("optimizer", "^triton_for_"),
     Rule("copy", r"^triton_poi_fused(?:_(?:clone|_to_copy|copy_?|cat|transpose|permute|t|view|slice))+_\d+$"),
     Rule("elementwise", "^triton_poi_"),
-    # Libraries; the more special come first.
+    # Libraries; the more specific rules come first.
     Rule("fused", FUSED),
     Rule("fused", *FUSED_BY_ARGUMENT),
     Rule("copy", "reshape_and_cache  cat_and_cache  (?:store|set|write|append|copy)_?(?:paged_?)?kv"),
@@ -178,7 +177,7 @@ RULES: Final = (
 
 @cache
 def _compiled_rules() -> tuple[tuple[str | None, re.Pattern[str], re.Pattern[str] | None], ...]:
-    """The rules, compiled when the first name is to be classified."""
+    """The rules, compiled on first use."""
     return tuple(
         (
             rule.category,
@@ -199,16 +198,16 @@ def kernel_category(name: str) -> str | None:
 
 @lru_cache(maxsize=1 << 14)
 def _candidate_rules(named: str) -> tuple[tuple[str | None, re.Pattern[str] | None], ...]:
-    """The rules that a subject satisfies, up to the first without a second pattern.
+    """The rules whose pattern matches a subject, up to the first without a second pattern.
 
-    Cached because a trace has many times more names than subjects: one for each functor or tile size.
+    Cached because a trace has many times more names than subjects: one per functor or tile size.
     """
     if of_subject(named):
         return (("communication", None),)
-    found: list[tuple[str | None, re.Pattern[str] | None]] = []
+    candidates: list[tuple[str | None, re.Pattern[str] | None]] = []
     for word, pattern, inside in _compiled_rules():
         if pattern.search(named):
-            found.append((word, inside))
+            candidates.append((word, inside))
             if inside is None:
                 break
-    return tuple(found)
+    return tuple(candidates)

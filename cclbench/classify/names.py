@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel names as profilers print them: the part the rules look at, and the one people read."""
+"""Kernel names as profilers print them: the part that rules match, and the part that people read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 ANONYMOUS: Final = "(anonymous namespace)"
 
-# Launchers that hold what they launch as their first template argument.
+# Launchers whose first template argument is the kernel that they launch.
 _LAUNCHER: Final = re.compile(
     r"^(?:cutlass\w*::(?:device_)?kernel\d*|ck_tile::kentry\w*|(?:\S*::)?enable_(?:sm|3x)\w+)$",
     re.IGNORECASE,
@@ -19,7 +19,7 @@ _TOKEN: Final = re.compile(r"operator\(\)|operator ?[<>=!+*/-]+|->|[<>(){}\[\]]"
 _CLOSES: Final = {">": "<", ")": "(", "}": "{", "]": "["}
 _IDENTIFIER: Final = re.compile(r"(?<![\w(:])(?!true\b|false\b)[A-Za-z_]\w*(?:::[\w\0]+)*")
 _PROSE: Final = re.compile(r"[^<({\[]* \(")
-# How far we read: heads and signatures of real kernels are shorter, names from a broken file may not be.
+# Characters read: heads and signatures of real kernels are shorter, names from a broken file may not be.
 _HEAD_REACH: Final = 1 << 10
 _REACH: Final = 1 << 13
 _DIGITS: Final = re.compile(r"L?(\d+)")
@@ -32,7 +32,7 @@ def qualified_name(name: str) -> str:
 
     Takes the text before the first `<` or `(`, so it costs one scan: `void a::(anonymous
     namespace)::f<int>(int)` gives `a::f`, `_ZN1a1fIiEEvi` gives `a::f`, and a name that is no C++
-    symbol comes back whole.
+    symbol is returned as it is.
     """
     if name.startswith("_Z"):
         return _mangled_head(name)
@@ -51,7 +51,7 @@ def _mangled_head(name: str) -> str:
 
 
 def _mangled_components(name: str, at: int | None = None) -> tuple[list[str], int]:
-    """Components of a mangled name (from `at` on), less anonymous namespaces, and where they end."""
+    """Components of a mangled name (from `at` on), without anonymous namespaces, and their end index."""
     parts: list[str] = []
     at = (3 if name.startswith("_ZN") else 2) if at is None else at
     while number := _DIGITS.match(name, at):
@@ -64,12 +64,12 @@ def _mangled_components(name: str, at: int | None = None) -> tuple[list[str], in
 
 
 def base_name(name: str) -> str:
-    """The name that stands for all instances of a kernel, namespaces kept.
+    """The common name of all instances of a kernel, namespaces included.
 
-    Result type, template arguments and parameter lists go:
+    Result type, template arguments and parameter lists are removed:
     `void at::native::reduce_kernel<512, 1>(float*)` gives `at::native::reduce_kernel`.  A CUTLASS or
-    CK launcher gives the name of what it launches.  Mangled names, Triton names and anything else
-    that is no demangled C++ signature stay as they are.
+    CK launcher gives the name of the kernel it launches.  Mangled names, Triton names and anything else
+    that is no demangled C++ signature are returned as they are.
     """
     text = _TRAILER.sub("", name)[:_REACH]
     plain = text.replace("<unnamed>", ANONYMOUS).replace(ANONYMOUS, "\0").replace("operator ()", "operator()")
@@ -84,20 +84,20 @@ def base_name(name: str) -> str:
 
 
 def rule_subject(name: str) -> str:
-    """What the rules look at: the head, of a launcher the name of what it launches; lower case."""
+    """The text that rules match: the qualified name, or for a launcher its kernel's name; lower case."""
     return (launched_name(name) or qualified_name(name)).lower()
 
 
 def launched_name(name: str) -> str | None:
-    """What a CUTLASS or CK launcher launches (its first template argument that is a type), else None."""
+    """The kernel of a CUTLASS or CK launcher (its first template argument that is a type), else None."""
     launcher = qualified_name(name)
     if not _LAUNCHER.match(launcher):
         return None
     if name.startswith("_Z"):
         return _mangled_launched(name)
     text = name.partition("<")[2][:_REACH].replace(ANONYMOUS + "::", "")
-    found = (inner[0] for inner in _IDENTIFIER.finditer(text))
-    return next((inner for inner in found if not _LAUNCHER.match(inner)), None)
+    identifiers = (inner[0] for inner in _IDENTIFIER.finditer(text))
+    return next((inner for inner in identifiers if not _LAUNCHER.match(inner)), None)
 
 
 def _mangled_launched(name: str) -> str | None:

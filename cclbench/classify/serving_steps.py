@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of serving engines, by the names of their annotations.
 
-vLLM (vllm/v1/worker/gpu_worker.py) names numbers of requests in either phase,
-`execute_context_2(512)_generation_6(6)`, SGLang (model_runner.py) the mode of its batch,
+vLLM (vllm/v1/worker/gpu_worker.py) gives the number of requests in each phase,
+`execute_context_2(512)_generation_6(6)`; SGLang (model_runner.py) gives the batch's mode,
 `step[EXTEND bs=2 toks=512]`.
 """
 
@@ -15,24 +15,24 @@ _VLLM: Final = re.compile(r"execute_(?:\d+_)?context_(\d+)(?:\(.*?\))?_generatio
 _SGLANG: Final = re.compile(r"step\[(\w+) .*\]")
 _SGLANG_BATCH: Final = re.compile(r"step\[\w+ bs=(\d+)")
 _DIGITS: Final = 15
-"""Of a number of requests that is believed."""
+"""Most digits of a plausible number of requests."""
 _MODES: Final = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
 _SUMS: Final = r"\(sq(\d{1,15})sk(\d{1,15})sqsq(\d{1,15})sqsk(\d{1,15})\)"
 _LENGTHS: Final = re.compile(rf"execute_(?:\d+_)?context_\d+{_SUMS}_generation_\d+{_SUMS}.*")
 
 
 def is_vllm_step(name: str) -> bool:
-    """Whether it is the name of a step of vLLM."""
+    """Whether `name` is that of a vLLM step."""
     return _VLLM.fullmatch(name) is not None
 
 
 def is_serving_step(name: str) -> bool:
-    """Whether it is the name of a step of either engine, whatever the step does."""
+    """Whether `name` is that of a vLLM or SGLang step, whatever its phase."""
     return is_vllm_step(name) or _SGLANG.fullmatch(name) is not None
 
 
 def serving_phase(name: str) -> str | None:
-    """prefill, decode or mixed, by the name of an engine's step; None where it tells neither."""
+    """prefill, decode or mixed, by the name of an engine's step; None where it states neither."""
     if vllm := _VLLM.fullmatch(name):
         either = (vllm[1].strip("0") != "", vllm[2].strip("0") != "")
         return {(True, False): "prefill", (False, True): "decode", (True, True): "mixed"}.get(either)
@@ -41,31 +41,31 @@ def serving_phase(name: str) -> str | None:
 
 
 def batch_size(name: str) -> int | None:
-    """Requests in a step, by its name; None where it does not tell."""
-    told = _VLLM.fullmatch(name) or _SGLANG_BATCH.match(name)
-    if told is None or max(map(len, told.groups())) > _DIGITS:
+    """Requests in a step, by its name; None where it does not state them."""
+    match = _VLLM.fullmatch(name) or _SGLANG_BATCH.match(name)
+    if match is None or max(map(len, match.groups())) > _DIGITS:
         return None
-    return sum(map(int, told.groups()))
+    return sum(map(int, match.groups()))
 
 
 class Lengths(NamedTuple):
-    """Of the requests in a step."""
+    """Sums over the requests in a step."""
 
     keys: int
     """Σ keys."""
     pairs: int
-    """Σ pairs of a query and a key that it attends to: a request's last query attends to all its keys."""
+    """Σ pairs of a query and a key it attends to; a request's last query attends to all its keys."""
 
 
 def request_lengths(name: str) -> Lengths | None:
-    """The lengths that a step's name tells as sums over requests, of q queries to k keys; None without.
+    """Lengths from a step's name, which has sums over requests of q queries and k keys; None without.
 
     `execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)`: Σq, Σk, Σq², Σqk.
     """
-    told = _LENGTHS.match(name)
-    if told is None:
+    match = _LENGTHS.match(name)
+    if match is None:
         return None
-    sums = [int(number) for number in told.groups()]
+    sums = [int(number) for number in match.groups()]
     return Lengths(
         keys=sums[1] + sums[5],
         pairs=sum(qk - (qq - q) // 2 for q, _, qq, qk in (sums[:4], sums[4:])),

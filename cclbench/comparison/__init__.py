@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two or more runs beside each other: who is faster, by how much, and where the difference lies."""
+"""Comparison of two or more runs: which is faster, by how much, and where the difference lies."""

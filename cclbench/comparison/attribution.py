@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the difference of two step times lies: by part, exactly, and within a part by what moved."""
+"""Attribution of a step-time difference: exact by part, and by component within a part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", 
 
 
 def change_of_step(base: ComparisonSubject, other: ComparisonSubject) -> int | None:
-    """The other's step time less the base's, whole ns; None where either has none."""
+    """Step time of `other` minus that of `base`, in whole ns; None where either has none."""
     before, after = base.results.value(_STEP), other.results.value(_STEP)
     if before is None or after is None:
         return None
@@ -28,11 +28,11 @@ def change_of_step(base: ComparisonSubject, other: ComparisonSubject) -> int | N
 
 
 def part_changes(base: ComparisonSubject, other: ComparisonSubject, change_ns: int) -> tuple[PartChange, ...]:
-    """The parts' shares of `change_ns`, in the order of `PARTS`; nothing where a subject has no parts.
+    """Each part's share of `change_ns`, in the order of `PARTS`; empty where a subject has no step parts.
 
-    A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
-    `idle_other`.  Where CUDA graphs of one of the two alone were traced whole, nothing says what of the
-    other's busy time they stand for: it is one part, `BUSY`.  Whole ns by largest remainder, so that they sum
+    A part that a subject cannot distinguish has no time there: its time is in `exposed_unmatched` or
+    `idle_other`.  Where only one subject has CUDA graphs traced whole, they cannot be matched to parts of the
+    other's busy time: all busy time is one part, `BUSY`.  Rounded by largest remainder to whole ns that sum
     to `change_ns`.
     """
     if any(subject.results.value(_STEP_PARTS) is None for subject in (base, other)):
@@ -40,7 +40,7 @@ def part_changes(base: ComparisonSubject, other: ComparisonSubject, change_ns: i
     spans = {part: [s.results.value(_STEP_PARTS, stat=part) for s in (base, other)] for part in PARTS}
     if (spans["graphs"][0] is None) != (spans["graphs"][1] is None):
         busy = [pair for part, pair in spans.items() if part not in IDLE]
-        whole_busy = [sum(seconds or 0.0 for seconds in own) for own in zip(*busy, strict=True)]
+        whole_busy = [sum(seconds or 0.0 for seconds in column) for column in zip(*busy, strict=True)]
         spans = {BUSY: [*whole_busy], **{part: spans[part] for part in IDLE}}
     known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
     exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in known.values()]
@@ -55,19 +55,19 @@ def part_changes(base: ComparisonSubject, other: ComparisonSubject, change_ns: i
 
 
 def round_to_total(exact: Sequence[Fraction], total: int) -> list[int]:
-    """Whole numbers near `exact` that sum to `total`: rounded down, the rest to the largest remainders."""
+    """Integers near `exact` that sum to `total`: rounded down, the rest added by largest remainder."""
     if not exact:
         return []
-    found = [number.__floor__() for number in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda i: (found[i] - exact[i], i))
-    each, more = divmod(total - sum(found), len(exact))
+    rounded = [number.__floor__() for number in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (rounded[i] - exact[i], i))
+    each, more = divmod(total - sum(rounded), len(exact))
     for place, i in enumerate(by_remainder):
-        found[i] += each + (place < more)
-    return found
+        rounded[i] += each + (place < more)
+    return rounded
 
 
 def _part_movers(base: ComparisonSubject, other: ComparisonSubject, part: str) -> tuple[PartMover, ...]:
-    """What a part consists of and differs, largest change first."""
+    """The components of a part whose time differs, largest change first."""
     before, after = _finer_seconds(base, part), _finer_seconds(other, part)
     movers = [
         PartMover(dimension, name, before.get((dimension, name), 0.0), after.get((dimension, name), 0.0))
@@ -79,13 +79,13 @@ def _part_movers(base: ComparisonSubject, other: ComparisonSubject, part: str) -
 
 def _finer_seconds(subject: ComparisonSubject, part: str) -> dict[tuple[Dimension, str], float]:
     """Seconds of the part by kernel category, collective, group and parallel dimension."""
-    found: dict[tuple[Dimension, str], float] = {}
-    own = subject.results.row(_STEP_PARTS, stat=part)
+    seconds: dict[tuple[Dimension, str], float] = {}
+    part_row = subject.results.row(_STEP_PARTS, stat=part)
     for row in subject.results.rows:
-        if row.metric == _STEP_PARTS and row.stat == part and row is not own:
+        if row.metric == _STEP_PARTS and row.stat == part and row is not part_row:
             place = _mover_place(row, part)
-            found[place] = found.get(place, 0.0) + row.number
-    return found
+            seconds[place] = seconds.get(place, 0.0) + row.number
+    return seconds
 
 
 def _mover_place(row: Row, part: str) -> tuple[Dimension, str]:

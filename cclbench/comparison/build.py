@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From runs to their comparison."""
+"""Builds a `Comparison` from runs."""
 
 from __future__ import annotations
 
@@ -56,13 +56,11 @@ def compare(
     model: bool = True,
     **options: Unpack[WorkspaceOptions],
 ) -> Comparison:
-    """Two or more runs of the store, or SOURCEs, which are then ingested: each against the first.
+    """Compare two or more runs of the store, or SOURCEs, which are ingested first: each against the first.
 
-    With `against`, the runs are captures of one job, A, and those of `against` captures of another, B.
-    `metrics` narrows the lines only; `fail_on` are expressions as `gate.parse_gate` takes them, whose
-    outcome is
-    in `checks`; `options` are those of `workspace`.  Raises `UsageError` for a wrong call, `InputError` for
-    unreadable input.
+    With `against`, `runs` are captures of job A and `against` are captures of job B.  `metrics` selects the
+    lines only; `fail_on` takes expressions of `gate.parse_gate`, whose results are in `checks`; `options`
+    are those of `workspace`.  Raises `UsageError` for a wrong call, `InputError` for unreadable input.
     """
     chosen = resolve_metrics([metrics] if isinstance(metrics, str) else metrics)
     gates = [
@@ -86,19 +84,19 @@ def compare(
         )
         tables = tables_of(subjects, used.engine, used.progress)
     base, *others = subjects
-    prints = {one.letter: work_fingerprint(one, tables.get(one.letter)) for one in subjects}
-    units = [_work_unit(base, other, prints) for other in others]
+    fingerprints = {one.letter: work_fingerprint(one, tables.get(one.letter)) for one in subjects}
+    units = [_work_unit(base, other, fingerprints) for other in others]
     work = [
-        _work_equality(prints[base.letter], prints[other.letter], unit)
+        _work_equality(fingerprints[base.letter], fingerprints[other.letter], unit)
         for other, unit in zip(others, units, strict=True)
     ]
     repeats = repeats_in(used.store, subjects)
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(
-            judge_subject(*_scale_to_calls(base, other, unit), found, repeats), base, other, repeats
+            judge_subject(*_scale_to_calls(base, other, unit), equality, repeats), base, other, repeats
         )
-        for (other, found), unit in zip(pairs, units, strict=True)
+        for (other, equality), unit in zip(pairs, units, strict=True)
     ]
     return Comparison(
         subjects=subjects,
@@ -110,7 +108,7 @@ def compare(
         ),
         operators=work_differences(subjects, tables),
         checks=tuple(
-            gate.check_gate(one, base, other, found, repeats) for one in gates for other, found in pairs
+            gate.check_gate(one, base, other, equality, repeats) for one in gates for other, equality in pairs
         ),
     )
 
@@ -118,7 +116,7 @@ def compare(
 def _with_scaling(
     found: Versus, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures]
 ) -> Versus:
-    """The verdict, with how well the job scales where the two are of one at two sizes."""
+    """The verdict, with the scaling efficiency where both run the same job at two sizes."""
     scaling = scaling_of(base, other, found.work, repeats)
     if scaling is None:
         return found
@@ -128,7 +126,7 @@ def _with_scaling(
 def _work_unit(
     base: ComparisonSubject, other: ComparisonSubject, prints: Mapping[str, Fingerprint]
 ) -> WorkUnit | None:
-    """What counts the work of two captures without steps; None where steps do, or nothing does."""
+    """The operator that counts the work of two captures without steps; None where there is none."""
     alone = len(base.each_capture) == len(other.each_capture) == 1
     whole = base.window_policy == other.window_policy == "trace"
     return unit_of(prints[base.letter], prints[other.letter]) if alone and whole else None
@@ -145,60 +143,60 @@ def _work_equality(base: Fingerprint, other: Fingerprint, unit: WorkUnit | None)
 def _scale_to_calls(
     base: ComparisonSubject, other: ComparisonSubject, unit: WorkUnit | None
 ) -> tuple[ComparisonSubject, ComparisonSubject]:
-    """The two as they are, or over the calls that each holds."""
+    """Both subjects unchanged, or with a `unit`, their results per call."""
     if unit is None:
         return base, other
-    of = ((base, unit.before), (other, unit.after))
-    one, another = (
+    calls_of = ((base, unit.before), (other, unit.after))
+    scaled_base, scaled_other = (
         replace(subject, results=divide_by_calls(subject.results, calls), per_call=(unit.operator, calls))
-        for subject, calls in of
+        for subject, calls in calls_of
     )
-    return one, another
+    return scaled_base, scaled_other
 
 
 def _expand_patterns(asked: Sequence[str | Path | Run], store: Store) -> list[str | Path | Run]:
-    """What is asked for, each pattern (`main-*`) replaced by the files or else the runs that fit it."""
-    found: list[str | Path | Run] = []
-    for one in asked:
-        if not isinstance(one, str) or not has_magic(one) or Path(one).exists():
-            found.append(one)
+    """The runs asked for, each pattern (`main-*`) expanded to matching files, or else stored runs."""
+    expanded: list[str | Path | Run] = []
+    for run in asked:
+        if not isinstance(run, str) or not has_magic(run) or Path(run).exists():
+            expanded.append(run)
             continue
-        fitting = sorted(glob(one)) or fnmatch.filter(store.ids(), one)
-        if not fitting:
-            raise UsageError(f"{shown(one)} fits no file here and no run in the store")
-        found += fitting
-    return found
+        matches = sorted(glob(run)) or fnmatch.filter(store.ids(), run)
+        if not matches:
+            raise UsageError(f"{shown(run)} fits no file here and no run in the store")
+        expanded += matches
+    return expanded
 
 
 def _jobs_of_runs(opened: Sequence[Run], first: int | None) -> Sequence[Sequence[Run]]:
-    """The captures of each job: the `first` so many and the others, or each run a job of one."""
+    """The captures of each job: `opened[:first]` and the rest, or one job per run if `first` is None."""
     return [[run] for run in opened] if first is None else [opened[:first], opened[first:]]
 
 
 def _require_distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequence[Run]:
-    """The runs, which must be two or more, each another."""
+    """The runs; `UsageError` unless there are 2 to 26, all different."""
     if not 2 <= len(runs) <= _MOST:
         raise UsageError(f"compare takes 2 to {_MOST} runs, not {len(runs)}")
     seen: dict[Path, str] = {}
     for name, run in zip(asked, runs, strict=True):
-        told = run.id if isinstance(name, Run) else str(name)
+        label = run.id if isinstance(name, Run) else str(name)
         path = run.path.resolve()
         if path in seen:
-            both = told if seen[path] == told else f"{seen[path]} and {told}"
+            both = label if seen[path] == label else f"{seen[path]} and {label}"
             raise UsageError(f"{both}: the same run, {run.id}, twice", hint="compare different runs")
-        seen[path] = told
+        seen[path] = label
     return runs
 
 
 def _step_sources(run: Run) -> set[str | None]:
-    """What marks the steps of a run's ranks; None where nothing does."""
+    """Sources of the ranks' step marks; None for a rank without any."""
     return {rank.steps.source for rank in run.record.ranks}
 
 
 def _job_window(captures: Sequence[Run], window: str, *, unmarked: bool) -> str:
-    """The window policy of a job: beside a capture that is `unmarked`, steps that nobody marked are none.
+    """The window policy of a job: `trace` if another capture is `unmarked` and steps come from graphs.
 
-    Repetitions of graphs are steps where nothing else tells any, and a whole trace is no step.
+    Steps inferred from repeated graphs cannot be compared with a whole trace.
     """
     return "trace" if unmarked and any("graph" in _step_sources(run) for run in captures) else window
 
@@ -210,7 +208,7 @@ def job_of(
     engine: Engine,
     progress: Progress | None,
 ) -> ComparisonSubject:
-    """A job with the mean of its captures' results."""
+    """A job as a subject, with the mean of its captures' results."""
     names = [letter] if len(captures) == 1 else [f"{letter}{place}" for place in range(1, len(captures) + 1)]
     each = [
         subject_of(name, run, selection, engine, progress) for name, run in zip(names, captures, strict=True)
@@ -228,7 +226,7 @@ def subject_of(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> ComparisonSubject:
-    """A run with all its results, computed unless the store has them, and its card."""
+    """A run as a subject, with its card and all its results, computed unless stored."""
     results = full_results(run, selection, engine=engine, progress=progress)
     card = run.card
     return ComparisonSubject(letter, run, results, None if card is None else card.raw)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several captures of one job as one subject: the mean of each figure, each capture with the same weight."""
+"""Several captures of one job as one subject: the mean of each figure, captures weighted equally."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _Key = tuple[str | int | None, ...]
 
 
 def mean_of(captures: Sequence[Results]) -> Results:
-    """The run's and each rank's rows of all captures, their values averaged; steps of captures are no pairs.
+    """Mean over captures of each run-level and rank-level row; rows of single steps are dropped.
 
-    What a capture has no number of is not averaged over the others: the row says which one lacks it.  Within
-    a part of the step, what a capture does not name takes no time in it; where captures differ in which parts
-    they can tell, there are none.
+    A figure that any capture lacks has no mean: the row's reason names that capture.  Within a step part, a
+    component that a capture does not list counts as 0; where captures distinguish different parts, the
+    result has no step parts.
     """
     rows = [{_row_key(row): row for row in capture if row.step is None} for capture in captures]
     keys = dict.fromkeys(key for own in rows for key in own)
@@ -38,7 +38,7 @@ def _row_key(row: Row) -> _Key:
 
 
 def _is_within_part(key: _Key) -> bool:
-    """Whether it is of something within a part, by collective, group or category."""
+    """Whether the key is of a component of a part: a collective, group or category."""
     return any(key[3:])
 
 
@@ -70,7 +70,7 @@ def _mean_row(key: _Key, rows: Sequence[Row | None]) -> Row:
 
 
 def divide_by_calls(results: Results, calls: float) -> Results:
-    """The run's step time and its parts over the calls in it, of a capture whose only step is its length."""
+    """The rows of step time and step parts divided by `calls`, for a capture whose window is its trace."""
     rows = (row for row in results.rows if row.metric in (_STEP, _PARTS))
     return Results.from_rows(
         [row if row.value is None else replace(row, value=row.value / calls) for row in rows]

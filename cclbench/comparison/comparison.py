@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison says, as data; every rendering of it (terminal, Markdown, JSON, HTML) comes from here."""
+"""The result of a comparison as data, from which terminal, Markdown, JSON and HTML output are rendered."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cclbench.record.metric_name import MetricName
 BUSY: Final = "busy"
 IDLE: Final = ("idle_host", "idle_other")
 PARTS: Final = STEP_PARTS | {BUSY: "device busy"}
-"""What a difference is attributed to: parts of a step, or all but idle time as one."""
+"""What a difference is attributed to: the parts of a step, with all busy time possibly as one."""
 Dimension = Literal["category", "collective", "group", "dimension"]
 Outcome = Literal["faster", "slower", "no difference", "undecided", "not comparable"]
-"""Of `undecided` there are too few steps to tell; `no difference` is one that could be chance."""
+"""`undecided`: too few steps; `no difference`: the difference may be chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartMover:
-    """Something within a part whose time differs: a kernel category, a kind of collective, a group."""
+    """A component of a part: a kernel category, collective, process group or parallel dimension."""
 
     dimension: Dimension
     name: str
@@ -34,7 +34,7 @@ class PartMover:
 
     @property
     def change_s(self) -> float:
-        """How much longer it takes in the other, s."""
+        """`after_s` - `before_s`."""
         return self.after_s - self.before_s
 
 
@@ -47,16 +47,16 @@ class PartChange:
     before_s: float
     after_s: float
     change_ns: int
-    """Whole ns; those of all parts sum to `Versus.change_ns`."""
+    """Whole ns; all parts sum to `Versus.change_ns`."""
     movers: tuple[PartMover, ...] = ()
     """Largest change first."""
     untold: tuple[str, ...] = ()
-    """Letters of those of the two that cannot tell this part; it has no time there."""
+    """Letters of the subjects that cannot distinguish this part; its time there is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What a device does of many, over what it does of fewer."""
+    """Scaling efficiency: throughput per device on more devices / on fewer."""
 
     kind: Literal["strong", "weak"]
     """strong: the same global batch; weak: the same batch per device."""
@@ -64,23 +64,23 @@ class Scaling:
     more: str
     """Letters of subjects."""
     devices: tuple[int, int]
-    """How many they have."""
+    """Device counts of `fewer` and `more`."""
     efficiency: float
     """Tokens per second and device on more devices / on fewer."""
     low: float | None
     high: float | None
-    """95 % interval of it, as of `Versus.ratio`."""
+    """95 % interval of `efficiency`, as of `Versus.ratio`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """One subject against the first."""
+    """The verdict on one subject against the first."""
 
     base: str
     other: str
     """Letters of subjects."""
     measure: MetricName
-    """What the two are ranked by: step time for equal work, else tokens per second and device; of servers
+    """Metric that ranks the two: step time for equal work, else tokens per second and device; for servers,
     output tokens per second."""
     ratio: float | None
     """The other's measure / the base's; None where either lacks it."""
@@ -88,34 +88,34 @@ class Versus:
     high: float | None
     """95 % interval of the ratio (`interval`); None where either has less than 3 closed steps."""
     spread: CaptureSpread | None
-    """By how much captures of one job differ, and what says so; None where `ratio` is."""
+    """Spread between captures of one job, and its basis; None where `ratio` is."""
     captures_needed: int | None
-    """Captures of each from which on a difference of this size is told; None where nothing tells how many."""
+    """Captures of each needed to resolve a difference of this size; None where there is no estimate."""
     outcome: Outcome
-    """What the other is."""
+    """How `other` compares with `base`."""
     work: Equality
-    """Whether their work is equal, as the traces tell."""
+    """Whether their work is equal, according to the traces."""
     words: str
     """The verdict in a sentence or two."""
     change_ns: int | None
-    """Step time of the other less that of the base, ns; None without a step time or a partition."""
+    """Step time of `other` minus that of `base`, ns; None where either has none."""
     changes: tuple[PartChange, ...] = ()
-    """By part, in the order of `PARTS`; empty where a subject has no partition."""
+    """By part, in the order of `PARTS`; empty where a subject has no step parts."""
     scaling: Scaling | None = None
-    """Where they do the same on different numbers of devices."""
+    """Scaling efficiency, where both run the same job on different numbers of devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTime:
-    """What works of one name take in one subject, per step and rank."""
+    """Device time of one operator or module in one subject, per step and rank."""
 
     time_s: float
-    """Σ of the union of each one's device rows."""
+    """Σ over calls of the union of each call's device rows."""
     calls: float
     roofline_s: float | None
-    """Least time on the subject's accelerator, of the works of which it is known; None of none."""
+    """Roofline time on the subject's accelerator, of the calls that have one; None where none has."""
     reached: float | None
-    """That over the time of these works."""
+    """`roofline_s` / device time of those calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,32 +123,32 @@ class WorkChange:
     """An operator's or a module's share of the difference in device time."""
 
     name: str
-    """As the base calls it; as the other does where the base has none."""
+    """Name in the base, or in the other where the base has no such operator or module."""
     also: str | None
-    """How the other calls it, where the two are matched by family of cost model and FLOPs."""
+    """Name in the other, where the two are matched by cost-model family and FLOPs."""
     before: WorkTime | None
     after: WorkTime | None
     change_ns: int
-    """Whole ns; those of all operators, and of all modules, sum to `WorkDifference.change_ns`."""
+    """Whole ns; all operators, and all modules, sum to `WorkDifference.change_ns`."""
     shapes: tuple[WorkChange, ...] = ()
-    """By shapes, where both call the operator with the same ones: they sum to its `change_ns`."""
+    """By shapes, where both call the operator with the same ones; they sum to `change_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkDifference:
-    """How much longer the device works in one subject than in the first, per step and rank."""
+    """Difference in device time between one subject and the first, per step and rank."""
 
     base: str
     other: str
     """Letters of subjects."""
     before_s: float
     after_s: float
-    """Σ device time of all works; on several streams it may exceed the step."""
+    """Σ device time of all operators; with several streams it may exceed the step time."""
     change_ns: int
     operators: tuple[WorkChange, ...]
     """Largest change first."""
     modules: tuple[WorkChange, ...] = ()
-    """By path of classes: modules that differ in their numbers alone are one. Empty where a subject names
+    """By class path; modules that differ only in their numbers are merged.  Empty where a subject names
     none."""
 
 
@@ -159,7 +159,7 @@ class CardDifference:
     field: str
     """Dotted path, such as `parallelism.tp`."""
     values: Mapping[str, Any]
-    """By subject's letter; None where its card lacks the field."""
+    """By subject letter; None where the card lacks the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,53 +172,53 @@ class MetricFigure:
     reason: str | None
     low: float | None = None
     high: float | None = None
-    """Of a modelled value, its band; of a scaling efficiency, its 95 % interval."""
+    """Band of a modelled value, or 95 % interval of a scaling efficiency."""
     coverage: float | None = None
-    """Of a partial value, the share of the rows it uses."""
+    """Share of the rows that a partial value uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A metric across the subjects: the whole run's value."""
+    """A metric's whole-run value in each subject."""
 
     metric: str
     unit: str
     better: str | None
     figures: Mapping[str, MetricFigure]
-    """By subject's letter."""
+    """By subject letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """What an expression of `--fail-on` says of one subject against the first."""
+    """Result of a `--fail-on` expression for one subject against the first."""
 
     expression: str
     other: str
     """Letter of the subject."""
     outcome: Literal["passed", "failed", "refused"]
-    """`refused`: the two figures cannot be set against each other, so that the gate says nothing of them."""
+    """`refused`: the two figures cannot be compared, so the gate does not decide."""
     reason: str
     """The figures, or which one is missing or refused and why."""
 
     @property
     def is_passed(self) -> bool:
-        """Whether the gate looked and found nothing: neither a failure nor a refusal."""
+        """Whether the check neither failed nor was refused."""
         return self.outcome == "passed"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answer of `cclbench compare`."""
+    """The result of `cclbench compare`."""
 
     subjects: tuple[ComparisonSubject, ...]
     warnings: tuple[str, ...]
-    """What stands at the top: unequal work, differing phases or windows, modelled beside measured."""
+    """Shown at the top: unequal work, differing phases or windows, modelled next to measured figures."""
     versus: tuple[Versus, ...]
     """Each further subject against the first."""
     cards: tuple[CardDifference, ...]
     lines: tuple[Line, ...]
     operators: tuple[WorkDifference, ...] = ()
-    """Each further subject against the first, of those that both have operators."""
+    """Each further subject against the first, where both have operators."""
     checks: tuple[GateCheck, ...] = ()
     """The regression gate: each expression for each further subject."""
 

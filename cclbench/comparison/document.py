@@ -30,7 +30,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 
 def flat_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """The lines as flat rows, one a metric and subject, with the keys of `COLUMNS`."""
+    """The lines as flat rows, one per metric and subject, with the keys of `COLUMNS`."""
     for line in comparison.lines:
         head = {"metric": line.metric, "unit": line.unit, "better": line.better}
         for letter, figure in line.figures.items():
@@ -62,7 +62,7 @@ def _subject_document(subject: ComparisonSubject) -> dict[str, Any]:
 
 
 def _as_lists(value: Any) -> Any:
-    """Tuples as lists, all the way down."""
+    """The value with all tuples, nested ones included, as lists."""
     if isinstance(value, dict):
         return {key: _as_lists(item) for key, item in value.items()}
     return [_as_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two jobs do equal work, as their evidence tells and no card: proved, refuted or unknown.
+"""Whether two jobs do equal work by their evidence, not their cards: proved, refuted or unknown.
 
-Work is what a step of the whole job computes: the FLOPs of its operators, from the shapes that they record.
-They are the same however the job is split, and differ with batch, sequence, model and micro-batches.  Without
-shapes only a multiple tells: where each operator with FLOPs is called k times as often, or each kind of
-collective moves k times the bytes, on as many ranks.  Of a server it is what its client asked for and got.
+Work is what a step of the whole job computes: the FLOPs of its operators, from recorded shapes.  FLOPs do
+not depend on how the job is parallelised, but on batch, sequence, model and micro-batches.  Without shapes,
+only a multiple is conclusive: every operator with FLOPs is called k times as often, or every kind of
+collective moves k times the bytes, on as many ranks.  For a server, work is what a client requested and got.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _RECOMPUTE_SHARE: Final = metric_name("compute.recompute_share")
 Status = Literal["proved", "refuted", "unknown"]
 
 _EQUAL: Final = 0.005
-"""Relative difference of FLOPs up to which they are the same."""
+"""Relative difference of FLOPs up to which work is equal."""
 _OTHER: Final = 0.1
-"""The same, from which on the work is another: up to there data may differ from step to step."""
+"""Relative difference from which work differs; below it, data may vary from step to step."""
 _KNOWN: Final = 0.9
-"""Share of the compute time that has to have FLOPs."""
+"""Least share of the compute time that must have FLOPs."""
 _LEAST_CALLS: Final = 10
 _MULTIPLE: Final = 0.02
 _SERVED: Final = ("completed", "input_tokens", "output_tokens")
@@ -39,12 +39,12 @@ _SERVED: Final = ("completed", "input_tokens", "output_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a step of a job does, as far as its evidence tells, per rank that has a trace."""
+    """Work of a step, per rank that has a trace, as far as the evidence shows."""
 
     ranks: int
-    """Of the whole job."""
+    """Ranks of the whole job."""
     flops: float | None
-    """None where less than nine tenths of the compute time have any."""
+    """None where less than 90 % of the compute time has FLOPs."""
     calls: Mapping[str, float] = field(default_factory=dict)
     """Calls of operators with FLOPs, by name."""
     all_calls: Mapping[str, float] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Fingerprint:
     recomputes: bool = False
     """Whether forward operators run again in the backward pass."""
     served: Mapping[str, Any] = field(default_factory=dict)
-    """What a client asked a server for, and how many requests and tokens it got."""
+    """A serving client's settings, and the requests and tokens it got."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Whether two jobs do equal work, and what says so."""
+    """Whether two jobs do equal work, and the reason."""
 
     status: Status
     reason: str
@@ -67,7 +67,7 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """An operator whose calls count the work of two captures without steps, and how many each holds."""
+    """An operator whose calls count the work of two captures without steps, and its calls in each."""
 
     operator: str
     before: float
@@ -78,7 +78,7 @@ UNKNOWN: Final = Equality("unknown", "the traces do not record what a step works
 
 
 def work_fingerprint(subject: ComparisonSubject, tables: OperatorTables | None) -> Fingerprint:
-    """Of a subject, whose operators are in `tables`, if it has any."""
+    """The fingerprint of a subject; `tables` are its operators, if any."""
     ranks = subject.world_size or len(subject.ranks)
     rows = subject.results.rows
     volume = {
@@ -86,13 +86,13 @@ def work_fingerprint(subject: ComparisonSubject, tables: OperatorTables | None) 
         for row in rows
         if row.metric == _VOLUME and row.collective and row.status == "ok" and not row.group
     }
-    found = Fingerprint(ranks, None, bytes=volume, served=_serving_totals(subject))
+    fingerprint = Fingerprint(ranks, None, bytes=volume, served=_serving_totals(subject))
     if tables is None or subject.whole_graphs:
-        return found
+        return fingerprint
     ops = tables.ops
     known = ops.modelled_share >= _KNOWN
     return replace(
-        found,
+        fingerprint,
         flops=sum(row.flops or 0.0 for row in ops.rows) / ops.windows if known else None,
         calls=_calls_per_window(ops, with_flops=True),
         all_calls=_calls_per_window(ops),
@@ -105,7 +105,7 @@ def _calls_per_window(table: OperatorTable, *, with_flops: bool = False) -> dict
 
 
 def _serving_totals(subject: ComparisonSubject) -> dict[str, Any]:
-    """Settings and totals of the one benchmark of a serving client."""
+    """Settings and totals of a serving client's benchmark; empty unless there is exactly one."""
     entries = [one for one in subject.stored.record.evidence if one.reader == "serving"]
     if len(entries) != 1:
         return {}
@@ -119,7 +119,7 @@ def _serving_totals(subject: ComparisonSubject) -> dict[str, Any]:
 
 
 def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:
-    """Whether the other's work is the base's."""
+    """Whether `other` does the same work as `base`."""
     if base.served and other.served:
         return _equally_served(base.served, other.served)
     if base.flops and other.flops:
@@ -139,21 +139,21 @@ def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:
 
 
 def unit_of(base: Fingerprint, other: Fingerprint) -> WorkUnit | None:
-    """The operator with FLOPs that is called least; None where they do not all differ alike.
+    """The least-called operator with FLOPs; None unless the calls of all such operators differ by one ratio.
 
-    Of a capture that begins and ends anywhere a call more or less is chance, so that it takes ten of each.
+    Each capture must hold at least ten calls, since a capture's ends may fall anywhere between calls.
     """
     if not base.calls or set(base.calls) != set(other.calls):
         return None
     ratios = [other.calls[name] / base.calls[name] for name in base.calls]
     name = min(base.calls, key=lambda name: base.calls[name])
-    found = WorkUnit(name, base.calls[name], other.calls[name])
+    unit = WorkUnit(name, base.calls[name], other.calls[name])
     alike = max(ratios) / min(ratios) <= 1 + _OTHER
-    return found if alike and min(found.before, found.after) >= _LEAST_CALLS else None
+    return unit if alike and min(unit.before, unit.after) >= _LEAST_CALLS else None
 
 
 def scale_to_call(done: Fingerprint, calls: float) -> Fingerprint:
-    """What a call stands for, of a capture that holds so many."""
+    """The fingerprint per call, of a capture that holds `calls` calls."""
     return replace(
         done,
         flops=done.flops and done.flops / calls,
@@ -164,7 +164,7 @@ def scale_to_call(done: Fingerprint, calls: float) -> Fingerprint:
 
 
 def _equally_served(base: Mapping[str, Any], other: Mapping[str, Any]) -> Equality:
-    """The same settings, and as many requests and tokens."""
+    """Proved where settings, requests and tokens are equal, else refuted."""
     for key in dict.fromkeys((*base, *other)):
         if base.get(key) != other.get(key):
             words = key.replace("_", " ")
@@ -191,7 +191,7 @@ def _equal_flops(base: Fingerprint, other: Fingerprint) -> Equality:
 
 
 def _least_called_operator(base: Fingerprint, other: Fingerprint) -> str | None:
-    """Of operators whose calls a rank differ as the FLOPs do, the one that is called least."""
+    """In words, the least-called operator whose calls per rank differ by the ratio of the FLOPs."""
     assert base.flops and other.flops  # noqa: S101, PT018 - callers have looked
     ratio = other.flops / base.flops
     alike = [
@@ -206,7 +206,7 @@ def _least_called_operator(base: Fingerprint, other: Fingerprint) -> str | None:
 
 
 def _is_whole_multiple(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
-    """Whether all names that both have differ by one whole factor from 2 on."""
+    """Whether both have the same names and all differ by one integer factor of at least 2."""
     ratios = [after[name] / before[name] for name in before if after.get(name) and before[name]]
     if not ratios or set(before) != set(after):
         return False
@@ -228,7 +228,7 @@ def _value_words(value: object) -> str:
 def evidence_contradiction(
     base: ComparisonSubject, other: ComparisonSubject, found: Equality, reasons: Sequence[str]
 ) -> str | None:
-    """Where cards and evidence say otherwise; None where they agree or either is silent."""
+    """A warning where cards and evidence contradict; None where they agree or either is silent."""
     pair = f"{base.letter} and {other.letter}"
     if found.status == "proved" and reasons:
         differs = ", ".join(reasons)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The regression gate: `time.step > +5%` fails a comparison in which a step takes 5 % longer than A's.
+"""The regression gate: `time.step > +5%` fails a comparison in which a step takes over 5 % longer than A's.
 
-A gate speaks where the comparison does, and refuses where it is refused or hedged.  A change of a figure that
-steps have is judged by its interval: it fails where the interval lies beyond the limit, not where the mean
-does.
+A gate is refused where the comparison is refused or hedged.  A change of a per-step figure is judged by its
+interval: it fails where the whole interval lies beyond the limit, not where only the mean does.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ _EXPRESSION: Final = re.compile(
 )
 _NAMED: Final = 3
 _TAKEN: Final = {"derived": "measured"}
-"""Provenances that count as another: what is derived rests on what was measured."""
+"""Provenances treated as another: derived values rest on measured ones."""
 _NEXT_KEY: Final = rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)"
-"""A comma before a key: values may hold commas, as group 1,3."""
+"""A comma before a key; values may contain commas, as group 1,3."""
 _DIMENSIONS: Final[Mapping[str, Dimension]] = {
     "s": "time",
     "B": "size",
@@ -60,25 +59,25 @@ _EXAMPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One expression: it fails the comparison where it holds."""
+    """One expression; the comparison fails where it holds."""
 
     expression: str
     metric: MetricName
     keys: Mapping[str, str]
     operator: str
     number: float
-    """In the metric's base unit; of a percentage, the fraction."""
+    """In the metric's base unit; a percentage as a fraction."""
     against: bool
-    """Whether the number is a change against A, not a value."""
+    """Whether the number is a change against A, not an absolute value."""
     percent: bool
 
 
 def parse_gate(expression: str) -> Gate:
-    """`METRIC OP VALUE`: fails where the metric is so.
+    """Parse `METRIC OP VALUE`; the gate fails where the expression holds.
 
     METRIC is a name, an alias or a part: `comm.busbw[collective=all_reduce]`, `time.step[stat=p95]`.  OP is
     >, <, >= or <=.  A VALUE with a sign is a change against A: `+5%`, `-2%`, `+3 ms`, `-0.02`; without one
-    it is the figure itself: `800 ms`, `100 GB/s`, `0.4`.  Raises `UsageError` that says what is wrong.
+    it is the figure itself: `800 ms`, `100 GB/s`, `0.4`.  Raises `UsageError` for a malformed expression.
     """
     try:
         return _parse_comparison(expression)
@@ -129,7 +128,7 @@ def _parse_keys(part: str | None) -> dict[str, str]:
 
 
 def _base_value(metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
-    """The number in the metric's base unit; a coefficient of variation has none."""
+    """The number in the metric's base unit; a coefficient of variation has no unit."""
     base = "1" if keys.get("stat") == "cv" else METRICS.get(metric).unit
     dimension = _DIMENSIONS.get(base)
     if dimension is None and not unit:
@@ -141,18 +140,18 @@ def _base_value(metric: str, keys: Mapping[str, str], number: str, unit: str) ->
 
 
 def require_passed(checks: Sequence[GateCheck]) -> None:
-    """Raise `CheckFailed` that names the first checks that failed or were refused, where any did.
+    """Raise `CheckFailed` naming the first checks that failed or were refused, if any.
 
-    A refusal is no regression, and is said to be one of a kind of its own.
+    Refusals are listed apart from failures, since they are no regressions.
     """
-    said = []
+    messages = []
     for outcome, words in (("failed", "checks failed"), ("refused", "checks cannot be made")):
-        found = [f"{check.expression}: {check.reason}" for check in checks if check.outcome == outcome]
-        if found:
-            more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            said.append(f"{len(found)} of {len(checks)} {words}: {'; '.join(found[:_NAMED])}{more}")
-    if said:
-        raise CheckFailed(". ".join(said))
+        reasons = [f"{check.expression}: {check.reason}" for check in checks if check.outcome == outcome]
+        if reasons:
+            more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
+            messages.append(f"{len(reasons)} of {len(checks)} {words}: {'; '.join(reasons[:_NAMED])}{more}")
+    if messages:
+        raise CheckFailed(". ".join(messages))
 
 
 def check_gate(
@@ -162,9 +161,9 @@ def check_gate(
     work: Equality = UNKNOWN,
     repeats: Sequence[Captures] = (),
 ) -> GateCheck:
-    """What the expression says of a subject against the first; a figure that is missing fails.
+    """Check the expression for a subject against the first; a missing figure fails.
 
-    `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
+    `work`: whether their work is equal by their traces; `repeats`: captures of other jobs.
     """
 
     def gate_check(outcome: Literal["passed", "failed", "refused"], reason: str) -> GateCheck:
@@ -174,37 +173,37 @@ def check_gate(
     name = metric_selector(gate.metric, gate.keys)
     row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
-    for subject, found in pairs:
-        if found is None or not found.has_value:
-            why = f": {found.reason}" if found and found.reason else ""
+    for subject, subject_row in pairs:
+        if subject_row is None or not subject_row.has_value:
+            why = f": {subject_row.reason}" if subject_row and subject_row.reason else ""
             return gate_check("failed", f"{subject.letter} has no {name}{why}")
-        if found.status == "partial":
-            return gate_check("refused", f"{name} of {subject.letter} is partial ({found.reason})")
+        if subject_row.status == "partial":
+            return gate_check("refused", f"{name} of {subject.letter} is partial ({subject_row.reason})")
     assert row is not None  # noqa: S101 - just looked
-    said = f"{name} of {other.letter} is {stated_figure(row)}"
+    words = f"{name} of {other.letter} is {stated_figure(row)}"
     if not gate.against or before is None:
-        return gate_check("failed" if holds(row.number, gate.number) else "passed", said)
-    said += f", of {base.letter} {stated_figure(before)}"
+        return gate_check("failed" if holds(row.number, gate.number) else "passed", words)
+    words += f", of {base.letter} {stated_figure(before)}"
     if refusal := _refusal_reason(base, other, before, row, work):
-        return gate_check("refused", f"{said}, and {refusal}")
+        return gate_check("refused", f"{words}, and {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
     positive = before.number > 0 and row.number > 0
     if positive:
-        said += f": {_percent_words(row.number / before.number)}"
+        words += f": {_percent_words(row.number / before.number)}"
     if not positive or gate.keys or not _of_steps(gate.metric):
-        return gate_check("failed" if holds(row.number, limit) else "passed", said)
+        return gate_check("failed" if holds(row.number, limit) else "passed", words)
     ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
-        return gate_check("refused", f"{said}, and there is no interval: {too_few(base, other)}")
-    said += (
+        return gate_check("refused", f"{words}, and there is no interval: {too_few(base, other)}")
+    words += (
         f" (95 % interval {_percent_words(ratio.low)} to {_percent_words(ratio.high)}; {spread_words(ratio)})"
     )
-    # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
+    # The whole interval must lie beyond the limit, so the end nearer to passing decides.
     decisive = ratio.low if gate.operator.startswith(">") else ratio.high
     beyond = holds(decisive * before.number, limit)
     if not beyond and holds(row.number, limit):
-        said += ", which does not lie beyond the limit"
-    return gate_check("failed" if beyond else "passed", said)
+        words += ", which does not lie beyond the limit"
+    return gate_check("failed" if beyond else "passed", words)
 
 
 def _percent_words(ratio: float) -> str:
@@ -212,14 +211,14 @@ def _percent_words(ratio: float) -> str:
 
 
 def _of_steps(metric: MetricName) -> bool:
-    """Whether the run has a figure of each step, so that a change has an interval."""
+    """Whether the metric has a value for each step, so that a change has an interval."""
     return metric in (_STEP, _MFU) or metric.startswith("throughput.")
 
 
 def _refusal_reason(
     base: ComparisonSubject, other: ComparisonSubject, before: Row, row: Row, work: Equality
 ) -> str | None:
-    """Why the two figures cannot be set against each other; None where they can."""
+    """Why the two figures cannot be compared; None where they can."""
     if reasons := work_inequalities(base, other, work):
         return f"their work differs ({', '.join(reasons)})"
     for subject, found in ((base, before), (other, row)):

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sure a ratio of mean step times is, of one capture or several of each job: a 95 % interval.
+"""95 % interval of a ratio of mean step times, from one or several captures of each job.
 
-Captures of one job differ by more than their steps tell: placement, clocks, neighbours.  So the mean step of
-a capture varies by τ from capture to capture, relative to the job's, and by what its steps do, w:
+Captures of one job differ by more than their steps show: placement, clocks, neighbours.  The mean step of a
+capture varies by τ (standard deviation, relative) between captures, and with variance w due to its steps:
 
-- τ is not known, but has a distribution.  A priori anything up to some 4.5 % is as likely, and more is rare:
-  1 / (1 + (τ / 4.5 %)⁴).  Repeated captures, of the jobs compared or of others in the store, narrow it.
-- Steps of a capture resemble their neighbours (a slow phase, a busy host), so that n of them tell less than
+- τ is unknown and has a distribution.  The prior is flat up to about 4.5 % and falls off beyond:
+  1 / (1 + (τ / 4.5 %)⁴).  Repeated captures, of the compared jobs or of others in the store, narrow it.
+- Neighbouring steps are correlated (a slow phase, a busy host), so n of them carry less information than
   n independent ones.  As first-order autoregressive noise of lag-1 correlation ρ, the variance of their mean
   is w = s²·g/n with g = 1 + 2 Σ_{k<n} (1−k/n) ρ^k, and their squares around it sum to s²·(n−g).  A few steps
-  cannot tell ρ, so that it is shrunk toward 0.7.  s² is the job's own, or that of both jobs if it is larger:
-  a few steps without a long one do not tell that there is none.
+  do not determine ρ, so it is shrunk toward 0.7.  s² is the job's own, or that of both jobs if it is larger:
+  a few steps without a long one do not rule one out.
 
-The interval holds 95 % of the normal distributions of the ratio's logarithm, over that of τ.
+The interval holds 95 % of the normal distributions of the ratio's logarithm, mixed over τ.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Captures = Sequence[Floats]
-"""Step times of each capture of a job, in order of time, shape (steps,), positive."""
+"""Step times of each capture of a job in time order, shape (steps,), positive."""
 
 LEAST_STEPS: Final = 3
 """Steps of a job, over all its captures, below which no interval is stated."""
 LEVEL: Final = 0.95
 USUAL: Final = 0.045
-"""The spread τ up to which any is as likely, of captures of which nothing is known."""
+"""Spread τ up to which the prior is flat."""
 _USUAL_OF_STEPS: Final = 0.1
-"""The same, of captures of one step each, whose own noise is in it."""
+"""The same for captures of one step each, whose spread includes step noise."""
 _TAIL: Final = 4
 _SPREADS: Final = np.exp(np.linspace(np.log(1e-4), 0.0, 120))
 _PRIOR: Final = 0.7
-"""The correlation of neighbouring steps of which nothing is known, ..."""
+"""Prior correlation of neighbouring steps, ..."""
 _PRIOR_STEPS: Final = 20
-"""... with the weight of so many steps."""
+"""... with the weight of this many steps."""
 _MOST: Final = 0.95
-"""Largest correlation considered: what is nearer to 1 is a drift, and no noise."""
+"""Largest correlation considered; closer to 1 is drift, not noise."""
 _MOST_CAPTURES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureSpread:
-    """By how much mean steps of captures of one job differ, relative to their mean."""
+    """Spread of mean step times between captures of one job, relative to their mean."""
 
     value: float
-    """The median of what the captures leave possible."""
+    """Median of the distribution of τ, given the captures."""
     repeated: int
-    """Captures of the jobs compared, beyond the first of each."""
+    """Captures of the compared jobs, beyond the first of each."""
     stored: int
     """Captures of other jobs in the store, beyond the first of each."""
 
     @property
     def basis_words(self) -> str:
-        """What it rests on."""
+        """What the spread is estimated from."""
         own, others = bool(self.repeated), bool(self.stored)
         return (
             "captures and store" if own and others else "captures" if own else "store" if others else "prior"
@@ -69,15 +69,15 @@ class CaptureSpread:
 
 @dataclass(frozen=True, slots=True)
 class RatioInterval:
-    """The ratio of two jobs' mean step times, other / base, and how sure it is."""
+    """Ratio of two jobs' mean step times, other / base, with its interval."""
 
     ratio: float
     low: float | None
     high: float | None
-    """Of the 95 % interval; None where a job has less than `LEAST_STEPS`."""
+    """95 % interval; None where a job has fewer than `LEAST_STEPS` steps."""
     spread: CaptureSpread
     captures_needed: int | None
-    """Captures of each, as long as these, that tell a ratio this far from 1; None if more than a hundred."""
+    """Captures of each, as long as these, that resolve a ratio this far from 1; None if more than 100."""
 
 
 def compare_captures(
@@ -85,7 +85,7 @@ def compare_captures(
 ) -> RatioInterval:
     """Compare two jobs' captures; `repeats` are those of further jobs, each captured more than once.
 
-    whole: a capture's one figure is of all of it, as a throughput is, and of no single step.
+    whole: each capture has one figure for all of it, such as a throughput, not one per step.
     """
     jobs = [_JobCaptures(captures) for captures in (base, other)]
     ratio = jobs[1].mean / jobs[0].mean
@@ -121,56 +121,60 @@ class _JobCaptures:
 
     @property
     def step_count(self) -> int:
-        """Of all its captures."""
+        """Steps of all captures."""
         return sum(map(len, self.captures))
 
     @cached_property
     def step_deviations(self) -> list[Floats]:
-        """Steps relative to their capture's mean, less 1, of captures of more than one."""
+        """Steps / their capture's mean - 1, for captures of more than one step."""
         return [s / m - 1 for s, m in zip(self.captures, self.means, strict=True) if len(s) > 1]
 
     @property
     def sum_of_squares(self) -> float:
-        """Of its captures' means around the job's, relative to it, summed."""
+        """Σ of squared relative deviations of the captures' means from the job's."""
         return float(((self.means / self.mean - 1) ** 2).sum())
 
 
 @dataclass(frozen=True)
 class _StepVariation:
-    """How steps vary within captures: their correlation, and a step's variance over all jobs."""
+    """Step variation within captures: lag-1 correlation, and a step's variance over all jobs."""
 
     rho: float
     pooled: float
 
     @classmethod
     def of_jobs(cls, jobs: Sequence[_JobCaptures]) -> _StepVariation:
-        """Lag-1 autocorrelation ρ, its bias −(1+4ρ)/n removed (Kendall 1954), and shrunk; the variance."""
+        """From lag-1 autocorrelation ρ, corrected for its bias −(1+4ρ)/n (Kendall 1954) and shrunk."""
         within = [d for job in jobs for d in job.step_deviations]
         power = sum(float(d @ d) for d in within)
         if not power:
             return cls(_PRIOR, 0.0)
-        found = sum(float(d[1:] @ d[:-1]) for d in within) / power
-        found += (1 + 4 * found) * len(within) / sum(map(len, within))
-        told = sum(len(d) - 2 for d in within)
-        rho = float(np.clip((told * found + _PRIOR_STEPS * _PRIOR) / (told + _PRIOR_STEPS), -_MOST, _MOST))
+        correlation = sum(float(d[1:] @ d[:-1]) for d in within) / power
+        correlation += (1 + 4 * correlation) * len(within) / sum(map(len, within))
+        freedom = sum(len(d) - 2 for d in within)
+        rho = float(
+            np.clip((freedom * correlation + _PRIOR_STEPS * _PRIOR) / (freedom + _PRIOR_STEPS), -_MOST, _MOST)
+        )
         return cls(rho, power / sum(len(d) - _variance_inflation(len(d), rho) for d in within))
 
     def of_mean(self, job: _JobCaptures, steps: int) -> float:
-        """The relative variance of the mean of so many steps of a job."""
-        own = 0.0
+        """Relative variance of the mean of `steps` steps of a job."""
+        variance = 0.0
         if job.step_deviations:
             squares = sum(float(d @ d) for d in job.step_deviations)
-            own = squares / sum(len(d) - _variance_inflation(len(d), self.rho) for d in job.step_deviations)
-        return max(own, self.pooled) * _variance_inflation(steps, self.rho) / steps
+            variance = squares / sum(
+                len(d) - _variance_inflation(len(d), self.rho) for d in job.step_deviations
+            )
+        return max(variance, self.pooled) * _variance_inflation(steps, self.rho) / steps
 
     def of_means(self, jobs: Sequence[_JobCaptures]) -> tuple[float, float]:
-        """The variance of the difference of the jobs' means, and its degrees of freedom after Welch."""
+        """Variance of the difference of the jobs' means, and its degrees of freedom (Welch)."""
         variances, freedoms = [], []
         for job in jobs:
             each = [self.of_mean(job, len(steps)) for steps in job.captures]
             variances.append(sum(each) / len(each) ** 2)
-            told = sum((len(d) - 1) / _variance_inflation(len(d), self.rho) for d in job.step_deviations)
-            freedoms.append(told or np.inf)
+            freedom = sum((len(d) - 1) / _variance_inflation(len(d), self.rho) for d in job.step_deviations)
+            freedoms.append(freedom or np.inf)
         total = sum(variances)
         if not total:
             return 0.0, np.inf
@@ -179,13 +183,13 @@ class _StepVariation:
 
 
 def _variance_inflation(steps: int, rho: float) -> float:
-    """g: by how much correlation inflates the variance of a mean of `steps`; the sum in closed form."""
+    """g: the factor by which correlation inflates the variance of a mean of `steps`, in closed form."""
     return 1 + 2 * (rho / (1 - rho) - rho * (1 - rho**steps) / (steps * (1 - rho) ** 2))
 
 
 @dataclass(frozen=True)
 class _SpreadDistribution:
-    """The distribution of τ: how likely each of `_SPREADS` is."""
+    """Distribution of τ: the probability of each of `_SPREADS`."""
 
     weights: Floats
 
@@ -196,7 +200,7 @@ class _SpreadDistribution:
         repeats: Sequence[_JobCaptures],
         usual: float,
     ) -> _SpreadDistribution:
-        """After all captures: squares of n means around theirs are (τ² + w) times χ² of n − 1."""
+        """Posterior given all captures: Σ (n means − their mean)² is (τ² + w) times χ² of n − 1."""
         logs = np.log(_SPREADS) - np.log1p((_SPREADS / usual) ** _TAIL)  # per logarithm of τ
         for job, steps in [*jobs, *((job, _StepVariation.of_jobs([job])) for job in repeats)]:
             within = np.mean([steps.of_mean(job, len(one)) for one in job.captures])
@@ -207,13 +211,13 @@ class _SpreadDistribution:
 
     @property
     def median_spread(self) -> float:
-        """What half of the distribution lies below."""
+        """Median of the distribution."""
         return float(_SPREADS[np.searchsorted(np.cumsum(self.weights), 0.5)])
 
     def half_width(self, captures: float, variance: float, freedom: float) -> float:
-        """Half the interval's length.
+        """Half the interval's length, in the ratio's logarithm.
 
-        captures: Σ 1 / captures of the jobs; variance: what their steps add, known with that freedom.
+        captures: Σ 1 / captures of the jobs; variance: of their steps, with `freedom` degrees of freedom.
         """
         from scipy.optimize import brentq
         from scipy.special import ndtr, ndtri, stdtrit
@@ -227,7 +231,7 @@ class _SpreadDistribution:
 
 
 def _captures_needed(distance: float, spread: float, variance: float) -> int | None:
-    """The fewest captures of each whose interval by Student's t does not reach so far."""
+    """Fewest captures of each whose Student's t half-width is below `distance`; None if more than 100."""
     from scipy.special import stdtrit
 
     captures = np.arange(2, _MOST_CAPTURES + 1)

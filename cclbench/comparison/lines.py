@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is set side by side: the cards' fields that differ, and every metric's value."""
+"""Side-by-side tables: the card fields that differ, and every metric's value."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from cclbench.record.metric_name import MetricName
 from cclbench.record.results import KEYS
 
 _NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
-"""What tells cards apart, not what ran."""
+"""Fields that identify a card, not what ran."""
 _BAND: Final = ("low", "high")
 
 
 def card_differences(subjects: Sequence[ComparisonSubject]) -> tuple[CardDifference, ...]:
-    """The fields in which the cards differ, by path; of subjects without a card nothing is said."""
+    """Fields in which the cards differ, by path; subjects without a card are not compared."""
     cards = {s.letter: dict(flatten_card(s.card)) for s in subjects if s.card is not None}
-    found = []
+    differences = []
     for path in sorted({path for card in cards.values() for path in card}):
         values = [card.get(path) for card in cards.values()]
         if any(value != values[0] for value in values):
-            found.append(
+            differences.append(
                 CardDifference(path, {s.letter: cards.get(s.letter, {}).get(path) for s in subjects})
             )
-    return tuple(found)
+    return tuple(differences)
 
 
 def flatten_card(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a card by dotted path, without what tells cards apart."""
+    """Fields of a card by dotted path, without those that identify the card."""
     for name, value in card.items():
         if not before and name in _NO_CARD_FIELDS:
             continue
@@ -41,24 +41,24 @@ def flatten_card(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[st
 
 
 def metric_lines(subjects: Sequence[ComparisonSubject], metrics: Sequence[MetricName]) -> tuple[Line, ...]:
-    """Each of those metrics across the subjects, the run's own value.
+    """One line per metric, with each subject's whole-run value.
 
-    A metric that some subject has in parts only (a kind of collective, a percentile) has a line a part,
+    A metric that some subject has in parts only (a kind of collective, a percentile) has a line per part,
     named as `--fail-on` selects it: `serving.ttft[stat=p50]`.
     """
-    found: list[Line] = []
+    lines: list[Line] = []
     for metric in metrics:
         if any(s.results.row(metric) is not None for s in subjects):
-            found.append(_metric_line(subjects, metric, {}))
+            lines.append(_metric_line(subjects, metric, {}))
         parts = {
             keys for s in subjects if s.results.value(metric) is None for keys in _narrowing_keys(s, metric)
         }
-        found += [_metric_line(subjects, metric, dict(keys)) for keys in sorted(parts)]
-    return tuple(found)
+        lines += [_metric_line(subjects, metric, dict(keys)) for keys in sorted(parts)]
+    return tuple(lines)
 
 
 def _narrowing_keys(subject: ComparisonSubject, metric: MetricName) -> Iterator[tuple[tuple[str, str], ...]]:
-    """What narrows the numbers that a subject has of a metric; ends of a band are no figures of their own."""
+    """Keys of a subject's partial rows of a metric; the ends of a band are not figures of their own."""
     for row in subject.results.rows:
         keys = tuple((key, value) for key in KEYS if (value := getattr(row, key)) is not None)
         if row.metric == metric and row.has_value and keys and row.stat not in _BAND:
@@ -77,12 +77,12 @@ def _metric_line(subjects: Sequence[ComparisonSubject], metric: MetricName, keys
 
 
 def metric_selector(metric: MetricName, keys: Mapping[str, str]) -> str:
-    """`comm.busbw[collective=all_reduce]`: a metric, or a part of it."""
+    """Selector of a metric or a part of it: `comm.busbw[collective=all_reduce]`."""
     return metric + (f"[{','.join(f'{key}={value}' for key, value in keys.items())}]" if keys else "")
 
 
 def subject_figure(subject: ComparisonSubject, metric: MetricName, keys: Mapping[str, str]) -> MetricFigure:
-    """The subject's number, or why it has none; a modelled one with its band."""
+    """The subject's value, with its band if modelled, or why it has none."""
     row = subject.results.row(metric, **keys)
     if row is None:
         return MetricFigure(None, "not_applicable", None, "this run has no such figure")

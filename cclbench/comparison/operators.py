@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where device time differs: by operator and by module, exactly, with the roofline of each machine."""
+"""Differences in device time by operator and by module, exact, with each machine's roofline."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from cclbench.operator_table import (
 
 _NUMBER: Final = re.compile(r"_\d+$")
 _DIGITS: Final = 12
-"""Of FLOPs, sums of floating-point numbers, that are compared."""
+"""Significant digits of FLOPs compared, since they are floating-point sums."""
 
 Pair = tuple["_WorkSum | None", "_WorkSum | None"]
 
 
 @dataclass(slots=True)
 class _WorkSum:
-    """What the works of one name add up to in one run, over its ranks and steps."""
+    """Totals of one operator or module in one run, over its ranks and steps."""
 
     name: str
     calls: int
     time_ns: int
     least_s: float
-    """Their least time, of those of which it is known."""
+    """Roofline time of the calls that have one."""
     known_s: float
-    """The time of these."""
+    """Device time of those calls."""
     model: tuple[str, str] | None
-    """The family of their cost model and their FLOPs per step and rank."""
+    """Cost-model family, and FLOPs per step and rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTables:
-    """A run's operators."""
+    """A run's operators, by operator, by shapes and by module."""
 
     ops: OperatorTable
     shapes: OperatorTable
@@ -58,7 +58,7 @@ class OperatorTables:
 def work_differences(
     subjects: Sequence[ComparisonSubject], tables: Mapping[str, OperatorTables]
 ) -> tuple[WorkDifference, ...]:
-    """Each further subject against the first, of those that both have operators in `tables`, by letter."""
+    """Each further subject against the first, where both have operators in `tables`, by letter."""
     base, *others = subjects
     if base.letter not in tables:
         return ()
@@ -72,22 +72,22 @@ def work_differences(
 def tables_of(
     subjects: Sequence[ComparisonSubject], engine: Engine = SERIAL, progress: Progress | None = None
 ) -> dict[str, OperatorTables]:
-    """The operators of each subject that has some, by letter; of several captures all steps together."""
-    found = {}
+    """Operators by subject letter, for subjects that have some; several captures' steps are joined."""
+    by_letter = {}
     for subject in subjects:
         each = [_operator_tables(one, engine, progress) for one in subject.each_capture]
         known = [tables for tables in each if tables is not None]
         if known and len(known) == len(each):
             names = ("ops", "shapes", "modules")
             joined = {name: _join_tables([getattr(tables, name) for tables in known]) for name in names}
-            found[subject.letter] = OperatorTables(**joined)
-    return found
+            by_letter[subject.letter] = OperatorTables(**joined)
+    return by_letter
 
 
 def _operator_tables(
     subject: ComparisonSubject, engine: Engine, progress: Progress | None
 ) -> OperatorTables | None:
-    """None where no rank has work in its windows."""
+    """A run's tables; None where no rank has operators in its windows."""
     if not has_operators(subject.stored):
         return None
     try:
@@ -104,7 +104,7 @@ def _operator_tables(
 
 
 def _join_tables(tables: Sequence[OperatorTable]) -> OperatorTable:
-    """The operators of several captures as of one that has all their steps."""
+    """The operators of several captures, as of one capture with all their steps."""
     first = tables[0]
     if len(tables) == 1:
         return first
@@ -118,7 +118,7 @@ def _join_tables(tables: Sequence[OperatorTable]) -> OperatorTable:
         windows=sum(table.windows for table in tables),
         time_ns=time_ns,
         modelled_share=min(table.modelled_share for table in tables),
-        rows=tuple(_joined_row(own, time_ns) for own in rows.values()),
+        rows=tuple(_joined_row(key_rows, time_ns) for key_rows in rows.values()),
         all_rows=len(rows),
     )
 
@@ -141,7 +141,7 @@ def _joined_row(rows: Sequence[OperatorRow], total_ns: int) -> OperatorRow:
 
 
 def work_difference(base: str, other: str, before: OperatorTables, after: OperatorTables) -> WorkDifference:
-    """How much longer the other's operators take per step and rank, by operator and by module."""
+    """Change in device time per step and rank, by operator and by module."""
     steps = before.ops.windows, after.ops.windows
     change_ns = round(Fraction(after.ops.time_ns, steps[1]) - Fraction(before.ops.time_ns, steps[0]))
     ops = _work_changes(_table_sums(before.ops), _table_sums(after.ops), steps, change_ns)
@@ -163,7 +163,7 @@ def work_difference(base: str, other: str, before: OperatorTables, after: Operat
 
 
 def _table_sums(found: OperatorTable) -> list[_WorkSum]:
-    """A table's rows."""
+    """Totals of each row of a table."""
     return [_row_sum(row.key, row, found.windows) for row in found.rows]
 
 
@@ -175,33 +175,33 @@ def _row_sum(name: str, row: OperatorRow, steps: int) -> _WorkSum:
 
 
 def _module_classes(found: OperatorTable) -> list[_WorkSum]:
-    """The rows of a table by module, those that differ in the numbers of modules alone added up."""
+    """Totals by module, added up over modules that differ only in their numbers."""
     sums: dict[str, _WorkSum] = {}
     for row in found.rows:
         name = "/".join(_NUMBER.sub("", part) for part in row.key.split("/"))
-        one = _row_sum(name, row, found.windows)
-        own = sums.setdefault(name, _WorkSum(name, 0, 0, 0.0, 0.0, None))
-        own.calls += one.calls
-        own.time_ns += one.time_ns
-        own.least_s += one.least_s
-        own.known_s += one.known_s
+        row_sum = _row_sum(name, row, found.windows)
+        total = sums.setdefault(name, _WorkSum(name, 0, 0, 0.0, 0.0, None))
+        total.calls += row_sum.calls
+        total.time_ns += row_sum.time_ns
+        total.least_s += row_sum.least_s
+        total.known_s += row_sum.known_s
     return list(sums.values())
 
 
 def _work_changes(
     before: Sequence[_WorkSum], after: Sequence[_WorkSum], steps: tuple[int, int], change_ns: int
 ) -> tuple[WorkChange, ...]:
-    """The shares of `change_ns` in whole ns, largest first; exact until they are rounded."""
+    """The shares of `change_ns` in whole ns, largest first; exact before rounding."""
     pairs = _pair_sums(before, after)
     exact = [
         Fraction(b.time_ns if b else 0, steps[1]) - Fraction(a.time_ns if a else 0, steps[0])
         for a, b in pairs
     ]
-    found = [
+    changes = [
         _work_change(pair, steps, ns)
         for pair, ns in zip(pairs, round_to_total(exact, change_ns), strict=True)
     ]
-    return tuple(sorted(found, key=lambda one: (-abs(one.change_ns), one.name)))
+    return tuple(sorted(changes, key=lambda one: (-abs(one.change_ns), one.name)))
 
 
 def _work_change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChange:
@@ -229,7 +229,7 @@ def _work_time(one: _WorkSum | None, steps: int) -> WorkTime | None:
 
 
 def _pair_sums(before: Sequence[_WorkSum], after: Sequence[_WorkSum]) -> list[Pair]:
-    """Sums of one name; of the others those that alone have one model's family and FLOPs; the rest alone."""
+    """Sums paired by name, else by unambiguous cost-model family and FLOPs; the rest unpaired."""
     theirs = {one.name: one for one in after}
     pairs: list[Pair] = [(one, theirs.pop(one.name)) for one in before if one.name in theirs]
     paired = {one.name for one, _ in pairs if one}
@@ -242,7 +242,7 @@ def _pair_sums(before: Sequence[_WorkSum], after: Sequence[_WorkSum]) -> list[Pa
 
 
 def _unshared_sums(sums: Iterable[_WorkSum]) -> dict[tuple[str, str], _WorkSum]:
-    """Those that no other shares a model's family and FLOPs with, by them."""
+    """Sums by cost-model family and FLOPs, where only one sum has them."""
     listed = list(sums)
     counts = Counter(one.model for one in listed)
     return {one.model: one for one in listed if one.model and counts[one.model] == 1}
@@ -254,7 +254,7 @@ def _with_shapes(
     after: Mapping[str, Sequence[_WorkSum]],
     steps: tuple[int, int],
 ) -> WorkChange:
-    """The change with what it is of by shapes, where both call the operator with the same ones."""
+    """The change with its shares by shape, where both call the operator with the same shapes."""
     mine = before.get(change.name, ())
     theirs = after.get(change.also or change.name, ())
     if len(mine) < 2 or {one.name for one in mine} != {one.name for one in theirs}:
@@ -263,7 +263,7 @@ def _with_shapes(
 
 
 def _by_operator(found: OperatorTable) -> dict[str, list[_WorkSum]]:
-    """The rows of a table by operator and shapes, named by their shapes alone."""
+    """Totals by operator, one per shapes, named by the shapes alone."""
     sums: dict[str, list[_WorkSum]] = {}
     for row in found.rows:
         operator, shapes = row.operator_and_shapes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Percentiles of requests over several captures: of all requests together, never means of percentiles."""
+"""Request percentiles over several captures: of all requests pooled, never means of percentiles."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PERCENTILE: Final = re.compile(r"p\d[\d.]*")
 
 
 def with_pooled_percentiles(results: Results, captures: Sequence[ComparisonSubject]) -> Results:
-    """The captures' means, with percentiles of latencies that are those of all captures' requests together.
+    """The captures' mean results, with latency percentiles of all captures' requests pooled.
 
-    Where a capture has summaries alone there is none: the row says each capture's.
+    Where a capture has summaries only, there is no pooled value: the row's reason lists each capture's.
     """
     figures = {f"serving.{figure}": figure for figure in LATENCIES}
 
@@ -33,12 +33,14 @@ def with_pooled_percentiles(results: Results, captures: Sequence[ComparisonSubje
     def pooled_values(figure: str, category: str | None) -> dict[str | None, Value]:
         parts = []
         for capture in captures:
-            own = [one for one in run_benchmarks(RunView(capture.stored)) if category in (None, one.label)]
-            parts += own
-            if pool_benchmarks(own) is None:
+            benchmarks = [
+                one for one in run_benchmarks(RunView(capture.stored)) if category in (None, one.label)
+            ]
+            parts += benchmarks
+            if pool_benchmarks(benchmarks) is None:
                 return {}
-        whole = pool_benchmarks(parts)
-        return {} if whole is None else {value.stat: value for value in latency_values(whole, figure)}
+        pooled = pool_benchmarks(parts)
+        return {} if pooled is None else {value.stat: value for value in latency_values(pooled, figure)}
 
     def of_all_requests(row: Row) -> Row:
         if row.metric not in figures or not _PERCENTILE.fullmatch(row.stat or ""):

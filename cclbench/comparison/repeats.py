@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of the store that were captured more than once: what captures of one job differ by on a system."""
+"""Jobs of the store captured more than once, which show how captures of one job differ on a system."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _COLLECTIVES: Final = metric_name("comm.count")
 
 _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
 _DIGITS: Final = 3
-"""Of figures of the work, up to which captures of one job agree."""
+"""Significant digits of work figures in which captures of one job agree."""
 
 
 def repeats_in(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Captures]:
-    """The captures of each job of the store that was captured more than once, and does a subject's work.
+    """Captures of each stored job that was captured more than once and does the work of a subject.
 
-    Captures are of one job where their sources are called the same but for the last number (`base-1`,
-    `base-2`), and card and work are equal; the work is a subject's where its evidence tells the same, on the
-    same system.  The subjects' own captures are not among them.
+    Captures are of one job where their source names differ only in the last number (`base-1`, `base-2`) and
+    card and work are equal.  Work is equal where the evidence shows the same amounts on the same system.  The
+    subjects' own captures are left out.
     """
-    own = {capture.stored.path.resolve() for subject in subjects for capture in subject.each_capture}
+    own_paths = {capture.stored.path.resolve() for subject in subjects for capture in subject.each_capture}
     wanted = {_work_text(subject.each_capture[0]) for subject in subjects} - {""}
     jobs: dict[tuple[str, str, str], list[Floats]] = {}
     for run in store.runs() if wanted else ():
-        if run.path.resolve() in own:
+        if run.path.resolve() in own_paths:
             continue
         try:
             results, card = run.saved_results, run.card
@@ -54,12 +54,12 @@ def repeats_in(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Ca
 
 
 def _card_text(subject: ComparisonSubject) -> str:
-    """What a card says, but for what tells cards apart."""
+    """A card's fields as JSON, without those that identify the card."""
     return json.dumps(dict(flatten_card(subject.card or {})), sort_keys=True, default=str)
 
 
 def _work_text(subject: ComparisonSubject) -> str:
-    """What a subject works on, and where, by its evidence; empty where nothing tells."""
+    """A subject's work and system by its evidence, as JSON; empty without evidence of work."""
     done = work_fingerprint(subject, None)
     counted: dict[str, float | None] = {
         metric: subject.results.value(metric) for metric in (_KERNELS, _COLLECTIVES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scaling efficiency: what a device does of many, over what it does of fewer."""
+"""Scaling efficiency: throughput per device on more devices / on fewer."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ _RATE: Final = metric_name("throughput.tokens_per_device")
 def scaling_of(
     base: ComparisonSubject, other: ComparisonSubject, work: Equality, repeats: Sequence[Captures]
 ) -> Scaling | None:
-    """The efficiency of the one on more devices; None where they do not do the same at two sizes.
+    """Efficiency of the subject with more devices; None unless both run the same job at two sizes.
 
-    `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
+    `work`: whether their work is equal by their traces; `repeats`: captures of other jobs.
     """
     fewer, more = sorted((base, other), key=lambda one: one.device_count or 0)
     kind = _scaling_kind(fewer, more, work)
     rows = [one.results.row(_RATE) for one in (fewer, more)]
     if kind is None or not all(row is not None and row.value and row.status == "ok" for row in rows):
         return None
-    found = compare_captures(captures_of(fewer, _RATE), captures_of(more, _RATE), repeats)
-    sure = not (fewer.all_open or more.all_open)
+    interval = compare_captures(captures_of(fewer, _RATE), captures_of(more, _RATE), repeats)
+    has_interval = not (fewer.all_open or more.all_open)
     assert fewer.device_count and more.device_count  # noqa: S101, PT018 - of a kind
     return Scaling(
         kind=kind,
         fewer=fewer.letter,
         more=more.letter,
         devices=(fewer.device_count, more.device_count),
-        efficiency=found.ratio,
-        low=found.low if sure else None,
-        high=found.high if sure else None,
+        efficiency=interval.ratio,
+        low=interval.low if has_interval else None,
+        high=interval.high if has_interval else None,
     )
 
 
 def _scaling_kind(
     fewer: ComparisonSubject, more: ComparisonSubject, work: Equality
 ) -> Literal["strong", "weak"] | None:
-    """strong: the same global batch; weak: the same batch per device."""
+    """strong: the same global batch; weak: the same batch per device; None: neither."""
     devices, batches = (
         [one.device_count for one in (fewer, more)],
         [GLOBAL_BATCH(one) for one in (fewer, more)],
@@ -65,19 +65,19 @@ def _scaling_kind(
 def scaling_words(found: Scaling) -> str:
     """`Strong scaling from 2 to 8 devices: 91.2 % (95 % interval 88.0 % to 94.5 %).`"""
     fewer, more = found.devices
-    said = f"{found.kind.capitalize()} scaling from {fewer:,} to {more:,} devices:"
-    said += f" {humanise(found.efficiency, '1')} of the tokens per second and device"
+    words = f"{found.kind.capitalize()} scaling from {fewer:,} to {more:,} devices:"
+    words += f" {humanise(found.efficiency, '1')} of the tokens per second and device"
     if found.low is None or found.high is None:
-        return f"{said}."
-    return f"{said} (95 % interval {humanise(found.low, '1')} to {humanise(found.high, '1')})."
+        return f"{words}."
+    return f"{words} (95 % interval {humanise(found.low, '1')} to {humanise(found.high, '1')})."
 
 
 def with_scaling(lines: Iterable[Line], versus: Sequence[Versus]) -> tuple[Line, ...]:
-    """The lines, that of the scaling efficiency with what each subject has against the first."""
-    found = {one.other: one.scaling for one in versus if one.scaling is not None}
+    """The lines, with each subject's scaling efficiency against the first filled in."""
+    scalings = {one.other: one.scaling for one in versus if one.scaling is not None}
     figures = {
         letter: MetricFigure(one.efficiency, "ok", "derived", scaling_words(one), one.low, one.high)
-        for letter, one in found.items()
+        for letter, one in scalings.items()
     }
     return tuple(
         replace(line, figures={**line.figures, **figures}) if line.metric == METRIC else line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is faster, by how much, how surely, and why: one subject against the first."""
+"""The verdict on one subject against the first: which is faster, by how much, how surely, and why."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _STEP: Final = metric_name("time.step")
 _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 
 _TOLD: Final = 0.05
-"""Share of the largest part's change from which on a part is told in the sentence."""
+"""Share of the largest part's change from which a part is mentioned."""
 _MOST_TOLD: Final = 4
 _SMALL: Final = 1.05
-"""Factor below which a difference is told in percent."""
+"""Factor below which a difference is given in percent."""
 _FINE: Final = 0.02
-"""Width of an interval below which it needs more digits."""
+"""Interval width below which more digits are printed."""
 CLIENT: Final = metric_name("serving.output_throughput")
 _UNITS: Final[dict[MetricName, str]] = {
     _STEP: "a step",
@@ -45,7 +45,7 @@ def judge_subject(
 ) -> Versus:
     """The verdict on one subject against the first.
 
-    `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
+    `work`: whether their work is equal by their traces; `repeats`: captures of other jobs.
     """
     reasons = work_inequalities(base, other, work)
     measure = _chosen_measure(base, other, reasons)
@@ -113,7 +113,7 @@ def _incomparable_reason(
 
 
 def _chosen_measure(base: ComparisonSubject, other: ComparisonSubject, reasons: Sequence[str]) -> MetricName:
-    """Step time for equal work, else tokens; what a client measured of a server has neither."""
+    """Step time for equal work, else tokens; for a server without steps, the client's throughput."""
     if all(one.results.value(_STEP) is None and one.results.value(CLIENT) for one in (base, other)):
         return CLIENT
     return _TOKENS_PER_DEVICE if reasons else _STEP
@@ -122,27 +122,29 @@ def _chosen_measure(base: ComparisonSubject, other: ComparisonSubject, reasons: 
 def ratio_of(
     base: ComparisonSubject, other: ComparisonSubject, metric: MetricName, repeats: Sequence[Captures] = ()
 ) -> RatioInterval:
-    """Of a figure that both have, and that single steps or captures have: `time.step`, or a rate."""
+    """Ratio of a figure that both have per step or per capture: `time.step`, or a rate."""
     whole = metric.startswith("serving.")  # of all requests of a benchmark
-    found = compare_captures(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
+    interval = compare_captures(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
     if any(capture.all_open for subject in (base, other) for capture in subject.each_capture):
-        return replace(found, low=None, high=None, captures_needed=None)  # nobody knows where a step ended
-    return found
+        return replace(
+            interval, low=None, high=None, captures_needed=None
+        )  # a step's end is not in the trace
+    return interval
 
 
 def captures_of(subject: ComparisonSubject, metric: MetricName) -> Captures:
-    """Each capture's figures of its closed steps, whose mean is its own; that where it has no steps."""
+    """Each capture's figures of its closed steps, whose mean is the capture's; that alone without steps."""
     return [capture_figures(one, metric) for one in subject.each_capture]
 
 
 def capture_figures(capture: ComparisonSubject, metric: MetricName) -> Floats:
-    """One capture's."""
+    """One capture's figures as in `captures_of`, shape (steps,)."""
     steps = np.array(list(capture.results.steps(metric).values()), np.float64)
     if not len(steps):
         return np.array([capture.results.value(metric)], np.float64)
     if metric == _STEP:
         return steps
-    # A rate is work over the mean step: a step that takes longer by a share has a rate less by that share.
+    # A rate is work over the mean step: a step longer by some share has a rate lower by that share.
     times = 1 / steps
     return np.asarray((2 - times / times.mean()) / times.mean())
 
@@ -174,15 +176,15 @@ def _verdict_words(
         )
     if outcome == "no difference":
         interval = _interval_words(base, other, ratio, inverse=ratio.ratio < 1)
-        said = f"{_longer_words(base, other, measure, ratio)} in these captures"
-        said += ", which can be chance" * (ratio.ratio != 1)
-        return f"{said} ({figures}; {interval}). {_to_settle(ratio)}".rstrip()
+        words = f"{_longer_words(base, other, measure, ratio)} in these captures"
+        words += ", which can be chance" * (ratio.ratio != 1)
+        return f"{words} ({figures}; {interval}). {_to_settle(ratio)}".rstrip()
     assert ratio.low is not None  # noqa: S101 - else undecided
     if measure == _STEP and _work_unknown(base, other, work):  # less time need not be more speed
-        said = _longer_words(base, other, measure, ratio)
+        words = _longer_words(base, other, measure, ratio)
     else:
-        said = f"{other.letter} is {_factor_words(ratio)} {outcome} than {base.letter}"
-    return f"{said} ({figures}; {_interval_words(base, other, ratio, inverse=ratio.low < 1)})."
+        words = f"{other.letter} is {_factor_words(ratio)} {outcome} than {base.letter}"
+    return f"{words} ({figures}; {_interval_words(base, other, ratio, inverse=ratio.low < 1)})."
 
 
 def _longer_words(
@@ -201,7 +203,7 @@ def _longer_words(
 
 
 def too_few(base: ComparisonSubject, other: ComparisonSubject) -> str:
-    """Why so few steps give no interval, and what would."""
+    """Why there is no interval, and what would give one."""
     if _is_whole_trace(base):
         return "a whole trace is one figure, as long as the capture; mark steps, or capture each three times"
     counts = " and ".join(
@@ -212,7 +214,7 @@ def too_few(base: ComparisonSubject, other: ComparisonSubject) -> str:
 
 
 def _to_settle(ratio: RatioInterval) -> str:
-    """How many captures would tell a difference of that size."""
+    """How many captures would resolve a difference of that size."""
     if ratio.ratio == 1:
         return ""
     if ratio.captures_needed is None:
@@ -221,20 +223,20 @@ def _to_settle(ratio: RatioInterval) -> str:
 
 
 def _factor_words(ratio: RatioInterval) -> str:
-    """`1.34×`, of a small difference `2.1 %`: by how much the means differ, whichever way."""
+    """The factor between the means, in either direction: `1.34×`, or `2.1 %` where it is small."""
     factor = max(ratio.ratio, 1 / ratio.ratio)
     return humanise(factor, "ratio") if factor >= _SMALL else f"{100 * (factor - 1):.2g} %"
 
 
 def _work_unknown(base: ComparisonSubject, other: ComparisonSubject, work: Equality) -> bool:
-    """Cards tell the work of a step, and not how many a whole trace holds; traces that of what they hold."""
+    """Whether equal work is unknown; cards state a step's work, not how many steps a whole trace holds."""
     return work.status != "proved" and (
         is_work_unknown(base) or is_work_unknown(other) or _is_whole_trace(base)
     )
 
 
 def _is_whole_trace(subject: ComparisonSubject) -> bool:
-    """Whether its window is the whole trace; `_incomparable_reason` has seen that the other's is so too."""
+    """Whether its window is the whole trace; `_incomparable_reason` ensures the same of the other."""
     return subject.window_policy == "trace"
 
 
@@ -255,7 +257,7 @@ def _interval_words(
 
 
 def _evidence_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
-    """`3 captures of each`, `12 steps each`, of one capture each."""
+    """`3 captures of each`, or with one capture each, `12 steps of each`."""
     captures = [len(subject.each_capture) for subject in (base, other)]
     counts, word = (
         (captures, "capture") if max(captures) > 1 else ([base.step_count, other.step_count], "step")
@@ -268,13 +270,13 @@ def _evidence_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
 
 
 def spread_words(ratio: RatioInterval) -> str:
-    """By how much captures of one job are taken to differ, and what says so."""
+    """The assumed or estimated spread between captures of one job, and its basis."""
     spread = ratio.spread
     if not spread.repeated and not spread.stored:
         usual = f"{100 * USUAL:g} %"
         return f"captures of one job are taken to differ by up to {usual}, since none is repeated"
-    said = f"captures of one job differ by some {100 * spread.value:.2g} %"
-    return said if spread.repeated else f"{said}, as repeated ones in the store do"
+    words = f"captures of one job differ by some {100 * spread.value:.2g} %"
+    return words if spread.repeated else f"{words}, as repeated ones in the store do"
 
 
 def _parts_words(
@@ -284,20 +286,22 @@ def _parts_words(
     change_ns: int | None,
     parts: Sequence[PartChange],
 ) -> str:
-    """The parts that make up the difference of the step times, largest first."""
+    """The largest parts of the difference in step time, largest first."""
     if not change_ns:
         return ""
-    of = "The window" if "trace" in (base.window_policy, other.window_policy) else "A step"
-    lead = f"In the mean {of[0].lower()}{of[1:]}" if outcome in ("no difference", "undecided") else of
+    noun = "The window" if "trace" in (base.window_policy, other.window_policy) else "A step"
+    lead = f"In the mean {noun[0].lower()}{noun[1:]}" if outcome in ("no difference", "undecided") else noun
     more = "longer" if change_ns > 0 else "shorter"
-    said = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
+    words = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
     if base.per_call:
-        said += " per call"
+        words += " per call"
     moved = sorted(parts, key=lambda part: -abs(part.change_ns))
-    told = [part for part in moved if abs(part.change_ns) >= _TOLD * abs(moved[0].change_ns)][:_MOST_TOLD]
-    if not told:
-        return f"{said}."
-    return f"{said}: {', '.join(map(_part_words, told))}."
+    mentioned = [part for part in moved if abs(part.change_ns) >= _TOLD * abs(moved[0].change_ns)][
+        :_MOST_TOLD
+    ]
+    if not mentioned:
+        return f"{words}."
+    return f"{words}: {', '.join(map(_part_words, mentioned))}."
 
 
 def _part_words(change: PartChange) -> str:
@@ -307,7 +311,7 @@ def _part_words(change: PartChange) -> str:
 
 
 def stated_figure(row: Row) -> str:
-    """A row's figure in a sentence; one that is neither measured nor derived says what it is."""
+    """A row's figure in words, with its provenance unless measured or derived."""
     figure = humanise(row.number, row.unit)
     return figure if row.provenance in ("measured", "derived") else f"{row.provenance} {figure}"
 

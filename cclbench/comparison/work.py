@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the subjects do equal work, and what else a reader must know before comparing them."""
+"""Whether the subjects do equal work, and further warnings about a comparison."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STEP: Final = metric_name("time.step")
 _STEP_PARTS: Final = metric_name("time.step_parts")
 
 _TOKENS_EQUAL: Final = 1e-6
-"""Relative difference below which two derived token counts are one."""
+"""Relative difference up to which two derived token counts are equal."""
 _LISTED: Final = 6
 
 
 Fact = Callable[[ComparisonSubject], Any]
-"""Something of a subject that another may differ in; None where it does not tell."""
+"""A property of a subject that is compared; None where unknown."""
 
 
 def _card_fact(*paths: str) -> Fact:
@@ -31,7 +31,7 @@ def _card_fact(*paths: str) -> Fact:
 
 
 def _tokens_per_step(subject: ComparisonSubject) -> int | None:
-    """Tokens a step works on, from what the run computed with its card."""
+    """Tokens per step, from the run's throughput and step time."""
     rate, step = subject.results.value(_TOKENS), subject.results.value(_STEP)
     return None if rate is None or step is None else round(rate * step)
 
@@ -48,9 +48,9 @@ _WORK: Final[Mapping[str, Fact]] = {
     "output length": _card_fact("workload.batch.output_length"),
     "tokens per step": _tokens_per_step,
 }
-"""A step of different ones is different work."""
+"""Properties in which steps of equal work agree."""
 _SIZES: Final = ("global batch", "tokens per step")
-"""Those in which jobs of one kind differ that work on more at once."""
+"""Those that may differ between sizes of one job."""
 _SETUP: Final[Mapping[str, Fact]] = {
     "precision": _card_fact("workload.precision"),
     "number of devices": lambda subject: subject.device_count,
@@ -59,11 +59,11 @@ _SETUP: Final[Mapping[str, Fact]] = {
     "kind of trace": lambda subject: subject.stored.reader,
 }
 _NEEDED: Final = (("workload.model.name",), ("workload.batch.global",), _LENGTHS)
-"""Without any of which a card leaves open whether the work is equal."""
+"""Fields that a card needs to establish equal work, each by one of its paths."""
 
 
 def is_different(fact: Fact, a: ComparisonSubject, b: ComparisonSubject) -> bool:
-    """Whether both tell the fact, and not the same."""
+    """Whether both subjects have the fact and the values differ."""
     one, another = fact(a), fact(b)
     return one is not None and another is not None and not _is_equal(one, another)
 
@@ -71,41 +71,42 @@ def is_different(fact: Fact, a: ComparisonSubject, b: ComparisonSubject) -> bool
 def work_inequalities(
     base: ComparisonSubject, other: ComparisonSubject, traces: Equality = UNKNOWN
 ) -> list[str]:
-    """In what the other's work of a step differs: `global batch 32 against 16`.
+    """How the other's work of a step differs: `global batch 32 against 16`.
 
-    As far as both cards tell; else as `traces` do.
+    By the fields that both cards have; else by `traces`.
     """
-    found = [
+    differences = [
         f"{label} {_quote_value(fact(other))} against {_quote_value(fact(base))}"
         for label, fact in _WORK.items()
         if is_different(fact, base, other)
     ]
-    return found or [traces.reason] * (traces.status == "refuted")
+    return differences or [traces.reason] * (traces.status == "refuted")
 
 
 def differs_but_in_size(base: ComparisonSubject, other: ComparisonSubject) -> bool:
-    """Whether their work differs in more than how many samples a step works on, by their cards."""
+    """Whether, by their cards, their work differs in more than the samples per step."""
     return any(is_different(fact, base, other) for label, fact in _WORK.items() if label not in _SIZES)
 
 
 def is_work_unknown(subject: ComparisonSubject) -> bool:
-    """Whether nothing says what a step of the subject works on."""
+    """Whether no property of a step's work but the phase is known."""
     return all(fact(subject) is None for fact in _WORK.values() if fact is not PHASE)
 
 
 def comparison_warnings(
     subjects: Sequence[ComparisonSubject], traces: Sequence[Equality] = ()
 ) -> tuple[str, ...]:
-    """What stands above a comparison, most important first; `traces` of each further subject's work."""
+    """Warnings about a comparison, most important first; `traces`: work of each further subject."""
     base, *others = subjects
     pairs = list(zip(others, traces or [UNKNOWN] * len(others), strict=True))
-    told = [
-        evidence_contradiction(base, other, found, work_inequalities(base, other)) for other, found in pairs
+    contradictions = [
+        evidence_contradiction(base, other, equality, work_inequalities(base, other))
+        for other, equality in pairs
     ]
-    known = bool(pairs) and all(found.status != "unknown" for _, found in pairs)
+    known = bool(pairs) and all(equality.status != "unknown" for _, equality in pairs)
     return (
         *_fact_differences(subjects, _WORK, "the work differs: "),
-        *filter(None, told),
+        *filter(None, contradictions),
         *(() if known else _unknown_work(subjects)),
         *(warning for subject in subjects for warning in _capture_differences(subject)),
         *_fact_differences(subjects, _SETUP, ""),
@@ -116,11 +117,11 @@ def comparison_warnings(
 
 
 def _capture_differences(subject: ComparisonSubject) -> Iterator[str]:
-    """In what captures of one job differ, which makes them captures of several."""
-    of = f"the captures of {subject.letter} differ: "
-    yield from _fact_differences(subject.captures, _WORK, of)
+    """Differences between captures of one job, which suggest several jobs."""
+    lead = f"the captures of {subject.letter} differ: "
+    yield from _fact_differences(subject.captures, _WORK, lead)
     setup = {label: fact for label, fact in _SETUP.items() if label != "number of steps"}
-    yield from _fact_differences(subject.captures, setup, of)
+    yield from _fact_differences(subject.captures, setup, lead)
 
 
 def _fact_differences(
@@ -130,8 +131,8 @@ def _fact_differences(
         known = {s.letter: value for s in subjects if (value := fact(s)) is not None}
         values = list(known.values())
         if any(not _is_equal(values[0], value) for value in values[1:]):
-            told = ", ".join(f"{letter} {_quote_value(value)}" for letter, value in known.items())
-            yield f"{lead}{label}: {told}"
+            listed = ", ".join(f"{letter} {_quote_value(value)}" for letter, value in known.items())
+            yield f"{lead}{label}: {listed}"
 
 
 def _unknown_work(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
@@ -149,7 +150,7 @@ def _unknown_work(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
 
 
 def _subject_warnings(subject: ComparisonSubject) -> Iterator[str]:
-    """What weakens one subject's figures by itself."""
+    """Limitations of one subject's own figures."""
     letter = subject.letter
     if subject.is_published:
         yield f"the figures of {letter} are published ones, not measured here"
@@ -179,16 +180,16 @@ def _provenance_warnings(subjects: Sequence[ComparisonSubject]) -> Iterator[str]
             if row.has_value and row.stat is None:
                 sources.setdefault(row.metric, {}).setdefault(subject.letter, row.provenance or "")
     mixed: dict[str, list[str]] = {}
-    for metric, of in sources.items():
-        modelled = [letter for letter, provenance in of.items() if provenance == "modelled"]
-        if modelled and len(modelled) < len(of):
+    for metric, provenances in sources.items():
+        modelled = [letter for letter, provenance in provenances.items() if provenance == "modelled"]
+        if modelled and len(modelled) < len(provenances):
             mixed.setdefault(_join_words(modelled), []).append(metric)
     for letters, metrics in mixed.items():
         yield f"modelled in {letters} and not in the others: {_join_words(sorted(metrics))}"
 
 
 def _untold_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
-    """Parts of the step that some can tell and others cannot."""
+    """Step parts that some subjects distinguish and others cannot."""
     whole = [subject for subject in subjects if subject.results.value(_STEP_PARTS) is not None]
     for part, into, words in (
         ("idle_host", "idle_other", "how much of the idle time is host-bound"),

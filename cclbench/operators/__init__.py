@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators: what a call takes by its arguments, one family of formulas a file in `families`."""
+"""Operators: the least cost of a call by its arguments; `families` has one file per family of formulas."""

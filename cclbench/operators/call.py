@@ -18,7 +18,7 @@ Scalar: TypeAlias = bool | int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An operand: sizes, element type by any of its names, strides in elements where recorded."""
+    """An operand: sizes, element type under any of its names, strides in elements where recorded."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -26,12 +26,12 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Product of the sizes; 1 of a tensor without dimensions."""
+        """Product of the sizes; 1 for a tensor without dimensions."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Elements times their size; `NoModel` where the element type is unknown."""
+        """Elements times element size; raises `NoModel` where the element type is unknown."""
         if not self.dtype:
             raise NoModel("the trace records no element types of its arguments")
         size = element_bytes(self.dtype)
@@ -41,7 +41,7 @@ class Tensor:
 
     @property
     def distinct_bytes(self) -> int:
-        """Bytes of the elements that have an address of their own: an expanded dimension has stride 0."""
+        """Bytes of elements at distinct addresses: an expanded dimension (stride 0) counts once."""
         if self.strides is None or len(self.strides) != len(self.shape):
             return self.bytes
         kept = (size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
@@ -49,7 +49,7 @@ class Tensor:
 
     @property
     def precision(self) -> str | None:
-        """The element type as catalogs of accelerators name it (bf16, fp8, ...), None for other types."""
+        """The element type as accelerator catalogs name it (bf16, fp8, ...); None for other types."""
         return catalog_precision(self.dtype)
 
 
@@ -57,15 +57,15 @@ Argument: TypeAlias = "Tensor | tuple[Tensor, ...] | tuple[Scalar, ...] | Scalar
 
 
 class NoModel(Exception):  # noqa: N818  (an answer, not an error)
-    """What the call does cannot be counted; the message is the reason a person reads."""
+    """The call's cost cannot be counted; the message is the reason that users see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One way in which an operator is called: equal calls cost the same.
+    """A call of an operator; equal calls cost the same.
 
-    `kernels` are the names of what it launched on the device, in order of launch; `annotation` is the serving
-    engine's name of the step that holds it.
+    `kernels` are the names of the kernels it launched, in launch order; `annotation` is the serving engine's
+    name of the enclosing step.
     """
 
     name: str
@@ -74,32 +74,32 @@ class Call:
     annotation: str | None = None
 
     def tensor(self, index: int) -> Tensor:
-        """The tensor at that position; `NoModel` where none is recorded there."""
-        found = self.arguments[index] if index < len(self.arguments) else None
-        if not isinstance(found, Tensor):
+        """The tensor argument at `index`; raises `NoModel` where none is recorded."""
+        argument = self.arguments[index] if index < len(self.arguments) else None
+        if not isinstance(argument, Tensor):
             raise NoModel(f"no tensor is recorded as argument {index}")
-        return found
+        return argument
 
     def optional(self, index: int) -> Tensor | None:
-        """The tensor at that position, None where none is recorded."""
-        found = self.arguments[index] if index < len(self.arguments) else None
-        return found if isinstance(found, Tensor) else None
+        """The tensor argument at `index`; None where none is recorded."""
+        argument = self.arguments[index] if index < len(self.arguments) else None
+        return argument if isinstance(argument, Tensor) else None
 
     def value(self, index: int) -> Any:
-        """The number, text or list at that position; None where none is recorded."""
-        found = self.arguments[index] if index < len(self.arguments) else None
-        return None if isinstance(found, Tensor) else found
+        """The number, text or list at `index`; None where none is recorded."""
+        argument = self.arguments[index] if index < len(self.arguments) else None
+        return None if isinstance(argument, Tensor) else argument
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors, those of lists included, in order."""
+        """All tensor arguments, including those in lists, in order."""
         return tuple(self._iterate_tensors())
 
     def _iterate_tensors(self) -> Iterator[Tensor]:
         for argument in self.arguments:
-            for one in argument if isinstance(argument, tuple) else (argument,):
-                if isinstance(one, Tensor):
-                    yield one
+            for item in argument if isinstance(argument, tuple) else (argument,):
+                if isinstance(item, Tensor):
+                    yield item
 
 
 _NO_TENSOR = ("", "Scalar", "ScalarList", "GenericList", "None", "Device", "Str", "Bool", "Int", "Float")
@@ -114,10 +114,10 @@ def parse(
     kernels: tuple[str, ...] = (),
     annotation: str | None = None,
 ) -> Call:
-    """The call whose arguments are recorded as JSON lists, one entry an argument, as PyTorch writes them.
+    """Parse a call whose arguments are JSON lists, one entry per argument, as PyTorch records them.
 
-    `shapes` are sizes, or of a list of tensors the sizes of each; `dtypes` names; `strides` like the sizes;
-    `values` the texts of those that are no tensors.  What is absent or malformed is not recorded.
+    `shapes`: sizes, or for a list of tensors the sizes of each; `dtypes`: type names; `strides`: as `shapes`;
+    `values`: texts of non-tensor arguments.  Absent or malformed entries count as not recorded.
     """
     sizes, types, steps, texts = (_parse_list(text) for text in (shapes, dtypes, strides, values))
     arguments = tuple(
@@ -132,8 +132,10 @@ def _parse_argument(sizes: Any, dtype: Any, strides: Any, text: Any) -> Argument
     if listed:
         types = dtype if isinstance(dtype, list) else [""] * len(sizes)
         steps = strides if isinstance(strides, list) else []
-        own = [_parse_tensor(size, _entry_at(types, i), _entry_at(steps, i)) for i, size in enumerate(sizes)]
-        return tuple(tensor for tensor in own if tensor is not None)
+        tensors = [
+            _parse_tensor(size, _entry_at(types, i), _entry_at(steps, i)) for i, size in enumerate(sizes)
+        ]
+        return tuple(tensor for tensor in tensors if tensor is not None)
     if isinstance(dtype, str) and dtype not in _NO_TENSOR and element_bytes(dtype) is not None:
         return _parse_tensor(sizes, dtype, strides)
     if sizes and (tensor := _parse_tensor(sizes, dtype, strides)) is not None:
@@ -149,24 +151,24 @@ def _parse_tensor(sizes: Any, dtype: Any, strides: Any) -> Tensor | None:
 
 
 def _parse_scalar(text: Any) -> Argument:
-    """`1e-05`, `0.`, `True`, `[1, 1]` as what they say; any other text as it is."""
+    """The value of `1e-05`, `0.`, `True` or `[1, 1]`; any other text as it is."""
     if not isinstance(text, str):
         return text if isinstance(text, bool | int | float) else None
     try:
-        said = msgspec.json.decode(re.sub(r"(\d\.)(?!\d)", r"\g<1>0", text.lower()))
+        value = msgspec.json.decode(re.sub(r"(\d\.)(?!\d)", r"\g<1>0", text.lower()))
     except msgspec.DecodeError:
         return text or None
-    if isinstance(said, list):
-        return tuple(item if isinstance(item, bool | int | float | str) else None for item in said)
-    return said if isinstance(said, bool | int | float) else text
+    if isinstance(value, list):
+        return tuple(item if isinstance(item, bool | int | float | str) else None for item in value)
+    return value if isinstance(value, bool | int | float) else text
 
 
 def _parse_list(text: str | None) -> list[Any]:
     try:
-        found = msgspec.json.decode(text) if text else []
+        decoded = msgspec.json.decode(text) if text else []
     except msgspec.DecodeError:
         return []
-    return found if isinstance(found, list) else []
+    return decoded if isinstance(decoded, list) else []
 
 
 def _entry_at(listed: list[Any], index: int) -> Any:

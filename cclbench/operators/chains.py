@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls one after another that one kernel can do: attention, norms, activations, rotary embeddings, updates.
+"""Chains of calls that one kernel can do: attention, norms, activations, rotary embeddings, updates.
 
-A chain is a pattern over the calls of a thread that launch kernels, a letter a call (`_LETTERS`).  The calls
-that compute its gradients, which autograd's sequence numbers name, are a chain of their own.  What a chain
-costs fused are its products' FLOPs, and the bytes of what goes in and comes out, each once, and nothing else.
+A chain is a pattern over the calls of a thread that launch kernels, one letter per call (`_LETTERS`).  The
+calls that compute its gradients, identified by autograd's sequence numbers, are a chain of their own.  The
+fused cost of a chain is its products' FLOPs and the bytes of its inputs and outputs, each counted once.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _OTHER: Final = "x"
 
 
 class Chain(NamedTuple):
-    """A chain that was found: its kind, the places of its calls, and of those of the forward pass: its own,
-    or the ones whose gradients it computes."""
+    """A chain: its kind, the indices of its calls, and those of the forward pass: its own, or the calls whose
+    gradients it computes."""
 
     kind: str
     calls: tuple[int, ...]
@@ -70,19 +70,19 @@ class _ChainKind(NamedTuple):
     pattern: re.Pattern[str]
     cost: Callable[[Sequence[Call]], Cost]
     backward: tuple[float, float] = (0.0, 0.0)
-    """FLOPs and bytes of its gradients as one kernel, of those of the forward pass."""
+    """FLOPs and bytes of its gradients as one kernel, relative to the forward pass."""
     apart: str = ""
-    """Letters of calls that stand between and stay."""
+    """Letters of calls in between that are not fused."""
     fits: Callable[[Sequence[Call]], bool] = lambda _: True
 
 
 def _attention_cost(calls: Sequence[Call]) -> Cost:
-    """Both products; queries, keys and values in, what the second product gives out.  Where they were
-    converted to fp32 for it, one kernel would take them as they were."""
+    """FLOPs of both products; reads queries, keys and values, writes the second product's result.  Operands
+    that were converted to fp32 beforehand count in their original type."""
     first, last = _attention_products(calls)
     costs = cost_of(first), cost_of(last)
     read = sum(one.bytes for one in (*_product_operands(first), _product_operands(last)[1]))
-    found = Cost(
+    cost = Cost(
         flops=costs[0].flops + costs[1].flops,
         precision=costs[0].precision,
         read_bytes=read,
@@ -90,16 +90,16 @@ def _attention_cost(calls: Sequence[Call]) -> Cost:
     )
     converted = calls[0]
     if converted.name != "aten::copy_" or converted.tensor(0).precision != "fp32":
-        return found
+        return cost
     source = converted.tensor(1)
     narrower = converted.tensor(0).bytes // max(source.bytes, 1)
     if source.precision is None or narrower < 2:
-        return found
+        return cost
     return replace(
-        found,
+        cost,
         precision=source.precision,
-        read_bytes=found.read_bytes // narrower,
-        written_bytes=found.written_bytes // narrower,
+        read_bytes=cost.read_bytes // narrower,
+        written_bytes=cost.written_bytes // narrower,
     )
 
 
@@ -110,7 +110,7 @@ def _attention_products(calls: Sequence[Call]) -> tuple[Call, Call]:
 
 
 def _has_softmax_of_scores(calls: Sequence[Call]) -> bool:
-    """Whether the softmax is of as many elements as the first product gives out, as far as is recorded."""
+    """Whether the softmax has as many elements as the first product's result; True where not recorded."""
     try:
         left, right = _product_operands(_attention_products(calls)[0])
         scores = left.elements // left.shape[-1] * right.shape[-1]
@@ -126,13 +126,13 @@ def _product_operands(call: Call) -> tuple[Tensor, Tensor]:
 
 
 def _one_pass_cost(calls: Sequence[Call]) -> Cost:
-    """Its first operand in, as much out; of a copy what it copies."""
+    """Reads the first operand (for a copy, its source) and writes as much."""
     entry = calls[0].tensor(1 if calls[0].name == "aten::copy_" else 0)
     return Cost(flops=0, precision=None, read_bytes=entry.bytes, written_bytes=entry.bytes)
 
 
 def _rotation_cost(calls: Sequence[Call]) -> Cost:
-    """What is rotated in, as much out: its first operand, or the halves that are put together last."""
+    """Reads what is rotated and writes as much: the first operand, or the halves concatenated last."""
     entry = calls[0].tensor(0)
     halves = sum(one.elements for one in calls[-1].tensors) if _call_letter(calls[-1].name) == "k" else 0
     size = entry.bytes * max(entry.elements, halves) // max(entry.elements, 1)
@@ -140,9 +140,8 @@ def _rotation_cost(calls: Sequence[Call]) -> Cost:
 
 
 def _activation_cost(calls: Sequence[Call]) -> Cost:
-    """Of a gated activation gate and value in, their product out; of GELU by its formula its first operand
-    in, as much out.  Whether a sigmoid gates its own argument or another value is not known: another, at
-    most.
+    """A gated activation reads gate and value and writes their product; GELU by its formula reads its first
+    operand and writes as much.  A sigmoid is assumed to gate another value than its argument: an upper bound.
     """
     if not {"i", "o"} & {_call_letter(one.name) for one in calls}:
         return _one_pass_cost(calls)
@@ -151,7 +150,7 @@ def _activation_cost(calls: Sequence[Call]) -> Cost:
 
 
 def _update_cost(calls: Sequence[Call]) -> Cost:
-    """Parameter, gradient and two moments in, all but the gradient out; addcdiv reads three, writes one."""
+    """Reads parameter, gradient and two moments, writes all but the gradient; addcdiv moves four tensors."""
     last = next((one for one in reversed(calls) if one.name.rstrip("_").endswith("addcdiv")), None)
     if last is None:
         raise NoModel("no addcdiv among them")
@@ -165,7 +164,7 @@ KINDS: Final = {
     "attention": _ChainKind(
         re.compile(f"(?:c+[mdfw]*)?B{_BETWEEN}(?:S|E{_BETWEEN}d){_BETWEEN}Bc{{0,2}}"),
         _attention_cost,
-        # the scores once more, and four products for two; queries, keys, values, output and their gradients
+        # the scores again and four products, for two; queries, keys, values, output and their gradients
         backward=(2.5, 2.0),
         fits=_has_softmax_of_scores,
     ),
@@ -179,37 +178,39 @@ KINDS: Final = {
     "rotary": _ChainKind(re.compile("mnkma|mmsmmak"), _rotation_cost, backward=(0.0, 1.0)),
     "optimizer": _ChainKind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update_cost),
 }
-"""Kinds of chains, in the order in which they are looked for."""
+"""Kinds of chains, in search order."""
 
 
 def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
-    """The chains among calls in the order of a thread, each call in one at most.
+    """Find chains among the calls of a thread, in order; a call is in one chain at most.
 
-    `sequence` is autograd's number of each call, or of the call whose gradient it computes; −1 where there is
-    none, shape (calls,).
+    `sequence`, shape (calls,): autograd's sequence number of each call, or of the call whose gradient it
+    computes; −1 where there is none.
     """
     letters: list[str | None] = [_call_letter(one.name) for one in calls]
     by_number = np.argsort(sequence, kind="stable")
     numbers = sequence[by_number]
 
     def backward_places(forward: tuple[int, ...]) -> tuple[int, ...]:
-        own = sequence[list(forward)]
-        own = own[own >= 0]
-        if not len(own):
+        ids = sequence[list(forward)]
+        ids = ids[ids >= 0]
+        if not len(ids):
             return ()
-        some = by_number[np.searchsorted(numbers, own.min()) : np.searchsorted(numbers, own.max(), "right")]
-        some = some[some > forward[-1]]
+        candidates = by_number[
+            np.searchsorted(numbers, ids.min()) : np.searchsorted(numbers, ids.max(), "right")
+        ]
+        candidates = candidates[candidates > forward[-1]]
         if rule.apart:
-            some = some[np.isin(sequence[some], own)]
-        return tuple(at for at in np.sort(some).tolist() if letters[at] is not None)
+            candidates = candidates[np.isin(sequence[candidates], ids)]
+        return tuple(at for at in np.sort(candidates).tolist() if letters[at] is not None)
 
     for kind, rule in KINDS.items():
         for match in rule.pattern.finditer("".join(letter or _OTHER for letter in letters)):
             places = range(*match.span())
-            own = [calls[at] for at in places]
-            if any(letters[at] is None for at in places) or not rule.fits(own):
+            members = [calls[at] for at in places]
+            if any(letters[at] is None for at in places) or not rule.fits(members):
                 continue
-            if kind == "optimizer" and _LISTS in own[0].name and not _has_update(own):
+            if kind == "optimizer" and _LISTS in members[0].name and not _has_update(members):
                 continue
             forward = tuple(at for at in places if (letters[at] or _OTHER) not in rule.apart)
             yield Chain(kind, forward, forward)
@@ -217,12 +218,12 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
             if backward:
                 yield Chain(kind, backward, forward)
             for at in (*forward, *backward):
-                letters[at] = None  # a call is of one chain
+                letters[at] = None  # a call is in one chain at most
 
 
 def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) -> Cost:
-    """What a chain costs as one kernel, or with `backward` its gradients, by the calls of its forward pass;
-    `NoModel` where their arguments do not tell."""
+    """Cost of a chain as one kernel, or with `backward` of its gradients, from its forward calls; raises
+    `NoModel` where their arguments do not suffice."""
     rule = KINDS[kind]
     try:
         cost = rule.cost(forward)

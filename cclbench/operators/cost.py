@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call costs at least, and the registry of the models that say so."""
+"""The least cost of a call, and the registry of cost models."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cclbench.operators.call import Call, NoModel, Tensor
 class Cost:
     """Arithmetic and compulsory traffic of a call.
 
-    `flops` count a multiplication and an addition as two.  `precision` names the peak that they are measured
-    against, as in the catalog; None where there is no arithmetic or no such peak.  Each distinct operand is
-    read once, each result written once, at its own element size: real traffic is at least that.
+    `flops` count a multiply-add as two.  `precision` names the peak in the catalog that applies; None where
+    there is no arithmetic or no such peak.  Each distinct operand is read once, each result written once, at
+    its own element size: a lower bound of the real traffic.
     """
 
     flops: int
@@ -30,7 +30,7 @@ class Cost:
     read_bytes: int
     written_bytes: int
     assumes: str | None = None
-    """What the figures rest on besides the recorded arguments."""
+    """Assumptions besides the recorded arguments."""
 
     @classmethod
     def of(
@@ -42,7 +42,7 @@ class Cost:
         writes: Iterable[Tensor | None],
         assumes: str | None = None,
     ) -> Cost:
-        """The cost of that arithmetic on those operands and results; None is one that is not there."""
+        """The cost of `flops` on these operands and results; None stands for an absent tensor."""
         return cls(
             flops=flops,
             precision=precision if flops else None,
@@ -53,7 +53,7 @@ class Cost:
 
     @property
     def bytes(self) -> int:
-        """What is read and written."""
+        """Bytes read and written."""
         return self.read_bytes + self.written_bytes
 
 
@@ -72,24 +72,24 @@ class CostModel:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is cclbench's, not a plug-in's."""
+        """Whether the formula is cclbench's, not a plug-in's."""
         return self.formula.__module__.partition(".")[0] == "cclbench"
 
     @property
     def docstring_parts(self) -> dict[str, str]:
-        """What the formula's docstring says: `definition`, and the lines `FLOPs`, `Bytes` and `Source`."""
+        """Sections of the formula's docstring: `definition`, `FLOPs`, `Bytes` and `Source`."""
         text = cleandoc(self.formula.__doc__ or "")
         definition, *lines = re.split(r"^(FLOPs|Bytes|Source): ", text, flags=re.MULTILINE)
-        told = zip(["definition", *lines[::2]], [definition, *lines[1::2]], strict=True)
-        return {key: " ".join(line.split()) for key, line in told}
+        sections = zip(["definition", *lines[::2]], [definition, *lines[1::2]], strict=True)
+        return {key: " ".join(line.split()) for key, line in sections}
 
 
 PRODUCTS: Final = ("matrix product", "convolution", "attention")
-"""Families whose models count all that a call does: what holds such a call is not counted again."""
+"""Families whose models count all that a call does: enclosing calls are not counted again."""
 
 
 def require_explained(model: CostModel) -> None:
-    """`UsageError` for a pattern that is no regular expression, or a docstring without one of its parts."""
+    """Raise `UsageError` for an invalid regular expression, or a docstring that lacks a section."""
     for pattern in model.patterns:
         try:
             re.compile(pattern)
@@ -108,7 +108,7 @@ MODELS: Registry[CostModel] = Registry(
 
 
 def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
-    """Register the decorated formula for the operators whose whole name matches one of the patterns.
+    """Register the decorated formula for operators whose whole name matches one of the patterns.
 
         @cost_model("mine", r"mine::twice")
         def twice(call: Call) -> Cost:
@@ -134,9 +134,9 @@ def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
 
 @lru_cache(maxsize=1 << 14)
 def model_of(operator: str) -> CostModel | None:
-    """The model of the operator of that name, None where it has none; of several the first by name.
+    """The cost model of an operator by its name, the first by name of several; None where it has none.
 
-    A plug-in's goes before ours, with a warning.
+    A plug-in's model takes precedence over ours, with a warning.
     """
     models = [
         model
@@ -151,11 +151,11 @@ def model_of(operator: str) -> CostModel | None:
 
 
 _MOST: Final = 1 << 80
-"""FLOPs or bytes beyond which the recorded arguments cannot be true."""
+"""FLOPs or bytes from which the recorded arguments cannot be true."""
 
 
 def cost_of(call: Call) -> Cost:
-    """The call's cost; `NoModel` where it has none."""
+    """The call's cost; raises `NoModel` where it cannot be counted."""
     model = model_of(call.name)
     if model is None:
         raise NoModel("no cost model for this operator")

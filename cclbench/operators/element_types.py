@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types: of results, of the arithmetic on them, and of tensors whose type kernels' names tell."""
+"""Element types of results, of their arithmetic, and of tensors whose type only kernel names state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SCALAR_TYPES: Final = {
 
 
 def promotion_rank(dtype: str) -> int:
-    """The kind of the type, in the order of PyTorch's promotion: bool 0, integer 1, floating 2, complex 3."""
+    """Rank of the type in PyTorch's promotion: bool 0, integer 1, floating 2, complex 3."""
     name = dtype.lower().removeprefix("c10::")
     if name.startswith("complex") or name in ("c64", "c128"):
         return 3
@@ -41,7 +41,7 @@ def promotion_rank(dtype: str) -> int:
 
 
 def stated_type(value: Any, otherwise: str) -> str:
-    """The type that a recorded dtype argument names, the other where there is none."""
+    """The type that a recorded dtype argument names; `otherwise` where there is none."""
     if value is None:
         return otherwise
     if type(value) is not int or value not in _SCALAR_TYPES:
@@ -50,8 +50,8 @@ def stated_type(value: Any, otherwise: str) -> str:
 
 
 def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str:
-    """The type of an elementwise result (torch.result_type): tensors without dimensions and Python's numbers
-    count only where their kind is higher, and then as the default type of that kind.
+    """The type of an elementwise result (torch.result_type): tensors without dimensions and Python numbers
+    count only where their kind is higher, and then as that kind's default type.
     """
     dimensioned = [one for one in tensors if one.shape] or list(tensors)
     widest = max(dimensioned, key=lambda one: (promotion_rank(one.dtype), one.bytes // max(one.elements, 1)))
@@ -60,7 +60,7 @@ def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str
     )
     if floats and promotion_rank(widest.dtype) < 2:
         return "float32"
-    # Neither of the two floating types of 16 bits holds the other.
+    # Neither 16-bit floating type can represent the other.
     sixteen_bits = {"bf16", "fp16"}
     if widest.precision in sixteen_bits and sixteen_bits <= {one.precision for one in dimensioned}:
         return "float32"
@@ -70,8 +70,8 @@ def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str
 def vector_precision(dtype: str) -> str | None:
     """The peak of arithmetic outside matrix units: fp64 for doubles, fp32 for narrower floating types.
 
-    PyTorch and its like compute on narrower types in float (at::opmath_type); None for integers, `NoModel`
-    for complex numbers.
+    PyTorch and others compute on narrower types in float (at::opmath_type).  None for integers; raises
+    `NoModel` for complex numbers.
     """
     if promotion_rank(dtype) == 3:
         raise NoModel("arithmetic on complex numbers is not modelled")
@@ -81,12 +81,12 @@ def vector_precision(dtype: str) -> str | None:
 
 
 def is_floating(dtype: str) -> bool:
-    """Whether its arithmetic is floating-point: what integers take is no FLOP."""
+    """Whether arithmetic on the type is floating-point; integer operations are no FLOPs."""
     return promotion_rank(dtype) >= 2
 
 
 def matrix_precision(call: Call, operand: Tensor) -> str | None:
-    """The peak of a matrix product: that of the operand's type, tf32 where a kernel's name says so."""
+    """The peak of a matrix product: that of the operand's type, or tf32 where a kernel's name states it."""
     if promotion_rank(operand.dtype) == 3:
         raise NoModel("products of complex numbers are not modelled")
     if operand.precision == "fp32" and any(
@@ -97,9 +97,9 @@ def matrix_precision(call: Call, operand: Tensor) -> str | None:
 
 
 def type_in_kernels(call: Call) -> str | None:
-    """The element type of lists of tensors, which traces do not record, as the first kernel's name has it.
+    """The element type of lists of tensors, which traces do not record, from the kernels' names.
 
-    `BinaryOpListAlphaFunctor<float, ...>` names it, `OpaqueType<2u>` (of copies) its size alone.
+    `BinaryOpListAlphaFunctor<float, ...>` states the type, `OpaqueType<2u>` (of copies) only its size.
     """
     for kernel in call.kernels:
         if found := re.search(r"OpaqueType<(\d+)u?>", kernel):
@@ -110,11 +110,11 @@ def type_in_kernels(call: Call) -> str | None:
 
 
 def with_element_types(call: Call, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """The tensors, with the kernel's element type where none is recorded; `NoModel` where neither tells."""
-    found = None
+    """The tensors, with the kernels' element type where none is recorded; `NoModel` without either."""
+    dtype = None
     tensors = tuple(tensors)
     if any(not one.dtype for one in tensors):
-        found = type_in_kernels(call)
-        if found is None:
+        dtype = type_in_kernels(call)
+        if dtype is None:
             raise NoModel("the element type of its lists of tensors is recorded neither here nor by kernels")
-    return tuple(one if one.dtype else Tensor(one.shape, found or "", one.strides) for one in tensors)
+    return tuple(one if one.dtype else Tensor(one.shape, dtype or "", one.strides) for one in tensors)

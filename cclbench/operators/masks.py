@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks of attention: how many pairs of a query and a key they leave."""
+"""Attention masks: the number of query-key pairs that they leave."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 def pairs_up_to(queries: int, keys: int, last: int) -> int:
-    """How many pairs of query i and key j have j ≤ i + last."""
+    """Number of pairs of query i and key j with j ≤ i + last."""
 
     def first_keys(n: int) -> int:
         """Σ min(m, keys) over m = 1 .. n."""
@@ -18,28 +18,28 @@ def pairs_up_to(queries: int, keys: int, last: int) -> int:
 
 
 def visible_pairs(queries: int, keys: int, *, shift: int, left: int, right: int) -> int:
-    """Pairs of query i and key j with i + shift − left ≤ j ≤ i + shift + right; a negative bound is none."""
+    """Pairs of query i and key j with i + shift − left ≤ j ≤ i + shift + right; negative: unbounded."""
     upper = pairs_up_to(queries, keys, shift + right) if right >= 0 else queries * keys
     return max(upper - (pairs_up_to(queries, keys, shift - left - 1) if left >= 0 else 0), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mask:
-    """Which keys a query sees."""
+    """The keys that each query sees; a negative window bound means unbounded."""
 
     causal: bool = False
     from_the_end: bool = False
-    """Of unequal lengths the last query sees the last key (flash-attention); else the first the first."""
+    """Unequal lengths are aligned at the last query and key (flash-attention), else at the first."""
     left: int = -1
     right: int = -1
 
     def count_pairs(self, queries: int, keys: int) -> int:
-        """The pairs that it leaves of so many queries and keys."""
+        """Number of query-key pairs that the mask leaves."""
         shift = keys - queries if self.from_the_end else 0
         right = 0 if self.causal else self.right
         return visible_pairs(queries, keys, shift=shift, left=self.left, right=right)
 
     @property
     def leaves_out(self) -> bool:
-        """Whether some query does not see some key."""
+        """Whether the mask may hide keys from a query."""
         return self.causal or self.left >= 0 or self.right >= 0

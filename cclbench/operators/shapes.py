@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes: of operands that are broadcast, and of lists that have a number a dimension."""
+"""Shapes of broadcast operands, and list arguments with one number per dimension."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cclbench.operators.call import NoModel
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that those are expanded to; `NoModel` where they do not fit."""
+    """The shape that `shapes` broadcast to; raises `NoModel` where they do not."""
     length = max(map(len, shapes))
     columns = zip(*[(1,) * (length - len(shape)) + shape for shape in shapes], strict=True)
     result = []
@@ -22,7 +22,7 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def per_dimension(value: Any, dimensions: int, what: str) -> tuple[int, ...]:
-    """A list argument, one number standing for all dimensions; `NoModel` where it is not recorded."""
+    """A list argument, a single number repeated for all dimensions; `NoModel` where it is not recorded."""
     numbers = value if isinstance(value, tuple) else (value,)
     if not numbers or not all(type(one) is int for one in numbers):
         raise NoModel(f"its {what} is not recorded")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost models, one family of operators a file; each formula is registered by `cost_model`."""
+"""Cost models, one file per family of operators; each formula is registered by `cost_model`."""

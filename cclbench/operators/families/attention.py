@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scaled dot-product attention, fused: dense, causal, windowed, grouped-query, packed; forward and backward.
 
-P is the number of pairs of a query and a key that the mask leaves, over the heads of the queries; E the size
-of a query and of a key, E_v that of a value.  Forward: the scores and the sum of values, 2·P·(E + E_v).
-Backward: the scores again, and the gradients of scores, values, queries and keys, 2·P·(3·E + 2·E_v).  The
-softmax is left out, as in FlopCounterMode, which counts all pairs whatever the mask (the convention of MFU):
-here are those that are computed.
+P is the number of query-key pairs that the mask leaves, over the query heads; E the size of a query and of a
+key, E_v that of a value.  Forward: the scores and the sum of values, 2·P·(E + E_v).  Backward: the scores
+again, and the gradients of scores, values, queries and keys, 2·P·(3·E + 2·E_v).  The softmax is left out, as
+in FlopCounterMode.  FlopCounterMode counts all pairs whatever the mask (the convention of MFU); here only
+pairs that the mask leaves count.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MASKED: Final = "of a causal or windowed mask the pairs that it leaves are count
 
 
 def is_causal(value: Any) -> bool:
-    """Whether the mask is causal; `NoModel` where it is not recorded."""
+    """Whether the mask is causal; raises `NoModel` where it is not recorded."""
     if not isinstance(value, bool):
         raise NoModel("whether its mask is causal is not recorded")
     return value
 
 
 def window_bound(value: Any) -> int:
-    """A side of a window; −1, none, where the signature has no window or none is recorded."""
+    """A side of a window; −1 (unbounded) where the signature has no window or none is recorded."""
     return value if type(value) is int else -1
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """A dense operand by its sizes."""
+    """Sizes of a dense operand."""
 
     batch: int
     heads: int
@@ -45,13 +45,13 @@ class Heads:
 
 
 def dense_heads(operand: Tensor, *, heads_first: bool) -> Heads:
-    """(B, H, L, E) where heads come first, else (B, L, H, E)."""
+    """Sizes of an operand (B, H, L, E) if `heads_first`, else (B, L, H, E)."""
     batch, one, other, size = operand.shape
     return Heads(batch, one, other, size) if heads_first else Heads(batch, other, one, size)
 
 
 def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any) -> Heads:
-    """(T, H, E), the sequences cut by offsets in device memory: known where all are of the longest's."""
+    """Sizes of packed sequences (T, H, E); `NoModel` unless there is one or all are of one length."""
     total, heads, size = operand.shape
     batch = offsets.elements - 1
     if batch == 1 or (type(longest) is int and batch * longest == total):
@@ -60,7 +60,7 @@ def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any) -> Heads:
 
 
 def pairs_of(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
-    """Pairs over batch and heads of the queries; `NoModel` where the operands do not fit."""
+    """Pairs over batch and query heads; raises `NoModel` where the operands do not fit."""
     if (k.batch, k.heads, k.length) != (v.batch, v.heads, v.length) or q.batch != k.batch or q.size != k.size:
         raise NoModel("the sizes of query, key and value do not fit")
     if not k.heads or q.heads % k.heads:
@@ -71,7 +71,7 @@ def pairs_of(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
 def forward_cost(
     call: Call, sizes: tuple[Heads, Heads, Heads], mask: Mask, *, bias: Tensor | None, statistics: bool
 ) -> Cost:
-    """Forward, query, key and value being arguments 0 to 2; statistics are a float per query and head."""
+    """Forward; arguments 0 to 2 are query, key and value; statistics are a float per query and head."""
     q, k, v = sizes
     query, key, value = map(call.tensor, range(3))
     return Cost.of(
@@ -89,7 +89,7 @@ def forward_cost(
 def backward_cost(
     call: Call, sizes: tuple[Heads, Heads, Heads], mask: Mask, *, out: int, statistics: int, bias: int | None
 ) -> Cost:
-    """Backward, the result's gradient, query, key and value being arguments 0 to 3, others where stated."""
+    """Backward; arguments 0 to 3 are the result's gradient, query, key and value, others as given."""
     q, k, v = sizes
     operands = tuple(map(call.tensor, range(4)))
     added = None if bias is None else call.optional(bias)
@@ -103,7 +103,7 @@ def backward_cost(
 
 
 def dense_sizes(call: Call, first: int, *, heads_first: bool) -> tuple[Heads, Heads, Heads]:
-    """Query, key and value, from that argument on."""
+    """Sizes of query, key and value, from argument `first` on."""
     q, k, v = (dense_heads(call.tensor(first + i), heads_first=heads_first) for i in range(3))
     return q, k, v
 
@@ -111,7 +111,7 @@ def dense_sizes(call: Call, first: int, *, heads_first: bool) -> tuple[Heads, He
 def query_key_value(
     call: Call, first: int, offsets: tuple[int, int], longest: tuple[int, int]
 ) -> tuple[Heads, Heads, Heads]:
-    """Query, key and value of (B, L, H, E), or packed where offsets of the sequences are recorded."""
+    """Sizes of query, key and value (B, L, H, E), or packed where sequence offsets are recorded."""
     cuts = tuple(map(call.optional, offsets))
     if cuts[0] is None or cuts[1] is None:
         return dense_sizes(call, first, heads_first=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention by the packages flash-attn and AITER, and of serving engines."""
+"""Attention of the packages flash-attn and AITER, and of serving engines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cclbench.operators.families.attention import (
 from cclbench.operators.masks import Mask
 
 _KEYS: Final = {"vllm::unified_attention": 1, "sglang_profiler::attention_paged_attention_ragged": 3}
-"""Position of the keys among the arguments of operators whose layout is known."""
+"""Position of the keys argument, for operators of known layout."""
 
 
 @cost_model(

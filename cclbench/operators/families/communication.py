@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives: communication is no arithmetic and is measured by its own metrics."""
+"""Collectives: no arithmetic is counted; communication has metrics of its own."""
 
 from __future__ import annotations
 

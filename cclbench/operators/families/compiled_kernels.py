@@ -64,7 +64,7 @@ def template_product(call: Call) -> Cost:
 
 
 def _inner_size(a: Tensor, b: Tensor, out: Tensor) -> int | None:
-    """The inner size of the product of two matrices with that result; None where they have none."""
+    """Inner size K of the matrix product of a and b with result `out`; None where none fits."""
     if min(len(a.shape), len(b.shape), len(out.shape)) < 2 or not out.elements:
         return None
     k = math.isqrt(a.elements * b.elements // out.elements)

@@ -18,7 +18,7 @@ FAMILY = "convolution"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentPositions:
-    """Where an operator's signature has its arguments; None of those that it lacks."""
+    """Argument positions in an operator's signature; None for those that it lacks."""
 
     bias: int | None = None
     stride: int
@@ -50,7 +50,7 @@ _POSITIONS: Final = {
     "slow_conv_transpose2d": ArgumentPositions(bias=3, stride=4, padding=5, output_padding=6, dilation=7),
     "slow_conv_transpose3d": ArgumentPositions(bias=3, stride=4, padding=5, output_padding=6, dilation=7),
 }
-"""Of native_functions.yaml, arguments 0 and 1 being the input and the weight."""
+"""As in native_functions.yaml; arguments 0 and 1 are the input and the weight."""
 
 
 def spatial_sizes(
@@ -61,7 +61,7 @@ def spatial_sizes(
     dilation: Sequence[int],
     output_padding: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Sizes of the result without batch and channels; transposed where there is an output padding.
+    """Sizes of the result without batch and channels; transposed if there is an output padding.
 
     ⌊(n + 2p − d(k−1) − 1) / s⌋ + 1, transposed (n − 1)s − 2p + d(k−1) + output padding + 1: the
     documentation of torch.nn.Conv2d and ConvTranspose2d.
@@ -76,15 +76,15 @@ def spatial_sizes(
 
 
 def count_multiplications(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> int:
-    """Each element of the result (transposed: of the input) meets a filter: C_in / groups times its size.
+    """Elements of the result (transposed: of the input) times the weight's elements per filter.
 
-    Products with padding count, as in FlopCounterMode and as most kernels compute them.
+    Multiplications with padding count, as in FlopCounterMode and as most kernels compute them.
     """
     return (x if transposed else out).elements * math.prod(weight.shape[1:])
 
 
 def forward_cost(call: Call, at: ArgumentPositions, *, transposed: bool) -> Cost:
-    """The cost of a convolution whose arguments lie there."""
+    """The cost of a convolution with its arguments at these positions."""
     x, weight = call.tensor(0), call.tensor(1)
     bias = None if at.bias is None else call.optional(at.bias)
     batch, channels, *sizes = x.shape
@@ -166,7 +166,7 @@ def convolution_add_relu(call: Call) -> Cost:
 def backward_cost(
     call: Call, grad: Tensor, x: Tensor, weight: Tensor, *, transposed: bool, wanted: tuple[bool, ...]
 ) -> Cost:
-    """One product of the forward size for the input's gradient, one for the weight's, if wanted."""
+    """A product of the forward size for each of the input's and the weight's gradient, if wanted."""
     to_input, to_weight, to_bias = wanted
     products = 2 * count_multiplications(x, weight, grad, transposed=transposed)
     return Cost.of(
@@ -182,7 +182,7 @@ def backward_cost(
 
 
 def gradients_wanted(value: Any) -> tuple[bool, ...]:
-    """The output mask of three."""
+    """The output mask: whether the gradients of input, weight and bias are computed."""
     if not isinstance(value, tuple) or len(value) != 3 or not all(isinstance(one, bool) for one in value):
         raise NoModel("which gradients it computes is not recorded")
     return value

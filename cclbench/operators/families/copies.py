@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies, casts and fills; and views and allocations, which move nothing."""
+"""Copies, casts and fills; views and allocations, which move no data."""
 
 from __future__ import annotations
 

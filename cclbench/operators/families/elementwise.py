@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators: operands broadcast, one result.
+"""Elementwise operators: broadcast operands, one result.
 
-Each floating-point operation of the formula counts one, a transcendental function, a root, a comparison and a
-minimum too; what integers and booleans take is no FLOP.
+Each floating-point operation of the formula counts as one, as do transcendental functions, roots, comparisons
+and minima; operations on integers and booleans are no FLOPs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ONE_OPERAND: Final = {
     "relu": 1,
     "relu6": 2,
 }
-"""FLOPs an element of operators whose one tensor is argument 0.
+"""FLOPs per element of operators whose one tensor is argument 0.
 
 sigmoid 1/(1 + exp(−x)); silu x/(1 + exp(−x)); mish x·tanh(log1p(exp x)); hardsigmoid min(max(x+3, 0), 6)/6;
 hardswish x·min(max(x+3, 0), 6)/6.
@@ -78,7 +78,7 @@ ONE_AND_NUMBERS: Final = {
     "softplus": (3, 4),
     "threshold": (3, 1),
 }
-"""Arguments and FLOPs an element of operators of a tensor and numbers.
+"""Arguments and FLOPs per element of operators of a tensor and numbers.
 
 leaky_relu x > 0 ? x : a·x; elu a·(exp(x) − 1); logit log(x/(1 − x)); softplus log1p(exp(b·x))/b.
 """
@@ -122,7 +122,7 @@ SEVERAL: Final = {
     "silu_backward": (2, 9),
     "logit_backward": (3, 3),
 }
-"""Arguments and FLOPs an element of operators of several operands, tensors or numbers.
+"""Arguments and FLOPs per element of operators of several operands, tensors or numbers.
 
 addcmul a + v·b·c; lerp a + w·(b − a); remainder a − b·floor(a/b); sigmoid_backward g·(1 − y)·y;
 tanh_backward g·(1 − y²); elu_backward g·a·exp(x); softplus_backward g·e/(e + 1), e = exp(b·x);
@@ -145,21 +145,21 @@ TO_BOOL: Final = {
     "logical_xor": (2, 0),
     "logical_not": (1, 0),
 }
-"""Arguments and FLOPs an element of operators whose result is boolean."""
+"""Arguments and FLOPs per element of operators whose result is boolean."""
 
 ACTIVATIONS: Final = {"none": (5, 11), "tanh": (9, 18)}
-"""FLOPs an element of gelu and of its gradient, by its approximation.
+"""FLOPs per element of gelu and of its gradient, by approximation.
 
 none: x/2·(1 + erf(x/√2)); tanh: x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
 
 _FLOATING: Final = (
     r"a?(?:cos|sin|tan)h?|erf(?:c|inv)?|exp2?|expm1|log\w*|rsqrt|sqrt|reciprocal|sigmoid|div|true_divide"
 )
-"""Operators whose result is floating whatever they take: matched by name."""
+"""Pattern of operators whose result is floating-point whatever the operands."""
 
 
 def names_pattern(table: Iterable[str]) -> str:
-    """A pattern of the operators of those names and of their in-place variants."""
+    """Pattern of the named operators and their in-place variants."""
     return rf"aten::(?:{'|'.join(sorted(table))})_?"
 
 
@@ -171,7 +171,7 @@ def elementwise_cost(
     result: Tensor | None = None,
     dtype: str | None = None,
 ) -> Cost:
-    """The operands are broadcast and read; the result is the one recorded, in place the first operand."""
+    """Broadcast operands are read; the result is the recorded one, or in place the first operand."""
     if not operands:
         raise NoModel("no tensor is recorded among its operands")
     shape = broadcast_shape(*(one.shape for one in operands))
@@ -191,19 +191,19 @@ def elementwise_cost(
 
 
 def operands_and_result(call: Call, count: int) -> tuple[list[Tensor], Tensor | None]:
-    """Tensors among the arguments of its functional signature, and the one after them: `out`."""
+    """Tensors among the first `count` arguments (the functional signature), and the next one, `out`."""
     operands = [one for one in map(call.optional, range(count)) if one is not None]
     return operands, call.optional(count)
 
 
 def base_name(call: Call) -> str:
-    """The operator without namespace and without the underscore of in-place variants."""
+    """The operator's name without namespace and in-place underscore."""
     name = call.name.removeprefix("aten::")
     return name.removesuffix("_") if not name.endswith("__") else name
 
 
 def result_type(call: Call, operands: Sequence[Tensor], count: int) -> str:
-    """Promoted, with the numbers among the arguments; float of integers where the function is not closed."""
+    """Promoted type, numbers included; float32 for integers where the result is always floating-point."""
     numbers = [call.value(index) for index in range(count) if call.optional(index) is None]
     dtype = promoted_type(operands, numbers)
     return "float32" if promotion_rank(dtype) < 2 and re.fullmatch(_FLOATING, base_name(call)) else dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FBGEMM's tables of embeddings, many in one operator, and how it orders their inputs and results."""
+"""FBGEMM's embedding tables, many per operator, and the reordering of their inputs and results."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cclbench.operators.families.lookups import DISTINCT
 
 FAMILY = "embedding tables"
 _SPLIT, _DENSE = (1, 6), (0, 2)
-"""Where the tables, and the widths behind which the other arguments follow, stand."""
+"""Positions of the tables, and of the widths, which the other arguments follow."""
 _UNPOOLED = 2
-"""`PoolingMode.NONE`: a row an index, not their sum."""
+"""`PoolingMode.NONE`: one row per index, not their sum."""
 
 
 @cost_model(

@@ -28,7 +28,7 @@ def fused_experts(call: Call) -> Cost:
     (tokens, hidden), (experts, rows, stored) = x.shape, up.shape
     if stored not in (hidden, hidden // 2) or down.shape[:2] != (experts, hidden):
         raise NoModel("the sizes of tokens and experts do not fit")
-    # Two four-bit numbers lie in a byte.
+    # A byte holds two four-bit numbers.
     inner = down.shape[2] * (hidden // stored)
     if rows not in (inner, 2 * inner):
         raise NoModel("the sizes of tokens and experts do not fit")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fast Fourier transforms: cuFFT's, rocFFT's and MKL's through PyTorch."""
+"""Fast Fourier transforms of cuFFT, rocFFT and MKL, through PyTorch."""
 
 from __future__ import annotations
 

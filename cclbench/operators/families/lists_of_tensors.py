@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on lists of tensors: foreach and fused optimizers.
 
-Traces record the sizes of a list's tensors and not their types; the kernel's name has the type.
+Traces record the sizes of a list's tensors but not their types; kernel names state the type.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ FOREACH: Final = {
     "copy": 0,
     "zero": 0,
 }
-"""FLOPs an element of a list."""
+"""FLOPs per element of a list."""
 
 
 def lists_of(call: Call) -> tuple[tuple[Tensor, ...], ...]:
-    """The lists of tensors among the arguments, with the kernel's type; `NoModel` where none is recorded."""
+    """Lists of tensors among the arguments, typed by kernel names; `NoModel` where none is recorded."""
     lists = tuple(
         tuple(one for one in argument if isinstance(one, Tensor))
         for argument in call.arguments
@@ -121,7 +121,7 @@ OPTIMIZERS: Final = {
     "_fused_sgd_": (4, 2, 3),
     "_fused_adagrad_": (7, 2, 6),
 }
-"""FLOPs an element, more with weight decay, and the position of weight decay.
+"""FLOPs per element, additional ones with weight decay, and the position of weight decay.
 
 adam: m + (1 − b1)·(g − m) 3, b2·v + (1 − b2)·g² 4, √v/c + eps 3, p − s·m/d 3; sgd b·m + g 2, p − lr·m 2;
 adagrad v + g² 2, √v + eps 2, p − lr·g/d 3.

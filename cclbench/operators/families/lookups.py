@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lookups by index: embeddings, gathers and scatters.
 
-Which indices occur twice lies in device memory: each is taken to read an element (a row) of its own, up to
-all that there are.
+Repeated indices are not recorded: each index is assumed to read an element (a row) of its own, up to all
+that there are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DISTINCT = "no index occurs twice"
 
 
 def rows_of(table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-    """The part of the table that so many distinct indices read."""
+    """The part of the table that the indices read if all are distinct."""
     shape = list(table.shape)
     shape[axis] = min(shape[axis], indices.elements)
     return Tensor(tuple(shape), table.dtype)

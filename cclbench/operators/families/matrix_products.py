@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products: dense, batched, quantised and grouped.
 
-An addend (bias, beta·C) starts the accumulator, so that it adds no operation to the K multiplications and
-additions of an element: FLOPs are 2·M·N·K with and without it, as PyTorch's FlopCounterMode has it.
+An addend (bias, beta·C) initialises the accumulator, so it adds no operation to the K multiplications and
+additions of an element: FLOPs are 2·M·N·K with and without it, as in PyTorch's FlopCounterMode.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAMILY = "matrix product"
 
 
 def inner_size(operand: Tensor, axis: int) -> int:
-    """Sizes are of stored elements; of float4_e2m1fn_x2 one holds two numbers along the inner dimension."""
+    """Numbers along the inner dimension: a stored element of float4_e2m1fn_x2 holds two."""
     return operand.shape[axis] * (2 if operand.dtype.lower().endswith("_x2") else 1)
 
 
@@ -34,7 +34,7 @@ def product_cost(
     with_: tuple[Tensor | None, ...] = (),
     assumes: str | None = None,
 ) -> Cost:
-    """The product of a and b with a result of that shape; `inner` is K as each of them has it."""
+    """Cost of a·b with a result of shape `out`; `inner` is K by a and by b, which must agree."""
     if inner[0] != inner[1]:
         raise NoModel(f"the inner sizes of its operands differ: {inner[0]} and {inner[1]}")
     return Cost.of(
@@ -47,7 +47,7 @@ def product_cost(
 
 
 def matrix_product_cost(call: Call, a: Tensor, b: Tensor, addend: Tensor | None = None) -> Cost:
-    """a (..., M, K) times b (..., K, N), of the same batch dimensions."""
+    """Cost of a (..., M, K) times b (..., K, N), of the same batch dimensions."""
     *batch, m, _ = a.shape
     *batches, _, n = b.shape
     if batch != batches:
@@ -156,7 +156,7 @@ def broadcast_product(call: Call) -> Cost:
 def rows_times_weight(
     call: Call, x: Tensor, weight: Tensor, *, dtype: str | None = None, with_: tuple[Tensor | None, ...] = ()
 ) -> Cost:
-    """x (..., K) times the transpose of weight (N, K)."""
+    """Cost of x (..., K) times the transpose of weight (N, K)."""
     n, _ = weight.shape
     inner = inner_size(x, -1), inner_size(weight, -1)
     return product_cost(call, x, weight, (*x.shape[:-1], n), inner=inner, dtype=dtype, with_=with_)
@@ -334,7 +334,7 @@ def grouped_product(call: Call) -> Cost:
     cost = product_cost(call, a, b, out, inner=inner, dtype=dtype, with_=others)
     if len(a.shape) == len(b.shape) == 3:
         return cost
-    # Of matrices cut along the inner dimension each group has its part of K.
+    # Where matrices are split along the inner dimension, each group has its part of K.
     flops = cost.flops // out[0] if len(out) == 3 else cost.flops
     return replace(cost, flops=flops, assumes="the groups cover all rows, and none is empty")
 

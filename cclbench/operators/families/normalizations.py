@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Normalisations: layer, RMS, batch and group; forward and backward.
 
-FLOPs are those of each element; the few of each row or channel (a division, a root) are left out.
+FLOPs are per element; the few per row or channel (a division, a root) are left out.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ def tensor_like(one: Tensor) -> Tensor:
 
 
 def statistics_of(count: int, x: Tensor) -> Tensor:
-    """So many means or deviations, in float where elements are narrower."""
+    """`count` means or deviations: float64 for doubles, else float32."""
     return Tensor((count,), "float64" if vector_precision(x.dtype) == "fp64" else "float32")
 
 
 def recorded_flag(value: Any, what: str) -> bool:
-    """A recorded boolean."""
+    """A recorded boolean; raises `NoModel` where it is not recorded."""
     if not isinstance(value, bool):
         raise NoModel(f"{what} is not recorded")
     return value
 
 
 def mask_of_three(value: Any) -> tuple[bool, bool, bool]:
-    """Which of three gradients are computed."""
+    """Which of three gradients are computed; raises `NoModel` where it is not recorded."""
     if not isinstance(value, tuple) or len(value) != 3:
         raise NoModel("which gradients it computes is not recorded")
     first, second, third = (recorded_flag(one, "which gradients it computes") for one in value)

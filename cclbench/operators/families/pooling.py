@@ -17,7 +17,7 @@ FAMILY = "pooling"
 def pooled_tensor(
     x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: Any
 ) -> tuple[Tensor, int]:
-    """The result, and the elements that a window of it covers: the documentation of torch.nn.MaxPool2d."""
+    """The result, and the elements per window, as in the documentation of torch.nn.MaxPool2d."""
     dimensions = len(x.shape) - 2
     sizes = per_dimension(kernel, dimensions, "kernel")
     steps = per_dimension(stride, dimensions, "stride") if stride != () else sizes

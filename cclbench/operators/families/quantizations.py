@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantisation to 8-bit types, with scales that are given or found."""
+"""Quantisation to 8-bit types, with given or computed scales."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cclbench.operators.element_types import vector_precision
 
 FAMILY = "quantisation"
 GIVEN, FOUND = 3, 5
-"""FLOPs an element: a product and two bounds; to find the scale, an absolute value and a maximum too."""
+"""FLOPs per element: a product and two bounds; computing the scale adds an absolute value and a maximum."""
 
 
 def quantisation_cost(x: Tensor, out: Tensor, scales: Tensor, *, found: bool) -> Cost:
-    """The cost of x in the type of out."""
+    """The cost of quantising x to `out`; `found`: the scales are computed, not given."""
     return Cost.of(
         flops=(FOUND if found else GIVEN) * x.elements,
         precision=vector_precision(x.dtype),

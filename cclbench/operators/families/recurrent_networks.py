@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent networks of cuDNN, MIOpen and oneDNN, a network a call; what gates do elementwise is left out."""
+"""Recurrent networks of cuDNN, MIOpen and oneDNN, one per call; elementwise gate operations are left out."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _GATES_ALONE: Final = "what gates compute elementwise, and what is kept for the 
 
 
 class Network(NamedTuple):
-    """What the arguments of a call say."""
+    """A network as the arguments of its call describe it."""
 
     flops: int
-    """Of one product of each step with each matrix."""
+    """Of one product per step and matrix."""
     parameters: Tensor
     states: Tensor
-    """Hidden states, and a cell's where it has one."""
+    """Hidden states, and cell states where there are any."""
     result: Tensor
 
 
 def parse_network(call: Call, at: int, *, projects: bool) -> Network:
-    """The network whose mode is argument `at`; then come hidden size, projected size and number of layers.
+    """Parse a network; argument `at` is its mode, followed by hidden size, projected size and layers.
 
-    A layer and direction has matrices G·H × (I + R) for G gates, states of H and I features of its input,
-    and where it projects states to P a matrix P × H; R is P there, else H.
+    Each layer and direction has matrices G·H × (I + R) for G gates, H hidden and I input features, and where
+    states are projected to size P, a matrix P × H; R is P there, else H.
     """
     x = call.tensor(0)
     mode, hidden, *further = (call.value(at + i) for i in range(10))
@@ -46,7 +46,7 @@ def parse_network(call: Call, at: int, *, projects: bool) -> Network:
     matrices = sum(gates * hidden * (size + state) + projected * hidden for size in inputs) * directions
     has_biases = of_layer > (3 if projected else 2)
     biases = 2 * gates * hidden * layers * directions * has_biases
-    batch = sizes[0] if sizes else x.shape[0 if batch_first else 1]  # packed sequences, the most at once
+    batch = sizes[0] if sizes else x.shape[0 if batch_first else 1]  # packed sequences: the largest batch
     states = layers * directions * (state + (hidden if mode == _LSTM else 0))
     return Network(
         flops=2 * math.prod(x.shape[:-1]) * matrices,

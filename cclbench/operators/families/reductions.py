@@ -29,13 +29,13 @@ REDUCTIONS: Final = {
     "norm": (2, 2, 3, None),
     "linalg_vector_norm": (2, 2, 3, 4),
 }
-"""FLOPs an element, and the positions of dim, keepdim and dtype.  One or two arguments reduce all dimensions.
+"""FLOPs per element, and positions of dim, keepdim and dtype.  One or two arguments reduce all dimensions.
 
 logsumexp max, x − max, exp, sum; var x̄ first, then Σ(x − x̄)²; norm x², sum."""
 
 
 def kept_shape(shape: tuple[int, ...], dims: Any, keep: Any) -> tuple[int, ...]:
-    """The shape without the dimensions that are reduced: all of them where none is named."""
+    """The shape after a reduction; all dimensions are reduced where none is named."""
     named = dims if isinstance(dims, tuple) else () if dims is None else (dims,)
     if not all(type(one) is int and -len(shape) <= one < max(len(shape), 1) for one in named):
         raise NoModel("the dimensions that it reduces are not recorded")
@@ -46,7 +46,7 @@ def kept_shape(shape: tuple[int, ...], dims: Any, keep: Any) -> tuple[int, ...]:
 
 
 def reduced_type(name: str, dtype: str) -> str:
-    """The type of the result: sums of integers and positions are int64, predicates bool."""
+    """The type of the result: int64 for integer sums and for positions, bool for predicates."""
     if name in ("all", "any"):
         return "bool"
     if name in ("argmax", "argmin") or (promotion_rank(dtype) < 2 and name in ("sum", "nansum", "prod")):

@@ -54,7 +54,7 @@ LOSSES: Final = {
     "huber_loss": (2, 5),
     "binary_cross_entropy": (3, 8),
 }
-"""Tensors, and FLOPs an element: mse (x − t)²; binary cross entropy −(t·log x + (1 − t)·log(1 − x))."""
+"""Tensors, and FLOPs per element: mse (x − t)²; binary cross entropy −(t·log x + (1 − t)·log(1 − x))."""
 
 LOSS_GRADIENTS: Final = {
     "mse_loss_backward": (3, 3),
@@ -62,7 +62,7 @@ LOSS_GRADIENTS: Final = {
     "huber_loss_backward": (3, 5),
     "binary_cross_entropy_backward": (4, 5),
 }
-"""Tensors, and FLOPs an element: mse 2/n·(x − t)·g; binary cross entropy g·(x − t)/(x·(1 − x))."""
+"""Tensors, and FLOPs per element: mse 2/n·(x − t)·g; binary cross entropy g·(x − t)/(x·(1 − x))."""
 
 
 @cost_model(FAMILY, rf"aten::(?:{'|'.join(LOSSES)})")
@@ -93,14 +93,14 @@ def elementwise_loss_backward(call: Call) -> Cost:
 
 
 def picked_elements(x: Tensor, target: Tensor) -> Tensor:
-    """The elements of x that targets pick: one each."""
+    """The elements of x that the targets select, one each."""
     if len(x.shape) not in (1, 2, 4) or target.elements * x.shape[1 if len(x.shape) > 1 else 0] != x.elements:
         raise NoModel("the sizes of input and target do not fit")
     return Tensor((target.elements,), x.dtype)
 
 
 def is_reduced(value: Any) -> bool:
-    """Reduction 1 is a mean, 2 a sum, 0 none."""
+    """Whether a loss is reduced: 0 no, 1 to its mean, 2 to its sum; raises `NoModel` for other values."""
     if value not in (0, 1, 2):
         raise NoModel("whether it reduces is not recorded")
     return bool(value)

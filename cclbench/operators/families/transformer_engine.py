@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of NVIDIA's Transformer Engine, autograd functions by name."""
+"""Layers of NVIDIA's Transformer Engine, by the names of their autograd functions."""
 
 from __future__ import annotations
 
