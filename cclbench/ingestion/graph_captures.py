@@ -45,7 +45,7 @@ Names = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capture:
-    """What was launched while a graph was captured, in order."""
+    """Launches recorded while a graph was captured, in order."""
 
     file: str
     batch: int | None

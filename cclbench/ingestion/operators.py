@@ -23,7 +23,7 @@ _OTHER: Final = PHASES.index("other")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origins:
-    """What launched each device row, arrays of shape (rows,)."""
+    """Call, phase and module of each device row, arrays of shape (rows,)."""
 
     operator: Int64
     """Id of its call, −1 for none."""

@@ -49,7 +49,7 @@ class PartTask:
 
 
 class PartDone(msgspec.Struct, frozen=True):
-    """What a run needs from a part before the parts of its rank are joined."""
+    """Summary of a part that a run needs before the parts of its rank are joined."""
 
     file: Path
     """The part file, which holds the rest."""

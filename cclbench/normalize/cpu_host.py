@@ -78,7 +78,7 @@ def _gaps_between_calls(calls: Calls) -> tuple[Int64, Int64, Int64]:
 
 
 def _never_again(ends: Int64, taken: Int64, between: Int64, second_step: int | None) -> Mask:
-    """Which gaps are far longer than others of the same operators, and longer than any such in later steps."""
+    """Which gaps are far longer than others of the same operators and than any such in later steps."""
     if second_step is None or not len(taken):
         return np.zeros(len(taken), np.bool_)
     _, like, count = np.unique(between, return_inverse=True, return_counts=True)

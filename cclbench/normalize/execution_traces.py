@@ -81,7 +81,7 @@ def place_calls(
 
 
 def _describe_difference(annotated: list[Payload], trace: ExecutionTrace) -> str | None:
-    """First difference between a backend's annotations and the execution trace's calls, None if they agree."""
+    """First difference between a backend's annotations and the execution trace's calls, None if none."""
     if len(annotated) != len(trace.calls):
         return f"it has {len(trace.calls)} calls, the trace {len(annotated)}"
     for k, (own, call) in enumerate(zip(annotated, trace.calls, strict=True), start=1):

@@ -36,7 +36,7 @@ class Ranges:
 
     @staticmethod
     def order_of(track: Int64, start_ns: Int64, end_ns: Int64, number: Int64) -> Int64:
-        """Indices that sort ranges in that order; of equal ranges the one with the higher `number` is inner."""
+        """Indices that sort ranges in that order; of equal ranges the higher `number` is the inner one."""
         return np.lexsort((number, -end_ns, start_ns, track))
 
     def _ranges_of_threads(self) -> tuple[Int64, list[slice]]:

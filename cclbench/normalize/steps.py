@@ -63,7 +63,7 @@ class Marks:
     closed: bool = False
     """Whether the last step's end is known without the begin of a next one."""
     source: str = "annotation"
-    """What marks them, one of `schema.WINDOW_SOURCES`."""
+    """Source of the marks, one of `schema.WINDOW_SOURCES`."""
 
     def step_at(self, at: Int64) -> Int64:
         """Index of the step that contains each instant, −1 for none, shape of `at`."""
