@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a data point gets in: redacted, hashed, described by a manifest, and verified from its evidence."""
+"""Contribute a data point: redact, hash, describe by a manifest, and verify from its evidence."""

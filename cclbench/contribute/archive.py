@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archives of traces, unpacked so that nothing gets out of the folder and nothing grows without bound."""
+"""Unpack archives of traces without writing outside of the folder or growing without bound."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Member = TypeVar("Member")
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = TIB
 ALWAYS_BYTES: Final = 64 * MIB
-"""What an archive may unpack to whatever its ratio: small ones pad a lot."""
+"""Size that an archive may unpack to at any ratio: small ones have much padding."""
 _LONGEST_HEADER = MIB
 _LONGEST_PADDING = 4 * MIB
 _CHUNK = 256 * KIB
@@ -65,7 +65,7 @@ def unpack_archive(archive: Path, folder: Path) -> list[Path]:
 
 
 def _path_inside(name: str, archive: Path) -> Path:
-    """The member's place below the folder; `InputError` where it would be elsewhere."""
+    """The member's path below the folder; `InputError` if it would be outside."""
     if why := why_outside(name):
         raise _refusal_error(archive, name, why)
     return Path(name)
@@ -77,7 +77,7 @@ def _refusal_error(archive: Path, name: str, why: str) -> InputError:
 
 
 def _write_member(content: IO[bytes], target: Path, allowed: int, archive: Path) -> int:
-    """Copy a member, never over another; the bytes it had.  What is declared is not believed."""
+    """Copy a member, never over another, and return its bytes; the declared size is not trusted."""
     total = 0
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -137,10 +137,10 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 class _Blocks(io.RawIOBase):
-    """A tar file's bytes.  Members are read in chunks; a longer read is that of a header, which is refused.
+    """A tar file's bytes.  Members are read in chunks; a longer read is that of a header and is refused.
 
     The header of an extended name states its own length, and tarfile would hold all of it in memory.
-    `last` is what the last read gave: of a whole file the zeros that end it.
+    `last` is the result of the last read: in a complete file the zeros that end it.
     """
 
     def __init__(self, stream: IO[bytes], archive: Path) -> None:

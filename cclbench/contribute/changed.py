@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data points that changed since a commit, as git tells."""
+"""Data points that changed since a commit, by git."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cclbench.ground.text import printable
 
 _FOLDERS = ("workload_cards", "traces", "scripts")
 _BESIDE = rf"({re.escape(CALIBRATION)}|\.yaml)$"
-# The repository may be a stranger's, its `.git/config` too: no monitor, hook or transport of it runs.
+# The repository and its `.git/config` may be untrusted: run no monitor, hook or transport of it.
 _NOTHING_RUNS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 _NOTHING_IS_FETCHED = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def changed_since(collection: Path, commit: str) -> list[str]:
     """Ids of the collection's data points whose card, calibration, traces or scripts differ between HEAD and
-    where it branched off from `commit`, sorted; those that are gone are left out.
+    where it branched off from `commit`, sorted; removed ones are left out.
 
-    Raises `UsageError` where git is missing, or knows neither the folder nor the commit.
+    Raises `UsageError` if git is missing, or does not know the folder or the commit.
     """
-    if not commit:  # which git takes for HEAD: nothing would have changed
+    if not commit:  # git would take it as HEAD, and nothing would have changed
         raise UsageError("no commit is named to compare with", hint="such as --changed-since origin/main")
     command = ["git", *_NOTHING_RUNS, "-C", str(collection), "diff", "--name-only", "--no-renames", "-z"]
     command += ["--relative", "--no-ext-diff", "--no-textconv"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a card lacks: learnt from the traces where they tell it, asked for where they do not."""
+"""Complete a card: fields that it lacks are taken from the traces or asked for."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Value = dict[str, Any]
 LICENCE: Final = "evidence.traces.licence"
 LAUNCH: Final = "evidence.launch"
 _NOT_LEARNT: Final = ("version", "id", "description", "evidence", "workload.steps")
-"""The traces' own steps are not all that the run took, and a description is people's to write."""
+"""Not taken from traces: their steps are not all steps of the run, and people write descriptions."""
 
 
 @dataclass(frozen=True)
 class CardGap:
-    """A field that the card lacks; `path` is its place, `why` who needs it, `choices` all that it may be."""
+    """A field that the card lacks; `path` is its place, `why` what needs it, `choices` its allowed values."""
 
     path: str
     title: str
@@ -39,7 +39,7 @@ class CardGap:
     choices: tuple[str, ...] = ()
 
     def parse_answer(self, answer: str) -> Any:
-        """What the answer means; `CheckFailed` saying why where it does not fit."""
+        """The value of the answer; `CheckFailed` with the reason if it does not fit."""
         if self.choices:
             if answer not in self.choices:
                 raise CheckFailed(f"is {shown(answer)}; known: {', '.join(self.choices)}")
@@ -63,7 +63,7 @@ Ask = Callable[[CardGap], Any]
 
 @dataclass(frozen=True)
 class LearntCard:
-    """A card with what the traces told: the fields that came from there, and those that contradict them."""
+    """A card completed from traces: the fields taken from them, and those that contradict them."""
 
     card: Value
     inferred: tuple[str, ...]
@@ -71,7 +71,7 @@ class LearntCard:
 
 
 def draft_card(document: Document, root: Path) -> Value:
-    """The card as it was given, without its traces; `CheckFailed` listing what is wrong, gaps apart."""
+    """The card as given, without its traces; `CheckFailed` lists its errors other than gaps."""
     wrong = [
         problem
         for problem in card_problems(document, root, contents=False)
@@ -87,9 +87,9 @@ def draft_card(document: Document, root: Path) -> Value:
 
 
 def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
-    """The card with what the traces tell and it does not.
+    """The card, with fields that it lacks taken from the traces.
 
-    Degrees only where the card has none at all and the traces' account for every rank.
+    Parallel degrees only if the card has none at all and those of the traces account for every rank.
     """
     traced = dict(parse_card(infer_card(facts, card["id"]), "the traces").value)
     if facts.world_size not in layout_products(traced).values() and not card.get("parallelism"):
@@ -111,7 +111,7 @@ def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
 
 
 def card_gaps(card: Value, name: str, root: Path) -> list[CardGap]:
-    """Fields that the schema or a metric needs and the card lacks; `CheckFailed` for what is wrong with it.
+    """Fields that the schema or a metric needs and the card lacks; `CheckFailed` lists other errors.
 
     `card` has its traces already.
     """
@@ -125,8 +125,8 @@ def card_gaps(card: Value, name: str, root: Path) -> list[CardGap]:
 def settle_gaps(found: Sequence[CardGap], ask: Ask | None, card: Value, *, open_ones: bool) -> list[CardGap]:
     """Put answers into the card, and return the gaps that stay open.
 
-    Without anybody to ask, or where a required one is left open, `CheckFailed` lists them; `open_ones`
-    lets those be open that only metrics need.
+    If `ask` is None, or a required gap stays open, `CheckFailed` lists the open gaps; `open_ones` permits
+    gaps that only metrics need.
     """
     open_gaps = []
     for gap in found:
@@ -148,7 +148,7 @@ def _is_gap(problem: Problem, card: Mapping[str, Any]) -> bool:
 
 
 def _problem_gaps(problem: Problem, card: Value) -> Iterator[CardGap]:
-    """The gap that a problem names; of a mapping each field that it must or may have."""
+    """The gap that a problem names; for a mapping, each field that it must or may have."""
     part = schema_part(problem.path)
     if "properties" not in part:
         required = problem.severity == "error"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data point's files, wherever they lie: in the collection, in a folder or archive, on the web."""
+"""Find a data point's files: in the collection, in a folder or archive, or on the web."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cclbench.ground.units import humanise
 
 @dataclass(frozen=True)
 class FileState:
-    """How one file stands to the manifest; `where` is the file itself, `reason` what is wrong with it."""
+    """State of one file against the manifest; `where` is its path, `reason` what is wrong with it."""
 
     path: str
     state: Literal["ok", "changed", "missing", "not here", "not listed"]
@@ -30,13 +30,13 @@ class FileState:
 
 
 class EvidenceElsewhere:
-    """Folders in which files are looked for that are too large for the collection, and a scratch folder."""
+    """Folders to search for files that are too large for the collection, and a scratch folder."""
 
     def __init__(self, folders: Sequence[Path], scratch: Path, fetching: bool) -> None:
         self.folders, self.scratch, self.fetching = folders, scratch, fetching
 
     def find_file(self, place: DataPointPlace, file: DataPointFile, progress: Progress | None) -> Path | None:
-        """The file, fetched where that is wanted; None where it is not here."""
+        """Path of the file, fetched if `fetching`; None if it is not available."""
         for folder in self.folders:
             for path in (folder / place.id / file.path, folder / file.path):
                 if path.is_file():
@@ -50,7 +50,7 @@ class EvidenceElsewhere:
 
 @contextmanager
 def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[EvidenceElsewhere]:
-    """A place to look for files of the given folders and archives; archives are unpacked, for now."""
+    """Search the given folders and archives for files; archives are unpacked to a temporary folder."""
     with temporary_folder() as folder:
         unpacked = []
         for number, path in enumerate(folders):
@@ -70,7 +70,7 @@ def file_states(
     elsewhere: EvidenceElsewhere,
     progress: Progress | None = None,
 ) -> list[FileState]:
-    """Every file of the manifest, then those of the folder that it does not list."""
+    """State of every file in the manifest, then of those in the folder that it does not list."""
     states = [_file_state(place, file, elsewhere, progress) for file in files]
     present = {name for name in file_names(place.traces_folder) if name != MANIFEST}
     extra = sorted(present - {file.path for file in files})
@@ -100,5 +100,5 @@ def _file_state(
 
 
 def paths_by_card_name(place: DataPointPlace, states: Sequence[FileState]) -> Mapping[str, Path]:
-    """Where files lie, by the names that the card has for them."""
+    """Paths of the files that were found, by their names in the card."""
     return {f"traces/{place.id}/{s.path}": s.where for s in states if s.where is not None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a data point: its files byte for byte, what was redacted, what was computed from it."""
+"""The manifest of a data point: hashes of its files, counts of redactions, recorded results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST_BYTES: Final = 64 * MIB
 
 
 class DataPointFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file of the evidence; `path` is from the manifest's folder, `url` is where it is if not there."""
+    """One file of the evidence; `path` is from the manifest's folder, `url` where it is if not there."""
 
     path: str
     sha256: str
@@ -35,9 +35,9 @@ class DataPointFile(msgspec.Struct, frozen=True, omit_defaults=True):
 class DataPointManifest(msgspec.Struct, frozen=True, kw_only=True):
     """`traces/<id>/manifest.json` (`cclbench/schemas/manifest-data-point.json`).
 
-    `card` and `calibration` are SHA-256, the latter None where the card names none; `redactions` counts
-    places by kind of secret, None where nobody counted; `revealed` are fields and variables whose values
-    stay as they were, on purpose.
+    `card` and `calibration` are SHA-256, the latter None if the card names none; `redactions` counts places
+    by kind of secret, None if not counted; `revealed` are fields and variables whose values were kept on
+    purpose.
     """
 
     id: str
@@ -52,7 +52,7 @@ class DataPointManifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
     def as_text(self) -> str:
-        """The file's content: JSON, a file, metric and row a line."""
+        """The file's content: JSON with one line per file, metric and row."""
         order = ("schema", *(name for name in self.__struct_fields__ if name != "schema"))
         plain = msgspec.to_builtins(self)
         if self.calibration is None:
@@ -66,7 +66,7 @@ class DataPointManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_manifest(path: Path) -> DataPointManifest:
-    """The manifest at `path`; `InputError` where it is unreadable or not by the schema."""
+    """The manifest at `path`; `InputError` if it is unreadable or violates the schema."""
     where = printable(str(path))
     try:
         with path.open("rb") as file:
@@ -109,7 +109,7 @@ def _manifest_contradictions(manifest: DataPointManifest) -> Iterator[str]:
 
 
 def _json_lines(value: Any, indent: str) -> Iterator[str]:
-    """JSON with a line for each object or list that holds no other."""
+    """JSON with one line for each object or list that contains no other."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if not any(isinstance(part, dict | list) for part in parts):
         yield json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data point from a card, traces and scripts: completed, redacted, proved, recorded, put in place."""
+"""Make a data point from a card, traces and scripts: complete, redact, prove, record, put in place."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ if TYPE_CHECKING:
     from cclbench.contribute.redaction import Redaction
 
 EXTERNAL_BYTES: Final = 50_000_000
-"""Size above which a file stays outside of the collection: hosts of git repositories warn from there."""
+"""Size above which a file stays outside of the collection: git hosts warn above it."""
 _SCRIPT_BYTES: Final = 10_000_000
 _LISTED: Final = 20
 
 
 @dataclass(frozen=True)
 class PackageOptions:
-    """What a contributor decides.
+    """Options of a contributor.
 
-    `licence` is the traces' (SPDX); `annotations` replaces texts of annotations too; `reveal` names fields
-    and environment variables whose values stay; `allow_gaps` accepts
-    a card without fields that metrics need; `replace` lets an existing data point make way.  Files of more
-    than `external` bytes go to the folder `outside`, to be uploaded to below `url`.
+    `licence` is that of the traces (SPDX); `annotations` also replaces texts of annotations; `reveal` names
+    fields and environment variables whose values stay; `allow_gaps` accepts a card without fields that
+    metrics need; `replace` replaces an existing data point.  Files of more than `external` bytes go to the
+    folder `outside`, to be uploaded below `url`.
     """
 
     licence: str | None = None
@@ -83,11 +83,11 @@ class PackageOptions:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What was put in place.
+    """A data point that was put in place.
 
-    `files` have name and bytes; `calibrated` is whether a calibration lies beside the card; `uploads`
-    path and URL; `revealed` are fields whose values stay; `left_out` are files that are no evidence or
-    hidden; `rows` is how many result rows redaction left as they were, `recorded` how many metrics are
+    `files` have name and bytes; `calibrated` is whether it includes a calibration; `uploads` have path and
+    URL; `revealed` are fields whose values stay; `left_out` are files that are not evidence or are hidden;
+    `rows` is the number of result rows that redaction left unchanged, `recorded` the number of metrics
     recorded.
     """
 
@@ -120,9 +120,9 @@ def make_data_point(
 ) -> Contribution:
     """Make a data point of the collection, whole or not at all; the originals are only read.
 
-    `traces` is a folder, a trace or an archive; `ask` answers for what neither card nor traces tell.
-    Raises `CheckFailed` where the card is wrong or incomplete, a secret would be left, or redaction changed
-    a result; `UsageError` where the data point exists already.
+    `traces` is a folder, a trace or an archive; `ask` supplies fields that neither card nor traces state.
+    Raises `CheckFailed` if the card is wrong or incomplete, a secret would be left, or redaction changed a
+    result; `UsageError` if the data point exists already.
     """
     document = read_card(card)
     value = draft_card(document, card.absolute().parent)
@@ -137,7 +137,7 @@ def make_data_point(
         source = find_source(_unpack_traces(traces, scratch))
         for file in _all_files(source):
             if file.bytes > options.external:
-                _file_url(target.id, file.name, options)  # refused now, not after all the work
+                _file_url(target.id, file.name, options)  # raises early, before the expensive work
         facts = _facts_of_traces(source, store, options.reading, engine, progress)
         learned = learn_from_traces(value, facts)
         launch, licence, gaps = _settle_card(
@@ -200,7 +200,7 @@ def make_data_point(
 
 
 def _calibration_beside(card: Value, file: Path) -> Path | None:
-    """The calibration beside the card's file, where it names one; `InputError` of another machine's."""
+    """The calibration that the card names, None without one; `InputError` if it is of another machine."""
     hardware = card.get("hardware", {})
     if "calibration" not in hardware:
         return None
@@ -210,7 +210,7 @@ def _calibration_beside(card: Value, file: Path) -> Path | None:
 
 
 def _copied_calibration(calibration: Path, staged: DataPointPlace) -> str:
-    """The name of the redacted copy; `CheckFailed` where it no longer says what the original does."""
+    """The name of the redacted copy; `CheckFailed` if its content differs from the original's."""
     if read_calibration(staged.calibration_path) != read_calibration(calibration):
         hint = "take out of it what looks like a name or a secret"
         raise CheckFailed("redaction would change the calibration", where=str(calibration), hint=hint)
@@ -220,7 +220,7 @@ def _copied_calibration(calibration: Path, staged: DataPointPlace) -> str:
 def _require_vacant(
     target: DataPointPlace, own: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool
 ) -> None:
-    """Refuse to overwrite a data point, but for the contributor's `own` files there, and originals always."""
+    """Refuse to overwrite a data point, except the contributor's `own` files in it, or any originals."""
     for path in originals:
         for folder in (target.traces_folder, target.scripts_folder):
             if path.resolve().is_relative_to(folder.resolve()):
@@ -237,7 +237,7 @@ def _require_vacant(
 
 
 def _launch_scripts(scripts: Path) -> dict[str, Path]:
-    """The scripts by name, without what is hidden; `UsageError` for more than launch scripts have."""
+    """The scripts by name, without hidden files; `UsageError` if they are too large for launch scripts."""
     if not scripts.is_dir():
         raise InputError("is no folder", where=str(scripts), hint="give the folder of the launch scripts")
     programs = {name: scripts / path_of(name) for name in file_names(scripts) if not _is_hidden(name)}
@@ -278,7 +278,7 @@ def _settle_card(
     name: str,
     ask: Ask | None,
 ) -> tuple[str, str, list[CardGap]]:
-    """Launch script and licence, and the gaps that stay; answers go into the card."""
+    """Launch script, licence and the gaps that stay open; answers are put into the card."""
     evidence = card.setdefault("evidence", {})
     stated = str(evidence.pop("launch", ""))
     launch = _launch_script(stated, list(programs))
@@ -303,7 +303,7 @@ def _all_files(source: Source) -> tuple[SourceFile, ...]:
 
 
 def _launch_script(stated: str, programs: Sequence[str]) -> str | None:
-    """The script that the card names, else the only one or `run.sh`; None where that is not clear."""
+    """The script that the card names, else the only one or `run.sh`; None if ambiguous."""
     fitting = [name for name in programs if stated == name or stated.endswith(f"/{name}")]
     if stated:
         return max(fitting, key=len, default=None)
@@ -318,7 +318,7 @@ def _evidence_entries(
     licence: str,
     options: PackageOptions,
 ) -> list[dict[str, Any]]:
-    """The card's evidence: a file each, of which large ones have the URL where they shall be."""
+    """The card's evidence entries, one per file; large files have the URL for their upload."""
     ranks = {Path(trace.path): list(trace.ranks) for trace in facts.traces}
     entries = []
     for file in _all_files(source):
@@ -353,7 +353,7 @@ def _prove_results(
     engine: Engine,
     progress: Progress | None,
 ) -> list[Row]:
-    """The result rows, each the same from the redacted copies as from the originals."""
+    """The result rows; `CheckFailed` unless redacted copies and originals give the same ones."""
     rows = partial(source_rows, store=store, options=reading, model=True, engine=engine, progress=progress)
     before = rows(replace(source, card=staged.card_path))
     after = rows(find_source(staged.card_path))
@@ -371,7 +371,7 @@ def _move_into_place(
     entries: Sequence[Mapping[str, Any]],
     options: PackageOptions,
 ) -> tuple[tuple[Path, str], ...]:
-    """Move all to where it belongs; what is to be uploaded, and to where."""
+    """Move all files to their places; returns the paths to upload and their URLs."""
     large = [
         (entry["path"].removeprefix(f"traces/{staged.id}/"), entry["url"])
         for entry in entries
@@ -384,7 +384,7 @@ def _move_into_place(
     ]
     if staged.calibration_path.exists():
         moves.append((staged.calibration_path, target.calibration_path))
-    elif target.calibration_path.exists():  # of the data point that makes way
+    elif target.calibration_path.exists():  # it belongs to the data point that is replaced
         moves.append((target.calibration_path, staged.calibration_path))
     with ExitStack() as stack:
         if large and options.outside:

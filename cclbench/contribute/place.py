@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a data point lies in a collection: workload_cards/<id>.yaml, traces/<id>/, scripts/<id>/."""
+"""Paths of a data point in a collection: workload_cards/<id>.yaml, traces/<id>/, scripts/<id>/."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cclbench.ground.text import shown
 
 MANIFEST = "manifest.json"
 CALIBRATION = ".calibration.yml"
-"""Not `.yaml`, which in workload_cards/ are cards."""
+"""Not `.yaml`: in workload_cards/ those are cards."""
 LONGEST_NAME: Final = 120
 _STRANGE = re.compile(r"[^A-Za-z0-9._+=@-]+")
 
 Redact = Callable[[str], str]
-"""The name of a file or folder without what nobody shall know."""
+"""Redacts the name of a file or folder."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DataPointPlace:
 
     @property
     def calibration_path(self) -> Path:
-        """What was measured of the machine, where the card names that: beside the card."""
+        """The calibration of the machine, in the card's folder, if the card names one."""
         return self.card_path.with_name(f"{self.id}{CALIBRATION}")
 
     @property
@@ -55,12 +55,12 @@ class DataPointPlace:
 
     @property
     def manifest_path(self) -> Path:
-        """What the evidence was when its results were recorded."""
+        """The manifest of the evidence and its recorded results."""
         return self.traces_folder / MANIFEST
 
 
 def place_of(collection: Path, identity: str) -> DataPointPlace:
-    """Where a data point of that id lies or shall lie; `UsageError` where no card can have such an id."""
+    """Place of a data point of that id, existing or new; `UsageError` if the id is invalid."""
     if reason := value_misfit(identity, "id"):
         raise UsageError(f"the id {reason}")
     return DataPointPlace(collection, identity)
@@ -74,7 +74,7 @@ def known_ids(collection: Path) -> list[str]:
 
 
 def existing_place(collection: Path, identity: str) -> DataPointPlace:
-    """Where that data point lies; `UsageError` with near matches where there is none."""
+    """Place of an existing data point; `UsageError` with near matches if there is none."""
     ids = known_ids(collection)
     if identity not in ids:
         hint = near(identity, ids) if ids else "it has no workload_cards/ and no traces/"
@@ -83,9 +83,9 @@ def existing_place(collection: Path, identity: str) -> DataPointPlace:
 
 
 def file_names(folder: Path) -> Iterator[str]:
-    """Names of all files below a folder, sorted, as a card or manifest has them: see `stored_name`.
+    """Names of all files below a folder, sorted, as in a card or manifest: see `stored_name`.
 
-    Raises `InputError` for a link: what it leads to is not in the folder.
+    Raises `InputError` for a link: its target is not in the folder.
     """
     names = []
     for top, folders, files in os.walk(folder):
@@ -99,10 +99,10 @@ def file_names(folder: Path) -> Iterator[str]:
 
 
 def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
-    """The collection's name of each relative path: redacted, of characters that every system takes.
+    """The collection's name of each relative path: redacted, with portable characters only.
 
-    A run of other characters than letters, digits and `._+=@-` becomes a hyphen; hyphens and dots at the
-    beginning go.  Raises `UsageError` where two files would share a name, or nothing fit is left of one.
+    A run of characters other than letters, digits and `._+=@-` becomes a hyphen; leading hyphens and dots
+    are removed.  Raises `UsageError` if two files would share a name, or a name would be empty or too long.
     """
     given: dict[str, str] = {}
     taken = {MANIFEST: "the manifest"}
@@ -120,7 +120,7 @@ def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
 
 
 def is_inside(name: str) -> bool:
-    """Whether a manifest's name of a file stays below its folder and is written in one way only."""
+    """Whether a manifest's name of a file stays below its folder and is in normal form."""
     pure = PurePosixPath(name)
     return not (pure.is_absolute() or ".." in pure.parts or "\\" in name or "\0" in name) and name == str(
         pure
@@ -128,7 +128,7 @@ def is_inside(name: str) -> bool:
 
 
 def file_digest(path: Path) -> tuple[str, int]:
-    """SHA-256 and size of a file; `InputError` where it cannot be read."""
+    """SHA-256 and size of a file; `InputError` if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results as a manifest records them, and the comparison of a later computation with them.
+"""Record results in a manifest, and compare later results with them.
 
-Recorded are the run's own rows, whole, and of each metric a digest over all its rows, those of single
-ranks too; nothing modelled, which is the hardware model's and not the evidence's.
+A record has the run's own rows in full, and for each metric a digest over all its rows, including those of
+single ranks; no modelled rows, which depend on the hardware model.
 
-Times are whole nanoseconds and sums of integers, so they come out equal everywhere.  A sum of floats may
-differ in its last digits, where another processor adds in another order: a value counts as reproduced
-within `TOLERANCE`, and a digest is over values of `DIGITS` digits.
+Times are whole nanoseconds and sums of integers, so they are equal on all machines.  A sum of floats may
+differ in its last digits if a processor adds in another order: a value counts as reproduced within
+`TOLERANCE`, and a digest is over values of `DIGITS` digits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HELD: Final = ("unit", "status", "provenance", "window")
 
 
 class MetricDigest(msgspec.Struct, frozen=True):
-    """A metric's version, how many rows it has in all, and the SHA-256 over them."""
+    """A metric's version, the number of all its rows, and their SHA-256."""
 
     version: int
     rows: int
@@ -51,7 +51,7 @@ class RecordedResults(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class FigureChange:
-    """A recorded figure that came out otherwise; `key` is what it is about, values as a person reads them."""
+    """A recorded figure that was not reproduced; `key` identifies it, values are formatted with units."""
 
     metric: str
     key: Mapping[str, Any]
@@ -60,7 +60,7 @@ class FigureChange:
 
     @property
     def figure_name(self) -> str:
-        """The metric, and what of it the figure is about."""
+        """The metric with the figure's key."""
         about = ", ".join(f"{name} {value}" for name, value in self.key.items())
         return f"{self.metric} ({about})" if about else self.metric
 
@@ -70,10 +70,10 @@ class FigureChange:
 
 @dataclass(frozen=True)
 class RecordComparison:
-    """How a computation stands to the record.
+    """Comparison of computed results with the record.
 
-    `rows` recorded rows of the run were compared, of which `exact` have the very value; `outdated` are
-    metrics of another version than recorded, or gone; `newer` are metrics that the record lacks.
+    `rows` recorded rows of the run were compared, `exact` of them have an identical value; `outdated` are
+    metrics that now have another version or are gone; `newer` are metrics that the record lacks.
     """
 
     rows: int
@@ -84,7 +84,7 @@ class RecordComparison:
 
 
 def record_results(rows: Sequence[Row]) -> RecordedResults:
-    """The record of result rows; metrics of other people's plug-ins are left out: not everybody has them."""
+    """The record of result rows; metrics of third-party plug-ins are left out."""
     metrics: dict[str, MetricDigest] = {}
     kept: list[Row] = []
     for metric, metric_rows in _by_metric(rows).items():
@@ -94,7 +94,7 @@ def record_results(rows: Sequence[Row]) -> RecordedResults:
 
 
 def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordComparison:
-    """Every recorded row beside its computed one."""
+    """Compare every recorded row with its computed one."""
     computed = _by_metric(rows)
     before: dict[str, list[Row]] = {metric: [] for metric in record.metrics}
     for row in record.rows:
@@ -127,7 +127,7 @@ def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordCompar
 
 
 def row_changes(before: Sequence[Row], after: Sequence[Row]) -> list[FigureChange]:
-    """Rows that two computations do not have in common, bit for bit; only the reasons' words may differ."""
+    """Rows that are not bit-identical in two computations, except for the texts of reasons."""
 
     def rows_by_key(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
         return {(row.metric, *_key(row)): row for row in rows}
@@ -185,7 +185,7 @@ def _figure_change(metric: str, key: tuple[Any, ...], was: Row | None, now: Row 
 
 
 def _value_words(row: Row | None, others: Sequence[str]) -> str:
-    """A row's value with its unit, and what else of it differs."""
+    """A row's value with its unit, and its other fields that differ."""
     if row is None:
         return "no such row"
     value = row.value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redacted copies of a data point's files, under names that are redacted too."""
+"""Redacted copies of a data point's files, under redacted names."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def redact_copies(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> RedactedCopies:
-    """Write redacted files to where `staged` has them; the card comes back as its fields.
+    """Write redacted files to their places in `staged`; the card is returned as its fields.
 
-    With `annotations` the texts of annotations are replaced as well; `reveal` names fields and variables
-    whose values stay.
+    With `annotations` the texts of annotations are replaced, too; `reveal` names fields and variables whose
+    values stay.
     """
     plain = scratch / "plain" / f"{staged.id}.yaml"
     hidden = scratch / "redacted" / plain.name
@@ -93,13 +93,13 @@ def redact_copies(
 
 
 def require_clean(staged: DataPointPlace, identities: Identities) -> None:
-    """Look once more for what should be gone from all that is staged; `CheckFailed` names the places."""
+    """`CheckFailed`, with the places, if any staged file holds something that redaction should remove."""
     lines = []
     for path in sorted(path for path in staged.collection.rglob("*") if path.is_file()):
         name = path.relative_to(staged.collection).as_posix()
         shown = redaction.redacted_name(path.name, identities)
         lines += [f"{shown}: its name: {kind}" for kind in redaction.leftovers_in(name, identities)]
-        if path == staged.manifest_path:  # whose numbers and hashes have no form that means something
+        if path == staged.manifest_path:  # its numbers and hashes may look like secrets by chance
             text = path.read_text(encoding="utf-8")
             lines += [f"{path.name}: {kind}" for kind in redaction.leftovers_in(text, identities)]
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetching a file of a data point: https only, no more bytes than declared, and only with the right hash."""
+"""Fetch a file of a data point: https only, no more bytes than declared, and only with the right hash."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cclbench.remote.web import BadAnswerError, open_answer, read_bounded
 
 
 def fetch_file(url: str, target: Path, *, sha256: str, size: int, progress: Progress | None = None) -> None:
-    """Write what is at `url` to `target`, whole or not at all.
+    """Download `url` to `target`, completely or not at all.
 
-    It is asked for without credentials or proxy, from public addresses alone, redirected or not.  Raises
+    Requests use no credentials or proxy and go to public addresses only, also after a redirect.  Raises
     `InputError` for any other scheme, address, answer, size or SHA-256.
     """
     draft = target.with_name(target.name + ".part")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data point takes its place in a collection at once, or not at all."""
+"""Put a data point into a collection atomically."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SCRATCH: Final = ".cclbench-"
 
 @contextmanager
 def scratch_in(folder: Path) -> Iterator[Path]:
-    """A hidden folder in `folder`, gone at the end, that git does not see.
+    """A hidden folder in `folder`, removed at the end, that git ignores.
 
-    What killed processes left of such is swept first: it may hold originals that nobody redacted.
+    Leftovers of killed processes are removed first: they may hold originals that are not redacted.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def scratch_in(folder: Path) -> Iterator[Path]:
 def put_in_place(moves: Sequence[Move]) -> None:
     """Rename each `from` to its `to`, all or none of them.
 
-    What has the name already makes way: it lies beside `from` then, to vanish with the scratch folder.
+    An existing target is first moved next to `from`, to be removed with the scratch folder.
     """
     done: list[Move] = []
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data point computed again from its evidence, and compared with what its manifest recorded."""
+"""Recompute a data point from its evidence, and compare the results with those in its manifest."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ MEANING: Final[Mapping[Status, str]] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verifying one data point found.
+    """Result of verifying one data point.
 
-    `reasons` say why it is not verified; `files` and `comparison` are what was seen, as far as it got.
+    `reasons` state why it is not verified; `files` and `comparison` are set as far as verification got.
     """
 
     id: str
@@ -61,7 +61,7 @@ def source_rows(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """All result rows of a source, which is ingested into `store` unless it is there."""
+    """All result rows of a source, which is ingested into `store` unless it is already there."""
     run = ingest(source, Store(store), options, engine=engine, progress=progress)
     return list(metrics(run, model=model, engine=engine, progress=progress).figures)
 
@@ -95,9 +95,9 @@ def record_data_point(
 ) -> DataPointManifest:
     """Compute the results and write them into the data point's manifest, which need not be there yet.
 
-    What an earlier manifest says of files must still hold; its options, redactions and what was revealed
-    are kept where none are given.  `store` is where the evidence may be ingested already.  Raises
-    `CheckFailed` where a file is not what it was or not here, or the card is invalid.
+    The files of an earlier manifest must be unchanged; its options, redactions and revealed names are kept
+    if none are given.  `store` may already have the evidence ingested.  Raises `CheckFailed` if a file is
+    changed or not available, or the card is invalid.
     """
     former = read_manifest(place.manifest_path) if place.manifest_path.exists() else None
     files = former.files if former else _evidence_files(place)
@@ -129,7 +129,7 @@ def record_data_point(
 
 
 def _evidence_files(place: DataPointPlace) -> list[DataPointFile]:
-    """The evidence of a data point without a manifest: what its folder holds, what its card has a URL for."""
+    """Evidence of a data point without a manifest: files in its folder and those with a URL in its card."""
     local = [
         DataPointFile(name, *file_digest(place.traces_folder / name))
         for name in file_names(place.traces_folder)
@@ -172,7 +172,7 @@ def _compute_rows(
     engine: Engine,
     progress: Progress | None,
 ) -> list[Row]:
-    """The result rows of the evidence as it was seen; nothing modelled."""
+    """The result rows of the evidence that was found, without modelled ones."""
     with temporary_folder() as folder:
         source = find_source(place.card_path, elsewhere=paths_by_card_name(place, seen))
         return source_rows(source, store or folder, options, model=False, engine=engine, progress=progress)
@@ -183,7 +183,7 @@ def _wrong_files(seen: Sequence[FileState], *wanted: str) -> list[str]:
 
 
 def _manifest_disagreements(place: DataPointPlace, manifest: DataPointManifest) -> list[str]:
-    """Where manifest, card and folders contradict one another."""
+    """Contradictions between manifest, card and folders."""
     card = load_card(place.card_path)
     problems = [
         f"the {what} is that of {shown(identity)}"
@@ -205,7 +205,7 @@ def _manifest_disagreements(place: DataPointPlace, manifest: DataPointManifest) 
 
 
 def _calibration_digest(place: DataPointPlace, card: Card) -> str | None:
-    """SHA-256 of the calibration beside the card, None where it names none; `InputError` for a link."""
+    """SHA-256 of the calibration that the card names, None without one; `InputError` for a link."""
     if card.hardware.calibration is None:
         return None
     path = place.card_path.with_name(card.hardware.calibration)
@@ -215,7 +215,7 @@ def _calibration_digest(place: DataPointPlace, card: Card) -> str | None:
 
 
 def _judge_comparison(verdict: Verdict, manifest: DataPointManifest, comparison: RecordComparison) -> Verdict:
-    """What the comparison means: values that differ are a change, unless cclbench itself is another."""
+    """Verdict of the comparison: differing values are a change, unless the cclbench version differs."""
     notes = []
     if comparison.newer:
         notes.append(f"not recorded, since newer: {', '.join(comparison.newer)}")

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a source to a run in the store: traces, and what lies beside them, whole or not at all.
+"""Ingest a source into the store: its traces and other evidence, all of it or nothing.
 
-`traces` brings the traces of one kind in: `part` streams one file, or one part of it, to Parquet; what
-needs the whole rank (which step a kernel belongs to, which process group a collective) is filled in by
-`rank`, in a second pass over the rows of the device and their launches, a rank's columns in memory;
-`entry` writes down what was found and left out.  Traces of a second kind in the same folder become a run
-within the run: each kind has its own clock, and their rows never mix.  `evidence` brings in what is no
-trace.
+`traces` ingests the traces of one kind: `part` streams a file, or one part of it, to Parquet; `rank` fills
+in what needs the whole rank (the step of a kernel, the process group of a collective) in a second pass over
+the device rows and their launches, with one rank's columns in memory; `entry` records what was found and
+left out.  Traces of a second kind in the same folder become a run within the run: each kind has its own
+clock, and their rows never mix.  `evidence` ingests everything that is not a trace.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def code_versions() -> tuple[object, ...]:
-    """What decides with the source what a run holds."""
+    """Versions that, with the source, determine what a run holds."""
     return VERSION, LAYOUT, TAXONOMY, __version__
 
 
@@ -46,7 +45,7 @@ Reading = Callable[
     [Mapping[int, SourceFile], Path, Options, Engine, Progress | None],
     "Read",
 ]
-"""Has the parts of files of one kind, by their places among them, in a folder: as `traces.read_traces`."""
+"""Reads files of one kind, by index, into a folder: the signature of `traces.read_traces`."""
 
 
 def ingest(
@@ -66,7 +65,7 @@ def ingest(
     card = found.load_card()
     measured, calibration = None, None
     if found.card is not None and card is not None and card.hardware.calibration is not None:
-        # What was measured of the machine: the file beside the card that it names.
+        # Measurements of the machine: the calibration that the card names, relative to the card.
         measured = found.card.parent / card.hardware.calibration
         calibration = calibration_at(measured, card.hardware.system)
     of_run = (*code_versions(), options, *filter(None, [calibration]))
@@ -75,7 +74,7 @@ def ingest(
     kept = store.find(run)
     if kept is not None and kept.is_current(fingerprint):
         return kept
-    # Loaded where there is something to read: a stored run needs none of it.
+    # Imported only if there is something to read: a stored run needs none of these.
     from cclbench.ingestion.evidence import ingest_evidence
     from cclbench.ingestion.groups import StatedGroups
     from cclbench.ingestion.traces import join_traces, read_traces
@@ -128,7 +127,7 @@ def ingest(
 
 
 def by_kind(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
-    """The trace files by reader; the first kind, which tells most of the collectives, is the run's own."""
+    """Trace files grouped by reader, in order of precedence; the first kind is the run's own."""
     return [
         tuple(file for file in files if file.reader == reader)
         for reader in by_precedence({file.reader for file in files})
@@ -136,14 +135,14 @@ def by_kind(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
 
 
 def place_of(files: Sequence[SourceFile], first: Sequence[SourceFile]) -> str:
-    """Where the files of a kind lie within the run's folder, of which the `first` kind is the run's own."""
+    """Folder of one kind's tables within the run's folder; empty for the `first` kind, the run's own."""
     return "" if files[0].reader == first[0].reader else f"sources/{files[0].reader}"
 
 
 def _write_manifest(
     folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest
 ) -> Manifest:
-    """Write what lies beside the tables, the manifest last."""
+    """Write the card, the calibration and, last, the manifest."""
     if found.card is not None:
         shutil.copyfile(found.card, folder / "card.yaml")
     if calibration is not None:
@@ -154,7 +153,7 @@ def _write_manifest(
 
 
 def calibration_at(path: Path, system: str | None) -> Calibration:
-    """The calibration that a card of that machine names; `InputError` where it is none of it."""
+    """The calibration that a card names; `InputError` if it is missing or not of `system`."""
     from cclbench.hardware.calibration import read_calibration
 
     if not path.is_file():

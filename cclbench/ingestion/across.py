@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What needs all ranks: collectives matched, clocks aligned, waiting told from transfer."""
+"""Match collectives across ranks, align clocks and separate wait from transfer."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ SELECT ("rank"::BIGINT << 32) | file_row_number, "rank", code, group_size,
     start_ns, end_ns
 FROM files LEFT JOIN codes USING ("group")
 """
-"""All ranks' collectives; a send's source and a receive's target are its own rank where nothing says so."""
+"""All ranks' collectives; an unstated source of a send or target of a receive is the row's own rank."""
 _PLACE_OF_RANK: Final = 'row_number() OVER (PARTITION BY "rank" ORDER BY start_ns, file_row_number) - 1'
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where ranks ran: `hosts` numbers each rank's host, where that is known.
+    """Where ranks ran: `hosts` is the number of each rank's host, where known.
 
-    `clocks` has the ranks that read one clock, such as the threads of a process, by the lowest of them.
+    `clocks` maps ranks that share a clock, such as threads of one process, to the lowest of them.
     """
 
     hosts: Mapping[int, int]
@@ -76,21 +76,20 @@ def match_ranks(
 ) -> tuple[InferredGroups | None, MatchingCounts, ClockCorrections]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
-    `places` are where the ranks ran; `degrees`, the card's parallelism, name the dimension of groups whose
-    description does not; of a `job` the process groups that no trace states are inferred, where that can be
-    done.  Returns the manifest's account of them.  For an instance that all ranks
-    of its group have: wait = latest arrival − own arrival, transfer = own end − latest arrival, both within
-    the own duration, whose sum they are.  Where some of its ranks have no trace, the latest arrival of those
-    that have is a lower bound of the wait.
+    `degrees`, the card's parallelism, name the dimension of groups whose description does not.  With a `job`,
+    process groups that no trace states are inferred where possible.  Returns the manifest's records of
+    inference, matching and clocks.  If all ranks of the group have the instance: wait = latest arrival − own
+    arrival, transfer = own end − latest arrival, both limited to the own duration, which is their sum.  If
+    some ranks have no trace, the latest arrival of the others gives a lower bound of the wait.
     """
     with database() as connection, temporary_folder() as place:
-        # By a name without patterns, and that is text: DuckDB takes no other.
+        # DuckDB accepts only paths that are valid text without glob patterns.
         (place / "run").symlink_to(folder.absolute())
         connection.execute(matching.CALLS)
         _read_calls(connection, place / "run", ranks, "seq")
         inferred = None if job is None else infer_groups(folder, connection, ranks, job)
         if inferred is not None and inferred.group is not None:
-            # Calls of the ranks' common order are numbered by it.
+            # Number the calls by their place in the order that all ranks share.
             connection.execute("TRUNCATE calls")
             _read_calls(connection, place / "run", ranks, _PLACE_OF_RANK)
         found = matching.match(connection)
@@ -131,7 +130,7 @@ def match_ranks(
 def _read_calls(
     connection: duckdb.DuckDBPyConnection, folder: Path, ranks: Sequence[int], number: str
 ) -> None:
-    """Fill table `calls` from the ranks' files, view `files`; `number` is the expression of `seq`."""
+    """Fill table `calls` from the ranks' files (view `files`); `number` is the SQL expression of `seq`."""
     import duckdb
 
     files = [str(path_of(folder, rank)) for rank in ranks]
@@ -139,7 +138,7 @@ def _read_calls(
         connection.read_parquet(files, file_row_number=True).create_view("files")
         connection.execute(_CALLS.format(seq=number))
     except duckdb.Error:
-        for rank in ranks:  # which file is damaged, and how
+        for rank in ranks:  # find the damaged file and its defect
             read_table(path_of(folder, rank), COLLECTIVES)
         raise
 
@@ -153,18 +152,18 @@ def _estimate_clocks(found: matching.Matching, places: Places, ranks: Sequence[i
 
 
 def _contradicting_instances(found: matching.Matching, estimated: clocks.Clocks) -> Int64:
-    """The instances whose ranks were never inside at once."""
+    """Instances whose ranks were never all inside the collective at the same time."""
     tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
     came, left = (estimated.correct_times(found.rank, at) for at in (found.start_ns, found.end_ns))
     return matching.contradicting_instances(found.instance, came, left, tolerance)
 
 
 def _split_durations(found: matching.Matching, estimated: clocks.Clocks) -> tuple[dict[str, Int64], int]:
-    """Each row's duration in parts, and the furthest that a latest arrival lies behind a row's own end.
+    """Each row's duration split into wait and transfer, and the largest overshoot, ns.
 
-    Columns, ns, −1 where not known, shape (matched rows,): arrival on the common clock; wait and transfer of
-    the rows of complete instances, a lower bound of the wait of the others.  The second is what clocks leave
-    unexplained.
+    Columns, ns, −1 if unknown, shape (matched rows,): arrival on the common clock; wait and transfer in
+    complete instances, a lower bound of the wait in others.  The overshoot, latest arrival − a row's own end,
+    is what the clock estimates leave unexplained.
     """
     arrival = estimated.correct_times(found.rank, found.start_ns)
     latest = np.full(len(found.present), np.iinfo(np.int64).min)
@@ -184,7 +183,7 @@ def _split_durations(found: matching.Matching, estimated: clocks.Clocks) -> tupl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Matched:
-    """Matched rows of a rank, to be written to its file: `row` is the place in it, `columns` go there."""
+    """Matched rows of one rank: `columns` are to be written to rows `row` of the file at `path`."""
 
     path: Path
     row: Int64
@@ -198,7 +197,7 @@ def _write_tasks(
     columns: Mapping[str, Int64],
     dimensions: Mapping[str, str],
 ) -> list[tuple[list[_Matched], Mapping[str, str]]]:
-    """Some ranks' rows each, and the dimensions of groups whose description names none."""
+    """Tasks of up to `_RANKS_A_TASK` ranks' rows, each with the dimensions by group."""
     every = {"instance": found.instance, **columns}
     bounds = np.searchsorted(found.rank, [*ranks, np.iinfo(np.int32).max]).tolist()
     own = [
@@ -215,7 +214,7 @@ def _write_tasks(
 def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> None:
     ranks, dimensions = task
     for rank in ranks:
-        # A task that dies leaves the file as it was, to be done again.
+        # A task that dies leaves the original file intact and can be repeated.
         written = rank.path.with_suffix(".matched")
         done = 0
         with (
@@ -238,7 +237,7 @@ def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> None:
 
 
 def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table:
-    """The table with the dimensions of its groups, where their description names none."""
+    """Fill in `dimension` by group where the group's description does not state it."""
     group = table["group"].combine_chunks()
     of_groups = [dimensions.get(name) for name in group.dictionary.to_pylist()]
     if not any(of_groups):
@@ -250,7 +249,7 @@ def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table
 
 
 def _clock_corrections(estimated: clocks.Clocks) -> ClockCorrections:
-    """Clocks for the manifest: ns and parts per million, of ranks that share collectives with others."""
+    """Clock corrections for the manifest, ns and ppm, of ranks that share collectives with others."""
     return ClockCorrections(
         estimated.t0_ns,
         [

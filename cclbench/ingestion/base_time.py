@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base time of a file that tells it at its end: added to all that was read before."""
+"""Add the base time of files that state it at their end to all times read before it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cclbench.record.files import TableFile, closed_at_end, parquet_file, with_c
 
 @dataclass(frozen=True, slots=True)
 class ShiftTask:
-    """Write the `index`-th part that lies in `folder` to `target`, with `base_ns` added to all times."""
+    """Write part `index` of `folder` to `target`, with `base_ns` added to all times."""
 
     source: Path
     """The trace."""
@@ -37,9 +37,9 @@ class ShiftTask:
 def add_base_times(
     read: Iterable[tuple[PartTask, Sequence[PartDone]]], engine: Engine, size_bytes: int
 ) -> None:
-    """Make the times of all members whole: of each one of its tasks, and its parts.
+    """Add each member's base time to its parts; `read` has one task and all parts of each member.
 
-    `size_bytes` is that of their files' text.
+    `size_bytes` is the size of their files' text.
     """
     tasks = []
     for task, parts in read:
@@ -54,7 +54,7 @@ def add_base_times(
 
 
 def shift_times(task: ShiftTask) -> None:
-    """One part; `InputError` where a time becomes impossible."""
+    """Shift the times of one part; `InputError` if a time becomes impossible."""
     name, base_ns = f"{task.index:03d}", task.base_ns
     for path in sorted(task.folder.glob(f"*-{name}*.parquet")):
         _shift_file(path, task.target / path.name, base_ns, task.source)
@@ -85,7 +85,7 @@ def _shift_file(path: Path, target: Path, base_ns: int, source: Path) -> None:
 
 
 def _shift_told(told: StatedPayloads, base_ns: int) -> None:
-    """Entries that are about a kernel by its ordinal tell no times."""
+    """Shift entries located by time; those located by a kernel's ordinal have none."""
     by_time = np.asarray(told.row) < 0
     for name in ("start_ns", "end_ns"):
         times = np.asarray(getattr(told, name)) + np.where(by_time, base_ns, 0)

@@ -18,18 +18,18 @@ from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts, ran_no_kernel
 
 PURE: Final = 0.9
-"""Least share of a window's kernel time that its own step launched, below which people are told."""
+"""A note is written if less of a window's kernel time than this share was launched by its own step."""
 SAME_PERIOD: Final = 0.005
-"""Relative difference of device windows and host steps from which on people are told."""
+"""Relative difference of the device's and the host's step periods above which a note is written."""
 
 
 def manifest_file(file: SourceFile) -> manifest.File:
-    """What the manifest keeps of a source file."""
+    """The manifest's record of a source file."""
     return manifest.File(file.name, file.bytes, file.sha256, file.reader)
 
 
 def unclassified_kernels(parts: Sequence[PartRead]) -> manifest.Unclassified:
-    """The kernels that the taxonomy does not know."""
+    """Kernels that the taxonomy does not classify: their share of kernel time and ten longest names."""
     times: Counter[str] = sum((p.kernel_ns for p in parts), Counter())
     total = times.pop("", 0)
     names = [name for name, ns in times.most_common(10) if ns]
@@ -37,7 +37,7 @@ def unclassified_kernels(parts: Sequence[PartRead]) -> manifest.Unclassified:
 
 
 def without_kernels(entries: Sequence[manifest.RankEntry]) -> list[manifest.RankEntry]:
-    """Those whose device ran no kernel, where that of another did."""
+    """Ranks whose device ran no kernel, if the device of another rank did."""
     device = [entry for entry in entries if entry.facts.works_on == "device"]
     found = [entry for entry in device if ran_no_kernel(entry.facts, entry.rows)]
     return found if len(found) < len(device) else []
@@ -46,7 +46,7 @@ def without_kernels(entries: Sequence[manifest.RankEntry]) -> list[manifest.Rank
 def step_entries(
     windows: Sequence[Window], periods: Periods | None, left_out: Counter[str]
 ) -> manifest.Steps:
-    """The steps that a rank's windows are of; `periods` are of the device windows and the host's steps."""
+    """The manifest's record of a rank's steps; `periods` are those of device windows and host steps."""
     own = _step_windows(windows)
     return manifest.Steps(
         found=len(own),
@@ -62,7 +62,7 @@ def step_entries(
 
 
 def _host_before(windows: Sequence[Window]) -> int | None:
-    """What an only step's annotation begins before its first kernel: of others it is in the window before."""
+    """Time from a single step's annotation to its first kernel, ns; later steps have it in a window."""
     of_device = [w for w in windows if w.source == "device"]
     if not of_device or not all(w.open for w in of_device):
         return None
@@ -72,7 +72,7 @@ def _host_before(windows: Sequence[Window]) -> int | None:
 
 
 def _step_windows(windows: Sequence[Window]) -> list[Window]:
-    """The windows of steps, by the best source that the rank has."""
+    """Step windows from the best source that the rank has."""
     for source in ("device", "module", "graph", "annotation"):
         if found := [w for w in windows if w.source == source]:
             return found
@@ -90,7 +90,7 @@ def _least_purity(windows: Sequence[Window]) -> float | None:
 
 
 def collectives_entry(rows: pa.Table, ungrouped: dict[str, int]) -> manifest.Collectives:
-    """What the manifest says of rows of `schema.COLLECTIVES`; `ungrouped` have no group, by reason."""
+    """The manifest's record of `schema.COLLECTIVES` rows; `ungrouped` counts rows without a group."""
     sources, libraries = (
         {one["values"]: one["counts"] for one in pc.value_counts(words.drop_null()).to_pylist()}
         for words in (rows[name].cast(pa.string()) for name in ("payload_source", "library"))
@@ -113,12 +113,12 @@ def rank_notes(
     *,
     blind: bool,
 ) -> Iterator[str]:
-    """What people are told of the rank, of which so many `rows` are there by kind; `blind` where the file is
-    cut and no window can be told to be whole.
+    """Notes on the rank; `rows` counts its rows by kind; `blind`: the file is cut and no window is known to
+    be complete.
 
-    Device windows may not be what a step took: there are foreign kernels in them, or another host period.
-    A device that keeps up with its host runs a step's kernels while the host is in that step: then the mean
-    window is the host's mean period.
+    A device window may differ from the time of its step: it may hold kernels of other steps, or the host's
+    period may differ.  If the device keeps up with the host, it runs a step's kernels while the host is in
+    that step, and the mean window equals the host's mean period.
     """
     if (facts.rank_source or "").startswith("nothing"):
         yield "the trace does not say its rank: taken as rank 0"

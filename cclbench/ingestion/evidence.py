@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence other than traces: its tables into the run's folder, its facts into the manifest."""
+"""Ingest evidence other than traces: tables to the run's folder, facts to the manifest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from cclbench.record.files import TableFile, closed_at_end, opened_table, with_c
 from cclbench.record.manifest import EvidenceFile
 
 _ROWS: Final = 1 << 18
-"""Rows that are written at once."""
+"""Rows per write."""
 _PLACES: Final = 21
-"""Bits of a place within a communicator."""
+"""Bits of a rank's index within a communicator."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFiles:
-    """Tables of timings in which a reader, `source`, lists a rank's calls in order; and the rank's groups."""
+    """Timing tables in which the reader `source` lists a rank's calls in order, and the rank's groups."""
 
     source: str
     paths: tuple[Path, ...]
@@ -44,16 +44,16 @@ class ListedFiles:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceDone:
-    """What the manifest says of each file, process groups that files list, and what is to be said of them."""
+    """The manifest's record of each file, the process groups that the files list, and notes."""
 
     files: list[EvidenceFile]
     groups: list[ProcessGroup]
     notes: list[str]
     calls: dict[str, dict[int, list[Path]]]
-    """By reader and rank, the tables in which its calls are listed."""
+    """Tables that list a rank's calls, by reader and rank."""
 
     def call_lists(self, rank: int) -> tuple[ListedFiles, ...]:
-        """What lists the rank's calls, the reader that tells most first."""
+        """Tables that list the rank's calls, one entry per reader, in order of precedence."""
         files = {source: of_rank[rank] for source, of_rank in self.calls.items() if rank in of_rank}
         if not files:
             return ()
@@ -74,14 +74,14 @@ def calls_of(files: ListedFiles, rank: int) -> ListedCalls:
 
 
 class _FileDone(NamedTuple):
-    """A file whose tables are written, and where its timings are, if they have to be joined with others'."""
+    """A file whose tables are written; `timings` is the path of its timings, for joins with other files."""
 
     entry: EvidenceFile
     groups: list[ProcessGroup]
     communicators: list[LoggedCommunicator]
     timings: Path
     ranks: list[int]
-    """Those whose calls it lists."""
+    """Ranks whose calls it lists."""
 
 
 def ingest_evidence(
@@ -141,7 +141,7 @@ def _table_path(folder: Path, table: str, index: int) -> Path:
 
 
 def _name_ranks(path: Path, parts: Sequence[Part]) -> None:
-    """Write a file's timings again: with the job's ranks and groups, for those within its communicators."""
+    """Rewrite a file's timings with the job's ranks and groups in place of those of its communicators."""
     rank = np.array([-1 if part.rank is None else part.rank for part in parts], np.int32)
     number = np.array([part.of.number for part in parts], np.int32)
     ids = pa.array([group_id(part.of.group) if part.of.group else None for part in parts], pa.string())
@@ -175,7 +175,7 @@ def _known_ranks(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
 
 
 def of_file(table: pa.Table, name: str, file: SourceFile) -> pa.Table:
-    """The table with who says so filled in: `source` is the reader, `file` its name within the source."""
+    """Fill in the provenance: `source` is the reader, `file` the file's name within the source."""
     schema = EVIDENCE[name]
     for column, value in (("source", file.reader), ("file", file.name)):
         kind = schema.field(column).type

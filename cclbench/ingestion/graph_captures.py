@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of kernels that are launched whole: their operators, from a trace taken while each was captured.
+"""Operators of the kernels of CUDA and HIP graphs, from traces taken while the graphs were captured.
 
 A capture records the operators, launches and modules in order, and runs nothing; a replay runs the kernels in
-that order and records one launch.  They are joined only where the sequence of kernels' names is the same.
+that order and records one launch.  They are joined only if the sequences of kernel names are equal.
 """
 
 from __future__ import annotations
@@ -37,46 +37,46 @@ from cclbench.record.manifest import Options
 _BEGIN: Final = re.compile(r"(cuda|hip)StreamBeginCapture\w*")
 _END: Final = re.compile(r"(cuda|hip)StreamEndCapture\w*")
 _LEAST: Final = 2
-"""Device rows of one launch from which on it is a graph's."""
+"""Least number of device rows of one launch that make it a graph launch."""
 
 Names = tuple[str | None, ...]
-"""Of what is launched in turn: a kernel's name, None of a copy."""
+"""Kernel names in launch order, None for a copy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capture:
-    """What was launched while a graph was captured, in order."""
+    """Launches recorded while a graph was captured, in order."""
 
     file: str
     batch: int | None
-    """Requests that it was captured for."""
+    """Batch size that it was captured for, requests."""
     launched: Names
     calls: pa.Table
-    """Rows of `schema.OPERATORS`, of which an index stands for an id."""
+    """Rows of `schema.OPERATORS`, with indices in place of ids."""
     call: Index
     """Index of the call around each launch, −1 for none, shape (launches,)."""
 
 
 @dataclass(slots=True, eq=False)
 class Replays:
-    """The graphs that a rank launched whole."""
+    """Graph launches of a rank."""
 
     operator: Int64
-    """Id of each device row's call, −1 where no capture tells it, shape (rows,)."""
+    """Id of each device row's call, −1 if no capture states it, shape (rows,)."""
     module: Texts
     """Path of the module that each of these rows belongs to, shape (rows,)."""
     calls: list[pa.Table] = field(default_factory=list)
-    """Rows of `schema.OPERATORS`, a table a replay."""
+    """Rows of `schema.OPERATORS`, one table per replay."""
     notes: list[str] = field(default_factory=list)
 
 
 def holds_graph(rows: Int64) -> npt.NDArray[np.bool_]:
-    """Whether launches of so many device rows are graphs', shape of `rows`."""
+    """Whether launches with these numbers of device rows are graph launches, shape of `rows`."""
     return np.asarray(rows >= _LEAST)
 
 
 def read_captures(files: Sequence[SourceFile], folder: Path) -> list[Capture]:
-    """The graphs that those files record the capture of; what is read of them is left in `folder`."""
+    """Graph captures recorded in the files; intermediate tables stay in `folder`."""
     return [
         one for number, file in enumerate(files) for one in _read_captures(file, folder / f"capture-{number}")
     ]
@@ -108,7 +108,7 @@ def _read_captures(file: SourceFile, folder: Path) -> list[Capture]:
 
 
 def _host_rows(folder: Path, kind: str, *columns: str) -> pa.Table:
-    """Those columns of the host's rows of a kind, by start."""
+    """`start_ns` and `columns` of the host's rows of a kind, sorted by start."""
     path = folder / f"{kind}-000.parquet"
     if not path.is_file():
         return pa.table({name: [] for name in ("start_ns", *columns)})
@@ -117,7 +117,7 @@ def _host_rows(folder: Path, kind: str, *columns: str) -> pa.Table:
 
 
 def _by_index(calls: pa.Table, parents: Index) -> pa.Table:
-    """The calls with their indices as ids."""
+    """The calls with indices in place of ids."""
     above = pa.array(parents, pa.int64(), mask=parents < 0)
     for name, values in (("operator", pa.array(np.arange(len(calls)))), ("parent", above)):
         calls = calls.set_column(OPERATORS.get_field_index(name), OPERATORS.field(name), values)
@@ -133,12 +133,12 @@ class Rows:
     starts: Int64
     ends: Int64
     names: Sequence[str | None]
-    """A kernel's name, None of a copy."""
+    """A kernel's name, None for a copy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """A launch of a graph: where, when and in what."""
+    """A graph launch: its thread, time, step, phase and annotation."""
 
     track: int
     at: int
@@ -150,7 +150,7 @@ class Launch:
 def join_captures(
     rank: int, captures: Sequence[Capture], rows: Rows, launches: dict[int, Launch], first_id: int
 ) -> Replays:
-    """The operators of graphs' kernels, in `launches` by index, ids from `first_id` on."""
+    """Operators of the kernels of graph `launches`, by launch index; their ids start at `first_id`."""
     operator = np.full(len(rows.launch), -1, np.int64)
     module, modules = np.full(len(rows.launch), -1, np.int32), Words()
     found, refused = Replays(operator, Texts(module, [])), Counter[str]()
@@ -180,7 +180,7 @@ def join_captures(
 
 
 def _matching_capture(captures: Sequence[Capture], names: Names, launch: Launch) -> Capture | str:
-    """The capture whose launches are those kernels, in order, or why there is none."""
+    """The capture that launched the same kernel names in the same order, or the reason for None."""
     fitting = [one for one in captures if one.launched == names and any(one.launched)]
     if not fitting:
         counts = ", ".join(f"{len(one.launched):,}" for one in captures[:3])
@@ -188,7 +188,7 @@ def _matching_capture(captures: Sequence[Capture], names: Names, launch: Launch)
     if len(fitting) == 1:
         return fitting[0]
     batch = batch_size(launch.annotation or "")
-    # An engine pads a batch to the next one that it has a graph for.
+    # An engine pads a batch to the next size that it has a graph for.
     larger = sorted(
         (one for one in fitting if batch is not None and one.batch is not None and one.batch >= batch),
         key=lambda one: one.batch or 0,
@@ -201,7 +201,7 @@ def _matching_capture(captures: Sequence[Capture], names: Names, launch: Launch)
 def _replay_calls(
     calls: pa.Table, rank: int, launch: Launch, first_id: int, kernels: Int64, busy: Int64
 ) -> pa.Table:
-    """The calls of one replay, as made when its graph was launched."""
+    """The calls of one replay, at the time of its graph's launch."""
     length = len(calls)
     phase = pa.DictionaryArray.from_arrays(np.zeros(length, np.int8), pa.array([launch.phase]))
     columns = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process groups of a run: those that its traces state, else the one that its collectives show."""
+"""Process groups of a run: as its traces state them, else the one inferred from its collectives."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of a job whose process groups may be inferred: its ranks' number, None where nobody
-    states it, and the groups and communicators that each rank with a trace names, whoever is in them."""
+    """A job whose process groups may be inferred: its number of ranks, None if not stated, and the names of
+    groups and communicators in each rank's trace."""
 
     world: int | None
     names: Sequence[frozenset[str]]
 
 
 class StatedGroups:
-    """The process groups that any rank's trace states, or other files where no rank has a trace."""
+    """Process groups that the ranks' traces state, or other files if no rank has a trace."""
 
     def __init__(self, listed: Iterable[ProcessGroup] = ()) -> None:
         self._ranks: dict[str, tuple[int, ...]] = {}
@@ -45,21 +45,21 @@ class StatedGroups:
                 self._descriptions.setdefault(group_id(own), set()).update([called] if called else [])
 
     def add(self, rank: RankDone) -> None:
-        """Those of a further rank."""
+        """Add the groups of another rank."""
         for group, ranks in rank.groups.items():
             self._ranks.setdefault(group, ranks)
         for group, told in rank.descriptions.items():
             self._descriptions.setdefault(group, set()).update(told)
 
     def write(self, folder: Path) -> None:
-        """All of them, as rows of `schema.GROUPS`."""
+        """Write all groups as rows of `schema.GROUPS`."""
         ids = sorted(self._ranks)
         listed = [(self._ranks[group], sorted(self._descriptions.get(group, ()))) for group in ids]
         _write_groups(folder, listed, "stated")
 
 
 def _write_groups(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], source: str) -> None:
-    """Ranks and descriptions of groups, as rows of `schema.GROUPS`."""
+    """Write `groups`, pairs of ranks and descriptions, as rows of `schema.GROUPS`."""
     columns = {
         "group": [group_id(tuple(ranks)) for ranks, _ in groups],
         "ranks": [ranks for ranks, _ in groups],
@@ -73,11 +73,11 @@ def _write_groups(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[s
 def infer_groups(
     folder: Path, connection: duckdb.DuckDBPyConnection, ranks: Sequence[int], job: Job
 ) -> InferredGroups | None:
-    """The manifest's account of inference, None where the group of every row of `calls` is stated.
+    """Infer the process group of all ranks; None if the group of every row of `calls` is stated.
 
-    The group that is inferred, if any, is that of all ranks: it is then in the table of groups, and all
-    collectives are of it.  Of traces that name process groups nothing is inferred: they would name those of
-    the others too, were these of one that they know.
+    An inferred group is written to the table of groups and assigned to all collectives.  If the traces name
+    any process group, none is inferred: they would also name the groups of the other collectives if they
+    knew them.  Returns the manifest's record.
     """
     missing, named = connection.execute(
         "SELECT count(*) FILTER (process_group IS NULL AND (source IS NULL OR target IS NULL)),"
@@ -108,12 +108,12 @@ def infer_groups(
 
 
 def path_of(folder: Path, rank: int) -> Path:
-    """Where a rank's collectives are, in the run at `folder`."""
+    """Path of a rank's collectives in the run at `folder`."""
     return folder / "collectives" / f"rank={rank}.parquet"
 
 
 def _assign_group(folder: Path, ranks: Sequence[int], group: str) -> None:
-    """Make all ranks' collectives those of that group; of two ranks the other one is each one's peer."""
+    """Assign all ranks' collectives to `group`; of two ranks, each is the other's peer."""
     for rank in ranks:
         table = read_table(path_of(folder, rank), COLLECTIVES)
         columns: dict[str, npt.NDArray[Any] | pa.Array] = {

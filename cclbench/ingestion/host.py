@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's host: calls of operators, annotations, rows of Python around launches."""
+"""Host rows of a rank: operator calls, annotations and Python rows around launches."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _FRAMEWORK: Final = re.compile(
     r"(.*/)?(torch|jax|jaxlib)/|<|nn\.Module: |.*/lib/python[\d.]*/"
     r"|(threading|contextlib|functools|runpy|queue)\.py\("
 )
-"""Rows of Python that are not a line of the workload's own."""
+"""Python rows that are not lines of the workload itself."""
 
 
 class Host:
-    """The host's rows of one rank that hold a launch; of a rank without a device all of them."""
+    """Host rows of one rank that enclose a launch; all host rows of a rank without a device."""
 
     def __init__(self, folder: Path, launched: Launched | None) -> None:
-        """`folder` holds the rank's events; `launched` is None where the host is the device."""
+        """`folder` holds the rank's events; `launched` is None if the host is the device."""
         at = None if launched is None else launched.by_thread()
         stated = np.empty(0, np.int64) if launched is None else launched.stated_calls()
         self.calls = read_calls(folder, at, stated)
@@ -44,35 +44,35 @@ class Host:
 
     @cached_property
     def _serving_steps(self) -> Callable[[str], bool]:
-        """Which annotations are steps of a serving engine.
+        """Predicate of annotations that are steps of a serving engine.
 
-        An engine that names its steps in both ways nests them: then vLLM's tell more.
+        An engine that names its steps in both ways nests them: vLLM's have more detail.
         """
         return is_vllm_step if self.annotations.named_ranges.name_is(is_vllm_step).any() else _is_step
 
     def step_at(self, track: Int64, at: Int64) -> Index:
-        """The number of the annotation of a serving engine's step around each instant, −1 for none."""
+        """Name code of the serving engine's step annotation around each instant, −1 for none."""
         return innermost_names(self.annotations.named_ranges, self._serving_steps, track, at)
 
 
 def innermost_names(rows: Named, chosen: Callable[[str], bool], track: Int64, at: Int64) -> Index:
-    """The number of the name of the innermost of those ranges around each instant, −1 for none."""
+    """Name code of the innermost range with a `chosen` name around each instant, −1 for none."""
     own = rows.select_ranges(rows.name_is(chosen))
     return np.append(own.name, np.int32(-1))[own.ranges.innermost_at(track, at)]
 
 
 def is_module(name: str) -> bool:
-    """Whether a row of Python is a module's run."""
+    """Whether a Python row is the run of a module."""
     return name.startswith(MODULE)
 
 
 def is_site(name: str) -> bool:
-    """Whether a row of Python is a line of the workload's own."""
+    """Whether a Python row is a line of the workload itself."""
     return _FRAMEWORK.match(name) is None
 
 
 def _is_informative(name: str) -> bool:
-    """Whether a row of Python tells a module, a line of the workload or the call of backward."""
+    """Whether a Python row is a module, a line of the workload or the call of backward."""
     return is_module(name) or is_site(name) or starts_backward(name)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's rows that hold a launch, from a rank's events: operators' calls, and what is around them."""
+"""Host rows that enclose a launch, from a rank's events: operator calls and the ranges around them."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Texts:
     words: Sequence[str]
 
     def texts_of_rows(self, kind: pa.DataType, rows: slice = slice(None)) -> pa.DictionaryArray:
-        """Those rows' texts; `kind` is of the indices."""
+        """The texts of `rows` as a dictionary array; `kind` is the type of its indices."""
         codes = pa.array(self.codes[rows], mask=self.codes[rows] < 0)
         return pa.DictionaryArray.from_arrays(codes.cast(kind), pa.array(list(self.words), pa.string()))
 
 
 @dataclass(frozen=True, eq=False)
 class HostRows:
-    """Rows of the host in the order of `Ranges.order_of`, columns of shape (rows,).
+    """Host rows in the order of `Ranges.order_of`, columns of shape (rows,).
 
-    `words` are those of columns of codes, −1 for none.
+    `words` are the texts of the coded columns, in which −1 is none.
     """
 
     columns: Columns
@@ -62,21 +62,21 @@ class HostRows:
 
     @cached_property
     def named_ranges(self) -> Named:
-        """Their times and names."""
+        """Times and names of the rows."""
         ranges = Ranges(self.columns["track"], self.columns["start_ns"], self.columns["end_ns"])
         return Named(ranges, self.columns["name"], Vocabulary(self.words["name"]))
 
     @property
     def ranges(self) -> Ranges:
-        """Their times."""
+        """Times of the rows."""
         return self.named_ranges.ranges
 
 
 def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> HostRows:
-    """The calls that launched something, by time or as `stated` by id; all of a rank without a device.
+    """Calls that enclose a launch or whose id is in `stated`; all calls of a rank without a device.
 
-    Calls without an id get one after the largest.  `launched` are the instants of each thread's launches,
-    sorted; so is `stated`.
+    Calls without an id are numbered from the largest id on.  `launched` has the sorted launch times of each
+    thread, ns; `stated` is sorted, too.
     """
     names = {column: Names() for column in ("name", *ARGUMENTS)}
     parts: list[Columns] = []
@@ -108,7 +108,7 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
 def read_named(
     folder: Path, kind: str, launched: Mapping[int, Int64] | None, wanted: Callable[[str], bool]
 ) -> HostRows:
-    """The host's rows of a kind whose name is wanted, those that hold a launch."""
+    """Host rows of a kind that have a `wanted` name and enclose a launch; any time if `launched` is None."""
     names = Names()
     parts: list[Columns] = []
     for batch in _host_batches(folder, kind, _SPANS):
@@ -139,7 +139,7 @@ def _sort_columns(columns: Columns, number: Int64, words: Mapping[str, Sequence[
 
 
 def _host_batches(folder: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The host's rows of a kind, file by file, on this thread: each thread of Arrow's keeps memory."""
+    """Host rows of a kind, file by file, on this thread: each Arrow thread keeps memory."""
     for path in sorted(folder.glob(f"{kind}-[0-9][0-9][0-9].parquet")):
         with parquet_file(path) as file:
             yield from file.iter_batches(ROW_GROUP, columns=list(columns), use_threads=False)
@@ -152,7 +152,7 @@ def _text_codes(column: pa.DictionaryArray, names: Names) -> Index:
 
 
 def _holds_launch(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Mask:
-    """Which ranges hold a launch of their thread, shape (ranges,)."""
+    """Which ranges enclose a launch of their thread, shape (ranges,)."""
     holds = np.zeros(len(start), np.bool_)
     for thread, at in launched.items():
         own = track == thread

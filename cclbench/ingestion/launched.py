@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device rows of a rank by what launched them."""
+"""Device rows of a rank with their launches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cclbench.ground.intervals import Index, Int64, begins, union_lengths
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launched:
-    """Device rows by the host's instant that launched them, arrays of shape (rows,)."""
+    """Device rows with the thread and time of their launches, arrays of shape (rows,)."""
 
     track: Int64
     at: Int64
-    """−1 where no launch is known."""
+    """Launch time, ns, −1 if unknown."""
     starts: Int64
     ends: Int64
     operator: Int64
@@ -26,7 +26,7 @@ class Launched:
         return len(self.at)
 
     def by_thread(self) -> dict[int, Int64]:
-        """The instants of each thread's launches, sorted."""
+        """Launch times of each thread, ns, sorted."""
         known = self.at >= 0
         track, at = self.track[known], self.at[known]
         order = np.lexsort((at, track))
@@ -35,10 +35,10 @@ class Launched:
         return dict(zip(track[first].tolist(), np.split(at, first[1:]), strict=False))
 
     def stated_calls(self) -> Int64:
-        """The ids of calls that the rows state, each once, sorted."""
+        """Unique ids of the calls that the rows state, sorted."""
         return np.unique(self.operator[self.operator >= 0])
 
 
 def device_time(call: Index, starts: Int64, ends: Int64, calls: int) -> tuple[Int64, Int64]:
-    """How many device rows each call launched, and their union, ns; `call` is each row's, of so many."""
+    """Number of device rows of each call and their union, ns; `call` is each row's, of `calls` in all."""
     return np.bincount(call, minlength=calls), union_lengths(call, starts, ends, calls)

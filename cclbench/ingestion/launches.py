@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launch calls of a rank, by what joins them with the rows of its device."""
+"""Launch calls of a rank, by the correlation that joins them with device rows."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from cclbench.ground.schema import EVENTS
 from cclbench.record.files import read_columns
 
 _OF_ONE: Final = ("LaunchKernel", "LaunchCooperativeKernel")
-"""What the names of calls hold that launch one kernel, and no graph or host function."""
+"""Parts of the names of calls that launch one kernel, not a graph or a host function."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launches:
-    """Launch calls in order of their correlation, arrays of shape (launches,)."""
+    """Launch calls sorted by correlation, arrays of shape (launches,)."""
 
     correlation: Int64
     start_ns: Int64
     track: Int64
     of_kernel: Mask
     of_one: Mask
-    """Which launch one kernel."""
+    """Which calls launch one kernel."""
 
     def __len__(self) -> int:
         return len(self.correlation)
 
 
 def read_launches(folder: Path) -> Launches:
-    """Those of a rank's events that state a correlation, of equal ones the first that is written first."""
+    """Launch calls of a rank that state a correlation; equal ones stay in the order of the files."""
     files = sorted(folder.glob("launch-*.parquet"))
     calls = read_columns(files, ["correlation", "start_ns", "track", "name"], EVENTS)
     calls = calls.filter(pc.is_valid(calls["correlation"])).combine_chunks()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of a model by their runs: the path of each, from the rows of Python around one another."""
+"""Module paths of a model, from the nesting of its Python rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cclbench.ingestion.host import MODULE, is_module
 from cclbench.ingestion.host_rows import HostRows
 
 _DEEPEST: Final = 64
-"""Modules within one another that a path names."""
+"""Greatest depth of nested modules that a path names."""
 
 
 class Modules:
-    """Paths of modules within one another, by code.
+    """Paths of nested modules, by code.
 
-    A module is named by its class and number, so that one which runs again alone, in the backward pass, has
-    the path of its first run.
+    A module is identified by its class and number: one that runs again alone, in the backward pass, has the
+    path of its first run.
     """
 
     def __init__(self, python: HostRows) -> None:
@@ -40,7 +40,7 @@ class Modules:
         return np.append(self._of_runs, np.int32(-1))[self._ranges.innermost_at(track, at)]
 
     def _module_code(self, name: int, parent: int | None) -> int:
-        """The code of a module's run, by the number of its name and the code of the run around it."""
+        """Code of a module's run, from the code of its name and the code of the enclosing run."""
         own = self._names[name].removeprefix(MODULE)
         if parent is None:
             return self._first[name] if name in self._first else self._path_code(own)

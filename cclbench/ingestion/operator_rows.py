@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the operators' table, once a rank's device rows are linked with the calls that launched them."""
+"""Rows of the operator table, once a rank's device rows are linked with the calls that launched them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
 
 
 def _device_time(found: Operators, operator: Int64) -> tuple[Int64, Int64]:
-    """How many device rows each call launched itself, and their union, ns."""
+    """Number of device rows that each call launched itself, and their union, ns."""
     if found.launched is None:
         return np.zeros(len(found), np.int64), _own_time(found)
     call = found.index_of(operator)
@@ -71,7 +71,7 @@ def _device_time(found: Operators, operator: Int64) -> tuple[Int64, Int64]:
 
 
 def _own_time(found: Operators) -> Int64:
-    """The time of each call outside of the calls that it makes, 0 of what is around operators, ns."""
+    """Time of each call outside of the calls that it makes, ns; 0 for wrappers of operators."""
     rows = found.host.calls
     lasts = rows.columns["end_ns"] - rows.columns["start_ns"]
     inside, called = np.zeros(len(found), np.int64), found.parents >= 0
@@ -80,12 +80,12 @@ def _own_time(found: Operators) -> Int64:
 
 
 def _or_null(values: npt.NDArray[Any], codes: npt.NDArray[np.integer[Any]]) -> pa.Array:
-    """Those values, null where the code is negative."""
+    """The values, null where the code is negative."""
     return pa.array(values, mask=codes < 0)
 
 
 def _used_words(codes: Index, words: Sequence[str], kind: pa.DictionaryType) -> pa.Array:
-    """Texts by code, with only those words that some code is of."""
+    """Texts by code, without unused words."""
     used = np.zeros(len(words) + 1, np.bool_)
     used[codes] = True
     number = np.append(np.cumsum(used[:-1]) - 1, -1)

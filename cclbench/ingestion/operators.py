@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's operator calls: which launched what, in which phase and module, from which line of Python."""
+"""Operator calls of a rank: what each launched, and its phase, module and line of Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OTHER: Final = PHASES.index("other")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origins:
-    """What launched each device row, arrays of shape (rows,)."""
+    """Call, phase and module of each device row, arrays of shape (rows,)."""
 
     operator: Int64
     """Id of its call, −1 for none."""
@@ -32,13 +32,13 @@ class Origins:
 
 
 class Operators:
-    """The calls of one rank that hold a launch, and of a rank without a device all calls.
+    """Calls of one rank that enclose a launch; all calls of a rank without a device.
 
-    Arrays of shape (calls,), in the order of `Ranges.order`.
+    Arrays of shape (calls,), in the order of `Ranges.order_of`.
     """
 
     def __init__(self, folder: Path, launched: Launched | None) -> None:
-        """`folder` holds the rank's events; `launched` is None where the host is the device."""
+        """`folder` holds the rank's events; `launched` is None if the host is the device."""
         self.launched = launched
         self.host = Host(folder, launched)
         self.modules = Modules(self.host.python)
@@ -47,20 +47,20 @@ class Operators:
         self._ids = Ids(self.id)
         track, start, sequence = (calls.columns[name] for name in ("track", "start_ns", "sequence"))
         self.parents: Index = calls.ranges.parent_indices()
-        """Index of the call that made each one, −1 for none."""
+        """Index of each call's parent, −1 for none."""
         numbered, backward_node = sequence >= 0, self.host.backward_node
         node = nearest_flagged(self.parents, backward_node & numbered)
         runs = nearest_flagged(self.parents, backward_node | numbered)
         self.recomputed: Mask = (runs >= 0) & ~np.append(backward_node, True)[runs] & (node >= 0)
-        """Which calls are forward ones that a node of the backward graph runs again."""
+        """Which are forward calls that a node of the backward graph runs again."""
         self.phase: Index = self.host.phases.phase_at(track, start)
         self.step: Index = self.host.step_at(track, start)
-        """Number of the annotation of each one's serving step, −1 for none."""
+        """Name code of the annotation of each call's serving step, −1 for none."""
         self.module: Index = self.modules.module_codes_at(track, start)
         self.site: Index = innermost_names(self.host.python.named_ranges, is_site, track, start)
-        """Number of each one's line of Python, −1 for none."""
-        # What runs for a node of the backward graph is of its forward call's module and line: of several
-        # calls with that number the last one's.
+        """Name code of each call's line of Python, −1 for none."""
+        # Calls under a node of the backward graph take module and line from the forward call with the same
+        # sequence number, the last one if there are several.
         gives = numbered & ~backward_node & (node < 0) & is_among(sequence, self.host.phases.numbers)
         forward = np.flatnonzero(gives)
         forward = forward[np.lexsort((start[forward], sequence[forward]))]
@@ -76,12 +76,12 @@ class Operators:
         return len(self.host.calls)
 
     def phases_at(self, track: Int64, at: Int64) -> tuple[Index, Texts]:
-        """Each thread's phase at each instant, an index in `PHASES`, and its serving engine's step."""
+        """Phase of each thread at each instant, an index into `PHASES`, and its serving step."""
         step = Texts(self.host.step_at(track, at), self.host.annotations.words["name"])
         return self.host.phases.phase_at(track, at), step
 
     def link_rows(self) -> Origins:
-        """What launched each device row: its call, stated or around the launch, phase and module."""
+        """Each device row's call (stated, else the one around the launch), phase and module."""
         launched = self.launched
         if launched is None:
             nothing = Texts(np.empty(0, np.int32), ())
@@ -92,7 +92,7 @@ class Operators:
         )
         call = np.where(stated >= 0, self.index_of(stated), around)
         operator = np.where(stated >= 0, stated, np.append(self.id, -1)[around])
-        # A launch that is not recorded was made while its operator ran.
+        # An unrecorded launch took place while its operator ran.
         of_call = np.append(self.phase, np.int32(_OTHER))[call]
         phase = np.where(at >= 0, self.host.phases.phase_at(launched.track, at), of_call)
         of_call = np.append(self.module, np.int32(-1))[call]
@@ -101,5 +101,5 @@ class Operators:
         return Origins(operator, Texts(phase, PHASES), Texts(module, self.modules.paths))
 
     def index_of(self, operator: Int64) -> Index:
-        """Index of the call of each id, of several of one id the first; −1 for none."""
+        """Index of the call with each id, the first if there are several; −1 for none."""
         return self._ids.index_of(operator)

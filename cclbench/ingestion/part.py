@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file, or one part of it, streamed to Parquet; what needs the whole rank is left pending."""
+"""Stream one file, or one part of it, to Parquet; columns that need the whole rank are left pending."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PENDING: Final = ".pending"
 
 @dataclass(frozen=True, slots=True)
 class PartTask:
-    """Read `part` (the `index`-th of its member's) of a file into `folder`."""
+    """Read `part` of a file, number `index` of its member, into `folder`."""
 
     file: SourceFile
     part: Part
@@ -42,35 +42,35 @@ class PartTask:
     options: Options
 
     def inflated_parts(self) -> Iterator[PartTask]:
-        """The tasks of a stream's parts, each once the file with its bytes is whole."""
+        """Tasks of a stream's parts, each as soon as its inflated bytes are on disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         parts = trace_reader(self.file.reader).inflated(self.file.path, self.folder)
         return (replace(self, part=part, index=index) for index, part in enumerate(parts))
 
 
 class PartDone(msgspec.Struct, frozen=True):
-    """What a run needs of a part before it is put together with its rank's others."""
+    """Summary of a part that a run needs before the parts of its rank are joined."""
 
     file: Path
-    """With all the rest, see `part_file`."""
+    """The part file, which holds the rest."""
     facts: TraceFacts
     holds_rows: bool
     worked: bool
-    """Whether a device did anything in it, as far as its rows or graphs without rows tell."""
+    """Whether it shows work of a device: device rows or graphs without rows."""
     cut: Cut | None
     base_ns: int | None = None
-    """What is still to be added to all times of its member's parts, where it tells that."""
+    """Base time to add to all times of its member's parts, if it states one."""
 
 
 def read_summary(file: Path, part: PartRead, base_ns: int | None = None) -> PartDone:
-    """Of a part that is on disk."""
+    """Summary of a part that is on disk."""
     worked = any(part.rows[kind] for kind in DEVICE_WORK) or bool(part.facts.whole_graphs)
     return PartDone(file, part.facts, part.rows.total() > 0, worked, part.cut, base_ns)
 
 
 @dataclass(slots=True)
 class _Kind:
-    """Rows of one kind and side, gathered up to a row group."""
+    """Rows of one kind and side, buffered up to a row group."""
 
     categories: Categories
     file: EventFile
@@ -138,7 +138,7 @@ class _PartWriter:
         kind.batches, kind.gathered = [], 0
 
     def _weigh_unclassified(self, kind: _Kind) -> None:
-        """Kernel time that the taxonomy does not know, by name."""
+        """Add up the time of unclassified kernels by name, and of all kernels."""
         names = list(kind.batches[0].names)
         total = np.zeros(len(names), np.int64)
         for rows in kind.batches:
@@ -162,14 +162,14 @@ class _PartWriter:
         self.read.op_span = begin, end
 
     def abandon(self) -> None:
-        """Let go of all files after a failure."""
+        """Abandon all files after a failure."""
         for kind in self.kinds.values():
             kind.file.abandon()
         if self.counters is not None:
             self.counters.abandon()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the buffered rows and close all files."""
         for kind in self.kinds.values():
             self._flush_rows(kind)
             kind.file.close()
@@ -178,7 +178,7 @@ class _PartWriter:
 
 
 def parts_of(file: SourceFile) -> list[Part]:
-    """The parts of a trace file, at least one; `InputError` where it holds none."""
+    """The parts of a trace file, at least one; `InputError` if it holds none."""
     reader = trace_reader(file.reader)
     with plugin_code(type(reader).__module__):
         parts = reader.parts(file.path)
@@ -188,7 +188,7 @@ def parts_of(file: SourceFile) -> list[Part]:
 
 
 def read_parts(task: PartTask) -> list[PartDone]:
-    """Stream one part of a file to Parquet; of a stream, all its parts, one after another."""
+    """Stream one part of a file to Parquet; for a stream, all its parts in turn."""
     if not task.part.stream:
         return [read_part(task)]
     done = []
@@ -199,7 +199,7 @@ def read_parts(task: PartTask) -> list[PartDone]:
 
 
 def read_part(task: PartTask) -> PartDone:
-    """Stream one part of a file to Parquet, and what is known of it to a file beside that."""
+    """Stream one part of a file to Parquet, and its summary to a part file in the same folder."""
     reader = trace_reader(task.file.reader)
     with plugin_code(type(reader).__module__):
         trace = reader.read(task.file.path, part=task.part, allow_truncated=task.options.allow_truncated)
@@ -215,6 +215,6 @@ def read_part(task: PartTask) -> PartDone:
 
 
 def _communicates_itself(name: str) -> bool:
-    """Whether a host row is a transfer, not the call that asks for one."""
+    """Whether a host row is the transfer itself, not a call that starts one."""
     told = classify.collective_name(name)
     return name.startswith("gloo:") or (told is not None and told.library in ("xla", "mpi"))

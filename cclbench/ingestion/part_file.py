@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a part, beside its rows on disk: no process holds it of more than one rank."""
+"""Part files: facts about a part, kept on disk so that a process holds those of one rank at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENTRIES: Final = ("code", "row", "track", "start_ns", "end_ns", "seq")
 
 @dataclass(slots=True, eq=False)
 class PartRead:
-    """What is known of a part once its rows are on disk."""
+    """Facts about a part whose rows are on disk."""
 
     facts: TraceFacts = field(default_factory=TraceFacts)
     told: StatedPayloads = field(default_factory=StatedPayloads)
@@ -34,7 +34,7 @@ class PartRead:
     rows: Counter[str] = field(default_factory=Counter)
     """Rows by kind."""
     annotations: list[Annotation] = field(default_factory=list)
-    """Those that may be steps."""
+    """Annotations that may be steps."""
     kernel_ns: Counter[str] = field(default_factory=Counter)
     """Time of unclassified kernels by name, and of all kernels under the empty name."""
     op_span: tuple[int, int] | None = None
@@ -63,7 +63,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Written)
 
 
 def write_part(path: Path, part: PartRead) -> None:
-    """Write what is known of a part whose rows lie in the same folder."""
+    """Write the facts about a part whose rows are in the same folder."""
     content = _Written(
         facts=part.facts,
         payloads=list(part.told.payloads),
@@ -85,7 +85,7 @@ def write_part(path: Path, part: PartRead) -> None:
 
 
 def read_part_file(path: Path) -> PartRead:
-    """What `write_part` wrote, its files in the same folder; `InputError` where it is damaged."""
+    """What `write_part` wrote, with paths in the same folder; `InputError` if it is damaged."""
     try:
         written = _DECODER.decode(path.read_bytes())
         told = StatedPayloads()
@@ -113,7 +113,7 @@ def read_part_file(path: Path) -> PartRead:
 
 
 def _check_columns(told: StatedPayloads) -> None:
-    """`ValueError` where columns differ in length, or entries are about no payload."""
+    """`ValueError` if columns differ in length or an entry refers to no payload."""
     lengths = {len(getattr(told, name)) for name in _ENTRIES}
     if len(lengths) > 1:
         raise ValueError("its columns differ in length")

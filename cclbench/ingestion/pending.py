@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's rows that wait for the whole rank: scanned once for what decides, then rewritten filled in."""
+"""Pending rows, whose columns need the whole rank: scanned once, then rewritten with them filled in."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from cclbench.record.files import EventFile, TableFile, closed_at_end, parquet_f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """The rows to fill in, in order: times of all, shape (rows,); the rest of the calls, shape (calls,)."""
+    """The rows to fill in, in order: `starts` and `ends` of shape (rows,), `call_*` of shape (calls,)."""
 
     starts: Int64
     ends: Int64
     launch: Index
     """Index into the rank's launches, −1 for none, shape (rows,)."""
     by_device: Mask
-    """Which rows are of the rank's device (on a CPU-only rank all are), shape (rows,)."""
+    """Which rows ran on the rank's device (all, on a CPU-only rank), shape (rows,)."""
     is_kernel: Mask
-    """Which rows are kernels, or graphs that stand for theirs, shape (rows,)."""
+    """Which rows are kernels, or graphs recorded in place of theirs, shape (rows,)."""
     is_call: Mask
     """Which rows are communication, shape (rows,)."""
     call_row: Int64
@@ -47,23 +47,23 @@ class Pending:
     call_track: Int64
     call_name: Int64
     kept: Mask
-    """Which rows of the files these are, in order; the others are implausible, or equal an earlier one,
-    shape (rows of the files,)."""
+    """Which rows of the files are kept; the others are implausible or equal an earlier one, shape (rows of
+    the files,)."""
     operator: Int64
     """Id of the operator that each row states, −1 for none, shape (rows,).
 
-    No row states one where what stands there is its correlation once more, as in torch 1.12 to 2.0."""
+    −1 throughout if the field only repeats the correlation, as in torch 1.12 to 2.0."""
     names: list[str]
     set_aside: Counter[tuple[str, str]]
-    """How many are implausible, by kind and reason."""
+    """Number of implausible rows, by kind and reason."""
     repeated: Counter[str]
-    """How many equal an earlier one (time, track, device, launch, name) and take some time, by kind."""
+    """Rows with a duration that equal an earlier one (time, track, device, launch, name), by kind."""
     left_out_ns: Counter[str]
-    """Time of kernels that are either, by name."""
+    """Time of implausible and repeated kernels, ns, by name."""
     early: Counter[str]
-    """How many rows begin before their launch, by kind; they stay."""
+    """Number of rows that begin before their launch, by kind; they are kept."""
     unlinked: Mask
-    """Which rows state a launch whose time is of another base, shape (rows,)."""
+    """Which rows state a launch whose time has another base, shape (rows,)."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -75,23 +75,23 @@ _COLUMNS: Final = {
     "launch": np.int32,
 }
 _TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
-"""What tells rows of one name apart."""
+"""Columns that distinguish rows of one name."""
 
 
 def scan_pending(files: list[Path], launches: Launches, on_device: bool, days: range) -> Pending:
     """Times, launches and communication rows of all pending files, in order; `days` are the capture's.
 
-    A row that equals an earlier one is the same row.
+    A row that equals an earlier one is dropped as a repeat.
     """
     found, repeats = _scan_without_repeats(files, launches, on_device, days, np.zeros(0, np.int64))
-    # Few files have such rows: those that have are read once more without them.
+    # Few ranks have repeats: their files are read once more without them.
     return _scan_without_repeats(files, launches, on_device, days, repeats)[0] if len(repeats) else found
 
 
 def _scan_without_repeats(
     files: list[Path], launches: Launches, on_device: bool, days: range, repeats: Int64
 ) -> tuple[Pending, Int64]:
-    """The rows without those whose places in all files are among `repeats`, and those places."""
+    """The rows without those at positions `repeats`, and the positions of rows that repeat an earlier one."""
     columns = ["start_ns", "dur_ns", "track", "device", "correlation", "category", "name"]
     columns += ["kind", "operator"]
     found: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
@@ -172,8 +172,8 @@ def _scan_without_repeats(
 
 
 def _row_hashes(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[np.uint64]:
-    """A hash of what tells each row from others, shape (rows,); of an instant its own place, `before` it and
-    in the batch: several may be alike."""
+    """A hash of each row's distinguishing columns, shape (rows,); for a row without a duration its position,
+    counted from `before`: several may be alike."""
     hashed = np.zeros(len(batch), np.uint64)
     for column in (*(batch[told].fill_null(-1).to_numpy() for told in _TELLING), name):
         # FNV-1a's step with its 64-bit prime, then a shift that brings high bits down.
@@ -184,7 +184,7 @@ def _row_hashes(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[
 
 
 def _by_mpi(name: str) -> bool:
-    """Whether the host communicates itself, whatever the device does."""
+    """Whether a row is MPI communication by the host itself, whatever the device does."""
     told = classify.collective_name(name)
     return told is not None and told.library == "mpi"
 
@@ -209,9 +209,9 @@ def fill_in(
 ) -> int:
     """Write the pending files' rows with step, collective and `origin` under their final names.
 
-    `origin` gives the columns of some rows that say what launched them.
+    `origin` returns the columns of a slice of rows that state what launched them.
 
-    Returns how many rows lost a size that nothing moves in their time.
+    Returns the number of rows whose size was removed as too large for their duration.
     """
     done = read = oversized = 0
     is_call = pending.is_call
@@ -248,7 +248,7 @@ def fill_in(
 
 
 def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFile) -> None:
-    """What the rank's trace samples of the hardware, under its final name, with the rank filled in."""
+    """Write the hardware counters in the rank's trace under their final name, with the rank filled in."""
     files = [p.counters for p in parts if p.counters is not None]
     if not files:
         return
@@ -257,7 +257,7 @@ def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFi
             with parquet_file(path) as samples:
                 for batch in samples.iter_batches(ROW_GROUP):
                     table = of_file(pa.Table.from_batches([batch]), "counters", file)
-                    # What is not counted on a device is the host's, whichever rank's trace samples it.
+                    # Counters without a device are the host's, whichever rank's trace samples them.
                     ranks = pc.if_else(table["device"].is_null(), None, pa.scalar(rank, pa.int32()))
                     final.write(with_columns(table, COUNTERS, {"rank": ranks}))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be true of the times in one capture, and what no device can have moved in its time.
+"""Rules for plausible times in one capture, and for plausible sizes in a duration.
 
-A capture has no day without a row: rows of the device that lie more than a day from most others have times of
-another base (0, a damaged digit), and so have the host's that lie as far from those.  Work does not begin
-before the call that launched it, but for what clocks of host and device differ by.
+A capture has no day without a row: device rows more than a day from most others have times of another base
+(0, a damaged digit), and so have host rows as far from those.  Work does not begin before the call that
+launched it, except for the difference of the host's and device's clocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cclbench.ground.intervals import Int64, Mask
 from cclbench.record.files import parquet_file
 
 NO_LAUNCH: Final = 1 << 62
-"""Where a row's launch is not known."""
+"""Launch time of rows whose launch is unknown."""
 _DAY_NS: Final = 86_400 * 10**9
 _EARLY_NS: Final = 10**8
 # Profilers convert the device's clock to the host's to some µs: in 20 real captures nothing begins early.
@@ -48,18 +48,18 @@ RULES: Final[Mapping[str, Callable[[Rows], Mask]]] = {
         (rows.launch < NO_LAUNCH) & (rows.start < rows.launch - _EARLY_NS)
     ),
 }
-"""Which rows are set aside, by what is said of them."""
+"""Which rows are set aside, by the words of the message."""
 EARLY: Final = (
     "begun more than 1 ms before the call that launched them: host and device have different clocks"
 )
-"""What is said of rows that stay."""
+"""Words of the message for rows that are kept."""
 OVERSIZED: Final = "sizes that no memory or link moves in that time: over 100 TB/s"
 
 
 def capture_days(starts: Iterable[Int64]) -> range:
-    """The days, of 86,400 s from 0 on, of successive days with the most rows, and the days beside them.
+    """The series of successive days with the most rows, and the day before and after it.
 
-    None where there is no row.
+    Days of 86,400 s from time 0; an empty range if there are no rows.
     """
     rows: Counter[int] = Counter()
     for start in starts:
@@ -77,17 +77,17 @@ def capture_days(starts: Iterable[Int64]) -> range:
 
 
 def is_outside_days(start: Int64, days: range) -> Mask:
-    """Which times are on none of those days, shape of `start`."""
+    """Which times lie outside `days`, shape of `start`."""
     return np.asarray((start < days.start * _DAY_NS) | (start >= days.stop * _DAY_NS))
 
 
 def is_plausible_range(start_ns: int, end_ns: int, days: range) -> bool:
-    """Whether a range of the host is of at most a day, and begins on one of the capture's days."""
+    """Whether a host range lasts at most a day and begins within the capture's `days`."""
     return end_ns - start_ns <= _DAY_NS and start_ns // _DAY_NS in days
 
 
 def begins_before_launch(rows: Rows) -> Mask:
-    """Which rows begin before their launch by more than clocks differ, shape (rows,)."""
+    """Which rows begin before their launch by more than clocks may differ, shape (rows,)."""
     return np.asarray((rows.launch < NO_LAUNCH) & (rows.start < rows.launch - _CLOCKS_NS))
 
 
@@ -100,7 +100,7 @@ def start_times(files: Iterable[Path]) -> Iterator[Int64]:
 
 
 def implausible_host_rows(files: Iterable[Path], days: range) -> Counter[tuple[str, str]]:
-    """How many rows of the host break a rule that no launch is needed for, by kind and rule."""
+    """Number of host rows that break a rule other than those on launches, by kind and rule."""
     found: Counter[tuple[str, str]] = Counter()
     for path in files:
         kind = path.name.partition("-")[0]
@@ -113,7 +113,7 @@ def implausible_host_rows(files: Iterable[Path], days: range) -> Counter[tuple[s
 
 
 def broken_rules(rows: Rows) -> tuple[Mask, dict[str, int]]:
-    """Which rows keep all `RULES`, shape (rows,); how many others there are, by the first rule they break."""
+    """Which rows satisfy all `RULES`, shape (rows,); number of the others, by the first rule they break."""
     kept, counts = np.ones(len(rows.start), np.bool_), {}
     for words, breaks in RULES.items():
         broken = kept & breaks(rows)
@@ -124,9 +124,9 @@ def broken_rules(rows: Rows) -> tuple[Mask, dict[str, int]]:
 
 
 def without_oversized(table: pa.Table, duration: Int64, *columns: str) -> tuple[pa.Table, int]:
-    """The rows without sizes that nothing moves in `duration`, ns; and how many rows had one.
+    """The rows without sizes too large for their `duration`, ns; and the number of rows that had one.
 
-    A duration counts as a microsecond at least: some traces count no less.
+    Durations below 1 µs count as 1 µs, the resolution of some traces.
     """
     most = pa.array(np.maximum(duration, _LEAST_NS) * _MOST_BYTES_PER_NS)
     over = [pc.fill_null(pc.greater(table[column], most), False) for column in columns]

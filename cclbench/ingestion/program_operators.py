@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of compiled programs (XLA): a device row of an instruction is a call of the op it is from."""
+"""Operators of compiled programs (XLA): a device row of an instruction is a call of its framework op."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS: Final = ("track", "start_ns", "dur_ns", "call_site", "shapes", "dtypes
 
 
 class ProgramOperators:
-    """The calls of a rank's compiled programs, by its pending rows; arrays of shape (rows,)."""
+    """Calls of a rank's compiled programs, from its pending rows; arrays of shape (rows,)."""
 
     def __init__(self, files: Sequence[Path], pending: Pending, first: int) -> None:
         """`files` hold the pending rows; calls are numbered from `first`."""
@@ -47,14 +47,14 @@ class ProgramOperators:
         return np.where(self.stated, self._first + np.cumsum(self.stated) - 1, -1)
 
     def texts_of_rows(self, part: str, rows: slice = slice(None)) -> Texts:
-        """`operator_ids`, `module` or `phase` of those rows."""
+        """`operator`, `module` or `phase` (`part`) of those rows."""
         listed = [getattr(stack, part) for stack in self._stacks]
         words = Names()
         numbers = np.array([*(-1 if word is None else words[word] for word in listed), -1], np.int32)
         return Texts(numbers[self._code[rows]], list(words))
 
     def operator_rows(self, rank: int, step: Int64) -> Iterator[pa.Table]:
-        """Rows of `schema.OPERATORS`; `step` is the number of each row's, −1 for none."""
+        """Rows of `schema.OPERATORS`; `step` is each row's step number, −1 for none."""
         recomputed = np.array([*(stack.recomputed for stack in self._stacks), False])
         read = 0
         int32 = pa.int32()
@@ -82,7 +82,7 @@ class ProgramOperators:
             yield made.cast(OPERATORS)
 
     def _pending_batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
-        """The pending rows, without those that are set aside."""
+        """The pending rows that are kept, in batches."""
         read = 0
         for path in self._files:
             with parquet_file(path) as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of one rank put together: steps found, collectives described, pending rows filled in."""
+"""Join the parts of one rank: find steps, describe collectives, fill in pending rows."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from cclbench.record.files import parquet_file, write_table
 from cclbench.record.manifest import RankEntry, Truncation
 
 _MOST_AGAIN: Final = 0.1
-"""Share of repeated rows above which a trace is taken as joined to itself."""
+"""Share of repeated rows above which a trace counts as joined to itself."""
 _ALIKE: Final = "the same times, stream, launch and name"
 _GUESSED = ("record_param_comms",)
-"""Sources of a rank that count only where no other part of the trace states one."""
+"""Sources of a rank that count only if no other part of the trace states one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankTask:
-    """Put the parts of one rank together in `folder`, the run's."""
+    """Join the parts of one rank in the run's `folder`."""
 
     rank: int
     rank_source: str
@@ -57,7 +57,7 @@ class RankTask:
     """Its part files, in order."""
     step_annotation: str | None
     file: SourceFile
-    """The file its parts are of."""
+    """The trace file of its parts."""
     beside: SourceFile | None = None
     """Its execution trace."""
     groups: tuple[ProcessGroup, ...] = ()
@@ -70,20 +70,20 @@ class RankTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankDone:
-    """A rank that is on disk: its entry in the manifest, and the process groups its trace speaks of."""
+    """A rank that is on disk: its manifest entry and the process groups in its trace."""
 
     entry: RankEntry
     groups: collectives.Groups
     descriptions: dict[str, set[str]]
-    """What the trace calls each group, by the group's id."""
+    """The trace's descriptions or names of each group, by group id."""
     names: frozenset[str]
     """Process groups and communicators that its calls name, whether their ranks are known or not."""
     spent: list[Path]
-    """Files that nobody needs once the rank is known to be done: until then it can be done again."""
+    """Files to delete once the rank is known to be done; until then it can be repeated."""
 
 
 def finish_rank(task: RankTask) -> RankDone:
-    """Fill in steps and collectives."""
+    """Join the parts of a rank and write its steps, collectives, operators and events."""
     parts, told = _read_parts(task.parts)
     rows: Counter[str] = sum((p.rows for p in parts), Counter())
     dropped: Counter[str] = sum((p.dropped for p in parts), Counter())
@@ -120,7 +120,7 @@ def finish_rank(task: RankTask) -> RankDone:
         notes.append(f"{again:,} rows equal an earlier one and count once: {_ALIKE}")
         dropped.update({f"{kind} rows that equal an earlier one": n for kind, n in pending.repeated.items()})
     for kernel, ns in pending.left_out_ns.items():
-        # of all kernels, and of those that the taxonomy does not know
+        # from the time of all kernels and of the unclassified ones
         parts[0].kernel_ns[""] -= ns
         if any(kernel in p.kernel_ns for p in parts):
             parts[0].kernel_ns[kernel] -= ns
@@ -144,7 +144,7 @@ def finish_rank(task: RankTask) -> RankDone:
     )
     notes += of_logs
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
-    del told  # which grows with the rank's collectives
+    del told  # its size grows with the rank's collectives
     origin, of_graphs, operators = write_operators(
         task.folder,
         task.rank,
@@ -195,9 +195,9 @@ def finish_rank(task: RankTask) -> RankDone:
 
 
 def _missing_kernels(launches: Launches, pending: Pending, of_host: Sequence[Path]) -> int:
-    """Kernels without a row: of launches of one before the last launch that has a row.
+    """Number of one-kernel launches without a row, before the last launch that has one.
 
-    What a stream launches while a graph is captured from it does not run.
+    0 if the trace captures graphs: launches in a capture do not run.
     """
     ran = np.zeros(len(launches), np.bool_)
     ran[pending.launch[pending.launch >= 0]] = True
@@ -218,7 +218,7 @@ def _captures_graphs(of_host: Sequence[Path]) -> bool:
 
 
 def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str) -> None:
-    """`InputError` for a trace of which no row is plausible, or of which many come twice."""
+    """`InputError` if no row of the trace is plausible or many are repeated."""
     count = len(pending)
     if set_aside and not count:
         why = ", ".join(f"{number:,} {words}" for words, number in set_aside.items())
@@ -233,7 +233,7 @@ def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str
 
 
 def merge_facts(told: list[TraceFacts]) -> TraceFacts:
-    """The first answer to each question; of ranks the one from the best source."""
+    """The first stated value of each fact; the rank from the best source."""
     ranked = [f for f in told if f.rank is not None]
     best = min(ranked, key=lambda f: f.rank_source in _GUESSED, default=None)
     merged = {
@@ -246,7 +246,7 @@ def merge_facts(told: list[TraceFacts]) -> TraceFacts:
 
 
 def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_device: bool) -> str | None:
-    """`device`, `host`, or None where host rows speak of an accelerator whose own rows are missing."""
+    """`device`, `host`, or None if host rows imply an accelerator whose own rows are missing."""
     if on_device:
         return "device"
     if len(launches) or facts.device_count or facts.whole_graphs or not rows["op"]:
@@ -255,7 +255,7 @@ def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_devi
 
 
 def _read_parts(paths: list[Path]) -> tuple[list[PartRead], StatedPayloads]:
-    """The rank's parts, and what they tell of its collectives, taken out of them: it is held once."""
+    """The rank's parts, and their stated payloads, moved out of them so that memory holds one copy."""
     parts, told = list[PartRead](), StatedPayloads()
     kernels = 0
     for path in paths:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives of one rank, described and written."""
+"""Describe and write the collectives of one rank."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def write_collectives(
     step: Index,
     listed: Sequence[ListedFiles] = (),
 ) -> tuple[manifest.Collectives, collectives.Groups, int, list[str]]:
-    """The account of the rank's collectives, which are written, and their groups; `listed` complete them.
+    """Write the rank's collectives, completed from the files `listed`.
 
-    Then how many payloads are set aside as more than anything moves in the call's time, and notes.
+    Returns their manifest record, groups, the number of payloads too large for the call's time, and notes.
     """
     calls = _communication_calls(facts, pending, launches, found, step)
     ungrouped: dict[str, int] = {}
@@ -64,7 +64,7 @@ def write_collectives(
 def _communication_calls(
     facts: TraceFacts, pending: Pending, launches: Launches, found: steps.Marks, step: Index
 ) -> collectives.Calls:
-    """The rank's communication rows; `step` are indices into the steps found, of all pending rows."""
+    """The rank's communication rows; `step` is each pending row's index into the steps `found`."""
     at = np.flatnonzero(pending.is_call)
     launch = pending.launch[at]
     unknown = classify.CollectiveName(None, "custom")

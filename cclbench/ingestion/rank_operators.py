@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of one rank, its own and those of graphs that it launched whole, beside its events."""
+"""Write the operators of one rank, including those of its graphs and compiled programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from cclbench.normalize import steps
 from cclbench.record.files import TableFile, closed_at_end, parquet_file
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]
-"""The columns of some of a rank's device rows that say what launched them."""
+"""Returns the columns of a slice of a rank's device rows that state what launched them."""
 
 
 def write_operators(
@@ -52,10 +52,10 @@ def write_operators(
     *,
     on_device: bool,
 ) -> tuple[Origin, list[str], int]:
-    """The columns of device rows that say what launched them, notes, and how many operators are written.
+    """Write the rank's operators; returns the `Origin` of its device rows, notes and the number written.
 
-    `files` hold the pending rows, `annotated` are the steps of the host, `step` is the number of each pending
-    row's (−1: none), `captures` are traces of the rank's graphs.
+    `files` hold the pending rows, `annotated` are the host's steps, `step` is each pending row's step number
+    (−1: none), `captures` are traces of the rank's graph captures.
     """
     launched = _launching_calls(pending, launches) if on_device else None
     calls = Operators(folder / "events" / f"rank={rank}", launched)
@@ -94,20 +94,20 @@ def write_operators(
 
 
 def _launching_calls(pending: Pending, launches: Launches) -> Launched:
-    """The pending rows by what launched them."""
+    """The pending rows with their launches."""
     track, at = (or_none(column, pending.launch) for column in (launches.track, launches.start_ns))
     return Launched(track, at, pending.starts, pending.ends, pending.operator)
 
 
 def _first_known(one: Texts, other: Texts) -> Texts:
-    """The words of one, of the other where one has none."""
+    """The texts of `one`, or of `other` where `one` has none."""
     words = Names()
     own, others = (np.array([*(words[word] for word in texts.words), -1], np.int32) for texts in (one, other))
     return Texts(np.where(one.codes >= 0, own[one.codes], others[other.codes]), list(words))
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The rows of the tables, which may be small, in tables of at least a row group but for the last."""
+    """Join small tables into tables of at least a row group, except the last."""
     gathered, length = list[pa.Table](), 0
     for table in tables:
         gathered.append(table)
@@ -155,7 +155,7 @@ def _graph_replays(
 
 
 def _kernel_names(files: Sequence[Path], pending: Pending) -> Iterator[str | None]:
-    """The kernel's name of each pending row, None of a copy."""
+    """Kernel name of each pending row, None for a copy."""
     read = 0
     for path in files:
         is_kernel = path.name.startswith("kernel")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of one rank: which of its rows are of which, and the windows that they give."""
+"""Steps of one rank: the step of each row, and the step windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cclbench.record.facts import TraceFacts
 
 
 def device_rows(pending: Pending, step: Index) -> DeviceRows:
-    """The rows of a rank's device; `step` is the index of each pending row's, −1 for none."""
+    """The rows of a rank's device; `step` is each pending row's step index, −1 for none."""
     own = pending.by_device
     return DeviceRows(step[own], pending.starts[own], pending.ends[own], pending.is_kernel[own])
 
@@ -25,10 +25,10 @@ def device_rows(pending: Pending, step: Index) -> DeviceRows:
 def find_steps(
     parts: list[PartRead], pending: Pending, launches: Launches, annotated: steps.Marks, on_device: bool
 ) -> tuple[steps.Marks, Index, str]:
-    """The steps, the index of each pending row's among them (−1 for none), and how they were found.
+    """The steps, each pending row's index among them (−1 for none), and their source.
 
-    A device event is in the step that launched it; where nothing says so, in the step that the device's
-    own rows mark; a CPU's transfer in the annotated step that holds it.
+    A device event is in the step that launched it or, if no launch is in a step, in the step that the
+    device's own rows mark; a CPU's transfer is in the annotated step that contains it.
     """
     marked = steps.of_device([s for p in parts for s in p.device_steps])
     if on_device:
@@ -42,9 +42,9 @@ def find_steps(
 
 
 def horizon_of(parts: list[PartRead], pending: Pending, launches: Launches, rows: DeviceRows) -> int | None:
-    """Until when a cut file is known to hold all device rows; None where that is unknown.
+    """Time until which a cut file is known to hold all device rows, ns; None if unknown.
 
-    Device rows in order of their start miss nothing before the last one; otherwise nothing is missing
+    If device rows are in order of start, none is missing before the last one; otherwise none is missing
     before the first kernel launch that has no kernel.
     """
     if all(p.device_rows_in_order for p in parts):
@@ -62,9 +62,9 @@ def windows_of(
     parts: list[PartRead],
     horizon: int | None,
 ) -> tuple[list[steps.Window], Counter[str], steps.Periods | None]:
-    """All windows the rank offers, the steps left out, and how device windows compare with the host's steps.
+    """All windows of the rank, the steps left out, and the periods of device windows and host steps.
 
-    `marks` are the annotated steps, those that `rows` are in, and the source of the latter.
+    `marks` are the annotated steps, the steps of `rows`, and the source of the latter.
     """
     annotated, found, source = marks
     by_launch = facts.works_on == "device" and source == "device" and bool((rows.step >= 0).any())

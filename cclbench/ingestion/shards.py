@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run made by several jobs that know nothing of one another: each reads its share of the files, one merges.
+"""Ingest a source with several independent jobs: each reads a share of the files, and one merges the shards.
 
-A shard is a folder of the store: `shard.json` and the rows of its files, as `part` leaves them.  What needs
-all ranks is done when shards are merged, so that the run is the one that a single job makes.  Shards stay
-as they are: to merge again, and to make one of them again, gives the same.
+A shard is a folder of the store: `shard.json` and the rows of its files, as `part` writes them.  Work that
+needs all ranks is done at the merge, so the run equals that of a single job.  A merge does not change the
+shards; to merge again, or to make a shard again, gives the same result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^\d{3,6}\.part$")]
 
 
 class MemberParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parts of a file's member: the file's place among those of its reader, the member's in the file."""
+    """The parts of a file's member: `file` is the file's index among its reader's, `ordinal` the member's."""
 
     reader: str
     file: _Place
@@ -62,7 +62,7 @@ class MemberParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of the source as it was when it was read, see `source.SourceFile`."""
+    """A source file as it was when it was read, see `source.SourceFile`."""
 
     name: str
     reader: str
@@ -72,7 +72,7 @@ class ShardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`shard.json`: which share of which source, read how, and what it holds."""
+    """`shard.json`: the source, the share, the options it was read with, and its content."""
 
     source: str
     absolute: str
@@ -83,15 +83,15 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listing: list[tuple[str, int]]
     """Name and size of all trace files of the source."""
     descriptions: list[str]
-    """SHA-256 of the files that say what others of the source hold."""
+    """SHA-256 of the source's description files."""
     files: list[ShardFile]
     members: list[MemberParts]
     stored: list[StoredFile]
-    """The files of the shard itself, but for `shard.json`."""
+    """The files of the shard itself, except `shard.json`."""
 
     @property
     def display_name(self) -> str:
-        """What people call it, counted from 1."""
+        """Its name in messages, counted from 1."""
         return f"shard {self.index + 1} of {self.count}"
 
 
@@ -107,7 +107,7 @@ def ingest_shard(
 ) -> tuple[Path, Shard]:
     """Read share `index` of `count` of the source's trace files into a folder of the store.
 
-    Shares are counted from 1; 0 is the last one's name for who counts from 0.
+    Shares are counted from 1; 0 means the last one, for callers that count from 0.
     """
     if not 0 <= index <= count or not 1 <= count <= MOST:
         hint = f"--shard I/N with I from 1 to N, N at most {MOST:,}"
@@ -173,7 +173,7 @@ def ingest_shard(
 def merge_shards(
     folders: Sequence[Path], store: Store, *, engine: Engine = SERIAL, progress: Progress | None = None
 ) -> Run:
-    """The run of all shards of one source, whatever their order; they stay as they are."""
+    """Merge all shards of one source, in any order, into a run; the shards are not changed."""
     shards = {folder: _read_shard(folder) for folder in folders}
     _check_complete(shards)
     first = next(iter(shards.values()))
@@ -193,7 +193,7 @@ def merge_shards(
     try:
         return ingest(found, store, first.options, engine=engine, progress=progress, reading=reading)
     except (pa.ArrowException, OSError) as error:
-        # Arrow's own errors of reading have no number, those of the system have one.
+        # Arrow's own read errors have no errno, those of the system have one.
         if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno is not None):
             raise
         words = next(iter(str(error).splitlines()), type(error).__name__)
@@ -210,7 +210,7 @@ def _is_trace(file: Listed) -> bool:
 
 
 def _files_of_share(sizes: Sequence[tuple[int, str]], index: int, count: int) -> list[str]:
-    """The names of one share's files: the largest first, each to the share that has least."""
+    """File names of one share: files go, largest first, to the share with the fewest bytes."""
     loads = [0] * count
     own = []
     for size, name in sorted(sizes, reverse=True):
@@ -235,7 +235,7 @@ def _as_read(file: Listed, known: Mapping[str, ShardFile]) -> SourceFile:
 
 
 def _read_shard(folder: Path) -> Shard:
-    """A shard's record; `InputError` where the folder is none, or not one of this version."""
+    """A shard's record; `InputError` if the folder is not an intact shard of this version."""
     try:
         content = (folder / SHARD).read_bytes()
     except OSError as error:
@@ -259,7 +259,7 @@ def _update_folder(folder: Path, change: Change) -> InputError:
 
 
 def _check_complete(shards: Mapping[Path, Shard]) -> None:
-    """`UsageError` where shards are not all those of one source, each once."""
+    """`UsageError` unless the shards are all those of one source, each once."""
     if not shards:
         raise UsageError("no shard to merge", hint="name the folders that `ingest --shard` made")
     folders = {shard.index: folder for folder, shard in shards.items()}
@@ -286,14 +286,14 @@ def _link_parts(
     engine: Engine,
     progress: Progress | None,
 ) -> Read:
-    """The parts of files of one kind as the shards have them, linked into the run's folder."""
+    """Link the shards' parts of files of one kind into the run's folder."""
     reader = files[0].reader
     found: list[tuple[MemberParts, Path, Path]] = []
     stored: dict[Path, list[StoredFile]] = {}
     for shard_folder, shard in shards.items():
         for file in shard.stored:
             stored.setdefault((shard_folder / file.path).parent, []).append(file)
-        # As `place_of` has it: the first kind of the source lies in the folder itself.
+        # As in `place_of`: the first kind of the source is in the folder itself.
         own = shard_folder / "sources" / reader
         place = own if own.is_dir() else shard_folder
         found += [
@@ -321,7 +321,7 @@ def _link_parts(
 
 @dataclass(frozen=True, slots=True)
 class _Adoption:
-    """Link the files of a member, which lie in a folder of the shard, into the `target` folder."""
+    """Link a member's `files` from the folder of the `shard` into the `target` folder."""
 
     shard: Path
     files: list[StoredFile]
@@ -343,7 +343,7 @@ def _adopt_member(task: _Adoption) -> list[PartDone]:
 
 
 def _link_file(file: Path, target: Path) -> None:
-    """The same file under a second name, or a copy where the file system has no such thing."""
+    """Hard-link the file to `target`, or copy it if the file system has no hard links."""
     target.unlink(missing_ok=True)
     try:
         os.link(file, target)

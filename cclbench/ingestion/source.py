@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a SOURCE holds: a card, its trace files, and a fingerprint of them all."""
+"""The content of a SOURCE: a card, trace files, and a fingerprint of them all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Listed = tuple[Path, str, str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One trace file: `name` is its path within the source, as `stored_name` has it."""
+    """One trace file: `name` is its path within the source, from `stored_name`."""
 
     path: Path
     name: str
@@ -50,10 +50,10 @@ class SourceFile:
     sha256: str
     ranks_by_card: tuple[int, ...] = ()
     stamp: tuple[int, ...] = ()
-    """Inode, size, times of change: as the file was when its hash was taken."""
+    """Inode, size and times of change when the hash was taken."""
 
     def require_unchanged(self) -> None:
-        """`InputError` where the file is another by now than the one whose hash was taken."""
+        """`InputError` if the file has changed since its hash was taken."""
         try:
             if stamp_of(self.path.stat()) == self.stamp:
                 return
@@ -83,18 +83,18 @@ class Source:
     ignored: tuple[str, ...]
     """Files of a folder that no reader recognises."""
     beside: tuple[SourceFile, ...] = ()
-    """Execution traces, which tell more of the collectives in `files`."""
+    """Execution traces, which add details of the collectives in `files`."""
     captures: tuple[SourceFile, ...] = ()
-    """Traces of graphs being captured, which tell the operators of their kernels in `files`."""
+    """Traces of graph captures, which state the operators of the graphs' kernels in `files`."""
     evidence: tuple[SourceFile, ...] = ()
-    """What is no trace: benchmarks, sweeps, counters, logs."""
+    """Evidence other than traces: benchmarks, sweeps, counters, logs."""
     notes: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
-    """What those of `ignored` are that are of a known format, by their names."""
+    """Descriptions of the `ignored` files of a known but unsupported format, by name."""
     as_named: Callable[[str], str] = str
-    """Turns a path here into the URL it was brought from."""
+    """Maps a local path to the URL it was fetched from."""
     read_card: Card | None = None
-    """The card's content, where it had to be read for the files that it names."""
+    """The card's content, if it was read for the files that it names."""
 
     def load_card(self) -> Card | None:
         """The card's content, None without a card; see `card.load`."""
@@ -105,12 +105,12 @@ class Source:
         return card.load_card(self.card)
 
     def display_path(self, path: Path) -> str:
-        """A path of it as people know it."""
+        """A path of the source for display."""
         return self.as_named(stored_name(path))
 
     @property
     def name(self) -> str:
-        """What people call it: the card's or folder's name, or the file's without its suffixes."""
+        """Name for display: the card's or folder's name, or the file's without its suffixes."""
         path = self.card if self.card is not None and self.card == self.path else self.path.resolve()
         stem = _SUFFIX.sub("", path.name) if path.is_file() else path.name
         stem = stem.removesuffix(".yaml").removesuffix(".yml")
@@ -118,17 +118,17 @@ class Source:
 
     @property
     def description_files(self) -> tuple[Path, ...]:
-        """The files that say what others of the source hold."""
+        """Files that describe other files of the source."""
         named = ((file, READERS.get(file.reader).described_by) for file in self.files)
         return tuple(dict.fromkeys(file.path.with_name(name) for file, name in named if name is not None))
 
     def require_unchanged(self) -> None:
-        """`InputError` where any file changed since its hash was taken."""
+        """`InputError` if any file has changed since its hash was taken."""
         for file in (*self.files, *self.beside, *self.captures, *self.evidence):
             file.require_unchanged()
 
     def fingerprint(self, *options: object) -> str:
-        """SHA-256 over the names and contents of card and files, and whatever else shapes the run."""
+        """SHA-256 of the names and contents of card and files, `options`, and the code of outside readers."""
         digest = hashlib.sha256()
         read = (*self.files, *self.beside, *self.captures, *self.evidence)
         for file in read:
@@ -138,7 +138,7 @@ class Source:
         digest.update(repr(options).encode())
         origins = {type(READERS.get(file.reader)).__module__ for file in read}
         outside = module_files(name for name in origins if name.partition(".")[0] != "cclbench")
-        if outside:  # people change a reader of their own without a new version
+        if outside:  # an outside reader may change without a new version
             digest.update(code_hash(outside).encode())
         return digest.hexdigest()
 
@@ -152,11 +152,11 @@ def find_source(
     elsewhere: Mapping[str, Path] | None = None,
     hashing: _Hashing | None = None,
 ) -> Source:
-    """Look at SOURCE: a card, a folder of traces (with or without a card in it), or one trace.
+    """List the files of SOURCE: a card, a folder of traces (with or without a card in it), or one trace.
 
-    `elsewhere` says where files lie that a card names and that are not below its own folder, by the card's
-    path of them; `hashing` has another way than to read all of every file.  Raises `InputError` naming the
-    file that is missing, unreadable or no trace.
+    `elsewhere` maps paths in a card to files that are not below the card's folder; `hashing` replaces
+    `hash_files`, which reads every file in full.  Raises `InputError` naming the file that is missing,
+    unreadable or not a trace.
     """
     if not str(source):
         raise UsageError("the source's name is empty", hint="name a card, a folder of traces or a trace")
@@ -182,7 +182,7 @@ def _unreadable_error(path: Path, error: OSError | ValueError) -> InputError:
 
 
 def _near_names(path: Path) -> str | None:
-    """The nearest names in the folder."""
+    """Hint with the nearest name in the folder."""
     folder = path.parent
     if not folder.is_dir():
         return f"there is no {folder} either"
@@ -250,7 +250,7 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
 def _make_source(
     path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()
 ) -> Source:
-    """Traces, execution traces beside them, and other evidence."""
+    """Sort the files into traces, execution traces, graph captures and other evidence."""
     derived = _converted_files(found)
     files, beside, evidence = (
         tuple(file for file in found if file not in derived and READERS.get(file.reader).reads == reads)
@@ -277,16 +277,16 @@ def _make_source(
 
 
 def captured_batch(path: Path) -> int | None:
-    """The batch size that a graph was captured for, by the list beside the file; None where that has none."""
+    """Batch size that a graph was captured for, from the list in the file's folder; None if not listed."""
     listed = _listed_captures(path.parent) or []
     own = [entry for entry in listed if entry.file == path.name]
-    # Files are renamed where they are collected.
+    # Files may have been renamed when they were collected.
     (entry,) = own or listed if len(own or listed) == 1 else (None,)
     return entry.batch_size if entry else None
 
 
 def _listed_captures(folder: Path) -> list[_Captured] | None:
-    """What a folder of captures says of them; None where the folder is none."""
+    """The list of captures in `folder`; None if it has no valid list."""
     try:
         with (folder / CAPTURES).open("rb") as file:
             return msgspec.json.decode(file.read(_LONGEST_LIST), type=list[_Captured])
@@ -295,7 +295,7 @@ def _listed_captures(folder: Path) -> list[_Captured] | None:
 
 
 def _converted_files(found: Sequence[SourceFile]) -> dict[SourceFile, str]:
-    """Files that a tool converted from another one in the same folder, and that one's usual ending."""
+    """Files that were converted from another file in the same folder, and its usual extension."""
     originals = {(file.reader, _path_stem(file)) for file in found}
     return {
         file: READERS.get(original).extensions[0]
@@ -305,14 +305,14 @@ def _converted_files(found: Sequence[SourceFile]) -> dict[SourceFile, str]:
 
 
 def _path_stem(file: SourceFile) -> Path:
-    """A file's path without the ending of its format."""
+    """A file's path without the extension of its format."""
     name = file.path.name
     endings = (ending for ending in READERS.get(file.reader).extensions if name.endswith(ending))
     return file.path.with_name(name.removesuffix(max(endings, key=len, default="")) or name)
 
 
 def files_within(folder: Path) -> Iterator[Path]:
-    """All files of a folder by name, but those of hidden folders and of runs that a store keeps there."""
+    """All files below a folder, sorted, except those in hidden folders and stored runs."""
 
     def refuse(error: OSError) -> None:
         raise _unreadable_error(Path(error.filename), error) from None
@@ -326,7 +326,7 @@ def files_within(folder: Path) -> Iterator[Path]:
 
 
 def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
-    """The files with their hashes, each read once; `InputError` where two have the same content."""
+    """The files with their hashes, each read once; `InputError` if two have the same content."""
 
     def entry(item: Listed) -> SourceFile:
         path, name, reader, ranks = item

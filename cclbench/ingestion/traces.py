@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of one kind into a run's folder: read in parts, put together per rank, matched across ranks."""
+"""Ingest traces of one kind: read them in parts, join the parts by rank, match the ranks."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from cclbench.record.manifest import Manifest, Options, RankEntry
 
 _RANK_IN_NAME: Final = re.compile(r"rank[_-]?(\d{1,9})")
 _MOST_STREAMS: Final = 16
-"""Compressed files that are inflated here, at the rate at which some 25 processes decode."""
+"""Most compressed files to inflate in this process, which can supply some 25 decoding processes."""
 _HASHED: Final = 50
-"""How much text is read in the time in which the tables of as much more are hashed."""
+"""Ratio of the time to read a text to the time to hash its tables."""
 _Key = tuple[int, str]
-"""A rank in the making: the ordinal of its file, and its member's name there."""
+"""A future rank: the index of its file, and its member's name in it."""
 Read = dict[_Key, list[PartDone]]
-"""The parts of each, in order."""
+"""The parts of each member, in order."""
 
 
 def read_traces(
@@ -53,9 +53,9 @@ def read_traces(
     engine: Engine,
     progress: Progress | None,
 ) -> Read:
-    """All parts of files of one kind, by their places in the source, read side by side into `folder`.
+    """Read all parts of files of one kind, by index in the source, in parallel into `folder`.
 
-    Where a range does not read, all is read again in order.
+    If a part cannot be read, all files are read again in order.
     """
     parts = {index: parts_of(file) for index, file in files.items()}
     whole = {
@@ -83,29 +83,29 @@ def read_traces(
         add_base_times([(own[0], read[key]) for key, own in tasks.items()], engine, size)
         return read
 
-    # What a damaged file still gives ends at its first defect: it must be read in order.
+    # A damaged file is usable up to its first defect: it must be read in order.
     in_order = options.allow_truncated or parts == whole
     try:
         return read(whole if in_order else parts, "reading traces")
     except InputError:
         if in_order:
             raise
-        # A part may begin within a damaged event: only reading from the start tells what is wrong, and where.
+        # A part may begin within a damaged event: only reading from the start locates the defect.
         shutil.rmtree(folder / "events", ignore_errors=True)
         return read(whole, "reading traces again")
 
 
 class _Coming(Sequence[PartTask]):
-    """The tasks of files in order, those of a stream's parts while it is inflated; of known length only then.
+    """Tasks in order of files; a stream's parts are known only once it is inflated, and so is the length.
 
-    Where streams are many, those who read them inflate them, too: the tables are the same.
+    With more than `_MOST_STREAMS` streams, the reading processes inflate them: the tables are the same.
     """
 
     def __init__(self, tasks: Mapping[_Key, list[PartTask]]) -> None:
         self._tasks = [(key, task) for key, own in tasks.items() for task in own]
         self._streams = sum(task.part.stream for _, task in self._tasks)
         self.given: list[tuple[_Key, PartTask]] = []
-        """Those that were taken, and of which member each is."""
+        """Tasks yielded so far, each with its member."""
 
     def __iter__(self) -> Iterator[PartTask]:
         for key, task in self._tasks:
@@ -132,7 +132,7 @@ def join_traces(
     engine: Engine,
     progress: Progress | None,
 ) -> Manifest:
-    """Put the parts together by rank, and match the ranks; `manifest` with what they hold."""
+    """Join the parts by rank and match the ranks; returns `manifest` with their records."""
     tasks, idle = _rank_tasks(found, folder, read, manifest.ingest, evidence)
     entries: list[RankEntry] = []
     names: list[frozenset[str]] = []
@@ -187,7 +187,7 @@ def join_traces(
 def _part_tasks(
     files: Mapping[int, SourceFile], folder: Path, options: Options, parts: Mapping[int, Sequence[Part]]
 ) -> dict[_Key, list[PartTask]]:
-    """A task a part, member by member."""
+    """One task per part, by member."""
     tasks: dict[_Key, list[PartTask]] = {}
     for index, file in files.items():
         of_member: dict[str, list[Part]] = {}
@@ -200,16 +200,16 @@ def _part_tasks(
 
 
 def pending_folder(folder: Path, file: int, member: int) -> Path:
-    """Where the rows of a file's member lie until its rank is known."""
+    """Folder of the rows of a file's member until its rank is known."""
     return folder / "events" / f"file-{file}-{member}"
 
 
 def _rank_tasks(
     found: Source, folder: Path, read: Read, options: Options, evidence: EvidenceDone
 ) -> tuple[list[RankTask], list[str]]:
-    """A task a rank, in rank order, once every member's rank is known and its folder has that name.
+    """Determine every member's rank and rename its folder; one task per rank, in order, and notes.
 
-    Devices of a file that did nothing while others worked are no ranks: they are told beside the tasks.
+    Devices of a file that did nothing while others worked are not ranks: the notes list them.
     """
     members: list[Member] = []
     places: list[Path] = []
@@ -240,7 +240,7 @@ def _rank_tasks(
     for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
         file, parts = found.files[index], read[index, name]
         if (index, name) not in working and index in files_that_work:
-            # The ranks of the file's other devices are what they would be had it worked.
+            # An idle device does not change the ranks of the file's other devices.
             idle.setdefault(index, []).append(name)
             shutil.rmtree(place, ignore_errors=True)
             continue
@@ -277,7 +277,7 @@ def _rank_tasks(
 
 
 def _captures_of(found: Source, rank: int) -> tuple[SourceFile, ...]:
-    """The captures of a rank's graphs: those of no other rank by their names."""
+    """Captures of a rank's graphs: files whose names state this rank or none."""
     told = ((file, _RANK_IN_NAME.search(file.path.name)) for file in found.captures)
     return tuple(file for file, named in told if named is None or int(named[1]) == rank)
 
@@ -291,7 +291,7 @@ def _groups_by_rank(groups: Iterable[ProcessGroup]) -> dict[int, list[ProcessGro
 
 
 def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | None]:
-    """Rank by the card of each of a file's members: in order of their own ranks, else of their places."""
+    """The card's rank of each of a file's members, in order of their own ranks, else of their places."""
     told: list[int | None] = [None] * len(members)
     if len(ranks) == len(members):
         places = [(facts.rank or 0, facts.local_rank or 0, i) for i, facts in enumerate(members)]
@@ -313,10 +313,10 @@ def _execution_traces(
 
 
 def _check_one_machine(members: Sequence[Member]) -> None:
-    """`InputError` where files are of accelerators that no one job has, as told before any rank is known.
+    """`InputError` if the files' accelerators cannot belong to one job; runs before ranks are known.
 
-    No collective library joins accelerators of two vendors.  Models of one vendor may work together, which
-    is rare: a process group or communicator that both files name shows that they did.
+    No collective library joins accelerators of two vendors.  Models of one vendor rarely work together: a
+    process group or communicator that both files name shows that they did.
     """
     for fact in ("vendor", "device_name"):
         known = [member for member in members if getattr(member.facts, fact)]
@@ -347,11 +347,11 @@ _OF_A_JOB = {
     "backend": "backend {}",
     "library_version": "communication library {}",
 }
-"""What all ranks of a job have in common, and how it is said."""
+"""Facts that all ranks of a job share, and their wording in messages."""
 
 
 def _check_one_job(entries: Sequence[RankEntry]) -> None:
-    """All ranks must agree on what a job's ranks share, and lie within its world."""
+    """`InputError` unless all ranks agree on the facts of `_OF_A_JOB` and lie within the world size."""
     for fact, words in _OF_A_JOB.items():
         told = {value: entry for entry in entries if (value := getattr(entry.facts, fact)) is not None}
         if len(told) > 1:
@@ -366,7 +366,7 @@ def _check_one_job(entries: Sequence[RankEntry]) -> None:
 
 
 def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:
-    """The lowest rank of those whose devices are the CPU of one process, which has one clock."""
+    """Lowest of the ranks whose devices are the CPU of one process, which has one clock, by rank."""
     lowest: dict[str, int] = {}
     shared = {}
     for entry in entries:

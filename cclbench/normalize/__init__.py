@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every format goes through after its reader: rows, ranks, steps, collectives; one file a concern."""
+"""Normalize what readers of all formats return: rows, ranks, steps, collectives; one file per concern."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of ranks that have no numbers, aligned on what their sequences have in common."""
+"""Align ranks' calls without sequence numbers on the common subsequence of their calls."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy.typing as npt
 from cclbench.ground.intervals import Int64, Mask, by_code
 
 MOST_DIFFERENCES: Final = 2048
-"""Rows that one of two ranks has and the other one lacks: two seconds' work, and 16 MB."""
+"""Most rows that one of two ranks has and the other lacks: two seconds of work and 16 MB."""
 
 
 def align_sequences(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
-    """Places of one group's rows, −1 where there is none, and which rows could take several.
+    """Places of one group's rows, −1 for none, and which rows are ambiguous.
 
-    Each rank is aligned with the one that has most rows, itself with itself; a pair counts only where the
-    first and the last of the longest common subsequences agree on it.  All rows of a rank that differs in
-    more than `MOST_DIFFERENCES` of them could take several.
+    Each rank is aligned with the one that has most rows; a pair counts only if the first and the last of the
+    longest common subsequences agree on it.  All rows of a rank with more than `MOST_DIFFERENCES` differences
+    are ambiguous.
     """
     ranks, counts = np.unique(rank, return_counts=True)
     longest = np.flatnonzero(rank == ranks[np.argmax(counts)])
@@ -46,7 +46,7 @@ def longest_common_subsequence(a: list[int], b: list[int]) -> list[tuple[int, in
     """A longest common subsequence of `a` and `b` as pairs of indices, ascending.
 
     E. W. Myers, "An O(ND) difference algorithm and its variations" (1986): the cost grows with the
-    number of differences, which are few; None where they are more than `MOST_DIFFERENCES`.
+    number of differences, which are few; None if there are more than `MOST_DIFFERENCES`.
     """
     most = min(len(a) + len(b), MOST_DIFFERENCES)
     reach = [0] * (2 * most + 3)  # by diagonal, those below 0 from the end
@@ -67,7 +67,7 @@ def longest_common_subsequence(a: list[int], b: list[int]) -> list[tuple[int, in
 def _walk_back(trail: list[array[int]], x: int, y: int) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for d in range(len(trail) - 1, -1, -1):
-        # How far each diagonal reached before: 1 - d, 3 - d, ..., d - 1.
+        # Reach of each diagonal in the round before: 1 - d, 3 - d, ..., d - 1.
         reach, k = trail[d], x - y
         at = (k + d) // 2
         down = k == -d or (k != d and reach[at - 1] < reach[at])

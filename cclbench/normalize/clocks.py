@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks of ranks against one another, estimated from collectives: ranks finish one together.
+"""Relative clocks of ranks, estimated from collectives, which all ranks finish together.
 
 Model: rank r ends instance i at T_i + a_r + b_r·(T_i − t0).  Offsets a and drifts b are found by robust
 least squares over all matched instances (conjugate gradients, Huber weights), per set of ranks that
-collectives connect, and are relative to that set's median rank.  A correction is applied only where
-it exceeds its own uncertainty: the spread of the rank's ends that no clock explains.
+collectives connect, and are relative to that set's median rank.  A correction is applied only if it
+exceeds its own uncertainty: the spread of the rank's ends that the model leaves unexplained.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _DRIFT_POINTS: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clocks:
-    """Per rank, arrays of shape (ranks,): offset at `t0_ns`, drift, and how far to trust them.
+    """Clock of each rank, arrays of shape (ranks,): offset at `t0_ns`, drift, and their uncertainty.
 
-    `offset_ns` + `drift`·(t − `t0_ns`) is what to subtract from the rank's times; both are 0 where not
-    `applied`.  `residual_ns` is the 95th percentile of what the fit leaves, `uncertainty_ns` what an
-    offset had to exceed; `part` numbers the sets of connected ranks.  Ranks without shared instances
-    have no estimate: `known` is false.
+    `offset_ns` + `drift`·(t − `t0_ns`) is to be subtracted from the rank's times; both are 0 if not
+    `applied`.  `residual_ns` is the 95th percentile of the residuals, `uncertainty_ns` the least offset
+    to be applied; `part` numbers the sets of connected ranks.  Ranks without shared instances have no
+    estimate: `known` is false.
     """
 
     ranks: Int64
@@ -54,7 +54,7 @@ class Clocks:
 
     @property
     def worst_residual_ns(self) -> float:
-        """The largest residual of any rank with an estimate; 0 where there is none."""
+        """The largest residual of any rank with an estimate; 0 if there is none."""
         return float(self.residual_ns[self.known].max(initial=0.0))
 
 
@@ -63,9 +63,9 @@ def estimate_clocks(
 ) -> Clocks:
     """Clocks of all ranks in `rank`, from the ends of matched instances.
 
-    `rank`, `instance`, `ends` have shape (rows,) (rows without an instance left out); `host` gives each
-    distinct rank, ascending, the number of its host, −1 for unknown.  One host's ranks share a clock:
-    their common offset is what is estimated, unless a rank's own lies further off than the ends spread.
+    `rank`, `instance`, `ends` have shape (rows,) (rows without an instance left out); `host` is the
+    host number of each distinct rank, ascending, −1 if unknown.  Ranks of one host share a clock: they get
+    a common offset, except ranks whose own offset differs from it by more than their ends' spread.
     """
     ranks = np.unique(rank).astype(np.int64)
     present = len(ranks)
@@ -106,7 +106,7 @@ def estimate_clocks(
 
 
 def _connected_sets(cells: Cells, ranks: int) -> Int64:
-    """Number of the connected set of each rank: ranks that instances link, directly or through others."""
+    """Connected set of each rank, by number: ranks that instances link, directly or through others."""
     label = np.arange(ranks)
     while True:
         lowest = np.full(int(cells.ranks_of.max()) + 1, ranks)
@@ -122,8 +122,8 @@ def _connected_sets(cells: Cells, ranks: int) -> Int64:
 def _least_squares(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np.bool_]) -> Float:
     """x of each rank that minimises Σ mass·(value − x_rank + m_set)² over x and m; 0 where not `free`.
 
-    By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal: sets of ranks
-    that few instances link converge as well as those that many do.
+    By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal, so that sets of
+    ranks linked by few instances converge as well as others.
     """
     sets = int(cells.ranks_of.max()) + 1
     of_set = sum_groups(mass, cells.ranks_of, sets)
@@ -151,12 +151,12 @@ def _least_squares(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np
 
 
 def _inner_product(one: Float, other: Float) -> float:
-    """The inner product, rounded alike on all machines, as a BLAS's is not."""
+    """Inner product with the same rounding on all machines, unlike a BLAS's."""
     return float((one * other).sum())
 
 
 def _robust_offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
-    """Robust offsets relative to the part's median, by least squares with Huber weights, from medians."""
+    """Robust offsets relative to the part's median: least squares with Huber weights, started at medians."""
     every = np.ones(len(part), np.bool_)
     count = ends.instances.astype(np.float64)
     offset = _least_squares(ends.medians_of_cells(ends.residuals(t)), count, ends.cells, every)
@@ -174,9 +174,9 @@ def _robust_offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
 
 
 def _sum_weighted_pull(ends: SharedEnds, left: Float, bound: float) -> tuple[Float, Float]:
-    """How far each cell's ends lie from the weighted means of their instances, and their weights, summed.
+    """Sums, by cell, of the weighted deviations of ends from their instances' means, and of the weights.
 
-    Ends further off than the bound weigh less, as far as they are (Huber).
+    Weight = bound / max(bound, |residual|) (Huber).
     """
     pulled, mass = np.zeros((2, len(ends.cells.rank)))
     for block in ends.blocks:
@@ -199,14 +199,14 @@ class _Slopes:
         self._mass = ends.of_cells(self._dt * self._dt)
 
     def fit_slopes(self, left: Float, free: npt.NDArray[np.bool_]) -> Float:
-        """Of those residuals, shape (ranks,); 0 where not `free`."""
+        """Slopes of the residuals `left`, shape (ranks,); 0 where not `free`."""
         along = self._ends.of_cells(self._dt * left)
         slope = _least_squares(divide(along, self._mass), self._mass, self._ends.cells, free)
         return slope - _medians_of_parts(slope, self._part)[self._part]
 
 
 def _has_drift(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:
-    """Whether a rank's slope moves its clock, over its window, by three times what is left of it."""
+    """Whether a rank's slope moves its clock, over its window, by more than 3 times the residuals' spread."""
     count = ends.ends_of_rank
     dt = ends.t - ends.of_rank(divide(ends.of_ranks(ends.t), count))
     rest = ends.residuals(left - ends.of_rank(slope) * dt)
@@ -221,7 +221,7 @@ def _has_drift(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bo
 def _one_a_host(
     offset: Float, uncertainty: Float, host: npt.NDArray[np.int32], free: npt.NDArray[np.bool_]
 ) -> Float:
-    """Offsets with one host's ranks on one clock, but for ranks that lie further off than they spread."""
+    """Offsets with each host's ranks on one clock, except ranks further from it than their uncertainty."""
     shared = offset.copy()
     for one in np.unique(host[host >= 0]).tolist():
         mates = np.flatnonzero((host == one) & free)
@@ -241,9 +241,9 @@ def _medians_of_parts(values: Float, part: Int64) -> Float:
 
 
 def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:
-    """The clocks with an entry for each of `ranks`, ascending; those without an estimate run true.
+    """The clocks with an entry for each of `ranks`, ascending; 0 for those without an estimate.
 
-    `clock` is the rank by whose number `estimated` knows each rank's clock, shape of `ranks`.
+    `clock` is the rank under which `estimated` has each rank's clock, shape of `ranks`.
     """
     known = np.isin(clock, estimated.ranks)
     at = np.searchsorted(estimated.ranks, clock[known])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of one rank: which rows they are, of what kind, in which process group, with how many bytes."""
+"""Collectives of one rank: their rows, kinds, process groups and payload bytes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cclbench.normalize.operators import Ranges
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _ROWS_OWN = ("kernel", "hlo")
-"""Sources of payloads that a row states itself."""
+"""Payload sources for which the row states its own payload."""
 
 NOTHING = Payload(source="")
-"""What is known of a call nothing is told of."""
+"""Payload of a call for which nothing is stated."""
 
 RANK_SHIFT = 32
 """A collective's key before ranks are matched: rank << 32 | ordinal within the rank."""
@@ -43,9 +43,9 @@ _DIMENSIONS = (
 class Calls:
     """The communication rows of a rank, in the order written; arrays of shape (calls,).
 
-    `row` is the ordinal among the rank's kernels (−1 for a call that the host does itself), `launch_*`
-    where and when it was launched (−1 where unknown), `name` a code into `names`, `step` the step's
-    number (−1 for none).
+    `row` is the ordinal among the rank's kernels (−1 for a call that the host executes itself), `launch_*`
+    the thread and time of the launch (−1 if unknown), `name` a code into `names`, `step` the step number
+    (−1 for none).
     """
 
     row: Int64
@@ -63,16 +63,16 @@ class Calls:
 
 
 def dimension_of(description: str | None) -> str | None:
-    """The parallel dimension a group's description names: `mesh_tp`, `TENSOR_MODEL_PARALLEL_GROUP`."""
+    """Parallel dimension in a group's description such as `mesh_tp` or `TENSOR_MODEL_PARALLEL_GROUP`."""
     text = (description or "").lower()
     found = [dimension for dimension, pattern in _DIMENSIONS if re.search(pattern, text)]
     return found[0] if len(found) == 1 else None
 
 
 def on_device(calls: Calls, told: StatedPayloads) -> Int64:
-    """For each call of an accelerator's rank the entry of `told` that is about it, −1 for none.
+    """Index of the entry of `told` for each call of a rank with an accelerator, −1 for none.
 
-    The kernel's own metadata first, then the host op, then the execution trace, then the annotation, on
+    In order of preference: the kernel's own metadata, then the host op, execution trace or annotation on
     whose thread and within whose time the kernel was launched; of several, the one that began last.
     """
     row, code = (np.asarray(column, np.int64) for column in (told.row, told.code))
@@ -89,7 +89,7 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
 
 
 def _entries_around(entries: Int64, told: StatedPayloads, track: Int64, at: Int64) -> Int64:
-    """Of these entries the one around each instant on each thread that began last, −1 for none."""
+    """The innermost of the entries around each instant on each thread, −1 for none."""
     columns = (np.asarray(column, np.int64)[entries] for column in (told.track, told.start_ns, told.end_ns))
     thread, start, end = columns
     number = np.arange(len(entries))
@@ -99,14 +99,14 @@ def _entries_around(entries: Int64, told: StatedPayloads, track: Int64, at: Int6
 
 
 def _own_entries(calls: Calls, told: StatedPayloads) -> Int64:
-    """For each call the entry that its own row, which is no kernel's, states, −1 for none."""
+    """The entry stated by each call's own row, if it is not a kernel; −1 for none."""
     itself = np.array([*(payload.source in _ROWS_OWN for payload in told.payloads), False])
     code, row = (np.asarray(column, np.int64) for column in (told.code, told.row))
     return _at_place(calls, told, np.flatnonzero(itself[code] & (row < 0)))
 
 
 def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int] | Int64) -> Int64:
-    """For each call the one of these entries that is of its very thread, begin and end; −1 for none."""
+    """The entry with the same thread, begin and end as each call; −1 for none."""
     places = {(told.track[i], told.start_ns[i], told.end_ns[i]): int(i) for i in entries}
     if not places:
         return np.full(len(calls), -1)
@@ -115,12 +115,12 @@ def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int] | Int64
 
 
 def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
-    """For each row of a CPU's communication threads its entry of `told` (−1 for none), and rows
-    left without a process group by reason.
+    """Index of the entry of `told` for each row of a CPU's communication threads (−1 for none), and the
+    number of rows without a process group by reason.
 
     The k-th annotated call of a process group owns the next rows of that group's threads; sends and
-    receives run inside their annotation, on its thread.  A group whose rows contradict its calls is
-    left ungrouped as a whole.  Rows without a call have what they tell of themselves.
+    receives run inside their annotation, on its thread.  If a group's rows
+    contradict its calls, all of them stay ungrouped.  Rows without a call keep their own entries.
     """
     owner = _own_entries(calls, told)
     refused: dict[str, int] = defaultdict(int)
@@ -150,7 +150,7 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
         named = {thread for code in {told.code[i] for i in entries} for thread in payloads[code].threads}
         if not named and len(groups) > 1:
             continue
-        # A group has its threads for itself: their rows are nobody else's, whether its calls fit or not.
+        # A group's threads serve no other group, whether its calls fit or not.
         rows = _concatenate_rows(
             [rows_of.pop(thread) for thread in named or list(rows_of) if thread in rows_of]
         )
@@ -181,9 +181,9 @@ def _in_turn(
     payloads: Sequence[Payload],
     own: Int64,
 ) -> list[int] | None:
-    """The entry of each row of a group, whose calls and rows follow one another; None where they do not fit.
+    """The entry of each row of a group, with calls and rows in order; None if they do not fit.
 
-    Two rows that began at nearly the same time on two threads may have changed places.
+    Two rows that began at nearly the same time on two threads may be swapped.
     """
     if sum(payloads[told.code[i]].rows for i in entries) != len(rows):
         return None
@@ -203,7 +203,7 @@ def _in_turn(
 
 
 def _runs_as(called: str | None, ran: str | None) -> bool:
-    """Whether a call of that kind may run as that row; gloo reduces, then scatters."""
+    """Whether a call of kind `called` may run as kind `ran`; gloo reduce-scatters by an all-reduce."""
     return called == ran or (called == "reduce_scatter" and ran == "all_reduce")
 
 
@@ -214,7 +214,7 @@ Groups = dict[str, tuple[int, ...]]
 def collectives_table(
     rank: int, calls: Calls, told: StatedPayloads, owner: Int64, facts: TraceFacts
 ) -> tuple[pa.Table, Groups]:
-    """Rows of `schema.COLLECTIVES`, one for each call, in order, and the groups of those."""
+    """Rows of `schema.COLLECTIVES`, one per call, in order, and their groups."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)
     payloads = list(told.payloads)
@@ -246,7 +246,7 @@ def collectives_table(
 
 
 def _column_of_calls(column: Sequence[int], owner: Int64) -> Int64:
-    """The column of each call's entry, −1 of a call without one."""
+    """The column's value for each call's entry, −1 for a call without one."""
     told = np.asarray(column, np.int64)
     return np.where(owner >= 0, told[owner], -1) if len(told) else np.full(len(owner), -1)
 
@@ -260,9 +260,9 @@ def _array_of(values: list[object], kind: pa.DataType) -> pa.Array:
 def _call_row(
     name: CollectiveName, p: Payload, groups: Mapping[str, ProcessGroup], only: ProcessGroup | None
 ) -> dict[str, Any]:
-    """What a payload tells, in the schema's terms; the row's own name decides where it tells nothing."""
+    """A payload as a row of the schema; kind and library default to those of the row's name."""
     kind = kind_of(p.collective or "") or name.kind
-    # The only group listed is a call's own where the call names none; another one's it must not be.
+    # A call that names no group is of the only group listed; a call that names one must be of that group.
     listed = only if p.group_name is None else groups.get(p.group_name)
     ranks = p.ranks or (listed.ranks if listed else None)
     description = p.group_description or (listed.description if listed else None)
@@ -298,6 +298,6 @@ def payload_bytes(p: Payload) -> tuple[int | None, int | None]:
 
 
 def _only_group(facts: TraceFacts) -> ProcessGroup | None:
-    """The process group of more than one rank, where the trace lists but one set of ranks."""
+    """The process group of several ranks, if the trace lists only one such set of ranks."""
     shared = [group for group in facts.groups if group.ranks and len(group.ranks) > 1]
     return shared[0] if len({frozenset(group.ranks or ()) for group in shared}) == 1 else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communicators of a job's processes put together: which are one, and which ranks of the job are in each.
+"""Join the communicators that a job's processes log, and find the ranks of the job in each.
 
-Processes' parts are of one communicator where its id is the same, or where the same split of the same parent
-gave them the same color.  Parts of which neither is told are where there is one for each rank, of a size that
-no process has twice as often: two that cannot be told apart are left alone.
+Parts in several processes belong to one communicator if the id is the same, or if the same split of the same
+parent gave them the same color.  Without either, they are joined by size and order in the process, if there
+is one part for each rank; parts that cannot be told apart are not joined.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A communicator of the job: which of the job's ranks has each place in it that is known.
+    """A communicator of the job; `ranks` maps its own ranks, if known, to ranks of the job.
 
-    `group` are its ranks, sorted, null unless all are known.
+    `group` are its sorted ranks of the job, None unless all are known.
     """
 
     number: int
@@ -34,7 +34,7 @@ class Joined:
 
 
 class Part(NamedTuple):
-    """A process's part in a communicator; `rank` is its rank of the job, null where it is not known."""
+    """A process's part in a communicator; `rank` is its rank in the job, None if unknown."""
 
     of: Joined
     rank: int | None
@@ -42,17 +42,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The communicator that holds all processes: its rank of each, its size."""
+    """The communicator of all processes: the rank of each, and its size."""
 
     ranks: dict[Process, int]
     size: int
 
 
 def join_communicators(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]], list[str]]:
-    """The parts that each file tells of in turn, joined, and what is to be said of them.
+    """The parts in each file, in order, joined into communicators; and notes.
 
-    Ranks of the job are those within the largest communicator that all processes are in; without one they are
-    the devices' numbers, where all are on one host and no communicator has them in another order.
+    Ranks of the job are those in the largest communicator of all processes; without one they are the device
+    numbers, if all devices are on one host and no communicator orders them differently.
     """
     devices: dict[str, set[int]] = {}
     for one in (one for file in files for one in file):
@@ -111,7 +111,7 @@ def join_communicators(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[l
 def _communicator_keys(
     number: int, file: Sequence[LoggedCommunicator], process_of: Callable[[LoggedCommunicator], Process]
 ) -> list[Key]:
-    """What tells a file's communicators from others; last, which it is of its process's that are alike."""
+    """Keys that identify a file's communicators; the last element numbers equal ones of a process."""
     keys: list[Key] = []
     seen: Counter[tuple[Process, Key]] = Counter()
     for place, one in enumerate(file):
@@ -143,9 +143,9 @@ def _is_one(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
 def _world_ranks(
     communicators: Sequence[Mapping[Process, LoggedCommunicator]], everyone: Set[Process], hosts: int
 ) -> tuple[World | None, list[str]]:
-    """The ranks of the job: by the largest of these communicators that holds all in any, else by devices.
+    """Ranks of the job, from the largest communicator with all known processes, else from devices; notes.
 
-    None where no communicator does, or several do in different orders, and devices do not tell.
+    None if no communicator has all, or several order them differently, and devices do not decide.
     """
     known = {process for members in communicators for process in members}
     holding = [members for members in communicators if members.keys() == known]
@@ -172,9 +172,9 @@ def _world_ranks(
 
 
 def _with_others(world: World, parts: Sequence[tuple[Process, int | None]]) -> World:
-    """With processes whose parts of a communicator of that size are told apart by nothing but their rank.
+    """Add processes whose parts in a communicator of the world's size state an unclaimed rank.
 
-    Of one that tells not even that it is the rank that is left, if one is.
+    A single process without a stated rank gets the last rank that is left.
     """
     told: dict[Process, set[int]] = {}
     for process, rank in parts:
@@ -208,7 +208,7 @@ def _of_unknown_rank(world: World, everyone: Set[Process]) -> list[str]:
 def _in_order(
     ranks: Mapping[Process, int], communicators: Sequence[Mapping[Process, LoggedCommunicator]]
 ) -> bool:
-    """Whether these are ranks from 0 on, in which the members of all communicators ascend as in their own."""
+    """Whether these are ranks 0 to n − 1 whose order agrees with that of all communicators."""
     orders = [
         [ranks[process] for process, _ in sorted(members.items(), key=lambda one: one[1].rank or 0)]
         for members in communicators

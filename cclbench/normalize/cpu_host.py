@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread of a rank whose device is its CPU does while it computes nothing, by cause."""
+"""Causes of idle time of a thread on a CPU-only rank."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Intervals, Mask
 
 DISPATCH_NS: Final = 50_000
-"""Time between two operators that is shorter is what their calls take themselves."""
+"""Gaps between two operators below this are the overhead of their calls."""
 RESUMED_NS: Final = 1_000_000
-"""A thread that waits for another goes on within this much after it."""
+"""A thread that waits for another resumes within this time after it."""
 CAUSES: Final = ("loader", "sync", "cold_start", "launch", "operators", "python")
-"""Of two at once the first; what is none of them is unrecorded."""
+"""In order of precedence; time with none of these causes is unrecorded."""
 _TIMES: Final = 50
-"""Time between two operators is long from so many times its median."""
+"""A gap between two operators is long from this multiple of its median on."""
 _LEAST_NS: Final = 100_000
 _FEW: Final = 5
-"""Stretches between operators of the same names from which on their own median counts, else that of all."""
+"""Least number of gaps between operators of the same names to use their own median, not that of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,13 +40,13 @@ class Calls:
 def cpu_causes(
     calls: Calls, ranges: Mapping[str, Intervals], second_step: int | None
 ) -> dict[str, Intervals]:
-    """When a thread does what, by `CAUSES`; the sets may overlap.
+    """Times of a thread by `CAUSES`; the sets may overlap.
 
     `ranges` are those of `loader` (a data loader or a checkpoint), `sync` (calls of the communication
-    library, and what a thread takes to go on after a transfer), `operators` (nodes of autograd) and `python`.
-    Time between two calls is `launch` below `DISPATCH_NS`.  It is `cold_start` where it takes 50 times the
-    median of the stretches between operators of the same names, and no such stretch ends after `second_step`
-    has begun; nor any that is as long and takes so many times its own median, as where others use the core.
+    library, and the time to resume after a transfer), `operators` (nodes of autograd) and `python`.  A gap
+    between two calls is `launch` below `DISPATCH_NS`.  It is `cold_start` if it takes at least 50 times the
+    median gap between operators of the same names, no such gap ends after the begin of `second_step`, and
+    no gap there that exceeds its own median as far is as long (as when other processes use the core).
     """
     starts, ends, between = _gaps_between_calls(calls)
     short = ends - starts < DISPATCH_NS
@@ -58,7 +58,7 @@ def cpu_causes(
 
 
 def divide_by_cause(time: Intervals, causes: Mapping[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
-    """The parts of a set of instants by cause, each instant in one; the rest is `unrecorded`."""
+    """Divide a set of instants by cause, each instant in one part; the rest is `unrecorded`."""
     for cause, ranges in causes.items():
         yield cause, intervals.intersect(time, ranges)
         time = intervals.subtract(time, ranges)
@@ -66,7 +66,7 @@ def divide_by_cause(time: Intervals, causes: Mapping[str, Intervals]) -> Iterato
 
 
 def _gaps_between_calls(calls: Calls) -> tuple[Int64, Int64, Int64]:
-    """Begin and end of the time between calls, and a code of the operators before and after it."""
+    """Begin and end of the gaps between calls, and a code of the operators before and after each."""
     order = np.argsort(calls.starts, kind="stable")
     starts, ends, name = calls.starts[order], calls.ends[order], calls.name[order]
     reach = np.maximum.accumulate(ends)
@@ -78,7 +78,7 @@ def _gaps_between_calls(calls: Calls) -> tuple[Int64, Int64, Int64]:
 
 
 def _never_again(ends: Int64, taken: Int64, between: Int64, second_step: int | None) -> Mask:
-    """Which stretches take far longer than others like them, and than any that does so in later steps."""
+    """Which gaps are far longer than others of the same operators and than any such in later steps."""
     if second_step is None or not len(taken):
         return np.zeros(len(taken), np.bool_)
     _, like, count = np.unique(between, return_inverse=True, return_counts=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank's accelerator did: where steps begin, and whose kernels ran."""
+"""Rows of a rank's accelerator: extents of steps, and the share of kernels that each step launched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DeviceRows:
 
 
 def step_extents(rows: DeviceRows, steps: int) -> tuple[dict[int, int], dict[int, int]]:
-    """By step, of `steps`, where its first kernel begins, and where the last of its rows ends."""
+    """Begin of the first kernel and end of the last row, ns, by step index below `steps`."""
     opening, ending = np.full(steps, _MOST), np.full(steps, _LEAST)
     launched = rows.step >= 0
     kernel = launched & rows.kernel
@@ -41,9 +41,9 @@ def step_extents(rows: DeviceRows, steps: int) -> tuple[dict[int, int], dict[int
 
 
 def own_shares(rows: DeviceRows, starts: Int64, ends: Int64, window: Index) -> list[float | None]:
-    """Of the kernel time in each window the share that its own step launched; None without kernels.
+    """Share of the kernel time in each window that its own step launched; None without kernels.
 
-    `window` is each step's, −1 for none.
+    `window` is the window index of each step, −1 for none.
     """
     of_step = np.where(rows.step >= 0, window[rows.step], -1)
     own = rows.kernel & (of_step >= 0)

@@ -16,7 +16,7 @@ _INNER_TO_OUTER = (("tp", "tp"), ("cp", "cp"), ("dp_shard", "dp"), ("dp_replicat
 
 
 def by_shape(ranks: Sequence[int], degrees: Mapping[str, int]) -> str | None:
-    """The one dimension whose groups have this shape; None where none or several have.
+    """The one dimension whose groups have this shape; None if none or several have it.
 
     `ranks` are sorted global ranks, `degrees` the card's parallelism (tp, cp, dp_shard, dp_replicate,
     pp; 1 where absent).

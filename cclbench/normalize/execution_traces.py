@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Execution traces put beside a rank's trace: whose they are, and which of its collectives they tell of."""
+"""Join execution traces with ranks' traces: assign each to a rank, and its calls to collectives."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def traces_by_process(
 ) -> dict[int, Path]:
     """The execution trace of each rank that has one, by process id.
 
-    Where ids do not decide (containers number processes alike, or the rank's is unknown), by the number
-    at the end of the file's name.
+    If ids do not decide (equal ids in containers, or the rank's is unknown), by the number at the end of
+    the file's name.
     """
     found: dict[int, Path] = {}
     shared = Counter(ranks.values())
@@ -45,11 +45,11 @@ def _rank_number(path: Path) -> int | None:
 def place_calls(
     told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts
 ) -> tuple[TraceFacts, list[str]]:
-    """Add to `told` what the execution trace tells, each call where the rank's trace has it.
+    """Add the payloads of the execution trace's calls to `told`, at the times of the rank's annotations.
 
     An execution trace has no times: its k-th call of a backend (`nccl:all_reduce`) is the rank's k-th
     annotation of one, and none is placed unless all agree in kind and size.  Returns the facts, with the
-    process groups where only the execution trace lists them, and notes.
+    execution trace's process groups if the trace lists none, and notes.
     """
     payloads = list(told.payloads)
     of_backend = np.array([p.source == "annotation" and p.ranks is None for p in payloads] or [False])
@@ -81,7 +81,7 @@ def place_calls(
 
 
 def _describe_difference(annotated: list[Payload], trace: ExecutionTrace) -> str | None:
-    """How annotations of a backend and calls of the execution trace differ, None where they do not."""
+    """First difference between a backend's annotations and the execution trace's calls, None if none."""
     if len(annotated) != len(trace.calls):
         return f"it has {len(trace.calls)} calls, the trace {len(annotated)}"
     for k, (own, call) in enumerate(zip(annotated, trace.calls, strict=True), start=1):
@@ -94,7 +94,7 @@ def _describe_difference(annotated: list[Payload], trace: ExecutionTrace) -> str
 
 
 def _group_sizes(trace: ExecutionTrace) -> dict[str | None, int | None]:
-    """Size of each process group that calls are on, by those that tell it; None where they do not agree."""
+    """Size of each process group of the calls; None if calls state none or different ones."""
     told: dict[str | None, set[int]] = {}
     for payload in (call.payload for call in trace.calls if call.payload is not None):
         sizes = told.setdefault(payload.group_name, set())
@@ -106,7 +106,7 @@ def _group_sizes(trace: ExecutionTrace) -> dict[str | None, int | None]:
 def _all_ranks(
     trace: ExecutionTrace, sizes: Mapping[str | None, int | None], facts: TraceFacts
 ) -> tuple[int, ...] | None:
-    """All ranks, where the one process group the calls are on is nowhere listed and as large as the job."""
+    """All ranks, if the calls' only process group is not listed and has the size of the job."""
     listed = facts.groups or any(call.payload.ranks for call in trace.calls if call.payload is not None)
     if listed or facts.world_size is None or list(sizes.values()) != [facts.world_size]:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads of a host that hand over, and their calls of the runtime: what allocates, loads, waits."""
+"""Host threads that take turns, and their runtime calls: which allocate, load code, wait."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ PINNED: Final = re.compile("[Pp]inned")
 ASYNCHRONOUS: Final = "Async"
 """Part of the names of calls that need not wait for what they launch."""
 _TIMES: Final = 50
-"""A call is long from so many times the median of its function's calls."""
+"""A call is long from this multiple of the median of its function's calls on."""
 LEAST_COLD_NS: Final = 100_000
-"""A cold call takes at least that."""
+"""Least duration of a cold call."""
 _LEAST_ALLOCATION_NS: Final = 20_000_000
-"""What an allocation takes at least that creates a context: others take up to some ms each time."""
+"""Least duration of an allocation that creates a context: others take up to some ms each time."""
 _FEW: Final = 5
-"""Calls of a function from which on its own median counts, else that of all calls."""
+"""Least number of calls of a function to use its own median, not that of all calls."""
 _OPERATOR_NS: Final = 20_000
-"""What an operator takes its host where it is called too seldom to tell."""
+"""Assumed host time of an operator that has too few calls for a median."""
 _WAITING: Final = re.compile(
     r"c10d::|nccl:|gloo:|record_param_comms|enumerate\(|\w*(?:[wW]ait|[aA]ll2[aA]ll)"
 )
 """Names of operators that wait for other ranks or for data."""
 
 _TOGETHER: Final = 0.01
-"""Share of a thread's activity up to which another's may overlap where the two take turns."""
+"""Greatest share of a thread's activity that overlaps with that of a thread it takes turns with."""
 
 
 def take_turns(active: Sequence[Intervals]) -> Mask:
-    """Which threads are hardly ever active at the same time, shape (threads, threads); none with itself.
+    """Which threads are hardly ever active at the same time, shape (threads, threads); False on the diagonal.
 
     Such threads hand over to one another, as a main thread and that of autograd do: together they are one
     sequence of calls.
@@ -62,11 +62,11 @@ def blocks(
 ) -> Mask:
     """Which calls that launch a copy wait for it, shape (copies,).
 
-    That is a copy between host and device (`hosted`) whose call returns after its end: by a synchronous call,
-    or by an `asynchronous` one where the memory is not known to be `pinned`.  What runs within the device, or
-    asynchronously from pinned memory, may have ended by chance.  From pageable memory the call itself feeds
-    the copy, through a buffer that is pinned, and returns while the last buffer is copied: it waits, too,
-    where it returns in the second half of the copy.  Times in ns; the copies take from `begun` to `ended`.
+    A call waits if it returns after the end of a copy between host and device (`hosted`), unless it is
+    `asynchronous` and the memory is known to be `pinned`: a copy within the device, or asynchronously from
+    pinned memory, may have ended by chance.  From pageable memory the call itself feeds the copy through a
+    pinned buffer and returns while the last buffer is copied: it also waits if it returns in the second half
+    of the copy.  Times in ns; the copies take from `begun` to `ended`.
     """
     staged = returned - begun > ended - returned
     return np.asarray(hosted & ((returned >= ended) | (staged & ~pinned)) & ~(pinned & asynchronous))
@@ -75,13 +75,13 @@ def blocks(
 def cold_calls(
     function: Int64, kernel: Int64, start: Int64, dur: Int64, allocates: Mask, loads: Mask, until: int | None
 ) -> Mask:
-    """Which calls of a rank's runtime take long because they are the first, shape (calls,).
+    """Which runtime calls of a rank are long because they are the first, shape (calls,).
 
     `function` and `kernel` are codes of the called function and of the kernel that it launches (−1 for none),
-    times in ns, `until` the begin of the second step, None where there is one.  A call that loads by its name
-    is cold.  Any other is where it takes long beside its function's usual time, and is either the first of
-    its function and kernel, or, with all other such calls of its function, over before the second step: what
-    is loaded once never comes back.
+    times in ns, `until` the begin of the second step, None if there is only one.  A call that
+    loads by its name is cold.  Any other is cold if it is long compared with its function's median, and is
+    either the first of its function and kernel or, with all other such calls of its function, over before the
+    second step: loading happens once.
     """
     cold = loads.copy()
     long = dur >= np.where(allocates, _LEAST_ALLOCATION_NS, LEAST_COLD_NS)
@@ -102,21 +102,21 @@ def cold_calls(
 
 
 def may_be_cold(name: str) -> bool:
-    """Whether a call of an operator that takes long may do so because it is the first."""
+    """Whether a long call of the operator may be long because it is the first."""
     return _WAITING.match(name) is None
 
 
 def cold_operators(
     operators: tuple[Int64, Int64, Int64, Int64], calls: tuple[Int64, Int64, Int64], until: int | None
 ) -> Mask:
-    """Which calls of operators take their thread long because they are the first, shape (operators,).
+    """Which operator calls are long because they are the first, shape (operators,).
 
-    `operators` are codes of their names, threads, begins and ends; `calls` threads, begins and ends of calls
-    of the runtime, which stand for themselves; times in ns, `until` as in `cold_calls`.  Libraries that
-    operators use create handles, build plans and compile kernels without a row of their own.  So cold is
-    where an operator takes, outside of the operators and calls in it, 50 times what its name's calls usually
-    take in all, and no call of its name does so after the second step begins; of a single step the first,
-    where its name is called often enough to tell.
+    `operators` are codes of their names, threads, begins and ends; `calls` threads, begins and ends of
+    runtime calls, which are judged separately; times in ns, `until` as in `cold_calls`.  Libraries that
+    operators use create handles, build plans and compile kernels without a row of their own.  A call is cold
+    if, outside of the operators and calls in it, it takes 50 times the median of its name's calls, and no
+    call of its name does so after the second step begins; with a single step, if it is the first of a name
+    with enough calls for a median.
     """
     name, thread, start, end = operators
     dur = end - start
@@ -140,7 +140,7 @@ def cold_operators(
 
 
 def _own_ns(rows: Sequence[Int64], at: int) -> int:
-    """How long a row of (threads, begins, ends), in that order, lasts outside of those in it."""
+    """Duration of row `at` of (threads, begins, ends), ordered by these, outside of the rows in it, ns."""
     thread, start, end = rows
     stop = int(np.searchsorted(thread, thread[at], side="right"))
     inside = np.arange(at + 1, at + int(np.searchsorted(start[at:stop], end[at])))

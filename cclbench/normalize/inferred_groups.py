@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process groups that nobody wrote down, inferred from how all ranks' collectives run; or why they are not.
+"""Infer a process group that no trace states from the timing of all ranks' collectives, or say why not.
 
 The only group ever inferred is that of all ranks, for all collectives of a run at once:
 
 - R0, a world of two ranks: their collectives are the same in order, and all overlap in time;
-- R1, a larger world: besides, with one rank's sequence shifted by one or more none overlap (but for the time
-  that the ends of an instance differ by), ends agree within SPREAD_NS after one offset a rank, there are
+- R1, a larger world: also, no instances overlap if one rank's sequence is shifted by one or more (beyond the
+  spread of an instance's ends), ends agree within SPREAD_NS after one offset per rank, there are at least
   LEAST_INSTANCES, and ranks wait for one another.
 
-Balanced subgroups in lockstep do the same at the same time, and meet all but the last condition: none waits
-for another one's late rank.  Let an instance's last rank come g later than any other, and its ranks' ends
-differ by s.  Subgroups without the last rank had left g before its own, if their transfers took as long, so
-that s ≥ g; where g > 2·s, all ranks waited for the last one.  Independent subgroups show that by chance in
-up to 14 % of instances (two groups whose transfers differ by as much as their arrivals; 3 to 16 ranks).
+Balanced subgroups in lockstep meet all conditions but the last: none waits for another one's late rank.  Let
+an instance's last rank arrive g later than any other, and its ranks' ends differ by s.  Subgroups without the
+last rank would have left g before its own, if their transfers took as long, so that s ≥ g; if g > 2·s, all
+ranks waited for the last one.  Independent subgroups show that by chance in up to 14 % of instances (two
+groups whose transfers differ by as much as their arrivals; 3 to 16 ranks).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOST_LIBRARIES: Final = ("gloo", "mpi", "ucc", "c10d", "xla")
 LEAST_INSTANCES: Final = 8
 SPREAD_NS: Final = 50_000
 WAITING: Final = 0.75
-"""Share of instances in which all ranks must be seen to wait for the last one: 6 of 8 by chance in 1.6e-4."""
+"""Least share of instances in which all ranks wait for the last one: 6 of 8 by chance in 1.6e-4."""
 
 _SEND, _RECV, _SEND_RECV = (COLLECTIVE_KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
 
@@ -45,7 +45,7 @@ class Calls:
     """All ranks' collectives, of which none states its group; arrays of shape (rows,), −1 for unknown.
 
     Rows are in rank order and each rank's in order of start.  `kind` is a code into COLLECTIVE_KINDS, `size`
-    the ranks of the group where that number is stated, `libraries` those at work, `names` the groups or
+    the stated number of ranks in the group, `libraries` the communication libraries, `names` the groups or
     communicators that each rank's calls name.
     """
 
@@ -60,7 +60,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """The rule by which all calls are collectives of all ranks, None where neither holds; and why."""
+    """The rule by which all calls are collectives of all ranks, None if neither holds; and the reason."""
 
     rule: str | None
     reason: str
@@ -69,7 +69,7 @@ class Inference:
 def infer_group(calls: Calls, ranks: Sequence[int], world: int | None) -> Inference:
     """Whether the calls are collectives of all ranks.
 
-    `ranks` have a trace, ascending; `world` is the number of the job's ranks, None where nobody states it.
+    `ranks` have a trace, ascending; `world` is the number of the job's ranks, None if not stated.
     """
     failed = next(_failed_conditions(calls, ranks, world), None)
     if failed is not None:
@@ -81,10 +81,10 @@ def infer_group(calls: Calls, ranks: Sequence[int], world: int | None) -> Infere
 
 
 def _failed_conditions(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
-    """The conditions that do not hold; those after the first may rest on it."""
+    """Conditions that fail; a later one may presuppose an earlier one."""
     yield from _objection(calls, ranks, world)
     yield from _first_difference(calls, ranks)
-    # A row an instance, a column a rank.
+    # One row per instance, one column per rank.
     starts, ends = (times.reshape(len(ranks), -1).T for times in (calls.starts, calls.ends))
     if len(ranks) > 2 and len(starts) < LEAST_INSTANCES:
         yield f"{len(starts)} instances, fewer than {LEAST_INSTANCES}"
@@ -96,7 +96,7 @@ def _failed_conditions(calls: Calls, ranks: Sequence[int], world: int | None) ->
 
 
 def _objection(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
-    """What is against it before any time is looked at."""
+    """Failed conditions that need no times."""
     if world is None:
         yield "nothing states the world size"
     elif world < 2:
@@ -120,7 +120,7 @@ def _objection(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterato
 
 
 def _first_difference(calls: Calls, ranks: Sequence[int]) -> Iterator[str]:
-    """Where a rank's kinds first differ from those of the first; what one of two sends the other receives."""
+    """First difference of a rank's kinds from the first rank's; of two ranks, a send matches a receive."""
     kind = calls.kind
     if len(ranks) == 2:
         peers = np.where(kind == _SEND, _RECV, np.where(kind == _RECV, _SEND, kind))
@@ -142,10 +142,10 @@ def _kind_name(kinds: npt.NDArray[np.integer[Any]], at: int) -> str:
 
 
 def _out_of_step(starts: Int64, ends: Int64) -> Iterator[str]:
-    """What is against all ranks having run each instance together; shapes (instances, ranks), ns."""
+    """Failed conditions on all ranks running each instance together; shapes (instances, ranks), ns."""
     left, offset = _ends_agreement(ends)
     spread = np.ptp(left, axis=1)
-    # Starts are in order: what overlaps with an instance further off overlaps with the next one too.
+    # Starts are in order: an overlap with a later instance implies one with the next.
     shifted = ends[:-1].max(axis=1) - starts[1:].min(axis=1)
     if (shifted > spread[:-1]).any():
         yield "a shift by one also overlaps"
@@ -165,7 +165,7 @@ def _out_of_step(starts: Int64, ends: Int64) -> Iterator[str]:
 
 
 def _ends_agreement(ends: Int64) -> tuple[Float, Float]:
-    """How far ends lie from their instance's median beyond their rank's offset, and these offsets, ns.
+    """Deviation of ends from their instance's median and their rank's offset, and these offsets, ns.
 
     A rank's offset is the median over instances; shapes (instances, ranks) and (ranks,).
     """
@@ -176,10 +176,10 @@ def _ends_agreement(ends: Int64) -> tuple[Float, Float]:
 
 
 def _waited_instances(starts: Int64, offset: Float, spread: Float) -> Mask:
-    """Instances whose last rank comes later than any other by more than twice what ends differ by.
+    """Instances whose last rank arrives later than any other by more than twice the spread of the ends.
 
-    A rank's offset may be its clock's, or that its subgroup always leaves later: the gap has to be there, and
-    behind the same rank, with the offset and without it.
+    A rank's offset may come from its clock or from a subgroup that always leaves later: the gap must exist,
+    with the same last rank, with the offset and without it.
     """
     plain = (starts - starts.min()).astype(np.float64)
     gaps, last = [], []

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that a log lists put beside a rank's trace, which does not tell its groups or payloads.
+"""Complete a rank's trace, which lacks groups or payloads, from the calls that a log lists.
 
-A log has no times and is of more than was traced.  The rank's kernels are looked for in it, in the order of
-their launches, as calls of the same kinds one after another; where several stretches of the log fit, as steps
-alike do, a kernel has what all of them say.  Sends and receives between two collectives are one there, since
-one kernel may run several.
+A log has no times and covers more than the trace.  The rank's kernels, in launch order, are searched in it as
+a sequence of calls of the same kinds; if several places fit, as in equal steps, a kernel gets what all of
+them state.  The sends and receives between two collectives count as one, since one kernel may run several.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NO_CALL: Final = ord("?")
 
 
 class ListedCalls(NamedTuple):
-    """A rank's calls in order, as rows of `schema.TIMINGS`; who says so, and the ranks of its groups."""
+    """A rank's calls in order, as rows of `schema.TIMINGS`; their source, and the ranks of its groups."""
 
     source: str
     table: pa.Table
@@ -47,18 +46,18 @@ class ListedCalls(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Turns:
-    """Rows that follow one another, the transfers between two collectives as one turn."""
+    """A sequence of rows, in which the transfers between two collectives are one turn."""
 
     letters: bytes
     first: Int64
     rows: Int64
-    """How many each is."""
+    """Number of rows in each turn."""
 
 
 def lacks_group_or_payload(
     calls: Calls, told: StatedPayloads, owner: Int64, groups: Mapping[str, ProcessGroup]
 ) -> Mask:
-    """Which calls of the library have no group or no payload by their entries, as `on_device` gives these.
+    """Which calls of NCCL or RCCL have no group or no payload in their entries (`owner`, see `on_device`).
 
     `groups` are those that the trace lists, by name; shape (calls,).
     """
@@ -72,7 +71,7 @@ def _of_library(calls: Calls) -> Mask:
 
 
 def _entries_of_calls(told: StatedPayloads, owner: Int64) -> tuple[list[Payload], Int64]:
-    """What is told of calls, last nothing; and which of it is of each."""
+    """The stated payloads, followed by `NOTHING`, and the index of each call's."""
     code = np.asarray([*told.code, len(told.payloads)], np.int64)
     return [*told.payloads, NOTHING], code[owner]
 
@@ -85,9 +84,9 @@ def place_calls(
     listed: ListedCalls,
     groups: Mapping[str, ProcessGroup],
 ) -> tuple[Int64, str]:
-    """The entry of each call, with those of calls that are `lacking` and the log completes; and what to say.
+    """The entry of each call, with new ones for `lacking` calls that the log completes; and a note.
 
-    `told` gets an entry for each such call.  Nothing is taken from a log that contradicts the trace.
+    The new entries are added to `told`.  A log that contradicts the trace is not used.
     """
     if not len(listed.table):
         return owner, f"{listed.source} lists no call of the rank"
@@ -145,7 +144,7 @@ def place_calls(
 
 
 def _turn_places(traced: bytes, logged: bytes) -> Iterator[int]:
-    """Where the turns of a trace begin among those of a log; one of unknown kind is any."""
+    """Places in a log at which the turns of a trace fit; an unknown kind matches any."""
     if _UNKNOWN in traced:
         pattern = b"".join(b"." if one == _UNKNOWN else re.escape(bytes([one])) for one in traced)
         yield from (found.start() for found in re.finditer(b"(?=" + pattern + b")", logged, re.DOTALL))
@@ -157,7 +156,7 @@ def _turn_places(traced: bytes, logged: bytes) -> Iterator[int]:
 
 
 def _known_numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:
-    """Ranks and bytes as numbers, −1 where they are not known, shape (those, 2); equal groups have one."""
+    """Ranks and bytes as numbers, −1 if unknown, shape (len(known), 2); equal groups have equal numbers."""
     numbers: dict[frozenset[int], int] = {}
     return np.array(
         [
@@ -172,12 +171,12 @@ def _known_numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -
 
 
 def _any_differs(one: Int64, other: Int64) -> bool:
-    """Whether any number that both know, others being −1, is another."""
+    """Whether the arrays differ anywhere that both are known (not −1)."""
     return bool(((one >= 0) & (other >= 0) & (one != other)).any())
 
 
 def _kind_letter(kind: str | None, unknown: int) -> int:
-    """A character for each kind; what runs as sends and receives has one."""
+    """A character for each kind; kinds that run as sends and receives share one."""
     if kind is None:
         return unknown
     return _TRANSFERS if kind in _BY_TRANSFERS else ord("A") + COLLECTIVE_KINDS.index(kind)
@@ -195,14 +194,14 @@ def _is_complete(payload: Payload, groups: Mapping[str, ProcessGroup]) -> bool:
 
 
 def _group_ranks(payload: Payload, groups: Mapping[str, ProcessGroup]) -> tuple[int, ...] | None:
-    """The ranks of its group, by itself or by the trace's list."""
+    """The ranks of its group, as it states them or as the trace lists them."""
     listed = groups.get(payload.group_name or "")
     return payload.ranks or (listed.ranks if listed is not None else None)
 
 
 def _call_shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Payload]]:
-    """The number of each turn among those that say the same, and what these say: of several transfers the
-    group alone, where they have one."""
+    """Each turn's index into the distinct payloads, and these payloads; for several transfers the group
+    only, if they share one."""
     table = listed.table.select(_SAID)
     columns, words = [], []
     for name in _SAID:
@@ -218,7 +217,7 @@ def _call_shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Paylo
 
 
 def _logged_payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
-    """What the log says, S as in `schema.TIMINGS`: of gather and scatter only the root has it."""
+    """The payload in the log, sizes as in `schema.TIMINGS`; for gather and scatter only the root has it."""
     kind, size, ranks = said["kind"], said["bytes"], said["group_size"]
     part = None if size is None or not ranks else size // ranks
     return Payload(
@@ -237,10 +236,10 @@ def _logged_payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
 def _complete_entry(
     own: Payload, logged: Payload, alone: bool, groups: Mapping[str, ProcessGroup]
 ) -> Payload | None:
-    """What the trace says with what the log does; None where that adds nothing.
+    """The trace's payload completed from the log's; None if the log adds nothing.
 
-    Of a kernel that is not `alone` in its turn, or whose turn has several transfers, the log tells the group,
-    where the trace says that it runs a collective.
+    If a kernel is not `alone` in its turn, or its turn has several transfers, only the group is taken from
+    the log, and only if the trace states that the kernel runs a collective.
     """
     ranks, size = _group_ranks(own, groups), own.group_size or logged.group_size
     several = not alone or logged.collective is None

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives matched across ranks: which rows of different ranks are one and the same collective.
+"""Match collectives across ranks: find the rows of different ranks that are the same collective.
 
-By process group, kind and sequence number; without numbers by order within the group (and step), where
-sequences of different length are aligned on their longest common subsequence; sends and receives by
-(source, destination, order).  What cannot be matched is counted by reason, what could be matched in two
-ways is ambiguous, and nothing is guessed.
+Rows match by process group, kind and sequence number; without numbers by order within the group (and step),
+where sequences of different length are aligned on their longest common subsequence; sends and receives match
+by (source, destination, order).  Rows that cannot be matched are counted by reason; rows that could be
+matched in two ways are ambiguous, and none is guessed.
 
-A *lane* holds rows of which only those at the same place of their ranks' orders can be one collective: the
-rows of a group and sequence number, of a group without numbers, or of a pair of ranks.
+A *lane* is a set of rows in which only rows at the same place of their ranks' orders can be one collective:
+the rows of a group and sequence number, of a group without numbers, or of a pair of ranks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NUMBERED, ORDERED, PAIRED, SPLIT, ALIGNED = range(5)
 """How the rows of a lane are matched."""
 
 ALIGNED_ROWS: Final = 1 << 18
-"""About how many rows are in memory while their lanes are aligned."""
+"""Approximate number of rows in memory while their lanes are aligned."""
 
 CALLS: Final = f"""
 CREATE TYPE collective_kind AS ENUM {COLLECTIVE_KINDS};
@@ -51,7 +51,7 @@ CREATE TABLE calls (
     step INTEGER, bytes BIGINT, source INTEGER, target INTEGER, start_ns BIGINT, end_ns BIGINT
 )
 """
-"""The table of all ranks' collectives that `match` reads, null where something is unknown.
+"""The table of all ranks' collectives that `match` reads, null where a value is unknown.
 
 `row` identifies them, in order of rank; `process_group` is a code, `size` the number of its ranks, `bytes`
 the payload's larger side; `source` and `target` are the ranks of a point-to-point transfer.
@@ -72,14 +72,14 @@ SELECT "row", "rank", "size", kind, coalesce(bytes, -1) AS bytes, coalesce(step,
     END AS reason
 FROM (SELECT *, coalesce(kind IN ('send', 'recv'), false) AS pair FROM calls)
 """  # noqa: S608 - texts of this module
-"""Each call's lane, by (way, lane, number), or why it can be in none."""
+"""Each call's lane, as (way, lane, number), or the reason why it has none."""
 
 _PLACED: Final = """
 CREATE TABLE {to} AS
 SELECT *, row_number() OVER (PARTITION BY way, lane, number, "rank" ORDER BY start_ns, "row") - 1 AS place
 FROM {rows}
 """
-"""The place of each row in its rank's order of its lane: a grouped call may run as several kernels."""
+"""Place of each row in its rank's order within the lane: a grouped call may run as several kernels."""
 
 _PLACES: Final = f"""
 CREATE TABLE {{to}}_places AS
@@ -97,10 +97,10 @@ FROM (
     WINDOW one_lane AS (PARTITION BY way, lane, number)
 )
 """  # noqa: S608 - texts of this module
-"""How many ranks have a row at each place, and whether the place is uneven.
+"""Number of ranks with a row at each place, and whether the place is uneven.
 
-All places of a lane are where its ranks have different numbers of rows or, at one place, different calls; of
-a sequence number that is used for different kinds the places of these.
+All places of a lane are uneven if its ranks have different numbers of rows or, at one place, different calls;
+in a lane with a sequence number, different calls make only their own place uneven.
 """
 
 _UNEVEN: Final = """
@@ -125,9 +125,9 @@ alike AS (
 SELECT ordered.* REPLACE ({SPLIT}::TINYINT AS way, coalesce(call, -1) AS number)
 FROM ordered LEFT JOIN alike USING (lane, kind, bytes, step)
 """  # noqa: S608 - texts of this module
-"""Rows of uneven lanes without numbers: a lane for each call that all ranks have equally often in a step.
+"""Rows of uneven lanes without numbers: one lane per call that all ranks have equally often in a step.
 
-Collectives of several streams begin in another order on each rank; those of a kind do not.
+Collectives of several streams may begin in a different order on each rank; equal calls do not.
 """
 
 _ALIGNED: Final = f"""
@@ -141,7 +141,7 @@ CREATE TABLE aligned (
     "row" BIGINT, lane INTEGER, number BIGINT, "size" INTEGER, place BIGINT, ambiguous BOOLEAN
 );
 """  # noqa: S608 - texts of this module
-"""Rows whose lanes are aligned one after another, and where they go."""
+"""Rows whose lanes are to be aligned, and the table of the result."""
 
 _LANES: Final = f"""
 SELECT min(ordinal), max(ordinal)
@@ -151,7 +151,7 @@ FROM (
 )
 GROUP BY part ORDER BY part
 """  # noqa: S608 - texts of this module
-"""The first and the last lane of those that are aligned at once."""
+"""First and last lane of each batch to align."""
 
 _ROWS: Final = """
 SELECT "row", "rank", call, ordinal, lane, number, coalesce("size", -1) AS "size"
@@ -200,11 +200,11 @@ SELECT '{AMBIGUOUS}', count(*) FROM (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matching:
-    """Of `rows`, those that are in instances, and how many are in none, by reason.
+    """Rows that are in instances, and the number of others by reason; `rows` is the number of all.
 
     `row`, `rank`, `instance`, `start_ns` and `end_ns` have shape (matched rows,), in order of `row`;
-    `present` and `expected`, the ranks an instance has and those its group has (−1 where nothing states
-    it), shape (instances,).
+    `present` and `expected`, the numbers of ranks in an instance and in its group (−1 if not stated), have
+    shape (instances,).
     """
 
     rows: int
@@ -218,7 +218,7 @@ class Matching:
     unmatched: dict[str, int]
 
     def drop_instances(self, wrong: Int64) -> Matching:
-        """The matching without those instances, whose rows contradict one another."""
+        """The matching without the instances `wrong`, whose rows count as contradicted."""
         kept = np.ones(len(self.present), np.bool_)
         kept[wrong] = False
         rows = kept[self.instance]
@@ -257,13 +257,13 @@ def match(connection: duckdb.DuckDBPyConnection) -> Matching:
 
 
 def _place_rows(connection: duckdb.DuckDBPyConnection, to: str, rows: str) -> None:
-    """Tables of the places of rows in their lanes, of these places, and of rows at uneven ones."""
+    """Create tables of the rows' places in their lanes, of these places, and of rows at uneven places."""
     for statement in (_PLACED, _PLACES, _UNEVEN):
         connection.execute(statement.format(to=to, rows=rows))
 
 
 def _align_lanes(connection: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
-    """Rows of uneven lanes and their places, null for none, some lanes at a time."""
+    """Rows of uneven lanes with their places, null for none, in batches of lanes."""
     for first, last in connection.execute(_LANES).fetchall():
         rows = connection.execute(_ROWS, [first, last]).fetchnumpy()
         rank, call, ordinal = (rows.pop(name) for name in ("rank", "call", "ordinal"))
@@ -274,10 +274,10 @@ def _align_lanes(connection: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
 
 
 def contradicting_instances(instance: Int64, starts: Int64, ends: Int64, tolerance: int) -> Int64:
-    """Instances whose ranks were never all inside at once: one left before another came.
+    """Instances whose ranks were never all inside at once: one left before another arrived.
 
-    A collective ends nowhere before its last rank arrives; `starts` and `ends` are on the common clock,
-    ns, shape (rows,), of the rows of `instance`; differences up to `tolerance` are forgiven.
+    A collective ends on no rank before its last rank arrives; `starts` and `ends` are on the common clock,
+    ns, shape (rows,), of the rows of `instance`; differences up to `tolerance` are allowed.
     """
     count = int(instance.max(initial=-1)) + 1
     latest = np.full(count, np.iinfo(np.int64).min)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host works for at an instant: forward, loss, backward, optimizer, data; prefill or decode."""
+"""Phase of the host at an instant: forward, loss, backward, optimizer, data; prefill or decode."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LOADER: Final = (
     r"|(save|load)[-_ ]checkpoint|checkpoint[-_. ](save|load)"
 )
 _NODE: Final = r"autograd::engine::evaluate_function|torch::autograd::\w|\w+Backward\d*$"
-"""Names of runs of a node of the backward graph: the engine's own, and in torch before 1.10 the node's."""
+"""Names of runs of a node of the backward graph: by the engine, in torch before 1.10 by the node."""
 _AFTER_BACKWARD: Final = r"torch\.distributed\.ddp\.reducer::"
-"""Calls that the engine makes once the graph is done."""
+"""Calls that the engine makes after the graph is finished."""
 _STARTS_BACKWARD: Final = re.compile(
     r"(?:.*/)?torch/(?:_tensor|autograd/__init__)\.py\(\d+\): (?:backward|grad)"
 )
@@ -41,12 +41,12 @@ _LOSS_RANGE: Final = r"(?i)(.*[.#_: -])?loss(es|[-_ ]fn|[-_ ]func(tion)?)?\W*$|n
 
 
 def starts_backward(name: str) -> bool:
-    """Whether a row of Python is the call that has autograd's engine run."""
+    """Whether a Python row is the call that starts autograd's engine."""
     return _STARTS_BACKWARD.fullmatch(name) is not None
 
 
 def phase_told(annotation: str) -> str | None:
-    """The phase that an annotation of a training step names, a word by itself names it too; None for none."""
+    """The phase that an annotation in a training step names, also as a single word; None if it names none."""
     patterns = {"optimizer": _OPTIMIZER, "backward": _BACKWARD, "loss": _LOSS_RANGE, "forward": _FORWARD}
     return next((phase for phase, pattern in patterns.items() if re.match(pattern, annotation)), None)
 
@@ -70,14 +70,14 @@ def _begins_like(pattern: str) -> Callable[[str], bool]:
 
 
 class Vocabulary(list[str]):
-    """Names by number; what is asked of them is asked once."""
+    """Names by code; the result of each predicate is cached."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         super().__init__(names)
         self._answers: dict[Callable[[str], bool], Mask] = {}
 
     def names_where(self, holds: Callable[[str], bool]) -> Mask:
-        """Of which names that holds, shape (names,)."""
+        """Names for which `holds` is true, shape (names,)."""
         if holds not in self._answers:
             self._answers[holds] = np.array([*map(holds, self)], np.bool_)
         return self._answers[holds]
@@ -85,28 +85,28 @@ class Vocabulary(list[str]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Named:
-    """Ranges, the number of each one's name, and the names."""
+    """Ranges, the code of each one's name, and the names."""
 
     ranges: Ranges
     name: Index
     names: Vocabulary
 
     def select_ranges(self, chosen: Mask) -> Named:
-        """Some of the ranges."""
+        """The `chosen` ranges."""
         return Named(self.ranges.select_ranges(chosen), self.name[chosen], self.names)
 
     def name_matches(self, pattern: str) -> Mask:
-        """Which of them have a name that begins like the pattern, shape (ranges,)."""
+        """Which ranges have a name that begins with a match of the pattern, shape (ranges,)."""
         return self.name_is(_begins_like(pattern))
 
     def name_is(self, holds: Callable[[str], bool]) -> Mask:
-        """Which of them have a name of which that holds, shape (ranges,)."""
+        """Which ranges have a name for which `holds` is true, shape (ranges,)."""
         return np.asarray(self.names.names_where(holds)[self.name])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostActivity:
-    """What a rank's host ran."""
+    """Calls, annotations and modules of a rank's host."""
 
     calls: Named
     sequence: Int64
@@ -127,7 +127,7 @@ def runs_node(calls: Named) -> Mask:
 
 
 def is_among(values: Int64, ordered: Int64) -> Mask:
-    """Which values are in the ordered ones, shape of `values`."""
+    """Which values are in the sorted array `ordered`, shape of `values`."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     return np.asarray(ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values)
@@ -136,10 +136,10 @@ def is_among(values: Int64, ordered: Int64) -> Mask:
 class Phases:
     """The phases of a rank's host, by thread and time.
 
-    Backward is what autograd's engine runs, or a range of that name holds.  Forward is a module's run outside
-    of it, and lasts from the first to the last op that a backward op names as its own, with no backward or
-    optimizer in between; where no op is named, it is what comes before a backward.  A rank that
-    runs no backward serves: each call is of the phase of the engine's annotation around it, else forward.
+    Backward is what autograd's engine runs, or a range of that name contains.  Forward is a module's run
+    outside of it, and the time from the first to the last op that backward ops refer to, with no backward or
+    optimizer in between; if they refer to none, the calls before a backward.  A rank that runs no backward
+    or optimizer serves: each call has the phase of the engine's annotation around it, else forward.
     """
 
     def __init__(self, host: HostActivity) -> None:
@@ -180,9 +180,9 @@ class Phases:
         return found
 
     def _engine_threads(self, of_engine: Mask) -> Int64:
-        """Threads on which autograd's engine alone runs, sorted.
+        """Threads that only autograd's engine uses, sorted.
 
-        All calls of such a thread are the engine's: it also runs what waits for the graph's end.
+        All calls of such a thread are the engine's, including those queued for the end of the graph.
         """
         ranges, sequence = self._host.calls.ranges, self._host.sequence
         outside = ~ranges.select_ranges(of_engine).is_inside(ranges.track, ranges.start_ns)
@@ -190,7 +190,7 @@ class Phases:
         return np.setdiff1d(ranges.track[of_engine], others)
 
     def _forward_runs(self) -> Ranges:
-        """From the first to the last of forward ops between which neither backward nor optimizer begins."""
+        """Ranges from the first to the last forward op with no begin of backward or optimizer in between."""
         ranges = self._host.calls.ranges
         elsewhere = ~self._host.backward_node
         for phase in ("optimizer", "backward", "data"):
@@ -204,7 +204,7 @@ class Phases:
         return Ranges(chosen.track[first], chosen.start_ns[first], ends)
 
     def _before_backward(self) -> Mask:
-        """After which calls a backward begins, before an optimizer does."""
+        """Which calls are followed by the begin of a backward before that of an optimizer."""
         start = self._host.calls.ranges.start_ns
         backward, optimizer = (
             np.append(self._begun[phase], _LATEST)[np.searchsorted(self._begun[phase], start)]

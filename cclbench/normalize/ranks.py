@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank a trace is: by what it says, then by its file's name, then by the card; never two answers."""
+"""Rank of a trace: as it states, by its file's name, by the card; sources that disagree are an error."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _PART_OF_A_NAME = (
     re.compile(r"(?:^|[^a-z0-9])(?<!num_)worker[-_]?(\d{1,6})(?!\d)", re.IGNORECASE),
     re.compile(r"(?:^|[^a-z])tp[-_]?(\d{1,4})(?=[-_.]|$)", re.IGNORECASE),
 )
-"""Says a rank where nothing better does: `worker3`, `TP-3` (which may count within a group only)."""
+"""Used only if nothing better states a rank: `worker3`, `TP-3` (which may count within a group only)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rank in the making: `file` is the path within the source, `name` its member's name there."""
+    """A future rank: `file` is the path within the source, `name` the member's name in the file."""
 
     file: str
     name: str
     facts: TraceFacts
     by_card: int | None = None
     alone: bool = True
-    """Whether the file holds no other: then the file's name may say the rank."""
+    """Whether it is the file's only member: then the file's name may state the rank."""
 
 
 def rank_of(member: Member) -> tuple[int | None, str | None]:
-    """The rank and who says so; None where nobody does; `InputError` where two disagree."""
+    """The rank and its source; None if not stated; `InputError` if two sources disagree."""
     facts, name = member.facts, member.file
     told: dict[str, int] = {}
     if facts.rank is not None and facts.rank_source is not None:
@@ -53,10 +53,10 @@ def rank_of(member: Member) -> tuple[int | None, str | None]:
 
 
 def distinct_ranks(members: Sequence[Member]) -> list[tuple[int, str]]:
-    """Each member's rank and who says so; `InputError` where two claim one rank, or one has none.
+    """Each member's rank and its source; `InputError` if two claim one rank, or one has none.
 
-    Where nobody states a rank, the devices or processes of one file are ranks in their own order, those of
-    several files in the order of the files' names; a lone file without any order is rank 0.
+    If no rank is stated, the devices or processes of one file are ranks in their own order, those of several
+    files in the order of the files' names; a single file without any order is rank 0.
     """
     ranks = [rank_of(member) for member in members]
     if not any(rank is not None for rank, _ in ranks) and all(
@@ -87,10 +87,10 @@ def distinct_ranks(members: Sequence[Member]) -> list[tuple[int, str]]:
 
 
 def groups_of(communicators: Mapping[int, Sequence[Communicator]]) -> tuple[ProcessGroup, ...]:
-    """The process groups of communicators of which every member's trace is there, by global rank.
+    """Process groups, by global rank, of the communicators with a trace of every member.
 
-    One whose members do not fit together (a rank of it twice, two sizes) or of which a trace is missing is
-    left out: its ranks are unknown.
+    Communicators with inconsistent members (a rank twice, two sizes) or a missing trace are left out: their
+    ranks are unknown.
     """
     told: dict[str, dict[int, list[Communicator]]] = {}
     for rank, listed in communicators.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a reader's rows to `schema.EVENTS`: names coded, categories told."""
+"""Convert a reader's rows to `schema.EVENTS`: encode names, add categories."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When ranks end the collectives that they share: what clocks are fitted to."""
+"""End times of the collectives that ranks share, to which clocks are fitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Float = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.signedinteger[Any]]
 
 _BLOCK: Final = 1 << 16
-"""About how many ends are worked on at a time: what is made of them stays in a core's cache."""
+"""Approximate number of ends processed at a time, so that temporaries stay in a core's cache."""
 
 
 def sum_groups(values: Float, group: Groups, groups: int) -> Float:
@@ -34,8 +34,8 @@ def divide(part: Float, whole: npt.NDArray[Any]) -> Float:
 class Cells:
     """Ends of one rank in the instances of one set of ranks, arrays of shape (cells,): `rank`, `ranks_of`.
 
-    What ranks differ by is the same in all instances of a set of ranks, so that a few cells stand for
-    millions of ends: two a rank where each is in two groups.
+    Ranks differ by the same amount in all instances of a set of ranks, so that a few cells stand for
+    millions of ends: two per rank if each is in two groups.
     """
 
     rank: Int64
@@ -43,7 +43,7 @@ class Cells:
 
 
 class Block(NamedTuple):
-    """Sets of as many ranks and instances each: their cells, their ends, and which of the instances."""
+    """Sets with equal numbers of ranks and instances: their cells, their ends, and a range of instances."""
 
     cells: slice
     ends: slice
@@ -67,9 +67,9 @@ class Block(NamedTuple):
 class SharedEnds:
     """Ends of matched instances: `t`, ns since the first end, shape (ends,), those of a cell together.
 
-    A cell's ends are in order of instance, and `instances` of each cell are how many; the cells of a set of
-    ranks follow one another, and so do sets of as many ranks and instances.  Ranks are numbered in ascending
-    order.
+    A cell's ends are in order of instance, and `instances` is their number in each cell; the cells of a set
+    of ranks are consecutive, and so are sets with equal numbers of ranks and instances.  Ranks are numbered
+    in ascending order.
     """
 
     t: Float
@@ -82,14 +82,14 @@ class SharedEnds:
     def from_rows(
         cls, ranks: Int64, rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, first: int
     ) -> Self:
-        """From the ends of rows, each of one of `ranks`, of which the first is at `first`."""
+        """From the ends of rows of `ranks`; `first` is the earliest end."""
         number = np.searchsorted(ranks, rank)
         order = np.argsort(number, kind="stable")
         order = order[np.argsort(instance[order], kind="stable")]
         size = np.bincount(instance)
         begin = np.cumsum(size) - size
         begin, size = begin[size > 0], size[size > 0]
-        # A set of ranks is recognised by the sum of its ranks' random numbers, whatever their order.
+        # A set of ranks is identified by the sum of its ranks' random numbers, in any order.
         random = np.random.default_rng(0).integers(1 << 20, 1 << 62, len(ranks), dtype=np.uint64)
         _, first_of_set, set_of, times = np.unique(
             np.add.reduceat(random[number][order], begin),
@@ -119,11 +119,11 @@ class SharedEnds:
 
     @property
     def ends_of_rank(self) -> Int64:
-        """How many ends each rank has, shape (ranks,)."""
+        """Number of ends of each rank, shape (ranks,)."""
         return np.bincount(self.cells.rank, self.instances, self.ranks).astype(np.int64)
 
     def of_rank(self, values: Float) -> Float:
-        """Each end's value of those of shape (ranks,)."""
+        """The values, of shape (ranks,), repeated for each rank's ends, shape (ends,)."""
         return np.repeat(values[self.cells.rank], self.instances)
 
     def correct_times(self, offset: Float, drift: Float) -> Float:
@@ -131,7 +131,7 @@ class SharedEnds:
         return np.asarray(self.t - self.of_rank(offset) - self.of_rank(drift) * self.t)
 
     def residuals(self, t: Float) -> Float:
-        """What each time differs from its instance's mean, shape (ends,)."""
+        """Difference of each time from its instance's mean, shape (ends,)."""
         found = np.empty(len(t))
         for block in self.blocks:
             times = block.view_ends(t)
@@ -139,7 +139,7 @@ class SharedEnds:
         return found
 
     def worst_residuals(self, offset: Float, drift: Float) -> Float:
-        """The 95th percentile of how far each rank's corrected ends lie from their instances' means."""
+        """95th percentile of the absolute residuals of each rank's corrected ends, shape (ranks,)."""
         values = abs(self.residuals(self.correct_times(offset, drift)))
         found = np.zeros(self.ranks)
         ends = np.cumsum(self.instances)
@@ -173,7 +173,7 @@ class SharedEnds:
 
 
 def _nearest_rank(values: Float, q: float) -> float:
-    """The q-quantile of the values: the smallest that at least q of them do not exceed."""
+    """The q-quantile of the values: the smallest that a share of at least q does not exceed."""
     at = int(np.ceil(q * len(values))) - 1
     return float(np.partition(values, at)[at])
 
@@ -188,7 +188,7 @@ def _equal_runs(*keys: Int64) -> Iterator[tuple[int, int]]:
 
 
 def _split_blocks(cell: int, end: int, sets: int, ranks: int, instances: int) -> Iterator[Block]:
-    """The blocks of sets whose first cell and first end are those."""
+    """Split `sets` sets, from first cell `cell` and first end `end`, into blocks."""
     at_once = max(1, _BLOCK // (ranks * instances))
     some = max(1, _BLOCK // ranks)
     for low in range(0, sets, at_once):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows: which stretch of a rank's time is step N (definition: metrics, ground rules).
+"""Step windows: the time of step N on a rank (definition: metrics, ground rules).
 
-A device event belongs to the step whose host annotation holds its launch; the device window of step i
-runs from the first kernel that the step launched to where the next step's window opens.  Copies open no
+A device event belongs to the step whose host annotation contains its launch; the device window of step i
+runs from the first kernel that the step launched to the begin of the next step's window.  Copies open no
 window: prefetched input runs ahead of its step.  The last window has no successor: it is open, and ends
 with the last device event of its step.
 """
@@ -37,11 +37,11 @@ FAMILIES = (
 )
 """Step annotations of PyTorch, vLLM, SGLang, and NVTX ranges as Megatron-LM and torchtitan write them."""
 OPTIMIZER: Final = re.compile(r"Optimizer\.step#(\S+)\.step")
-"""PyTorch's annotation of an optimizer's call, the end of a step where nothing marks steps."""
+"""PyTorch's annotation of an optimizer call, which ends a step if nothing marks steps."""
 _ONE_CALL: Final = 0.1
-"""Share of an optimizer's call that lies between calls of several optimizers one after another."""
+"""Gap between consecutive calls of several optimizers in one step, as a share of the shorter call."""
 _ROUNDED_NS: Final = 1_000
-"""Begins and ends of annotations are written in µs by some profilers, rounded."""
+"""Rounding of the times of annotations: some profilers write them in whole µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class Marks:
     starts: Int64
     ends: Int64
     closed: bool = False
-    """Whether the last one's end is known, without a next one to begin there."""
+    """Whether the last step's end is known without the begin of a next one."""
     source: str = "annotation"
-    """What marks them, one of `schema.WINDOW_SOURCES`."""
+    """Source of the marks, one of `schema.WINDOW_SOURCES`."""
 
     def step_at(self, at: Int64) -> Int64:
-        """Index of the step that holds each instant, −1 for none, shape of `at`."""
+        """Index of the step that contains each instant, −1 for none, shape of `at`."""
         return intervals.innermost(self.starts, self.ends, at)
 
 
@@ -76,8 +76,8 @@ NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.in
 def of_device(told: Sequence[DeviceStep]) -> Marks:
     """Steps that the device's own rows mark: numbered ones, else the runs of the module that takes longest.
 
-    A step reaches to the begin of the next one, the last to its own end: what the device does in between
-    belongs to it.  A closed one ends where it says.
+    A step lasts until the begin of the next one, so that device work in between belongs to it; the last one
+    and closed ones last until their own end.
     """
     numbered = [s for s in told if s.number is not None]
     if numbered:
@@ -100,13 +100,13 @@ def of_device(told: Sequence[DeviceStep]) -> Marks:
 
 
 def _distinct_numbers(numbers: list[int | None]) -> Int64:
-    """The steps' numbers; counted from 0 where one has none or two have the same."""
+    """The steps' numbers; counted from 0 if one has none or two have the same."""
     counted = None in numbers or len(set(numbers)) < len(numbers)
     return np.array(range(len(numbers)) if counted else numbers, np.int64)
 
 
 def step_patterns(pattern: str | None) -> tuple[re.Pattern[str], ...]:
-    """The step patterns to try, in order; only the user's own where there is one."""
+    """The step patterns to try, in order; only the user's own if there is one."""
     try:
         return tuple(re.compile(p) for p in ([pattern] if pattern else FAMILIES))
     except re.error as error:
@@ -116,12 +116,12 @@ def step_patterns(pattern: str | None) -> tuple[re.Pattern[str], ...]:
 def annotated_steps(
     annotations: Sequence[Annotation], patterns: Sequence[re.Pattern[str]]
 ) -> tuple[Marks, Counter[str]]:
-    """The steps annotated, by the first family of names that occurs, and what was left out and why.
+    """Steps annotated with the first family of names that occurs, and the steps left out by reason.
 
-    A number in the name is the step's number; without one, or where numbers repeat, steps are counted
-    from 0.  Ranges of one number that overlap are one step; a step inside another is left out; two that
-    overlap by less than 1 µs, and by less than half of the shorter one, are neighbours.  Where no name of
-    `FAMILIES` occurs, steps reach from the end of an optimizer's call to that of the next.
+    A number in the name is the step's number; without one, or if numbers repeat, steps are counted from 0.
+    Overlapping ranges of one number are one step; a step inside another is left out; two that overlap by
+    less than 1 µs, and by less than half of the shorter one, are neighbours.  If no name of `FAMILIES`
+    occurs, steps last from the end of one optimizer call to that of the next.
     """
     for pattern in patterns:
         found = [(a, m) for a in annotations if (m := pattern.fullmatch(a.name))]
@@ -153,9 +153,9 @@ def annotated_steps(
 
 
 def _of_optimizers(annotations: Sequence[Annotation]) -> tuple[Marks, Counter[str]]:
-    """Steps that end with calls of the optimizer that is called most often, of such the first one.
+    """Steps that end with the calls of the optimizer that is called most often, the first if several are.
 
-    What lies before the first call's end is the rest of a step that began before the capture.
+    The time before the first call's end is the rest of a step that began before the capture.
     """
     calls: dict[str, list[Annotation]] = {}
     for one in sorted(annotations, key=lambda a: a.start_ns):
@@ -179,26 +179,26 @@ def _of_optimizers(annotations: Sequence[Annotation]) -> tuple[Marks, Counter[st
 
 
 def _are_neighbours(start_ns: int, end_ns: int, later: Annotation) -> bool:
-    """Whether a step and one that begins within it follow each other, but for the clock's rounding."""
+    """Whether a step and one that begins within it follow each other, apart from rounding."""
     shorter = min(end_ns - start_ns, later.end_ns - later.start_ns)
     return later.end_ns > end_ns and end_ns - later.start_ns < min(_ROUNDED_NS, shorter / 2)
 
 
 POLICIES: Final = ("steps", "annotations", "trace")
-"""Window policies, the next standing in for one that a trace cannot give."""
+"""Window policies; the next one replaces one that a trace does not support."""
 SOURCES: Final = {
     "steps": ("device", "module", "graph"),
     "annotations": ("annotation",),
     "trace": ("whole_trace",),
 }
-"""By window policy, the sources of the rows of `schema.STEPS` that are its windows."""
+"""Sources of the rows of `schema.STEPS` that each window policy uses."""
 
 
 def choose_windows(table: pa.Table, policy: str = "steps") -> tuple[str, pa.Table, pa.Table] | None:
-    """The windows that figures are about, and open ones beside them; None where the rank has none.
+    """The policy, closed windows and open windows to use for a rank; None if it has no window.
 
-    Of a rank's rows of `schema.STEPS` those of `policy`, or of the next one that it has: the policy, its
-    closed windows and its open ones, in order of time.  Where all are open they count as if closed.
+    From the rank's rows of `schema.STEPS`, those of `policy` or of the next policy that has any, in order of
+    time.  If all are open they count as closed.
     """
     source = table["source"].cast(pa.string())
     for one in POLICIES[POLICIES.index(policy) :]:
@@ -219,7 +219,7 @@ class Window(NamedTuple):
     source: str
     """One of `schema.WINDOW_SOURCES`."""
     open: bool = False
-    """Whether nothing says where it ends: no further step follows."""
+    """Whether its end is unknown: no further step follows."""
     purity: float | None = None
     """Share of the kernel time in it that its own step launched; None without kernels or launches."""
 
@@ -235,10 +235,10 @@ class Periods:
 def device_windows(
     marks: Marks, rows: DeviceRows, horizon: int | None
 ) -> tuple[list[Window], Counter[str], Periods | None]:
-    """Device windows, steps left out by reason, and how the closed ones compare with the host's steps.
+    """Device windows, steps left out by reason, and the periods of closed windows and host steps.
 
-    Windows that reach past `horizon`, where a damaged file ends, are left
-    out.  No periods where no window is closed.
+    Windows that reach past `horizon`, the end of a damaged file, are left out.  Periods are None if no
+    window is closed.
     """
     left_out: Counter[str] = Counter()
     opening, ending = step_extents(rows, len(marks.numbers))
@@ -263,7 +263,7 @@ def device_windows(
 
 
 def _with_purity(windows: Mapping[int, Window], rows: DeviceRows, steps: int) -> list[Window]:
-    """Windows, by their step's index below `steps`, with its own launches' share of |C∪K|."""
+    """The windows, keyed by step index below `steps`, with their purity (see `Window`)."""
     if not windows:
         return []
     starts, ends = (
@@ -279,11 +279,11 @@ def _with_purity(windows: Mapping[int, Window], rows: DeviceRows, steps: int) ->
 def annotation_windows(
     marks: Marks, horizon: int | None, rows: DeviceRows | None = None
 ) -> tuple[list[Window], Counter[str]]:
-    """The marks' own windows, less those that reach past the horizon.
+    """The marks' own windows, except those that reach past the horizon.
 
-    A host annotation says itself where it ends.  Of what a device's own rows mark each reaches to the next
-    one's begin, so that the last is open, unless it is closed.  `rows`, where launches link them with the
-    marks, give the purity.
+    A host annotation states its end.  A step marked by the device's own rows lasts until the next one
+    begins, so the last one is open unless `closed`.  `rows`, if launches link them with the marks, give the
+    purity.
     """
     last = len(marks.numbers) - 1 if marks.source != "annotation" and not marks.closed else None
     windows = {

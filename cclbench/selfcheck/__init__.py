@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of cclbench on anybody's own traces, of which no true figure is known.
+"""Check cclbench on a user's own traces, for which no true figure is known.
 
-Agreements hold figures of one run together that are computed in two ways (`agreements`).  Relations read the
-traces once more with a change whose effect on every figure is known: a day later, twice as slow, with ranks
-renumbered (`relations`).
+Agreements compare figures of one run that are computed in two ways (`agreements`).  Relations read the traces
+again with a change whose effect on every figure is known: a day later, twice as slow, with ranks renumbered
+(`relations`).
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from cclbench.selfcheck.relations import RELATIONS, check_relations
 from cclbench.workspace import source_at
 
 _DECISIVE: Final = 0.01
-"""Share of the step within which bounds of a gain are as good as one figure."""
+"""Bounds of a gain closer than this share of the step count as one figure."""
 
 
 def check_source(
     source: str | Path, *, options: Options | None = None, progress: Progress | None = None
 ) -> Checked:
-    """Check a SOURCE's traces in all ways; nothing is kept.
+    """Run all checks on a SOURCE's traces; nothing is kept.
 
-    `InputError` where there are no traces.
+    `InputError` if there are no traces.
     """
     asked = options or Options()
     outcomes = list[Outcome]()
     with TemporaryDirectory(prefix="cclbench-") as folder, source_at(source) as found:
         if not found.files:
             raise InputError("holds no traces to check", where=str(source))
-        traces = replace(found, evidence=())  # whose times no change of the traces reaches
+        traces = replace(found, evidence=())  # a change of the traces does not change its times
         reading = CheckedReading.of_run(ingest(traces, Store(Path(folder) / "store"), asked))
         checks = (check_agreements(reading), check_relations(traces, reading, asked, Path(folder)))
         for outcome in chain(*checks):
@@ -64,7 +64,7 @@ def _hedged_gains(reading: CheckedReading) -> Iterator[Hedged]:
 
 
 def require_passed(found: Checked) -> None:
-    """`CheckFailed` where a check does not hold."""
+    """`CheckFailed` if a check does not hold."""
     broken = [one.check for one in found.outcomes if one.status == "broken"]
     if broken:
         raise CheckFailed(
@@ -74,7 +74,7 @@ def require_passed(found: Checked) -> None:
 
 
 def as_document(found: Checked) -> dict[str, Any]:
-    """All of it, as `--json` prints it."""
+    """The document that `--json` prints."""
     return {
         "schema": "selfcheck.v1",
         "checks": msgspec.to_builtins(found.outcomes),

@@ -30,7 +30,7 @@ _STRAGGLER_SLOWDOWN: Final = metric_name("balance.straggler_slowdown")
 
 _NS_PER_S: Final = 10**9
 _REPLAY: Final = 0.01
-"""By what the replay of an unchanged run may differ from its mean step."""
+"""Relative tolerance of the replay of an unchanged run against its mean step."""
 _PARTS: Final = (
     _COMPUTE_ONLY,
     _OVERLAPPED,
@@ -41,12 +41,12 @@ _PARTS: Final = (
 _IDLE_PARTS: Final = metric_names("time.idle_host", "time.idle_device", "time.idle_unknown")
 _DEVICE: Final = (_COMPUTE_ONLY, _OVERLAPPED, _EXPOSED_COPY)
 _UNSHARED: Final = ("cv",)
-"""Statistics of shares that are none."""
+"""Statistics of shares that are not shares themselves."""
 
 Place = tuple[int | None, int | None]
 """A rank and a step, None for all of them."""
 Check = Callable[[CheckedReading], "Iterator[str | None]"]
-"""Of each thing that is compared what differs; None where nothing does."""
+"""Yields a difference for each comparison, None if there is none."""
 
 
 def _metric_times_ns(reading: CheckedReading, metric: MetricName) -> dict[Place, float]:
@@ -105,7 +105,7 @@ def unions_of_rows(reading: CheckedReading) -> Iterator[str | None]:
 
 
 def _swept_parts_ns(run: Run, rank: int) -> dict[tuple[str, int | None], int]:
-    """Parts of each window of a rank by a sweep over the begins and ends of its rows."""
+    """Parts of each window of a rank, ns, from a sweep over the begins and ends of its rows."""
     columns = ["kind", "category", "start_ns", "dur_ns"]
     at, what, change = list[Int64](), list[Int64](), list[Int64]()
     for batch in run.rank(rank).events(DEVICE_WORK, columns):
@@ -183,9 +183,9 @@ def gains(reading: CheckedReading) -> Iterator[str | None]:
 
 
 def _most_freed(reading: CheckedReading, settings: Sequence[str], step: float) -> float:
-    """What settings free at most: those of the host not what the busiest device computes and copies.
+    """Most time that settings can save, s: host settings cannot save the busiest device's compute and copies.
 
-    A gain may be that of all steps but the first, which has none of it.
+    A gain may be in all steps but the first.
     """
     if not all(text.startswith("host") for text in settings):
         return step
@@ -209,7 +209,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def check_agreements(reading: CheckedReading) -> Iterator[Outcome]:
-    """Compare what the run's own figures say of each other."""
+    """Run all `CHECKS` on the run's figures."""
     for check in CHECKS:
         name, claim = check.__name__.replace("_", " "), (check.__doc__ or "").strip(".")
         try:

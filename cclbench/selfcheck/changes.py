@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces changed while they are read: the rows of any reader pass through a `TraceChange` on their way."""
+"""Change traces while they are read: the rows of any reader pass through a `TraceChange`."""
 
 from __future__ import annotations
 
@@ -20,68 +20,68 @@ from cclbench.record.facts import TraceFacts
 
 DAY_NS: Final = 86_400 * 10**9
 _ROWS_AT_ONCE: Final = 997
-"""Of a batch that another is cut into: no divisor of what readers gather."""
+"""Rows per batch after splitting: not a divisor of readers' batch sizes."""
 _EVERY: Final = 20
-"""One row of so many is repeated: more of them are taken for a trace that is joined to itself."""
+"""One row in this many is repeated: with more, the trace would count as joined to itself."""
 _TRACK: Final = 1 << 40
-"""A stream and a thread that no trace has."""
+"""Stream or thread id that no trace has."""
 _PER_SECOND: Final = ("B/s", "W")
 
 
 class TraceChange:
-    """What happens to a trace on its way from the reader: nothing, where a method is not overridden."""
+    """A change of a trace as it is read; methods that are not overridden change nothing."""
 
     def members_read(self, members: list[str]) -> list[str]:
-        """Those of a file's members that are read."""
+        """The members of a file to read."""
         return members
 
     def change_rows(self, rows: Rows) -> Iterator[Rows]:
-        """A batch, or several in its place."""
+        """The batches to use in place of a batch."""
         yield rows
 
     def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
-        """Rows behind all others: `seen` has a batch of each kind, `span_ns` is when the device works."""
+        """Rows to append: `seen` has a batch of each kind, `span_ns` is the span of the device's work."""
         del seen, span_ns
         return iter(())
 
     def change_samples(self, table: pa.Table) -> pa.Table:
-        """A batch of `schema.COUNTERS`."""
+        """Change a batch of `schema.COUNTERS`."""
         return table
 
     def change_facts(self, facts: TraceFacts) -> TraceFacts:
-        """What the trace says of itself."""
+        """Change the facts that the trace states."""
         return facts
 
     def change_payload(self, payload: Payload) -> Payload:
-        """What it says of a collective's payload."""
+        """Change a collective's payload."""
         return payload
 
     def change_ordinals(self, row: Int64) -> Int64:
-        """Where kernels come to stand, of their ordinals before."""
+        """New ordinals of kernels, from those before the change."""
         return row
 
     def change_time(self, ns: Int64) -> Int64:
-        """Instants, before what the trace's end adds to them."""
+        """Change times, ns, to which the base time is not yet added."""
         return ns
 
     def change_base(self, ns: int) -> int:
-        """What the trace's end adds to all instants."""
+        """Change the base time at the end of the trace, ns."""
         return ns
 
 
 @dataclass(frozen=True)
 class ChangedReader:
-    """A reader whose traces pass through a change, a new one for each; all of a member is one part."""
+    """A reader whose traces each pass through a new change; each member is read as one part."""
 
     reader: Reader
     change: Callable[[Path], TraceChange]
-    """Of a file."""
+    """Makes the change for a file."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.reader, name)
 
     def parts(self, path: Path) -> list[Part]:
-        """The members of a file, each whole."""
+        """The members of a file, one part each."""
         members = dict.fromkeys(part.member for part in self.reader.parts(path))
         return [Part(member) for member in self.change(path).members_read(list(members))]
 
@@ -95,7 +95,7 @@ class ChangedReader:
 
 
 def _change_batches(trace: Trace, changed: Trace, change: TraceChange) -> Iterator[Rows | pa.Table]:
-    """The batches; what is complete behind them is set in `changed` then."""
+    """The changed batches; after the last, the other fields of `changed` are set."""
     seen: dict[str, Rows] = {}
     first, last = list[int](), list[int]()
     for batch in trace.batches:
@@ -119,7 +119,7 @@ def _change_batches(trace: Trace, changed: Trace, change: TraceChange) -> Iterat
 
 
 def _change_payloads(told: StatedPayloads, change: TraceChange) -> StatedPayloads:
-    """What is told of collectives: entries of kernels at their new ordinals, those of calls at new times."""
+    """Changed payloads: entries of kernels at their new ordinals, those of calls at new times."""
     found = StatedPayloads()
     payloads = [change.change_payload(payload) for payload in told.payloads]
     row, track, start, end, seq, code = (
@@ -147,7 +147,7 @@ def _change_step(step: DeviceStep, change: TraceChange) -> DeviceStep:
 
 
 class Later(TraceChange):
-    """All instants a day and some later."""
+    """Shift all times by a day and some."""
 
     by_ns: Final = DAY_NS + 123_456_789
 
@@ -165,7 +165,7 @@ class Later(TraceChange):
 
 
 class Slower(TraceChange):
-    """All times twice as long, from an instant on that all ranks share."""
+    """Double all times, from an origin that all ranks share."""
 
     factor: Final = 2
 
@@ -185,7 +185,7 @@ class Slower(TraceChange):
         yield replace(rows, start_ns=rows.start_ns * self.factor, dur_ns=rows.dur_ns * self.factor)
 
     def change_samples(self, table: pa.Table) -> pa.Table:
-        """See `TraceChange`; what is counted is the same, rates are lower."""
+        """See `TraceChange`; counts stay, rates are halved."""
         table = _with_times(table, self.change_time)
         rate = pc.is_in(table["unit"].cast(pa.string()), pa.array(_PER_SECOND))
         value = pc.if_else(pc.fill_null(rate, False), pc.divide(table["value"], self.factor), table["value"])
@@ -201,7 +201,7 @@ def _with_times(table: pa.Table, time: Callable[[Int64], Int64]) -> pa.Table:
 
 
 class Reordered(TraceChange):
-    """The rows of each batch from the last to the first."""
+    """Reverse the rows of each batch."""
 
     def __init__(self) -> None:
         self._kernels = 0
@@ -223,7 +223,7 @@ class Reordered(TraceChange):
 
 
 class Rebatched(TraceChange):
-    """Batches of another size."""
+    """Split batches to another size."""
 
     def change_rows(self, rows: Rows) -> Iterator[Rows]:
         """See `TraceChange`."""
@@ -232,7 +232,7 @@ class Rebatched(TraceChange):
 
 
 class Repeated(TraceChange):
-    """Some device rows twice, as where an exporter writes a buffer again."""
+    """Repeat some device rows, as an exporter does that writes a buffer twice."""
 
     def __init__(self) -> None:
         self._more: list[tuple[int, int]] = [(0, 0)]
@@ -249,13 +249,13 @@ class Repeated(TraceChange):
                 self._more.append((self._kernels, self._more[-1][1] + len(again)))
 
     def change_ordinals(self, row: Int64) -> Int64:
-        """See `TraceChange`: behind those that were repeated before."""
+        """See `TraceChange`; shifted by the repeated rows before each."""
         begins, more = (np.array(column, np.int64) for column in zip(*self._more, strict=True))
         return row + more[np.searchsorted(begins, row, side="right") - 1]
 
 
 class IdleStream(TraceChange):
-    """A stream on which the device waits for all of the capture and does nothing."""
+    """Add a stream that only waits, for all of the capture."""
 
     def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
         """See `TraceChange`."""
@@ -263,7 +263,7 @@ class IdleStream(TraceChange):
 
 
 class OtherThread(TraceChange):
-    """A thread that runs one operator for all of the capture and launches nothing, as of another library."""
+    """Add a thread of another library that runs one operator for all of the capture and launches nothing."""
 
     def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
         """See `TraceChange`."""
@@ -284,7 +284,7 @@ def _one_row(kind: str, side: str, name: str, seen: Mapping[str, Rows], begin: i
 
 
 class DoubledGroups(TraceChange):
-    """Process groups listed again under other names."""
+    """List process groups again under other names."""
 
     def change_facts(self, facts: TraceFacts) -> TraceFacts:
         """See `TraceChange`."""
@@ -293,7 +293,7 @@ class DoubledGroups(TraceChange):
 
 
 class MirroredRanks(TraceChange):
-    """Ranks numbered from the last to the first, of `world`; `rank_of` a trace by its facts."""
+    """Number the `world` ranks in reverse; `rank_of` gives a trace's rank from its facts."""
 
     def __init__(self, rank_of: Callable[[TraceFacts], int], world: int) -> None:
         self._rank_of, self._last = rank_of, world - 1
@@ -319,7 +319,7 @@ class MirroredRanks(TraceChange):
 
 
 class OwnRank(TraceChange):
-    """A trace that states the rank that it has without it, too."""
+    """State a trace's own rank in it."""
 
     def __init__(self, rank_of: Callable[[TraceFacts], int]) -> None:
         self._rank_of = rank_of
@@ -330,13 +330,13 @@ class OwnRank(TraceChange):
 
 
 class OneMemset(TraceChange):
-    """Of all rows one that sets memory, as of a device that does nothing else."""
+    """Replace all rows by one memset, as of a device that does nothing else."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
     def members_read(self, members: list[str]) -> list[str]:
-        """See `TraceChange`: of several the first."""
+        """See `TraceChange`; only the first."""
         return members[:1]
 
     def change_rows(self, rows: Rows) -> Iterator[Rows]:
@@ -354,5 +354,5 @@ class OneMemset(TraceChange):
 
 
 def with_rank(facts: TraceFacts, rank: int) -> TraceFacts:
-    """The facts of a trace that states its rank."""
+    """The facts with `rank` stated."""
     return msgspec.structs.replace(facts, rank=rank, rank_source="selfcheck")

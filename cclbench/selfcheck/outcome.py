@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check of a run against itself found."""
+"""Results of the checks of a run against itself."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ COLUMNS: Final = ("check", "status", "compared", "differing", "reason")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One check: of `compared` figures `differing` are not as they have to be, the first of them named."""
+    """One check: `differing` of the `compared` figures are not as expected; `differences` lists the first."""
 
     check: str
     claim: str
-    """What has to hold."""
+    """The statement that is checked."""
     status: Status
     compared: int = 0
     differing: int = 0
     differences: list[str] = []
     reason: str | None = None
-    """Why it is not applicable."""
+    """Reason why it is not applicable."""
 
 
 class Hedged(msgspec.Struct, frozen=True, kw_only=True):
-    """A gain of which only bounds are known, further apart than a hundredth of the step, and why."""
+    """A gain known only within bounds that are more than 1 % of the step apart, and the reason."""
 
     finding: str
     gain_s: tuple[float, float]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run with all that is computed of it, as checks hold it against itself."""
+"""A run with its figures and findings, the input of the checks."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from cclbench.record.rows import Row
 from cclbench.record.run import Run
 
 LISTED: Final = 20
-"""Differences of a check that are named."""
+"""Most differences that a check lists."""
 
 Key = tuple[str, int | None, int | None, str | None, str | None, str | None, str | None]
 
 
 class NotApplicableError(Exception):
-    """Why a check says nothing of a run."""
+    """Reason why a check does not apply to a run."""
 
 
 def key_of(row: Row) -> Key:
-    """What a row is of."""
+    """Key that identifies a row."""
     return row.metric, row.rank, row.step, row.group, row.collective, row.category, row.stat
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedReading:
-    """A run, its figures, and what is found in it."""
+    """A run, its figures and its findings."""
 
     run: Run
     rows: list[Row]
@@ -39,7 +39,7 @@ class CheckedReading:
 
     @classmethod
     def of_run(cls, run: Run) -> CheckedReading:
-        """Compute all that is measured or derived."""
+        """Compute all measured and derived figures."""
         computed = api.metrics(run, model=False)
         return cls(computed, list(computed.figures), list(diagnose_run(computed).findings))
 
@@ -48,14 +48,14 @@ class CheckedReading:
         return next((row for row in self.rows if key_of(row) == (metric, *[None] * 6)), None)
 
     def run_value(self, metric: MetricName) -> float:
-        """The metric of the whole run; `NotApplicableError` where there is none."""
+        """The metric of the whole run; `NotApplicableError` if it has no value."""
         row = self.run_row(metric)
         if row is None or row.value is None:
             raise NotApplicableError(f"{metric} has no value" + (f": {row.reason}" if row else ""))
         return row.value
 
     def rank_of(self, file: str, facts: TraceFacts) -> int:
-        """The rank of the member of a file whose trace says this of itself."""
+        """The rank of the member of a file whose trace states these facts."""
         entries = [one for one in self.run.record.ranks if file in {own.name for own in one.files}]
         if len(entries) > 1:
             told = facts.local_rank, facts.process_id

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A relation: a change of traces, and how each figure has to be in the run that is made of them."""
+"""A relation: a change of traces, and the expected figures of the run made from them."""
 
 from __future__ import annotations
 
@@ -17,64 +17,64 @@ from cclbench.selfcheck.outcome import Outcome
 from cclbench.selfcheck.reading import LISTED, CheckedReading, Key, NotApplicableError, key_of
 
 Place = tuple[Key, float]
-"""Where a row has to be found once more, and times what."""
+"""Key and factor expected of a row in the changed run."""
 
 
 class Relation:
-    """A change of traces, and what follows for each row."""
+    """A change of traces, and its expected effect on each row."""
 
     name: str
     claim: str
     tolerance = 1e-9
-    """By what share figures of equal times may differ: floating-point sums in another order."""
+    """Relative tolerance of figures of equal times: floating-point sums in another order."""
     absolute = 1e-15
-    """By how much: a figure that is 0."""
+    """Absolute tolerance, for figures that are 0."""
     keeps_findings = True
-    """Whether the same is found, with the same gains."""
+    """Whether findings and their gains must stay the same."""
     on_device = False
-    """Whether it says nothing of runs whose device is the CPU."""
+    """Whether it does not apply to runs whose device is the CPU."""
     kind: Callable[[], TraceChange] = TraceChange
-    """What happens to each trace."""
+    """The change of each trace."""
 
     def __init__(self, source: Source, reading: CheckedReading) -> None:
         self.source, self.reading = source, reading
 
     def changed_source(self, folder: Path) -> Source:
-        """The files to be read, further ones of which may lie in the folder."""
+        """The source to read; further files may be created in the folder."""
         del folder
         if self.on_device and any(one.facts.works_on == "host" for one in self.reading.run.record.ranks):
             raise NotApplicableError("threads are the devices of this run")
         return self.source
 
     def change_of(self, path: Path) -> TraceChange:
-        """What happens to the trace of a file, or of one of its members."""
+        """The change of a file's trace, or of one of its members."""
         del path
         return self.kind()
 
     def is_new(self, key: Key) -> bool:
-        """Whether a row may be there that was not."""
+        """Whether a row may exist only in the changed run."""
         del key
         return False
 
     def begin_ns(self) -> int:
-        """When the run begins; `NotApplicableError` where its traces hold no work."""
+        """Begin of the run, ns; `NotApplicableError` if its traces hold no work."""
         spans = [entry.span_ns for entry in self.reading.run.record.ranks if entry.span_ns is not None]
         if not spans:
             raise NotApplicableError("the traces hold no work")
         return min(begin for begin, _ in spans)
 
     def rank_of(self, path: Path) -> Callable[[TraceFacts], int]:
-        """The rank of a file's members, by what their traces say of themselves."""
+        """Function that gives the rank of a file's member from its facts."""
         name = next(file.name for file in self.source.files if file.path == path)
         return partial(self.reading.rank_of, name)
 
     def expected_place(self, row: Row) -> Place | None:
-        """Of a row of the run; None for one of which nothing is known."""
+        """Expected key and factor of a row; None if not predicted."""
         return key_of(row), 1.0
 
 
 def compare_readings(relation: Relation, again: CheckedReading) -> Outcome:
-    """Each row of the run, and each finding, with what has become of it."""
+    """Compare each row and finding of the run with that of the changed run."""
     found = {key_of(row): row for row in again.rows}
     differences, compared, placed = list[str](), 0, set[Key]()
     for row in relation.reading.rows:
@@ -106,7 +106,7 @@ def compare_readings(relation: Relation, again: CheckedReading) -> Outcome:
 
 
 def _row_difference(row: Row, factor: float, other: Row | None, relation: Relation) -> str | None:
-    """How a row differs from what it has to be; None where it does not."""
+    """How a row differs from the expected one; None if it does not."""
     if other is None:
         return "no such row then"
     if row.status != other.status:
@@ -120,13 +120,13 @@ def _row_difference(row: Row, factor: float, other: Row | None, relation: Relati
 
 
 def _row_label(key: Key) -> str:
-    """A row by what narrows it."""
+    """Label of a row: its metric and the key fields that are set."""
     metric, rank, step, *others = key
     narrowed = [f"rank {rank}"] * (rank is not None) + [f"step {step}"] * (step is not None)
     return " ".join([metric, *narrowed, *filter(None, others)])
 
 
 def _gain_words(found: Finding) -> str:
-    """A finding by its name, its ranks and its gain."""
+    """Name, ranks and gain of a finding."""
     gain = "no gain" if found.gain_s is None else " to ".join(f"{bound:.4g}" for bound in found.gain_s)
     return f"{found.name} {found.ranks or ''} {gain}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relations: how figures have to change where traces are read with a change that is known."""
+"""Relations: the expected change of figures if traces are read with a known change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from cclbench.selfcheck.reading import CheckedReading, Key, NotApplicableError, 
 from cclbench.selfcheck.relation import Place, Relation, compare_readings
 
 _WITH_LENGTHS: Final = metric_names("time.idle_host_by")
-"""Metrics that a length of time is part of the definition of: from which on a thread pauses."""
+"""Metrics with a fixed time in their definition: the least pause of a thread."""
 _STEP_PARTS: Final = metric_name("time.step_parts")
 _BY_RANK: Final = metric_names("balance.caused_wait", "balance.kernel_speed", "balance.straggler_rank")
 """Metrics whose category may be a rank."""
@@ -58,12 +58,12 @@ _OF_OTHERS: Final = (
 
 
 def _without_names(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
-    """Files whose names say no rank."""
+    """The files, with names that state no rank."""
     return tuple(replace(file, name=f"trace-{number}") for number, file in enumerate(files))
 
 
 class LaterByADay(Relation):
-    """Clocks are told from an arbitrary instant."""
+    """The origin of clocks is arbitrary."""
 
     name = "shift of time"
     claim = "a capture of another day has the same figures"
@@ -71,7 +71,7 @@ class LaterByADay(Relation):
 
 
 class TwiceAsLong(Relation):
-    """All durations and gaps."""
+    """Doubles all durations and gaps."""
 
     name = "scaling of time"
     claim = "where everything takes twice as long, times double, rates halve, and shares stay"
@@ -95,7 +95,7 @@ class TwiceAsLong(Relation):
 
 
 class RowsReordered(Relation):
-    """Within a batch of the reader's."""
+    """Reverses the rows of each batch."""
 
     name = "rows in another order"
     claim = "the order of rows in a file says nothing"
@@ -103,7 +103,7 @@ class RowsReordered(Relation):
 
 
 class FilesInPieces(Relation):
-    """Of some hundred rows."""
+    """Batches of about a thousand rows."""
 
     name = "files in other pieces"
     claim = "how much of a file is read at once says nothing"
@@ -111,7 +111,7 @@ class FilesInPieces(Relation):
 
 
 class RowsRepeated(Relation):
-    """One of twenty."""
+    """Repeats one device row in twenty."""
 
     name = "rows twice"
     claim = "a row that stands twice in a file is one row"
@@ -120,7 +120,7 @@ class RowsRepeated(Relation):
 
 
 class StreamAdded(Relation):
-    """Without any work."""
+    """Adds a stream without work."""
 
     name = "an idle stream"
     claim = "a stream without work changes nothing"
@@ -128,7 +128,7 @@ class StreamAdded(Relation):
 
 
 class ThreadAdded(Relation):
-    """Without any launch."""
+    """Adds a thread without launches."""
 
     name = "a thread of others"
     claim = "what launches nothing changes nothing"
@@ -137,7 +137,7 @@ class ThreadAdded(Relation):
 
 
 class GroupsDoubled(Relation):
-    """Under other names."""
+    """Lists groups again under other names."""
 
     name = "process groups twice"
     claim = "a group of the same ranks under another name is the same group"
@@ -151,7 +151,7 @@ class GroupsDoubled(Relation):
 
 
 class RanksMirrored(Relation):
-    """The last becomes the first."""
+    """Numbers ranks in reverse."""
 
     name = "ranks renumbered"
     claim = "what a rank is called says nothing"
@@ -198,7 +198,7 @@ class RanksMirrored(Relation):
 
 
 class RankLeftOut(Relation):
-    """The last file's."""
+    """Leaves out the last file."""
 
     name = "a rank left out"
     claim = "a rank's own figures do not need the other ranks"
@@ -223,7 +223,7 @@ class RankLeftOut(Relation):
 
 
 class MemsetAdded(Relation):
-    """As a file of its own."""
+    """Adds a file with one memset and no other row."""
 
     name = "a device that sets memory once"
     claim = "a device without a kernel is no rank"
@@ -266,7 +266,7 @@ RELATIONS: Final[tuple[type[Relation], ...]] = (
 def check_relations(
     source: Source, reading: CheckedReading, options: Options, folder: Path
 ) -> Iterator[Outcome]:
-    """Read the source once more for each relation, in the folder, and compare."""
+    """Read the source again for each relation, in the folder, and compare."""
     for kind in RELATIONS:
         relation = kind(source, reading)
         with TemporaryDirectory(dir=folder) as own:

@@ -23,7 +23,7 @@ assert _causes.__all__  # noqa: S101  (importing it registers the causes)
 
 Kind = Literal["planted", "healthy", "equal"]
 TOLERANCE: Final = 0.01
-"""Share of the step by which a true gain may lie outside the bounds: below it nothing is a finding."""
+"""Tolerance of a true gain outside the bounds, as a share of the step: smaller gains are not findings."""
 _LEAST, _MOST = 0.10, 0.30
 _PILOTS: Final = 9
 _DEVELOPMENT_SEED: Final = 0
@@ -38,7 +38,7 @@ class ExamItem(msgspec.Struct, frozen=True):
 
 
 class ExamOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What was true of a job, and what was said of it."""
+    """The truth about a job, and its diagnosis."""
 
     item: ExamItem
     layout: str
@@ -46,11 +46,11 @@ class ExamOutcome(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
     expected: list[str] = []
     place: int | None = None
-    """Of the first right finding, from 1; None where there is none."""
+    """Place of the first correct finding, from 1; None if there is none."""
     true_gain_share: float | None = None
     stated_share: tuple[float, float] | None = None
     within: bool | None = None
-    """Whether the true gain lies within the right finding's bounds; None where it states none."""
+    """Whether the true gain lies within the correct finding's bounds; None if it states none."""
     largest_gain: float = 0.0
     accused: list[int] = []
     """Ranks that any finding names."""
@@ -64,7 +64,7 @@ class ExamOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedItem:
-    """A simulated job, what is true of it, its cause, and the share of the mean step that the cause costs."""
+    """A simulated job, its true figures, its cause, and the share of the mean step that the cause costs."""
 
     job: Job
     truth: Truth
@@ -82,7 +82,7 @@ def development_causes() -> list[str]:
 
 
 def chosen_causes(asked: Sequence[str]) -> list[str]:
-    """The causes of these names; `all`, `development` and `held-out` stand for many."""
+    """The causes of these names; `all`, `development` and `held-out` name sets of causes."""
     names: set[str] = set()
     for one in asked:
         if one == "all":
@@ -101,7 +101,7 @@ def chosen_causes(asked: Sequence[str]) -> list[str]:
 
 
 def draw_items(seed: int, jobs: int, causes: Sequence[str], equal: int, healthy: int) -> list[ExamItem]:
-    """The jobs of an exam: `jobs` of each cause, and so many of equal ranks and healthy ones."""
+    """The jobs of an exam: `jobs` per cause, `equal` of equal ranks, `healthy` without a cause."""
     listed: list[ExamItem] = []
     for name in sorted(causes):
         number = sorted(CAUSES).index(name)
@@ -112,7 +112,7 @@ def draw_items(seed: int, jobs: int, causes: Sequence[str], equal: int, healthy:
 
 
 def examine_item(item: ExamItem) -> ExamOutcome:
-    """Simulate a job, write its traces, diagnose them as anybody would, and compare."""
+    """Simulate a job, write its traces, diagnose them like any other traces, and compare."""
     from cclbench.api import run
     from cclbench.findings.diagnosis import diagnose_run
 
@@ -194,7 +194,7 @@ def simulate_item(item: ExamItem) -> SimulatedItem:
 def _plant_to_target(
     cause: PlantedCause, subject: HealthyJob, healthy: Truth, target: float
 ) -> SimulatedItem:
-    """The cause at the strength at which it costs `target` of the step, or as near as some pilots come."""
+    """The cause at the strength that costs `target` of the step, as nearly as a few pilot runs find."""
     best: SimulatedItem | None = None
     low, high, strength = 0.0, None, subject.strength
     for _ in range(1 if cause.fixed else _PILOTS):
@@ -224,7 +224,7 @@ def _plant_to_target(
 
 
 def _distance_to_target(gain: float, target: float) -> float:
-    """How far a gain is from the target; what costs next to nothing is no planted cause."""
+    """Distance of a gain from the target; a cause that costs next to nothing does not count as planted."""
     return abs(gain - target) + (1.0 if gain < _LEAST / 2 else 0.0)
 
 

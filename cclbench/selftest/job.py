@@ -18,7 +18,7 @@ PRODUCT_KERNELS: Final = {
     "NVIDIA H100 80GB HBM3": "nvjet_tst",
 }
 GATHER, REDUCE, EXCHANGE = 21, 25, 29
-"""Streams of all-gathers, of reductions, and of what layers exchange."""
+"""Streams of all-gathers, of reductions, and of exchanges within layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +42,16 @@ class Job:
     latency_ns: int = 12_000
     law: str = "lognormal"
     spread: float = 0.004
-    """Of the work of a rank in a step."""
+    """Spread of a rank's work from step to step."""
     logs_loss: bool = False
-    """Each step ends with `loss.item()`."""
+    """Whether each step ends with `loss.item()`."""
     clock_ns: int = 0
-    """How far clocks are apart."""
+    """Largest clock offset of a rank, in either direction, ns."""
     sync_events: bool = False
 
     @property
     def rank_count(self) -> int:
-        """How many."""
+        """Number of ranks."""
         return self.inner * self.outer
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _WIDENINGS: Final = 12
 _FASTEST_LINKS: Final = 4.0e11
-"""Bytes/s of bus bandwidth, as a node's switches reach."""
+"""Bus bandwidth that a node's switches reach, bytes/s."""
 
 
 def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job:
@@ -51,7 +51,7 @@ def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job
 
 
 def hide_transfers(job: Job) -> Job:
-    """The job with links so fast, and layers so wide, that a step gains less than 0.6 % without transfers."""
+    """The job with links so fast and layers so wide that transfers cost less than 0.6 % of a step."""
     for _ in range(_WIDENINGS):
         program = build_program(replace(job, steps=3))
         without = scale_transfers(program, 0.0, lambda *_: True)
@@ -68,7 +68,7 @@ def hide_transfers(job: Job) -> Job:
 
 
 def work_factors(law: str, spread: float, steps: int, random: Random) -> Sequence[float]:
-    """What a rank's work of each step takes, of its mean."""
+    """A rank's work in each step, relative to its mean."""
     import numpy as np
 
     normal = random.standard_normal(steps)
@@ -109,7 +109,7 @@ def build_program(job: Job) -> Program:
 
 
 def scale_transfers(program: Program, factor: float, only: Callable[[int, int, Collective], bool]) -> Program:
-    """The program with transfers of some ranks and steps that take `factor` of their time."""
+    """The program with the transfer times of some ranks and steps multiplied by `factor`."""
 
     def scale_instruction(rank: int, step: int, instruction: Instruction) -> tuple[Instruction, ...]:
         if not isinstance(instruction, Call):

@@ -11,7 +11,7 @@ from cclbench.selftest.program import COMPUTE, Call, Collective, Instruction, Ke
 
 
 class RankOperators:
-    """The calls of one rank, without noise; kernels take what the device needs for their FLOPs or bytes."""
+    """Calls of one rank, without noise; kernel durations follow from their FLOPs or bytes."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.rank = job, rank
@@ -63,19 +63,19 @@ class RankOperators:
 
     @property
     def layer_width(self) -> int:
-        """Of a rank's part of a layer."""
+        """Width of a rank's part of a layer."""
         return self.job.hidden // (self.job.inner if self.job.layout == "tp" else 1)
 
     def flops_ns(self, flops: float, share: float = 1.0) -> int:
-        """Duration of a kernel that computes."""
+        """Duration of a compute-bound kernel, ns."""
         return round(flops / (DEVICES[self.job.device][0] * self.job.efficiency * share) * 1e9) + 2_000
 
     def bytes_ns(self, size: float) -> int:
-        """Duration of a kernel that moves bytes."""
+        """Duration of a memory-bound kernel, ns."""
         return round(size / (DEVICES[self.job.device][1] * 0.88) * 1e9) + 1_500
 
     def next_sequence(self) -> int:
-        """The next operator of the forward pass that autograd records."""
+        """Sequence number of the next forward operator that autograd records."""
         self.sequence += 1
         return self.sequence
 
@@ -94,7 +94,7 @@ class RankOperators:
         )
 
     def product_name(self, experts: bool, form: str) -> str:
-        """As the libraries name their kernels."""
+        """Kernel name as the libraries write it."""
         if experts:
             return (
                 "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::"
@@ -203,7 +203,7 @@ class RankOperators:
             "void at::native::(anonymous namespace)::multi_tensor_apply_kernel"
             "<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"
         )
-        # Optimizer states are not this test's matter: their share is kept as large models' batches make it.
+        # Optimizer states are not tested: their share is kept as with the batches of large models.
         whole = self.bytes_ns(8.0 * weights)
         yield Call(
             "aten::_fused_adamw_",
@@ -213,7 +213,7 @@ class RankOperators:
         )
 
     def collective_ns(self, kind: str, size: float, ranks: int) -> int:
-        """Latency and the time of the bytes at the links' bus bandwidth."""
+        """Latency plus transfer time at the links' bus bandwidth, ns."""
         factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send": 1.0, "recv": 1.0}.get(
             kind, (ranks - 1) / ranks
         )
@@ -242,13 +242,13 @@ class RankOperators:
         )
 
     def reduce_gradients(self, layer: int, kind: str, elements: int) -> Iterator[Instruction]:
-        """Gradients of what has been computed so far."""
+        """Reduce the gradients computed so far."""
         if len(self.data[1]) > 1:
             yield StreamWait(REDUCE, COMPUTE, phase="backward")
             yield self.collective_call(kind, self.data, elements, REDUCE, layer=layer, phase="backward")
 
     def exchange_activations(self, layer: int, tokens: int, half: str, phase: str) -> Iterator[Instruction]:
-        """What a half's layer part needs of the group: a sum (tensor), or its tokens (experts)."""
+        """Exchange in the group for a half's part of a layer: a sum (tensor), or tokens (experts)."""
         kind = "all_reduce" if self.job.layout == "tp" else "all_to_all"
         yield StreamWait(EXCHANGE, COMPUTE, phase=phase)
         yield self.collective_call(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cause is: an edit of a healthy job's program, and which findings name it."""
+"""Plant a cause: edit a healthy job's program, and state which findings are correct."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HealthyJob:
-    """A healthy job, and how strongly to plant a cause in it."""
+    """A healthy job, and the strength of the cause to plant in it."""
 
     job: Job
     program: Program
     step_ns: float
     strength: float
-    """0 is nothing; the cause's own scale."""
+    """On the cause's own scale; 0 is no cause."""
     seed: int
 
     @property
@@ -42,12 +42,12 @@ class HealthyJob:
 
     @property
     def victim_rank(self) -> int:
-        """The rank that has it, where one has."""
+        """The rank with the cause, for causes of one rank."""
         return int(self.random_numbers.integers(self.program.rank_count))
 
     @property
     def victim_stage(self) -> frozenset[int]:
-        """The ranks of the pipeline stage that has it, where one has."""
+        """The ranks of the pipeline stage with the cause, for causes of one stage."""
         inner = self.job.inner
         return frozenset(range(self.victim_rank % inner, self.program.rank_count, inner))
 
@@ -56,7 +56,7 @@ class HealthyJob:
         return Planted(replace(self.program, steps=edit_steps(self.program.steps, change)), self.program)
 
     def scale_kernels(self, factor: Callable[[int, int, Call], float], **changes: object) -> Planted:
-        """Kernels that take `factor` (rank, step, call) of their time."""
+        """Scale the duration of kernels by `factor` (rank, step, call)."""
 
         def scale_instruction(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call) or (by := factor(rank, step, instruction)) == 1.0:
@@ -70,7 +70,7 @@ class HealthyJob:
         after: Callable[[int, int, Call], Sequence[Instruction]],
         first: bool = False,
     ) -> Planted:
-        """The program with instructions behind (or before) its calls."""
+        """The program with instructions inserted after (or before) its calls."""
 
         def insert_instructions(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call):
@@ -87,9 +87,9 @@ class Planted:
 
     sick: Program
     cured: Program | None
-    """None where nobody can say what the job is without it: another schedule."""
+    """None if the job without the cause is not defined: another schedule."""
     ranks: frozenset[int] | None = None
-    """The ranks that have the cause, where single ones do."""
+    """The ranks with the cause, if not all have it."""
 
 
 Plant = Callable[[HealthyJob], Planted]
@@ -97,17 +97,17 @@ Plant = Callable[[HealthyJob], Planted]
 
 @dataclass(frozen=True, slots=True)
 class PlantedCause:
-    """A cause: how to plant it, and the names of the findings that are right."""
+    """A cause: how to plant it, and the names of the correct findings."""
 
     name: str
     plant: Plant
     findings: tuple[str, ...]
     rank_findings: tuple[str, ...]
-    """Right only with the ranks that have it."""
+    """Correct only if they name the ranks with the cause."""
     layouts: tuple[str, ...]
     steps: int | None
     fixed: bool
-    """Its strength is not chosen by what it costs."""
+    """Whether its strength is fixed, not chosen by its cost."""
 
 
 CAUSES: Final[dict[str, PlantedCause]] = {}
@@ -131,7 +131,7 @@ def cause(
 
 
 def stretch_kernels(call: Call, factor: float) -> Call:
-    """The call with kernels that take `factor` of their time."""
+    """The call with kernel durations multiplied by `factor`."""
     works = tuple(
         replace(work, ns=max(1_000, round(work.ns * factor))) if isinstance(work, Kernel) else work
         for work in call.works

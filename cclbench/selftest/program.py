@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host of a rank does in a step: operators that launch device work, waits, pauses."""
+"""Instructions of a rank's host in a step: operators that launch device work, waits, pauses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COPIES: Final = 13
 MAIN: Final = 1
 AUTOGRAD: Final = 2
 RECORDED_AGAIN: Final = 1_000_000
-"""Added to an operator's sequence number where the backward pass runs it again."""
+"""Offset of an operator's sequence number if the backward pass runs it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Call:
     """The autograd node that runs it."""
     sequence: int | None = None
     blocks: bool = False
-    """The host waits until the works have ended: a blocking copy, `.item()`."""
+    """Whether the host waits until the works have ended: a blocking copy, `.item()`."""
     event: str | None = None
-    """Recorded behind the last work."""
+    """Event recorded after the last work."""
 
 
 def item_call(phase: str) -> Call:
@@ -95,7 +95,7 @@ class Synchronize:
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """A stream waits for the event of that name, else for all that stream `on` has been given so far."""
+    """A stream waits for the event of that name, else for all work queued on stream `on` so far."""
 
     stream: int
     on: int
@@ -105,7 +105,7 @@ class StreamWait:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Host time without a launch: Python that nothing records, or a named range."""
+    """Host time without a launch: unrecorded Python, or a named range."""
 
     ns: int
     annotation: str | None = None
@@ -147,19 +147,19 @@ class Program:
     """Process groups: name, description, ranks."""
     device: str = "NVIDIA A100-SXM4-80GB"
     contention: float = 1.0
-    """How much longer a compute kernel takes while communication is resident on its device."""
+    """Slowdown of a compute kernel while communication is resident on its device."""
     clock_offsets_ns: tuple[int, ...] = ()
     sync_events: bool = False
-    """The traces hold the profiler's rows of event waits."""
+    """Whether the traces have the profiler's rows of event waits."""
 
     @property
     def rank_count(self) -> int:
-        """How many."""
+        """Number of ranks."""
         return len(self.steps)
 
 
 Edit = Callable[[int, int, Instruction], Sequence[Instruction]]
-"""Rank, step, instruction: what stands in its place."""
+"""Returns the replacement of an instruction, from rank, step and instruction."""
 
 
 def edit_steps(steps: Sequence[Sequence[Step]], edit: Edit) -> tuple[tuple[Step, ...], ...]:

@@ -72,7 +72,7 @@ class RankSchedule(RankOperators):
         yield StreamWait(COMPUTE, REDUCE, phase="backward")
 
     def two_halves(self) -> Iterator[Instruction]:
-        """Two halves of a batch take turns, so that one computes while the other one's layers exchange."""
+        """Two halves of a batch alternate, so that one computes while the other exchanges."""
         tokens = self.job.tokens // 2
         for layer in range(self.job.layers):
             for part in (self.attention_calls, self.mlp_calls):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The score of an exam: by cause, over all, of equal and healthy jobs, and of metrics."""
+"""Score of an exam: by cause, overall, for equal and healthy jobs, and for metrics."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ COLUMNS: Final = (
     "expected",
 )
 HEALTHY_SHARE: Final = 0.02
-"""A healthy job has no finding that gains more of its step."""
+"""Largest gain, as a share of the step, that a finding may state in a healthy job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an exam's outcomes add up to."""
+    """Summary of an exam's outcomes."""
 
     seed: int
     outcomes: list[ExamOutcome]
 
     def cause_rows(self) -> list[dict[str, Any]]:
-        """A row for each cause, and one for all."""
+        """One row per cause, and one for all causes."""
         names = sorted({one.item.cause for one in self.outcomes if one.item.cause is not None})
         rows = [_cause_row(name, [one for one in self.outcomes if one.item.cause == name]) for name in names]
         planted = [one for one in self.outcomes if one.item.cause is not None]
         return [*rows, {**_cause_row("all", planted), "expected": None}] if planted else rows
 
     def unplanted_scores(self) -> dict[str, Any]:
-        """Of jobs of equal ranks how many have a rank accused; of healthy ones the largest gain stated."""
+        """Number of equal-rank jobs in which a rank is named, and largest gain stated for healthy jobs."""
         equal = [one for one in self.outcomes if one.item.kind == "equal"]
         healthy = [one for one in self.outcomes if one.item.kind == "healthy"]
         return {
@@ -57,7 +57,7 @@ class Score:
         }
 
     def metric_errors(self) -> list[dict[str, Any]]:
-        """By metric: how far it is from the truth at most, as a share of the step."""
+        """Largest error of each metric, as a share of the step."""
         names = dict.fromkeys(name for one in self.outcomes for name in (*one.errors, *one.absent))
         rows = []
         for name in names:

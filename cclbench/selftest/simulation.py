@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discrete-event simulation of a program on all ranks, in integer ns.
 
-A launch puts work at the end of its stream's queue.  Work starts when it has been launched, the work before
-it in its stream has ended and the events its stream waits for have come.  A collective starts on a rank as
-work does, and ends on all ranks its duration after the last of them has started it.
+A launch appends work to its stream's queue.  Work starts once it has been launched, the previous work in its
+stream has ended and the events that its stream waits for have occurred.  A collective starts on a rank like
+other work, and ends on all ranks its duration after the last rank has started it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from cclbench.selftest.program import (
 LAUNCH_LATENCY_NS: Final = 2_000
 """From the end of a launch call to the earliest start of its work."""
 STREAM_GAP_NS: Final = 1_000
-"""Between two works of one stream."""
+"""Gap between two works of one stream."""
 RETURN_NS: Final = 3_000
 """From the end of the device's work to the return of the call that waits for it."""
 CALL_NS: Final = 1_500
-"""What a runtime call takes that waits for nothing."""
+"""Duration of a runtime call that waits for nothing."""
 BATCH_NS: Final = 20_000
-"""What it takes to get a batch that is ready."""
+"""Time to get a batch that is ready."""
 QUEUE_DEPTH: Final = 1_024
-"""Works in a device's queues, above which a launch waits."""
+"""Works in a device's queues above which a launch waits."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class DeviceWork:
     start_ns: int = -1
     end_ns: int = -1
     arrived_ns: int = -1
-    """When the last rank started the collective."""
+    """Time at which the last rank started the collective."""
     remaining_ns: float = 0.0
     updated_ns: int = 0
     generation: int = 0
@@ -79,12 +79,12 @@ class HostRow:
 
 @dataclass(slots=True)
 class RankHistory:
-    """What ran on a rank."""
+    """Device work and host rows of a rank."""
 
     host: list[HostRow] = field(default_factory=list)
     device: list[DeviceWork] = field(default_factory=list)
     waits: list[tuple[int, int, DeviceWork]] = field(default_factory=list)
-    """Waits of streams: when, the stream, the work waited for."""
+    """Waits of streams: time, stream, work waited for."""
 
 
 class _SimulatedRank:
@@ -150,7 +150,7 @@ class _SimulatedRank:
             self.schedule_end(item)
 
     def kernel_rate(self) -> float:
-        """Of compute kernels: below 1 beside communication."""
+        """Rate of compute kernels: below 1 while communication is resident."""
         return 1.0 / self.simulation.program.contention if self.communicating else 1.0
 
     def schedule_end(self, item: DeviceWork) -> None:
@@ -168,7 +168,7 @@ class _SimulatedRank:
         )
 
     def _change_resident(self, change: int) -> None:
-        """Communication starts or ends on the device: kernels go on at another rate."""
+        """Change the number of resident communication kernels, and with it the rate of kernels."""
         now, rate = self.simulation.now, self.kernel_rate()
         for item in self.running:
             item.remaining_ns -= (now - item.updated_ns) * rate
@@ -179,7 +179,7 @@ class _SimulatedRank:
                 self.schedule_end(item)
 
     def finish_work(self, item: DeviceWork) -> None:
-        """Work has ended: what waited for it goes on."""
+        """End work and resume what waited for it."""
         now = self.simulation.now
         item.end_ns = now
         stream = item.work.stream
@@ -203,7 +203,7 @@ class _SimulatedRank:
 
 
 Waiting = Iterator[int | DeviceWork]
-"""What a host waits for: a time, or the end of a work."""
+"""Yields what a host waits for: a time, or the end of a work."""
 
 
 class Simulation:
@@ -219,7 +219,7 @@ class Simulation:
         self._ranks = [_SimulatedRank(self, rank) for rank in range(program.rank_count)]
 
     def simulate_ranks(self) -> list[RankHistory]:
-        """Simulate to the end."""
+        """Simulate to the end and return each rank's history."""
         for rank in self._ranks:
             host = self._run_host(rank)
             self.act_at(0, lambda host=host: self._go_on(host))  # type: ignore[misc]
@@ -231,7 +231,7 @@ class Simulation:
         return [rank.history for rank in self._ranks]
 
     def act_at(self, time_ns: int, act: Callable[[], None]) -> None:
-        """Do something at a time."""
+        """Schedule `act` for a time."""
         self._count += 1
         heapq.heappush(self._heap, (max(time_ns, self.now), self._count, act))
 
@@ -310,7 +310,7 @@ class Simulation:
         rows.append(HostRow("runtime", "cudaDeviceSynchronize", MAIN, start, self.now))
 
     def _batch_ready_ns(self, rank: _SimulatedRank, batch: Batch) -> int:
-        """When the loader gives its next batch; workers begin one when a place for it is free."""
+        """Time of the loader's next batch; workers start a batch when a prefetch slot is free."""
         taken = rank.batches_ns
         if taken:
             free = taken[-batch.prefetch] if len(taken) >= batch.prefetch else 0

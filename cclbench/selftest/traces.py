@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran on each rank, in the files that torch.profiler writes (Kineto's JSON)."""
+"""Write each rank's history as a torch.profiler trace (Kineto's JSON)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cclbench.selftest.program import AUTOGRAD, RECORDED_AGAIN, Collective, Copy
 from cclbench.selftest.simulation import DeviceWork, HostRow, RankHistory
 
 _BASE_NS: Final = 4_458_676_000_000_000
-"""Times are since `baseTimeNanoseconds`, so that a float holds nanoseconds."""
+"""Times are relative to `baseTimeNanoseconds`, so that a float represents nanoseconds."""
 _PID: Final = 4_000
 _KINDS: Final = {
     "all_reduce": ("allreduce", "nccl:all_reduce", "AllReduce_Sum_bf16_RING_LL"),
@@ -22,7 +22,7 @@ _KINDS: Final = {
     "send": ("send", "nccl:send", "SendRecv"),
     "recv": ("recv", "nccl:recv", "SendRecv"),
 }
-"""Torch's name of a collective, of its range, and NCCL's of its kernel."""
+"""Torch's names of a collective and its range, and NCCL's name of its kernel."""
 _PROPERTIES: Final = {
     "NVIDIA A100-SXM4-80GB": {"totalGlobalMem": 85_049_540_608, "computeMajor": 8, "numSms": 108},
     "NVIDIA H100 80GB HBM3": {"totalGlobalMem": 85_028_765_696, "computeMajor": 9, "numSms": 132},
@@ -135,7 +135,7 @@ def _host_events(
         args |= {"Sequence number": call.sequence, "Fwd thread id": 0 if call.node is None else 1}
     if call.node is not None:
         wrapper = f"autograd::engine::evaluate_function: {call.node}"
-        # A node that runs forward operators again is of another number than what autograd records in it.
+        # A node that recomputes forward operators has a different number from those autograd records in it.
         again = call.node.startswith("Checkpoint")
         outer = {
             "Sequence number": (call.sequence or 0) - (RECORDED_AGAIN if again else 0),
@@ -184,7 +184,7 @@ def _device_event(program: Program, device: int, item: DeviceWork, event: Any) -
 
 def _collective_arguments(program: Program, rank: int, work: Collective) -> dict[str, Any]:
     size = len(work.ranks)
-    # Of an all-gather and a reduce-scatter `elements` counts the large side.
+    # For an all-gather and a reduce-scatter, `elements` counts the larger side.
     small = work.elements // size
     inside = small if work.kind == "all_gather" else work.elements
     outside = small if work.kind == "reduce_scatter" else work.elements

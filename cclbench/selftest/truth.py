@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is true of a simulated job: its steps and where their time went, from what ran."""
+"""True figures of a simulated job: its steps and their parts, from the simulated history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Truth:
 
     step_s: float
     period_s: float
-    """The mean step of the rank whose steps are longest: what a job of many steps takes for each."""
+    """Mean step of the rank whose steps are longest, which a job of many steps takes per step."""
     figures: dict[MetricName, float]
     """By metric."""
     histories: list[RankHistory]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redaction: what a data point's files tell of people, machines and secrets, replaced in copies.
+"""Redaction: replace names of people and machines, and secrets, in copies of a data point's files.
 
 `collect_identities` learns names from all files together, `redact_file` writes a copy of one without them,
-`find_leftovers`
-looks at a copy and finds nothing.  A name has the same pseudonym in every file: whether two ranks share a
-host survives.  What metrics need (kernels, operators, collectives, groups, times) stays byte for byte.
+`find_leftovers` checks that a copy holds none.  A name has the same pseudonym in every file, so it stays
+visible whether two ranks share a host.  Data that metrics need (kernels, operators, collectives, groups,
+times) is not changed.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 _UNPUBLISHED: Final = ("contributor", "description", "evidence", "environment")
-"""Of a card, what may hold a name that is not meant for everybody."""
+"""Fields of a card that may hold a name that is not public."""
 _OF_A_RANK: Final = re.compile(r"(?i)rank|worker|step|[tp]p-?\d")
-"""In what a program calls its worker; a host is not called so."""
+"""Found in names of a program's workers, not of hosts."""
 _NOT_BY_CHANCE: Final = 8
 
 
 def collect_identities(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
     """The names and values that a data point's files hold, read from all of them before any is redacted.
 
-    `reveal` names fields and variables whose values stay, wherever they are.  `InputError` for a file that
-    cannot be redacted, `UsageError` for a field that is nowhere.
+    `reveal` names fields and variables whose values stay in all files.  `InputError` for a file that cannot
+    be redacted, `UsageError` for a field that does not occur.
     """
     learner, published = Learner(reveal), set[str]()
     for path in paths:
@@ -69,22 +69,21 @@ def collect_identities(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Ide
 def redact_file(
     source: Path, target: Path, *, known: Identities, annotations: bool = False
 ) -> list[Redaction]:
-    """Write a redacted copy of a file; what was changed, by place and kind, without what it was.
+    """Write a redacted copy of a file; returns the changes by place and kind, without the original text.
 
-    `annotations` numbers what people called ranges of their program, beyond the steps, phases and
-    collectives that metrics know.  What is written is built anew from what the file means, also where it
-    has nothing to hide: no unused page, padding or header comes along.  `InputError` for a link, a damaged
-    file, or a format that cannot be redacted; then there is no target.
+    `annotations` numbers the user's names of ranges, except the steps, phases and collectives that metrics
+    need.  The copy is always written anew from the parsed content, without unused pages, padding or headers.
+    `InputError` for a link, a damaged file, or a format that cannot be redacted; then there is no target.
     """
     scrubber = _scrub_file(source, target, known, annotations=annotations)
     return scrubber.list_redactions(redacted_name(source.name, known))
 
 
 def find_leftovers(path: Path, known: Identities) -> list[Redaction]:
-    """What a file still holds; nothing where `redact_file` has written it with the same names."""
+    """Names and secrets left in a file; none if `redact_file` wrote it with the same `known`."""
     scrubber, name = _scrub_file(path, None, known, annotations=False), redacted_name(path.name, known)
     if not scrubber.list_redactions(name):
-        # What lies between texts, such as pages that a database no longer uses.
+        # Bytes between texts, such as pages that a database no longer uses.
         told = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, known))
         for (encoding, kind), count in told.items():
             place = "its bytes" if encoding == PLAIN else f"its bytes, as {encoding}"
@@ -93,7 +92,7 @@ def find_leftovers(path: Path, known: Identities) -> list[Redaction]:
 
 
 def leftovers_in(text: str, known: Identities) -> list[str]:
-    """Kinds of names and values in a text that is written as it is, such as a file's name."""
+    """Kinds of names and values in a text that is written unchanged, such as a file's name."""
     return sorted(
         {
             found.form.kind
@@ -103,7 +102,7 @@ def leftovers_in(text: str, known: Identities) -> list[str]:
 
 
 def redacted_name(name: str, known: Identities) -> str:
-    """A file's name without the names it holds; what says its rank and format stays."""
+    """A file's name with names in it replaced; its rank and format stay."""
     return Scrubber(known).text(_pseudonymous_name(name, known))[0]
 
 
@@ -120,7 +119,7 @@ def _scrub_file(source: Path, target: Path | None, known: Identities, *, annotat
 
 
 def _pseudonymous_name(name: str, known: Identities) -> str:
-    """A file's name with the host a profiler put into it replaced, and learnt by one who learns."""
+    """A file's name with the host that a profiler put into it replaced, and learnt by a `Learner`."""
     for pattern in filter(None, (READERS.get(reader).host_in_name for reader in READERS)):
         found = pattern.fullmatch(name)
         if found is not None and not _OF_A_RANK.search(found["host"]):
@@ -130,7 +129,7 @@ def _pseudonymous_name(name: str, known: Identities) -> str:
 
 
 def _names_in_bytes(path: Path, known: Identities) -> Iterator[NeedleForm]:
-    """Names and values anywhere in a file's bytes, and in what is compressed in them, in any encoding."""
+    """Names and values anywhere in a file's bytes, compressed or not, in any encoding."""
     if is_card(path):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         published = PUBLISHED.sub("", text).encode(errors="surrogateescape")
@@ -140,7 +139,7 @@ def _names_in_bytes(path: Path, known: Identities) -> Iterator[NeedleForm]:
         return
     with path.open("rb") as file:
         for found in known.secret_needles.find_in_blocks(iter(partial(file.read, BLOCK), b"")):
-            # In compressed bytes short ones are there by chance.
+            # In compressed bytes short ones occur by chance.
             if not is_compressed(path) or len(found.form.data) >= _NOT_BY_CHANCE:
                 yield found.form
     if is_compressed(path):
@@ -148,7 +147,7 @@ def _names_in_bytes(path: Path, known: Identities) -> Iterator[NeedleForm]:
 
 
 def _published_texts(path: Path) -> set[str]:
-    """Texts of a card's own fields: names of models and machines that everybody may know."""
+    """Texts of a card's public fields, such as names of models and machines."""
     try:
         card = yaml_file.read(path, "workload card").value
     except InputError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents of a language stay well formed: YAML, TOML, INI, CSV and scripts of a shell.
+"""Redact YAML, TOML, INI, CSV and shell scripts so that they stay well formed.
 
-A document is scrubbed as a text, then value by value as its language reads them: a folded scalar is one
-text, a column has a name.  What a document is built of (its shape) is the same before and after.
+A document is scrubbed value by value as its language reads them (a folded scalar is one text, a column has
+a name), then as a text.  Its structure (its shape) is the same before and after.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from cclbench.contribute.redaction.pattern import NOTHING
 from cclbench.contribute.redaction.scrub import Scrubber
 
 _TEXTS_ONLY: Final = frozenset((kinds.COMMAND, kinds.ENVIRONMENT))
-"""Kinds of fields that hide all of a capture's value, and of which a script's are scrubbed as texts."""
+"""Kinds of fields whose values are hidden entirely in a capture, but scrubbed as texts in a document."""
 _PLAIN: Final = re.compile(
     r"[A-Za-z/](?:[\w./+=@;%-]|:(?=\w|//))*(?: (?:[\w./+=@;%-]|:(?=\w|//))+)*", re.ASCII
 )
 """A scalar of YAML without quotes."""
 _SIGNS: Final = "\"'`(){}[]<>;&|"
-"""What languages are built of: kept of a text that is hidden, where the document would not parse without."""
+"""Syntax characters: kept in a hidden text if the document would not parse without them."""
 _FIGURE: Final = re.compile(r"[-+]?(?:\d{1,7}|\d*\.\d+)(?:[eE][-+]?\d+)?")
-"""A measurement: shorter than an account's or a telephone's number."""
+"""A measurement: shorter than an account or telephone number."""
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
 class NotWellFormedError(ValueError):
-    """A document that was well formed is not so after it was redacted."""
+    """A well-formed document would not be well formed after redaction."""
 
 
 class DocumentValue(NamedTuple):
-    """Where in a document a value stands, what it is, its key, and how another is written."""
+    """A value of a document: its range, text and key, and how to write another text in its place."""
 
     begin: int
     end: int
     text: str
     key: str
-    """Empty for a key."""
+    """Empty if the value is itself a key."""
     is_key: bool
     written: Callable[[str], str]
     within: tuple[str, ...] = ()
-    """Keys of the lists and mappings that hold it, outermost first."""
+    """Keys of the enclosing lists and mappings, outermost first."""
 
 
 class Language(NamedTuple):
-    """How documents are read: their shape, None for one that does not parse; and their values."""
+    """Parser of a language: a document's shape, None if it does not parse, and its values."""
 
     shape: Callable[[str], Any]
     values: Callable[[str], Iterator[DocumentValue]]
     lines: bool = False
     """Whether a line may be an environment."""
     context: bool = True
-    """Whether the values that stand beside one show what it is; the cells of a table do not."""
+    """Whether neighbouring values show what a value is; the cells of a table do not."""
 
 
 class LineChange(NamedTuple):
-    """What was replaced: in which line, counted from 1, by which rule, how often."""
+    """A replacement: line, counted from 1, rule, and number of times."""
 
     line: int
     rule: str
@@ -75,15 +75,15 @@ class LineChange(NamedTuple):
 
 
 Scrub = Callable[[str, str], tuple[str, list[LineChange]]]
-"""Redacts a document as a text; the second argument are signs that stay."""
+"""Redacts a document as a text; the second argument are characters to keep."""
 
 
 def redact_document(
     text: str, language: Language, scrubber: Scrubber, scrub: Scrub, published: re.Pattern[str] | None = None
 ) -> tuple[str, list[LineChange]]:
-    """The document redacted by its values, but those in what is `published`, and then by `scrub`.
+    """Redact the document's values, except those matched by `published`, and then the text by `scrub`.
 
-    `NotWellFormedError` where it would not have the shape that it had.
+    `NotWellFormedError` if its shape would change.
     """
     shape = language.shape(text)
     if shape is None:
@@ -104,7 +104,7 @@ def redact_document(
 def _scrub_lines(
     before: str, text: str, after: str, scrub: Scrub, keeps_shape: Callable[[str], bool]
 ) -> tuple[str, list[LineChange]]:
-    """The text scrubbed at once, else each half of its lines; a line that only its signs make match stays."""
+    """The text scrubbed as a whole, else by halves of its lines; a line that cannot keep the shape stays."""
     for kept in ("", _SIGNS):
         new, changes = scrub(text, kept)
         if not changes or keeps_shape(before + new + after):
@@ -124,13 +124,13 @@ def _scrub_values(
 ) -> tuple[str, list[LineChange]]:
     stay = [match.span() for match in published.finditer(text)] if published else []
     parts, at, changes, stand_ins = list[str](), 0, list[LineChange](), Counter[str]()
-    scrubbed = lru_cache(maxsize=1 << 14)(partial(_scrub_value, scrubber))  # tables repeat their cells
+    scrubbed = lru_cache(maxsize=1 << 14)(partial(_scrub_value, scrubber))  # tables repeat cells
     for value in language.values(text):
         if any(begin <= value.begin < end for begin, end in stay):
             continue
         new, counts = scrubbed(value.text, value.key, value.within)
         if new != value.text:
-            if value.is_key:  # two that were different stay so
+            if value.is_key:  # different keys stay different
                 stand_ins[new] += 1
                 new += f"-{stand_ins[new]}" if stand_ins[new] > 1 else ""
             parts += text[at : value.begin], value.written(new)
@@ -146,12 +146,12 @@ def _scrub_value(
     kind = scrubber.kind_of_field(key) if key else None
     if not text.strip() or (kind is None and _FIGURE.fullmatch(text)):
         return text, Counter()
-    if kind is None:  # else all texts in what a telling key has for a value, as in JSON
+    if kind is None:  # else of all texts in the value of such a key, as in JSON
         kind = next(filter(None, map(scrubber.kind_of_field, within)), None)
     if kind is not None and kind not in _TEXTS_ONLY and not NOTHING.fullmatch(text):
         return scrubber.field(kind, text)
     new, counts = scrubber.text(text, key)
-    # With its key, and with the key that holds that one, a value may be what it is not alone.
+    # A value may match a rule only with its key, or with the key that encloses that one.
     for name in dict.fromkeys((key, ".".join((*within[-1:], key)))) if key and "\n" not in new else ():
         whole, more = scrubber.text(f"{name}: {new}")
         if whole.startswith(f"{name}: "):
@@ -160,12 +160,12 @@ def _scrub_value(
 
 
 def _in_quotes(text: str) -> str:
-    """As a string of JSON that YAML and TOML read alike."""
+    """As a JSON string that YAML and TOML read alike."""
     return _UNPRINTABLE.sub(lambda letter: f"\\u{ord(letter[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def _yaml_shape(text: str) -> Any:
-    """Events of the parser without texts, and how many different keys each mapping has."""
+    """Events of the parser without texts, and the number of different keys of each mapping."""
     shape, open_nodes = list[Any](), list[list[str | None]]()
     try:
         for event in yaml.parse(text, yaml.CSafeLoader):
@@ -210,7 +210,7 @@ def _yaml_values(text: str) -> Iterator[DocumentValue]:
         elif isinstance(token, yaml.TagToken):
             tag = begin
         elif isinstance(token, yaml.ScalarToken):
-            # The tag goes with what it is the type of.
+            # The tag is replaced with its value.
             begin, tag = (begin, None) if tag is None else (tag, None)
             whole = text[begin : token.end_mark.index]
             written = partial(_yaml_scalar, style=token.style or "", whole=whole)
@@ -221,7 +221,7 @@ def _yaml_values(text: str) -> Iterator[DocumentValue]:
 
 
 def _yaml_scalar(text: str, *, style: str, whole: str) -> str:
-    """In the style that it had where that can hold it, else in quotes."""
+    """In its original style if that can represent it, else in quotes."""
     if not style and _PLAIN.fullmatch(text):
         return text
     if style == "'" and text.isprintable():
@@ -230,7 +230,7 @@ def _yaml_scalar(text: str, *, style: str, whole: str) -> str:
 
 
 def _comment_values(text: str, begin: int, end: int) -> Iterator[DocumentValue]:
-    """Comments between tokens, each to its line's end."""
+    """Comments between tokens, each to the end of its line."""
     for match in re.finditer(r"#[^\n]*", text[begin:end]):
         yield DocumentValue(begin + match.start(), begin + match.end(), match[0], "", False, _on_one_line)
 
@@ -310,7 +310,7 @@ def _ini_values(text: str) -> Iterator[DocumentValue]:
 
 
 def _csv_shape(text: str) -> Any:
-    """Cells of each row; 0 for a comment."""
+    """Number of cells of each row; 0 for a comment."""
     try:
         return [
             0 if row and row[0].startswith("#") else len(row)
@@ -357,7 +357,7 @@ _SHELL: Final = re.compile(
 
 
 def _shell_shape(text: str) -> Any:
-    """Signs and strings of a script without what stands in them; None where a quote is open."""
+    """Syntax characters and kinds of strings of a script; None if a quote is not closed."""
     signs = [
         match[0] if match.lastgroup == "sign" else match["word"] if match["here"] else match.lastgroup
         for match in _SHELL.finditer(text)
@@ -367,7 +367,7 @@ def _shell_shape(text: str) -> Any:
 
 
 def _shell_values(text: str) -> Iterator[DocumentValue]:
-    """Strings in single quotes, which are one text whatever stands in them."""
+    """Strings in single quotes, each one text."""
     for match in _SHELL.finditer(text):
         if match["single"] is not None:
             inner = match["single"][1:-1]
@@ -383,4 +383,4 @@ LANGUAGES: Final = {
     **dict.fromkeys((".csv", ".tsv"), Language(_csv_shape, _csv_values, context=False)),
     **dict.fromkeys((".sh", ".bash", ".sbatch", ".slurm"), Language(_shell_shape, _shell_values, lines=True)),
 }
-"""By the ending of a file's name."""
+"""By file extension."""

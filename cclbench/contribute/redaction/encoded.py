@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts within a text: encoded ones (base64, hexadecimal, escapes, gzip) and ones that line breaks split."""
+"""Find texts within a text: encoded (base64, hexadecimal, escapes, gzip) or split by line breaks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from urllib.parse import unquote
 _LONGEST: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b"
 _AROUND: Final = 400
-"""Characters on both sides of a break, of which a token has fewer."""
+"""Characters to join on both sides of a break; tokens are shorter."""
 _BEGINS: Final = re.compile(
     rb"\x1f\x8b\x08|(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf])+.?\Z|(?:[\t\n\r\x20-\x7e]\0){5}", re.DOTALL
 )
-"""Of a gzip stream, and of a text in UTF-8 or UTF-16."""
+"""First bytes of a gzip stream, or of a text in UTF-8 or UTF-16."""
 _PRINTABLE: Final = 0.95
-"""Of an encoded text's characters, how many are printable at the least; of a decoded name, few are."""
+"""Least share of printable characters in an encoded text; a plain name has few after decoding."""
 
 
 class EncodedText(NamedTuple):
-    """Where in a text another one is encoded, and that text."""
+    """A range of a text that encodes another text, and that text."""
 
     begin: int
     end: int
@@ -32,7 +32,7 @@ class EncodedText(NamedTuple):
 
 
 class RejoinedText(NamedTuple):
-    """A text closed up or turned round, and where in the original each of its characters stands."""
+    """A joined or reversed text, and the index of each of its characters in the original."""
 
     text: str
     at: Sequence[int]
@@ -50,10 +50,10 @@ def encoded_texts(text: str) -> Iterator[EncodedText]:
 
 
 def joined_texts(text: str) -> Iterator[RejoinedText]:
-    """What stands around continuations of a shell, folds, wrapped lines and adjacent strings, closed up.
+    """The text around shell continuations, folds, wrapped lines and adjacent strings, joined.
 
-    Breaks that are near one another are closed together, and each alone: what stands beside a token may look
-    like a part of it.
+    Breaks near one another are joined both together and each alone: text next to a token may look like a
+    part of it.
     """
     for breaks in _BREAKS:
         run = list[re.Match[str]]()
@@ -82,7 +82,7 @@ def reversed_text(text: str) -> RejoinedText:
 
 
 def _readable_text(data: bytes) -> str | None:
-    """Bytes as a text of UTF-8 or UTF-16, inflated where they are gzip; None where they are no text."""
+    """Bytes decoded as UTF-8 or UTF-16, inflated first if they are gzip; None if they are not a text."""
     if data.startswith(_GZIP):
         try:
             data = zlib.decompressobj(31).decompress(data, _LONGEST)
@@ -139,7 +139,7 @@ _ENCODINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str | None]]
         unquote,
     ),
 )
-"""What is in each, its form, and what it says."""
+"""For each encoding: a substring that it always has, its pattern and its decoder."""
 _BREAKS: Final = (
     # A backslash ends the line: a shell's continuation, a folded scalar in quotes.
     re.compile(r"\\\r?\n[ \t]*"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments in texts: of their variables those stay that tell of the run's shape."""
+"""Hide environments in texts, except variables that describe the run's layout."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
 _SHELL: Final = "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH"
 _OF_A_SHELL: Final = frozenset(_SHELL.split())
 _SOME, FEW, _MANY = 2, 5, 12
-"""Assignments in a row that are an environment: in a field of that name; among them one of a shell's own;
-or none."""
+"""Least number of assignments that are an environment: in a field of that name; with one of a shell's own
+variables; otherwise."""
 _LONGEST_NAME: Final = 60
 
 
 def count_assignments(text: str) -> int:
-    """Assignments to variables in a text."""
+    """Number of assignments to variables in a text."""
     return len(_ASSIGNED.findall(text)) if text.count("=") >= FEW else 0
 
 
 def hide_environment(
     text: str, known: Identities, *, line: bool = False, sure: bool = False
 ) -> tuple[str, Counter[str]]:
-    """A text without the environment that all of it is, and how many variables were hidden, by rule.
+    """A text that is an environment with its variables hidden, and their number by rule.
 
-    A `line` of a script may set some variables for the command behind them, and is none; `sure` is who knows
-    that the text is one.
+    A `line` of a script may set some variables for the command after them and is not an environment; `sure`:
+    the text is known to be one.
     """
     assigned = _ASSIGNED.findall(text)
     hidden = [(n, v) for n, v in assigned if not kinds.is_kept(n) and not known.keeps(n, v)]
@@ -54,7 +54,7 @@ def hide_environment(
 def hide_variable(
     name: str, text: str, known: Identities, scrub: Callable[[str], tuple[str, Counter[str]]]
 ) -> tuple[str, Counter[str]]:
-    """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
+    """Hide one variable: `text` is its value if it has a `name`, else `NAME=value` or an environment."""
     new, counts = scrub(f"{name}={text}" if name else text)
     if not name:
         new, found = hide_environment(new, known, sure=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of what is redacted, what stands in its place, and the names of fields that tell a kind.
+"""Kinds of redacted values, their replacements, and the field names that imply a kind.
 
-What stands in its place needs no quotes in YAML, JSON or a shell.
+A replacement needs no quotes in YAML, JSON or a shell.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ PHONE: Final = "phone number"
 ACCOUNT: Final = "account"
 FOLDER: Final = "folder"
 BARE_KEY: Final = "bare key"
-"""What a field may hold whose name says no more than key."""
+"""Possible value of a field named just "key"."""
 KEY_PARAMETER: Final = "key parameter"
-"""What a field of one or two letters holds in a JSON web key (RFC 7518)."""
+"""Value of a field of one or two letters in a JSON web key (RFC 7518)."""
 
 NUMBERED: Final = {
     USER: "user",
@@ -53,7 +53,7 @@ NUMBERED: Final = {
     DEVICE: "device",
     ANNOTATION: "annotation",
 }
-"""Kinds whose instances stay apart: the same name is `host-1` in all files of a data point."""
+"""Kinds with numbered pseudonyms: the same name is `host-1` in all files of a data point."""
 HIDDEN: Final = {
     HOME: "redacted-home",
     EMAIL: "redacted-email",
@@ -69,10 +69,10 @@ HIDDEN: Final = {
     PHONE: "redacted-phone-number",
 }
 CREDENTIALS: Final = frozenset({CLOUD_KEY, TOKEN, PRIVATE_KEY, PASSWORD, SECRET})
-"""Kinds that let somebody in, and so are published nowhere."""
+"""Kinds that give access, and so are never published."""
 ELSEWHERE, ENCODED, SPLIT = "{} told elsewhere", "encoded {}", "split {}"
-"""Rules by which a name or value is found that another place shows, an encoded one, and one that a break
-splits or that stands in reverse."""
+"""Rules for a name or value known from another place, an encoded one, and one that is split by a break or
+reversed."""
 _RULES: Final = {
     **{form.name: form.kind for form in PATTERNS},
     **{
@@ -105,12 +105,12 @@ _PUBLIC_VALUE: Final = re.compile(expand_expression(_NAMES.public_values))
 _PUBLIC_DOMAIN: Final = re.compile(expand_expression(_NAMES.public_domains))
 _SHORTEST_VALUE, _LONGEST_VALUE = 8, 4096
 SHORTEST: Final = 4
-"""Letters of a name that is replaced wherever it stands, of a user's one less; shorter ones stay but where
-something calls them a name."""
+"""Least length of a name that is replaced everywhere, one less for a user; shorter ones are replaced only
+where a field or path marks them as a name."""
 _MACHINES: Final = frozenset(
     {"node", "gpu", "login", "compute", "server", "host", "machine", "head", "master"}
 )
-"""Of these, words that with two digits are a machine's name."""
+"""Words that are a machine's name if two digits follow."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -126,20 +126,20 @@ def kind_of_field(name: str) -> str | None:
 
 
 def is_kept(variable: str) -> bool:
-    """Whether an environment's variable tells of the run's shape or its libraries, and of nobody."""
+    """Whether an environment variable describes the run's layout or libraries and identifies nobody."""
     return _KEPT.fullmatch(variable) is not None
 
 
 def kind_of_rule(rule: str) -> str:
-    """The kind of what a rule finds; a rule may have a variable's or field's name behind it."""
+    """The kind that a rule finds; the name of a variable or field may follow the rule."""
     base = rule.partition(" (")[0]
     return _RULES.get(base, base)
 
 
 def is_telling(kind: str, value: str) -> bool:
-    """Whether a hidden value is one that, wherever else it stands, is the same secret again.
+    """Whether a hidden value is the same secret wherever else it occurs.
 
-    Numbers, short and common words and what every machine has in its environment are none.
+    Not so for numbers, short and common words, and values common to every machine's environment.
     """
     folded = value.casefold()
     uncommon = re.sub(r"[a-z]{3,}", lambda word: "" if word[0] in _COMMON else word[0], folded)
@@ -155,12 +155,12 @@ def is_telling(kind: str, value: str) -> bool:
 
 
 def is_public_domain(domain: str) -> bool:
-    """Whether a host's domain is everybody's: of one label, or a cloud's."""
+    """Whether a host's domain is public: of one label, or a cloud's."""
     return "." not in domain or _PUBLIC_DOMAIN.fullmatch(domain) is not None
 
 
 def is_common_word(kind: str, name: str) -> bool:
-    """Whether a name is too short or too common a word to be replaced wherever it stands."""
+    """Whether a name is too short or too common a word to be replaced everywhere."""
     folded = name.casefold()
     stem = re.sub(r"[-_.]?\d{1,2}$", "", folded)
     machine = stem in _MACHINES and re.search(r"\d\d$", folded) is not None

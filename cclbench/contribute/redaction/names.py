@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that are replaced wherever they stand: the same name by the same pseudonym in all files."""
+"""Names that are replaced everywhere, each by the same pseudonym in all files."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ _PROVIDERS: Final = re.compile(
     r"(?:^|\.)(?:s3[\w.-]*\.amazonaws\.com|storage\.(?:googleapis|cloud\.google)\.com"
     r"|(?:blob|dfs|file|queue|table)\.core\.windows\.net)"
 )
-"""Of a bucket's address what is its provider's."""
+"""The provider's part of a bucket's address."""
 _ROUTES: Final = frozenset(
     ("runs", "sweeps", "reports", "workspace", "artifacts", "groups", "table", "overview", "files", "logs")
 )
-"""Of an address of a tracker's, what is nobody's name."""
+"""Parts of an experiment tracker's URL that are not names."""
 
 Key = tuple[str, str]
-"""A kind and a name as it is compared: without case, a host without its domain."""
+"""A kind and a name in the form compared: without case, a host without its domain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Identities:
-    """What was learnt from all files of a data point; its names are secrets, so it does not print them.
+    """Names learnt from all files of a data point; they are secrets, so `repr` does not print them.
 
-    `pseudonyms` by (kind, name); those in `everywhere` are replaced wherever they stand, all others only
-    where a path, a field or a variable says that they are one.
+    `pseudonyms` by (kind, name); those in `everywhere` are replaced everywhere, others only where a path, a
+    field or a variable marks them as a name.
     """
 
     pseudonyms: Mapping[Key, str] = field(default_factory=dict)
     everywhere: frozenset[Key] = frozenset()
     domains: frozenset[str] = frozenset()
-    """What followed hosts' short names."""
+    """Domains that followed hosts' short names."""
     values: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of hidden values, such as keys and variables, that are replaced wherever they stand."""
+    """Kinds of hidden values, such as keys and variables, that are replaced everywhere."""
     spellings: frozenset[Key] = frozenset()
-    """The names that are replaced everywhere, as they were written; encoded, capitals are other bytes."""
+    """Names that are replaced everywhere, as written: in encoded forms case matters."""
     revealed: frozenset[str] = frozenset()
-    """Fields and variables whose values stay, since their owner says so; without case."""
+    """Fields and variables whose values their owner reveals, without case."""
 
     @property
     def learns(self) -> bool:
-        """Whether names are gathered."""
+        """Whether names are collected."""
         return False
 
     def __repr__(self) -> str:
@@ -68,37 +68,37 @@ class Identities:
     __str__ = __repr__
 
     def pseudonym_of(self, kind: str, name: str, *, learn: bool = False) -> str:
-        """What stands for a name of that kind; `learn` is for those who gather names."""
+        """Pseudonym of a name of that kind; `learn` has an effect only in a `Learner`."""
         del learn
         return self.pseudonyms.get(name_key(kind, name), f"{kinds.NUMBERED[kind]}-unknown")
 
     def stand_in_for_value(self, kind: str, value: str) -> str:
-        """What stands for a value of that kind, which those who gather keep."""
+        """Replacement of a value of that kind; a `Learner` also records the value."""
         del value
         return kinds.HIDDEN[kind]
 
     def keeps(self, name: str, value: str) -> bool:
-        """Whether the value of a field or variable of that name stays, since its owner reveals it."""
+        """Whether the value of a field or variable of that name stays because its owner reveals it."""
         kept = self.is_revealed(name)
         if kept:
             self.keep_value(value)
         return kept
 
     def is_revealed(self, name: str) -> bool:
-        """Whether a field or variable of that name is one whose value its owner reveals."""
+        """Whether the owner reveals the values of fields or variables of that name."""
         return bool(self.revealed) and name.rpartition(":")[2].casefold() in self.revealed
 
     def keep_value(self, value: str) -> None:
-        """Told of a value that stays: those who gather do not look for it elsewhere."""
+        """Note a value that stays: a `Learner` does not hide it elsewhere."""
 
     @cached_property
     def secret_needles(self) -> Needles:
-        """All names and values that must be nowhere in the bytes of a copy."""
+        """All names and values that must not occur in the bytes of a copy."""
         domains = dict.fromkeys(self.domains, kinds.HOST)
         return Needles({**domains, **{name: kind for kind, name in sorted(self.spellings)}, **self.values})
 
     def stand_in_for(self, kind: str, value: str) -> str:
-        """What stands for a name or a value that was found by itself."""
+        """Replacement of a name or value that was found by itself."""
         if kind in kinds.NUMBERED:
             return self.pseudonym_of(kind, value)
         return kinds.HIDDEN[kind]
@@ -110,12 +110,12 @@ class Identities:
 
     @cached_property
     def by_value(self) -> Mapping[str, str]:
-        """Kinds of the values, which are looked for without case."""
+        """Kinds of the values, which are matched without case."""
         return {value.casefold(): kind for value, kind in self.values.items()}
 
     @cached_property
     def name_pattern(self) -> re.Pattern[str] | None:
-        """Matches those names as whole words, numbers only beside what marks an id; domains; values."""
+        """Matches the names as whole words, numbers only next to a mark of an id; domains; values."""
         domain = rf"(?:\.{alternation_pattern(self.domains)})?" if self.domains else ""
         forms = {
             kinds.USER: (BEGINS, ENDS),
@@ -142,17 +142,17 @@ class Identities:
 
     @cached_property
     def _loose_pattern(self) -> re.Pattern[str] | None:
-        # A pattern that begins with letters, in one case, is found much faster than what stands around it.
+        # A pattern that begins with letters, in one case, is much faster than one with its context.
         names = [*(name for _, name in self.everywhere), *self.domains, *map(str.casefold, self.values)]
         return re.compile(alternation_pattern(names)) if names else None
 
     def may_be_mentioned(self, text: str) -> bool:
-        """Whether one of them may be in a text, be it within a word."""
+        """Whether a text may contain one of them, also within a word."""
         return self._loose_pattern is not None and self._loose_pattern.search(text.casefold()) is not None
 
 
 class Learner(Identities):
-    """Identities in the making: each new name gets the next number of its kind."""
+    """Collects identities: each new name gets the next number of its kind."""
 
     def __init__(self, revealed: Iterable[str] = ()) -> None:
         super().__init__(revealed=frozenset(name.casefold() for name in revealed))
@@ -164,11 +164,11 @@ class Learner(Identities):
         self._spellings: set[tuple[Key, str]] = set()
         self._kept: set[str] = set()
         self.used: set[str] = set()
-        """Those of the revealed names that are anywhere."""
+        """Revealed names that occur in any file."""
 
     @property
     def learns(self) -> bool:
-        """Names are gathered."""
+        """True: names are collected."""
         return True
 
     def pseudonym_of(self, kind: str, name: str, *, learn: bool = False) -> str:
@@ -180,32 +180,32 @@ class Learner(Identities):
         if learn and _PLAIN.fullmatch(known[1]) and not kinds.is_common_word(kind, known[1]):
             self._everywhere.add(known)
             at = max(0, name.casefold().find(known[1]))
-            spelt = name[at : at + len(known[1])]  # of a host its first label
+            spelt = name[at : at + len(known[1])]  # for a host its first label
             self._spellings |= {(known, form) for form in (spelt, spelt.lower(), spelt.upper())}
         if learn and kind == kinds.HOST:
             self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
         return self._names[known]
 
     def stand_in_for_value(self, kind: str, value: str) -> str:
-        """The same; the value, or what of it is a secret by itself, becomes one of those to be found."""
+        """Also record the value, or its parts that are secrets by themselves, to be hidden elsewhere."""
         for part in _secret_parts(kind, value):
             if kinds.is_telling(kind, part):
                 self._values.setdefault(part, kind)
         return kinds.HIDDEN[kind]
 
     def is_revealed(self, name: str) -> bool:
-        """The same; which of them there are is noted."""
+        """Also note in `used` that the name occurs."""
         found = super().is_revealed(name)
         if found:
             self.used.add(name.rpartition(":")[2].casefold())
         return found
 
     def keep_value(self, value: str) -> None:
-        """What stays in one place is no secret elsewhere."""
+        """A value that stays in one place is not a secret elsewhere."""
         self._kept.add(value.casefold())
 
     def learnt_identities(self, published: frozenset[str]) -> Identities:
-        """What was learnt; a name within what a card publishes on purpose is no secret elsewhere."""
+        """The identities learnt; a name that a card publishes on purpose is not a secret elsewhere."""
 
         texts = published | self._kept
 
@@ -228,7 +228,7 @@ class Learner(Identities):
 
 
 def _secret_parts(kind: str, value: str) -> Iterable[str]:
-    """What of a hidden value is one by itself: a password without its user, a bucket without its path."""
+    """Parts of a hidden value that are secrets by themselves: a password, a bucket without its path."""
     stripped = value.strip().strip("\"'")
     if kind == kinds.PRIVATE_KEY:
         return [line for line in value.split() if len(line) >= _LEAST_OF_A_KEY and not line.startswith("-")]
@@ -237,7 +237,7 @@ def _secret_parts(kind: str, value: str) -> Iterable[str]:
     if kind == kinds.BUCKET:
         return {stripped, *re.split(r"[@/]", _PROVIDERS.sub("", stripped).strip("/"))[:2]}
     if kind in kinds.CREDENTIALS:
-        # Of a cookie, a hash with its parameters, a signed header: what in it is a secret by itself.
+        # The secret parts of a cookie, a hash with its parameters, or a signed header.
         words = re.split(r"[\s;:,=&$\"'/?|]+", stripped)
         return {
             stripped,
@@ -247,7 +247,7 @@ def _secret_parts(kind: str, value: str) -> Iterable[str]:
 
 
 def name_key(kind: str, name: str) -> Key:
-    """How a name is compared: without case; a host by the first label of its full name; annotations as is."""
+    """A name in the form compared: without case; a host by its first label; annotations unchanged."""
     if kind == kinds.ANNOTATION:
         return kind, name
     folded = name.strip().strip(".").casefold()

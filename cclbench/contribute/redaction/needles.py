@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that are looked for in bytes, in the encodings that programs write them in.
+"""Search for values in bytes, in the encodings in which programs write them.
 
 A search is linear in the size of the data, whatever the number of values: the first eight (or four) bytes
-of every form go into a table by their hash, all positions of a block are looked up in it at once, and only
-where the table says so a form is compared.
+of every form are entered in a table by hash, all positions of a block are looked up at once, and forms are
+compared only at hits.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PLAIN: Final = "as it is"
 _TABLE_BITS: Final = 20
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 _WIDTHS: Final = (8, 4)
-"""Bytes of a form's beginning that are hashed: eight where it has as many."""
+"""Leading bytes of a form that are hashed: eight if it is that long."""
 _LEAST_ENCODED: Final = 6
-"""Characters of a value whose encoded forms are looked for: a shorter one's stand anywhere by chance."""
+"""Least length of a value to search for its encoded forms: shorter ones occur by chance."""
 _ALNUM: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
 
 
 class NeedleForm(NamedTuple):
-    """A value in one encoding, in bytes of lower case; `words`: it counts only as a whole word."""
+    """A value in one encoding, as lower-case bytes; `words`: it matches only as a whole word."""
 
     data: bytes
     encoding: str
@@ -47,7 +47,7 @@ class NeedleFound(NamedTuple):
 
 
 def encoded_forms(value: str, kind: str) -> Iterator[NeedleForm]:
-    """The value as it is and in every encoding; a number only encoded, for it may be any number."""
+    """The value as it is and in every encoding; a number only encoded, since it may be any number."""
     credential = kind in kinds.CREDENTIALS
     if not value.isdigit():
         yield NeedleForm(_lower_bytes(value), PLAIN, value, kind, not credential)
@@ -78,7 +78,7 @@ def _encodings(value: str) -> Iterator[tuple[str, bytes]]:
     yield "percent", "".join(f"%{byte:02x}" for byte in raw).encode()
     yield "hex", raw.hex().encode()
     for shift, first in ((0, 0), (1, 2), (2, 3)):
-        # The characters that the value alone decides, whatever stands before and behind it.
+        # The characters that depend on the value alone, not on the bytes before and after it.
         whole = base64.b64encode(bytes(shift) + raw)[first : (shift + len(raw)) * 8 // 6]
         yield "base64", whole
         yield "base64", whole.translate(bytes.maketrans(b"+/", b"-_"))
@@ -87,7 +87,7 @@ def _encodings(value: str) -> Iterator[tuple[str, bytes]]:
 
 
 class Needles:
-    """Values by the kind of what they are, to be found in bytes."""
+    """Values, by kind, to search for in bytes."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.forms: Mapping[bytes, NeedleForm] = {
@@ -106,13 +106,13 @@ class Needles:
                 self._tables.append((width, table, begun))
 
     def find_in_blocks(self, blocks: Iterable[bytes]) -> Iterator[NeedleFound]:
-        """Every form in the data, which comes in blocks."""
+        """Find every form in the data, given in blocks."""
         if not self.forms:
             return
         at, held = 0, b""
         for block in blocks:
             data = held + block.lower()
-            # The last bytes wait for the next block; so does the one before them, which may end a word.
+            # Hold the last bytes for the next block, and the one before them, which may end a word.
             end = len(data) - self._longest
             if end > 1:
                 yield from self._find_between(data, at, end)
@@ -137,19 +137,19 @@ class Needles:
 
 
 def _word_hashes(data: bytes, width: int, shift: int) -> np.ndarray:
-    """Where in the table the words of that many bytes belong."""
+    """Table index of each word of `width` bytes."""
     words = np.frombuffer(data, f"<u{width}", (len(data) - shift) // width, shift)
     return (words.astype(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _TABLE_BITS)
 
 
 def _is_whole(data: bytes, begin: int, form: NeedleForm) -> bool:
-    """Whether what was found counts: of a form that is a word, no letter or digit adjoins it."""
+    """Whether a hit counts: next to a form that is a whole word there is no letter or digit."""
     beside = data[max(0, begin - 1) : begin] + data[begin + len(form.data) : begin + len(form.data) + 1]
     return not (form.words and _ALNUM.intersection(beside))
 
 
 def forms_pattern(wanted: Iterable[NeedleForm]) -> re.Pattern[str] | None:
-    """Matches those of the forms that a text can hold, in any case of letters."""
+    """Pattern of the forms, in upper or lower case."""
     texts = {form.data.decode(errors="surrogateescape") for form in wanted}
     longest_first = sorted(texts, key=lambda text: (-len(text), text))
     flags = re.IGNORECASE | re.ASCII
@@ -157,7 +157,7 @@ def forms_pattern(wanted: Iterable[NeedleForm]) -> re.Pattern[str] | None:
 
 
 def lines_with(marks: Iterable[str], text: str) -> list[tuple[int, int]]:
-    """Ranges of the lines that hold one of the marks, in order."""
+    """Ranges of the lines that contain one of the marks, in order."""
     found = set[tuple[int, int]]()
     for mark in marks:
         at = text.find(mark)

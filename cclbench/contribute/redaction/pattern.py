@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of what gives something away, by itself or by what stands beside it: the files of `rules/`."""
+"""Rules that recognise secrets and identities by their form or context: the files of `rules/`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any, AnyStr, Final
 import msgspec
 
 _RULES: Final = ("tokens", "secrets", "people", "jobs", "machines")
-"""Files of rules, in the order they are looked for."""
+"""Files of rules, in the order in which they are applied."""
 
 
 _LINE_BEGINS: Final = re.compile(r"(?<![\[\\])\^")
 
 
 class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An issuer's tokens: an expression, texts of which each match holds one, an example, and who says so."""
+    """An issuer's tokens: their expression, marks of which each match has one, an example and its source."""
 
     issuer: str
     marks: tuple[str, ...]
@@ -31,19 +31,19 @@ class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SecretPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """One rule: `core` is looked for between `before` and `after`.
+    """One rule: matches `core` between `before` and `after`.
 
-    Of what it matches, the group `hide` is replaced (also `quoted`, `single` or `hide2` to `hide9` where a
-    rule has alternatives; all of it where there is none).  `marks`: one of them is in every text that the
-    core matches, so many `times`; with `ignore_case` in any case of letters.  Instead of both, `issued` lists
-    issuers' tokens and `variables` those of an environment that hold a name.  A `role` makes the hidden name
-    a numbered one of that kind, which `learn` replaces everywhere else too.  `unless` is what the hidden text
-    must not be, `not_behind` what may not stand before it; `entropy` is the least of it in bits a character,
-    and where it is `doubtful`, common words stay.  `repeat` applies the rule until nothing changes, where one
-    line shows that several are secrets; `across_lines`: a match may hold line breaks.
+    The group `hide` of the match is replaced (or `quoted`, `single`, `hide2` to `hide9` if a rule has
+    alternatives; the whole match if there is no such group).  Every match contains one of `marks`, at least
+    `times` times; with `ignore_case` in upper or lower case.  Instead of both, `issued` lists issuers' tokens
+    and `variables` environment variables that hold a name.  With a `role` the hidden name becomes a numbered
+    one of that kind; `learn` replaces it everywhere else, too.  The hidden text must not match `unless`, nor
+    the text before it `not_behind`; `entropy` is its least entropy, bits per character; if `doubtful`, common
+    words stay.  `repeat` applies the rule until nothing changes, for lines with several secrets;
+    `across_lines`: a match may contain line breaks.
 
-    `source` says who defines the form; `found` is an example and `becomes` what is left of it; `stays` are
-    texts that look alike and stay.
+    `source` defines the form; `found` is an example and `becomes` its redacted text; `stays` are similar
+    texts that stay.
     """
 
     name: str
@@ -70,7 +70,7 @@ class SecretPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dic
     across_lines: bool = False
 
     def __post_init__(self) -> None:
-        """Make core and marks of what stands in their place."""
+        """Set core and marks from `variables` or `issued`."""
         core, marks = self.core, self.marks
         if self.variables:
             names = self.variables.split()
@@ -88,14 +88,14 @@ class SecretPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dic
 
     @cached_property
     def text_pattern(self) -> re.Pattern[str]:
-        """The rule as it is looked for in a text."""
+        """The rule's pattern for texts."""
         return re.compile(
             expand_expression(f"(?:{self.before})(?:{self.core})(?:{self.after})"), self._regex_flags
         )
 
     @cached_property
     def core_pattern(self) -> re.Pattern[bytes]:
-        """The core alone, for bytes, where anything may stand beside a text and before a line."""
+        """The core alone, for bytes, in which anything may be next to a text or before a line."""
         return re.compile(_LINE_BEGINS.sub("", expand_expression(self.core)).encode(), self._regex_flags)
 
     @cached_property
@@ -105,28 +105,28 @@ class SecretPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dic
 
     @cached_property
     def exempt_pattern(self) -> re.Pattern[str]:
-        """What is no secret though it has the form; among it what redaction itself writes."""
+        """Texts of the form that are not secrets, including those that redaction writes."""
         return re.compile(expand_expression(f"(?:{{CLEAN}}|{self.unless})"))
 
     @cached_property
     def behind_pattern(self) -> re.Pattern[str] | None:
-        """What stands before no secret of this form."""
+        """Text that does not precede a secret of this form."""
         return None if self.not_behind is None else re.compile(expand_expression(f"(?:{self.not_behind})$"))
 
     def may_match(self, text: str, folded: str) -> bool:
         """Whether the rule can match in a text at all; `folded` is the text in lower case."""
         text = folded if self.ignore_case else text
-        for mark in self.marks:  # asked of every text: a generator would take twice as long
+        for mark in self.marks:  # called for every text: a generator would take twice as long
             if mark in text and (self.times == 1 or text.count(mark) >= self.times):
                 return True
         return False
 
     def is_varied_enough(self, hidden: str) -> bool:
-        """Whether the hidden text varies as much as the form's do."""
+        """Whether the hidden text has at least the rule's entropy."""
         return self.entropy == 0 or _shannon_entropy(hidden) >= self.entropy
 
     def hidden_span(self, match: re.Match[AnyStr]) -> tuple[int, int]:
-        """Where in the text that lies which is to be replaced."""
+        """The range of the text to replace."""
         return next(
             (match.span(name) for name in self._hiding_groups if match[name] is not None), match.span()
         )
@@ -147,26 +147,26 @@ _PARTS: Final[Mapping[str, str]] = _read_rules("parts", dict[str, str])
 PATTERNS: Final[tuple[SecretPattern, ...]] = tuple(
     pattern for name in _RULES for pattern in _read_rules(name, tuple[SecretPattern, ...])
 )
-"""All rules, in the order they are looked for."""
+"""All rules, in the order in which they are applied."""
 ISSUED: Final = tuple(pattern for pattern in PATTERNS if pattern.issued)
-"""Rules of tokens that their issuers mark."""
+"""Rules of tokens with an issuer's mark."""
 
 
 def _shannon_entropy(text: str) -> float:
-    """Of a text's characters by their counts (Shannon), in bits each."""
+    """Shannon entropy of a text's characters, in bits per character."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
 def expand_expression(text: str) -> str:
-    """A regular expression as `re` takes it: no line breaks, `{NAME}` replaced by the part of that name."""
+    """A regular expression for `re`: without line breaks, `{NAME}` replaced by the part of that name."""
     return re.sub(r"\{([A-Z_]+)\}", lambda part: expand_expression(_PARTS[part[1]]), text.replace("\n", ""))
 
 
 BEGINS, ENDS = expand_expression("{BEGINS}"), expand_expression("{ENDS}")
-"""Before and after what no letter or digit adjoins."""
+"""Boundaries without an adjoining letter or digit."""
 CLEAN: Final = re.compile(expand_expression("{CLEAN}"))
-"""What redaction itself writes."""
+"""Texts that redaction itself writes."""
 NOTHING: Final = re.compile(expand_expression("{NOTHING}"))
-"""Values that are no secret and no name, whatever the field is called."""
+"""Values that are neither a secret nor a name in any field."""
 LOOPBACK: Final = re.compile(expand_expression("(?i:{LOOPBACK}|)"))
-"""What every machine calls itself, and addresses that mean any or no machine; nothing at all."""
+"""Names that every machine has for itself, addresses of any or no machine, and the empty text."""

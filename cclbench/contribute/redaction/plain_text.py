@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts: logs, tables, launch scripts, cards; as they are, but for what is replaced.
+"""Redact texts (logs, tables, launch scripts, cards), otherwise unchanged.
 
-Of a card, `contributor` and the addresses of published evidence stay: they are there to be published.
+In a card, `contributor` and the addresses of published evidence stay: they are meant to be published.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEY_BEGINS, _KEY_ENDS = b"-----BEGIN ", b"-----END "
 PUBLISHED: Final = re.compile(
     r"^contributor:[^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z)|[ \t]*\n)*|^[ \t-]*(?:source_)?url:[^\n]*", re.MULTILINE
 )
-"""Of a card, what is there to be published."""
+"""Parts of a card that are meant to be published."""
 
 
 def rewrite_text(
@@ -31,13 +31,13 @@ def rewrite_text(
     language: Language | None = None,
     card: bool = False,
 ) -> None:
-    """All of a file, a document of the `language` at once, any other text in blocks.
+    """Redact a file, a document of the `language` at once, any other text in blocks.
 
-    A block ends where a line and no private key does.  `NotWellFormedError` where a document would not parse.
+    A block ends with a line, outside of a private key.  `NotWellFormedError` if a document would not parse.
     """
     left, line = b"", 1
     for block in blocks:
-        # What has come so far is cut only where more follows: the end of a text is looked at as one.
+        # The text so far is cut only if more follows: the end of a text is processed as one block.
         if left and (language is None or len(left) >= _MOST):
             begun = left.rfind(_KEY_BEGINS, 0, end := left.rfind(b"\n") + 1)
             if begun >= 0 and left.find(_KEY_ENDS, begun, end) < 0 and len(left) < _MOST:
@@ -57,7 +57,7 @@ def rewrite_text(
 
 
 def _scrub_part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], object]) -> int:
-    """Scrub whole lines, the first of which has that number; the number of the line after them."""
+    """Scrub whole lines, the first of number `line`; returns the number of the line after them."""
     text = raw.decode(errors="surrogateescape")
     new, counts = scrubber.text(text, by_line=True)
     _count_changes(_line_changes(counts, scrubber, line), scrubber)
@@ -73,7 +73,7 @@ def _scrub_document(raw: bytes, language: Language, scrubber: Scrubber, *, card:
         return new, _line_changes(counts, scrubber, 1)
 
     def scrub_card(text: str, kept: str) -> tuple[str, list[LineChange]]:
-        """A card but for what it publishes on purpose; credentials are nowhere on purpose."""
+        """Scrub a card except its published parts, in which only credentials are hidden."""
         parts, changes, line = list[str](), list[LineChange](), 1
         for part, published in _card_parts(text):
             new, counts = scrubber.text(part, document=True, kept=kept)
@@ -93,7 +93,7 @@ def _scrub_document(raw: bytes, language: Language, scrubber: Scrubber, *, card:
 
 
 def _card_parts(card: str) -> Iterator[tuple[str, bool]]:
-    """A card's text in parts, and whether each is there to be published."""
+    """A card's text in parts, and whether each is meant to be published."""
     at = 0
     for published in PUBLISHED.finditer(card):
         yield card[at : published.start()], False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was replaced: by which rule, how often, at which place of which file."""
+"""Records of redactions: rule, count, place and file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Redaction:
-    """`count` things of a `kind` replaced at a `place` of a file: a key, a table's column, a line.
+    """`count` values of a `kind` replaced at a `place` of a file: a key, a table's column, a line.
 
-    `rule` is what found them: a form by its name, with the field or variable that holds the value in
-    parentheses, a field's kind, or that another place tells the same.
+    `rule` is what found them: the name of a pattern, with the field or variable of the value in
+    parentheses, a field's kind, or the same name or value in another place.
     """
 
     file: str
@@ -24,7 +24,7 @@ class Redaction:
 
 
 def by_kind(redactions: Iterable[Redaction]) -> dict[str, int]:
-    """How many things of each kind were replaced, sorted by kind."""
+    """Number of replaced values of each kind, sorted by kind."""
     counts: Counter[str] = Counter()
     for redaction in redactions:
         counts[redaction.kind] += redaction.count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who rewrites a file: the format that it is of by its content; a text of no format goes line by line."""
+"""Rewrite a file by the format recognised from its content; other texts line by line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from cclbench.ground.errors import InputError
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
 _SCRIPT: Final = re.compile(rb"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""What no text holds; an escape may begin a colour."""
+"""Bytes that no text has; an escape may begin a colour."""
 
 
 def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotations: bool) -> None:
-    """Write the redacted file to `target`, whole or not at all; without one, only count what would change."""
+    """Write the redacted file to `target`, completely or not at all; without one, only count changes."""
     begin = read_head(path)
     found, _ = recognise_head(path, begin)
-    attempt = Scrubber(scrubber.known, scrubber.present.values())  # of which nothing counts where it fails
+    attempt = Scrubber(scrubber.known, scrubber.present.values())  # its counts are dropped if it fails
     if (
         rewrite_json(path, target, attempt)
         if found is None
@@ -54,7 +54,7 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
 
 
 def _text_blocks(path: Path, otherwise: str) -> Iterator[bytes]:
-    """The file's blocks, without padding; `InputError` where one holds what no text does."""
+    """The file's blocks, without padding; `InputError` if one holds bytes that no text has."""
     for block in strip_padding(read_blocks(path)):
         if _BINARY.search(block):
             hint = "leave it out, or export it as text, JSON or SQLite"
@@ -63,7 +63,7 @@ def _text_blocks(path: Path, otherwise: str) -> Iterator[bytes]:
 
 
 def _published_lines(blocks: Iterable[bytes], of: AnyReader, scrubber: Scrubber) -> Iterator[bytes]:
-    """A text in whole lines; those that its format does not publish are empty."""
+    """A text in whole lines; lines that its format withholds are empty."""
     left, number = b"", 0
     for block in chain(blocks, (b"",)):
         lines = (left + block).split(b"\n")
@@ -78,7 +78,7 @@ def _published_lines(blocks: Iterable[bytes], of: AnyReader, scrubber: Scrubber)
 
 
 def language_of(path: Path) -> Language | None:
-    """What a document is written in, by its name's ending or as a script's first line says."""
+    """The language of a document, by its file extension or the first line of a script."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     found = LANGUAGES.get(suffixes[-1]) if suffixes else None
     return LANGUAGES[".sh"] if found is None and _SCRIPT.match(read_head(path)) else found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One text, scrubbed: what has the form of a secret or an identity, and every name learnt elsewhere."""
+"""Scrub one text of everything in the form of a secret or identity, and of all names learnt elsewhere."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from cclbench.normalize.steps import FAMILIES
 
 _SHORT: Final = 12
 _LONG_TEXT: Final = 1000
-"""Characters from which on a text is searched by its lines."""
+"""Length from which a text is searched by lines."""
 _LONG_WORD: Final = re.compile(r"[\w+/=.-]{6}", re.ASCII)
 _MARKS: Final = tuple(mark for pattern in ISSUED for mark in pattern.marks)
 _REVERSED_MARKS: Final = tuple(mark[::-1] for mark in _MARKS)
 _MOST_PASSES: Final = 4
-"""What is replaced may show more: a text is looked through until nothing is found."""
+"""A replacement may reveal another match: a text is searched until nothing is found."""
 _MOST_ENCODINGS: Final = 2
-"""Of which each is within the other."""
+"""Most levels of nested encodings."""
 _LONGEST_PLACE: Final = 60
 _RUN: Final = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){4,}")
 _BEHIND: Final = 32
@@ -38,13 +38,13 @@ _BARE_KEY: Final = re.compile(
     r"|(?=[\w-]*?(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{20})[\w-]{24,64}",
     re.ASCII,
 )
-"""What a key without a prefix looks like, and a name and password in base64."""
+"""Form of a key without a prefix, and of a name and password in base64."""
 _KEY_PARAMETER: Final = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[\w-]{32,}", re.ASCII)
 _FORMS_OF_KEYS: Final = {kinds.BARE_KEY: _BARE_KEY, kinds.KEY_PARAMETER: _KEY_PARAMETER}
 _ESCAPED_QUOTE: Final = re.compile(r"(?<!\\)\\[\"']")
 _VERSION: Final = re.compile(r"(?i)version")
 _LIKE_A_VERSION: Final = "IPv4 address"
-"""The form that a version may have."""
+"""The form that a version number may have."""
 _KEY: Final = re.compile(r"([A-Za-z_][\w.-]{0,60})[\"'\]\\ ]{0,4}(?:[=:]|[ \t])[\"'\\ \t]{0,5}\Z")
 _MARKERS: Final = re.compile(
     "|".join(f"(?:{family})" for family in FAMILIES)
@@ -52,15 +52,14 @@ _MARKERS: Final = re.compile(
     r"|## Call CompiledFxGraph|Torch-Compiled Region|CompiledFunction|ThreadpoolListener|PjitFunction\("
     r"|ParseArguments|TfrtCpu|PjRt|\$|end: |[A-Za-z_]\w*::).*"
 )
-"""Annotations that are a framework's own: steps, phases, its data loader and optimizer, its runtime."""
+"""A framework's own annotations: steps, phases, its data loader and optimizer, its runtime."""
 
 
 class Scrubber:
     """The `Redactor` of one file: scrubs its texts by what is `known` of all of a data point's files.
 
-    Methods return the text as it may be published and how many things were replaced, by rule; what was
-    replaced where, `list_redactions` tells.  `present` are the encoded forms of names and values that the
-    file holds.
+    Methods return the publishable text and the number of replacements by rule; `list_redactions` lists
+    them by place.  `present` are the encoded forms of names and values that occur in the file.
     """
 
     def __init__(self, known: Identities, present: Iterable[NeedleForm] = ()) -> None:
@@ -72,11 +71,11 @@ class Scrubber:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._kept = ""
         self.first: dict[str, int] = {}
-        """In which line of the last text, counted from 0, each rule first replaced something."""
+        """Line of the last text, counted from 0, in which each rule first replaced something."""
 
     @property
     def learns(self) -> bool:
-        """Whether names are gathered."""
+        """Whether names are collected."""
         return self.known.learns
 
     def text(
@@ -89,11 +88,11 @@ class Scrubber:
         kept: str = "",
         depth: int = 0,
     ) -> tuple[str, Counter[str]]:
-        """Any text; `field` is what it is called, where something does.
+        """Scrub any text; `field` is its name, if it has one.
 
-        `by_line` where it has many lines, each of which may be an environment; `document` where its values
-        are looked at one by one, too.  Signs that are `kept` stay in what is replaced.  `depth` is
-        how many encodings the text was within.
+        `by_line`: each of its lines may be an environment; `document`: its values are also scrubbed one by
+        one.  Characters that are `kept` stay in replaced texts.  `depth` is the number of encodings that
+        enclosed the text.
         """
         self._kept = kept
         self.first.clear()
@@ -126,7 +125,7 @@ class Scrubber:
         return text, counts
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
-        """Whether a field's text stays though something was found: its owner says so, or it is a version."""
+        """Whether a field's text stays despite a match: its owner reveals it, or it is a version."""
         version = set(counts) == {_LIKE_A_VERSION} and _VERSION.search(field) is not None
         return version or self.known.keeps(field, text)
 
@@ -135,7 +134,7 @@ class Scrubber:
         return kinds.REVEALED if self.known.is_revealed(name) else kinds.kind_of_field(name)
 
     def is_marker(self, annotation: str) -> bool:
-        """Whether an annotation is a framework's: a step, a phase, a data loader, a collective."""
+        """Whether an annotation is a framework's own: a step, a phase, a data loader, a collective."""
         return (
             _MARKERS.fullmatch(annotation) is not None
             or re.search(LOADER, annotation) is not None
@@ -143,18 +142,18 @@ class Scrubber:
         )
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:
-        """Note what was replaced at a place of the file, by rule."""
+        """Add the replacements at a place of the file, by rule."""
         shown = printable(place)
         for rule, count in counts.items():
             at = shown if len(shown) <= _LONGEST_PLACE else f"{shown[:_LONGEST_PLACE]}…"
             self._counts[at, rule] += count
 
     def count_all(self, other: Scrubber) -> None:
-        """Note what another one replaced."""
+        """Add another scrubber's replacements."""
         self._counts.update(other._counts)
 
     def list_redactions(self, file: str) -> list[Redaction]:
-        """What was replaced, by place and rule in the order they were met; the file may be called `file`."""
+        """Replacements by place and rule, in order of occurrence; `file` is the publishable file name."""
         name = printable(file)
         return [
             Redaction(
@@ -165,7 +164,7 @@ class Scrubber:
         ]
 
     def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
-        """The value of a field that holds that kind, called `name` in an environment."""
+        """Scrub the value of a field of that kind, named `name` in an environment."""
         if kind == kinds.REVEALED:
             self.known.keep_value(text)
             return text, Counter()
@@ -182,16 +181,16 @@ class Scrubber:
             return text, Counter()
         else:
             if kind == kinds.COMMAND:
-                self.text(text)  # a command line tells of users, hosts and folders
+                self.text(text)  # learn the users, hosts and folders in a command line
             new, counts = self.known.stand_in_for_value(kind, text), Counter()
         if new != text:
             counts[kind] += 1
         return new, counts
 
     def annotation(self, text: str) -> tuple[str, Counter[str]]:
-        """A person's annotation numbered, a framework's own scrubbed as any text.
+        """Number a user's annotation; scrub a framework's own as any text.
 
-        The number of one that tells a phase is followed by the phase.
+        If the annotation names a phase, the phase follows the number.
         """
         phase = phase_told(text)
         bare = text.removesuffix(f" {phase}") if phase else text
@@ -201,7 +200,7 @@ class Scrubber:
         return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
 
     def suspicious(self, data: bytes) -> bool:
-        """Whether bytes may hold something; what they hold for sure, only the texts in them tell."""
+        """Whether bytes may hold something to redact; only scrubbing the texts in them decides."""
         lower = data.lower()
         for pattern in PATTERNS:
             of = lower if pattern.ignore_case else data
@@ -217,7 +216,7 @@ class Scrubber:
         return self.known.may_be_mentioned(data.decode(errors="replace"))
 
     def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        """Bytes in no known format: the texts in them are scrubbed and filled up to their own length."""
+        """Scrub the texts in bytes of unknown format and pad them to their original length."""
         counts: Counter[str] = Counter()
 
         def mask_match(match: re.Match[bytes]) -> bytes:
@@ -236,7 +235,7 @@ class Scrubber:
         return new, counts
 
     def _kept_signs(self, hidden: str) -> str:
-        """Of a hidden text the signs that are kept."""
+        """The characters of a hidden text that are kept."""
         return "".join(sign for sign in hidden if sign in self._kept) if self._kept else ""
 
     def _note_first(self, rule: str, match: re.Match[str], counts: Counter[str]) -> None:
@@ -245,7 +244,7 @@ class Scrubber:
             self.first[rule] = match.string.count("\n", 0, match.start())
 
     def _replace_in_lines(self, pattern: SecretPattern, text: str, folded: str, counts: Counter[str]) -> str:
-        """Replace what the rule finds; of a long text only lines with one of its marks are searched."""
+        """Replace the rule's matches; in a long text only lines with one of its marks are searched."""
         if pattern.across_lines or len(text) < _LONG_TEXT or len(folded) != len(text):
             return self._replace_pattern(pattern, text, counts)
         parts, at = list[str](), 0
@@ -266,7 +265,7 @@ class Scrubber:
             if _ESCAPED_QUOTE.match(match.string, end - 1):
                 end -= 1
             hidden = match.string[begin:end]
-            escaped = match.string[begin - 1 : begin] == "\\"  # `\nuser-1`: the letter is a line break's
+            escaped = match.string[begin - 1 : begin] == "\\"  # `\nuser-1`: n is the line break's
             if pattern.exempt_pattern.fullmatch(hidden.strip()) or (escaped and CLEAN.fullmatch(hidden[1:])):
                 return match[0]
             if pattern.behind_pattern and pattern.behind_pattern.search(
@@ -297,7 +296,7 @@ class Scrubber:
         return new
 
     def _replace_split_tokens(self, text: str, counts: Counter[str]) -> str:
-        """Without issuers' tokens that a break splits or that stand in reverse."""
+        """Hide issuers' tokens that are split by a break or reversed."""
         if _LONG_WORD.search(text) is None:
             return text
         views = [*joined_texts(text)]
@@ -310,7 +309,7 @@ class Scrubber:
                     for match in pattern.text_pattern.finditer(view.text):
                         ends = view.at[match.start()], view.at[match.end() - 1]
                         found.append((min(ends), max(ends) + 1, pattern.kind, match[0]))
-        # What stands as it is, its own rule finds.
+        # Tokens that are not split are left to their own rules.
         hidden = [one for one in found if text[one[0] : one[1]] != one[3]]
         for _, _, kind, value in hidden:
             self.known.stand_in_for_value(kind, value)
@@ -319,7 +318,7 @@ class Scrubber:
         )
 
     def _replace_encoded_texts(self, text: str, counts: Counter[str], depth: int) -> str:
-        """Without the runs that decode to a text which holds something."""
+        """Hide the runs that decode to a text with something to redact."""
         if depth >= _MOST_ENCODINGS:
             return text
         found = []
@@ -332,7 +331,7 @@ class Scrubber:
     def _cut_ranges(
         self, text: str, found: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]
     ) -> str:
-        """The text with the stand-in of its kind in place of each range; of those that overlap, the first."""
+        """Replace each range by the replacement of its kind; of overlapping ranges only the first."""
         parts, at = list[str](), 0
         for begin, end, kind in sorted(found, key=lambda one: (one[0], -one[1])):
             if begin >= at:
@@ -362,19 +361,19 @@ class Scrubber:
         return self.known.name_pattern.sub(replace_name, text)
 
     def _replace_known(self, text: str) -> tuple[str, str]:
-        """Kind and stand-in of a name or value that was found, a host's with or without its domain."""
+        """Kind and replacement of a name or value that was found, a host's with or without its domain."""
         folded = text.casefold()
         if value := self.known.by_value.get(folded):
             return value, kinds.HIDDEN[value]
         if folded.endswith(tuple(self.known.domains)) and folded.partition(".")[0] not in self.known.by_name:
             return kinds.HOST, self.known.pseudonym_of(kinds.HOST, text)
         known = self.known.by_name.get(folded) or self.known.by_name.get(folded.partition(".")[0])
-        if known is None:  # letters whose case is more than a letter's
+        if known is None:  # letters that casefold to several
             return kinds.USER, self.known.pseudonym_of(kinds.USER, text)
         return known[0], self.known.pseudonyms[known]
 
     def _hide_environments(self, text: str, counts: Counter[str]) -> str:
-        """The text without the environments that single lines of it are."""
+        """Hide single lines that are environments."""
         at, lines = 0, list[str]()
         for line in text.splitlines(keepends=True):
             found: Counter[str] = Counter()
@@ -392,6 +391,6 @@ class Scrubber:
 
 
 def _key_before(text: str, at: int) -> str:
-    """The field, variable or option whose value begins there; empty where none does."""
+    """The field, variable or option whose value begins at `at`; empty if none."""
     found = _KEY.search(text, max(0, at - _LONGEST_PLACE - 20), at)
     return found[1] if found else ""

@@ -37,7 +37,7 @@ def busy_experts_of_one_rank(subject: HealthyJob) -> Planted:
 
 @cause("expert_imbalance", layouts=("ep",))
 def experts_by_layer(subject: HealthyJob) -> Planted:
-    """In each layer and step other experts are busy."""
+    """In each layer and step different experts are busy."""
     factors = subject.random_numbers.lognormal(
         0.0, 2 * subject.strength, (subject.program.rank_count, subject.job.steps, subject.job.layers)
     )
@@ -52,7 +52,7 @@ def few_microbatches(subject: HealthyJob) -> Planted:
 
 @cause("pipeline_bubble", ranks=("late_rank",), layouts=("pp",), fixed=True)
 def uneven_stages(subject: HealthyJob) -> Planted:
-    """One stage has half as much again to compute."""
+    """One stage has 50 % more compute."""
     stage = subject.victim_stage
     planted = subject.edit_program(
         lambda rank, _, it: (

@@ -67,7 +67,7 @@ def single_precision_products(subject: HealthyJob) -> Planted:
 
 @cause("misaligned_products", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
 def odd_sizes(subject: HealthyJob) -> Planted:
-    """Sizes that are no multiple of a tile: the library takes a kernel for single elements."""
+    """Sizes that are not a multiple of a tile: the library uses a kernel for single elements."""
     factor = 1.6 + 3 * subject.strength
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -170,15 +170,15 @@ def recomputed_layers(subject: HealthyJob) -> Planted:
 
 @cause("contention", layouts=("ddp", "fsdp"))
 def contention(subject: HealthyJob) -> Planted:
-    """Communication takes cores and bandwidth from kernels beside it."""
-    # Transfers have to be beside much of the compute, and yet be hidden.
+    """Communication takes cores and bandwidth from concurrent kernels."""
+    # Transfers must overlap much of the compute and still be hidden.
     busy = scale_transfers(subject.program, 2.0, lambda *_: True)
     return Planted(replace(busy, contention=1 + 2 * subject.strength), busy)
 
 
 @cause("uneven_ranks", layouts=("ddp", "fsdp"), steps=10)
 def varied_sequences(subject: HealthyJob) -> Planted:
-    """Each rank's sequences are longer in some steps and shorter in others; nobody is to blame."""
+    """Each rank's sequences are longer in some steps and shorter in others; no rank is at fault."""
     factors = subject.random_numbers.lognormal(
         0.0, subject.strength, (subject.program.rank_count, subject.job.steps)
     )
@@ -223,13 +223,13 @@ def slow_memory_of_one_rank(subject: HealthyJob) -> Planted:
 
 @cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp"))
 def slow_products(subject: HealthyJob) -> Planted:
-    """Matrix products of all ranks take several times what their FLOPs need."""
+    """Matrix products of all ranks take several times as long as their FLOPs need."""
     factor = 1 + 4 * subject.strength
     return subject.scale_kernels(lambda _, __, call: factor if call.family == "gemm" else 1.0)
 
 
 @cause("below_roofline", "unfused_norm", "memory_bound", layouts=("ddp", "fsdp", "tp"))
 def slow_norms(subject: HealthyJob) -> Planted:
-    """Kernels of normalisation take many times what their bytes need."""
+    """Normalisation kernels take many times as long as their bytes need."""
     factor = 1 + 20 * subject.strength
     return subject.scale_kernels(lambda _, __, call: factor if call.family == "norm" else 1.0)

@@ -29,12 +29,12 @@ _ADAM = (
     "aten::add_",
     "aten::addcdiv_",
 )
-"""What a step of AdamW does to a parameter."""
+"""Kernels of an AdamW step per parameter."""
 
 
 @cause("synchronization")
 def synchronized_layers(subject: HealthyJob) -> Planted:
-    """The host waits for the device after some operators, as code does that measures times."""
+    """The host waits for the device after some operators, as in code that measures times."""
     random = subject.random_numbers
     chosen = {step: random.random(10_000) for step in range(subject.job.steps)}
     count = [0]
@@ -53,7 +53,7 @@ def synchronized_layers(subject: HealthyJob) -> Planted:
 
 @cause("synchronization")
 def item_in_layers(subject: HealthyJob) -> Planted:
-    """`.item()` of a tensor on the device, and Python that decides by it."""
+    """`.item()` of a device tensor, and Python that branches on it."""
     every = 4
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -99,7 +99,7 @@ def unfused_kernels(subject: HealthyJob) -> Planted:
 
 @cause("unfused_optimizer", "short_kernels")
 def unfused_optimizer(subject: HealthyJob) -> Planted:
-    """AdamW parameter by parameter: eight kernels each, of a few µs."""
+    """AdamW parameter by parameter: eight kernels of a few µs each."""
     parameters = round(400 * subject.strength)
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -231,7 +231,7 @@ def oversubscribed_cores(subject: HealthyJob) -> Planted:
 
 @cause(ranks=("late_rank", "host_bound"), steps=9)
 def late_thread_of_one_rank(subject: HealthyJob) -> Planted:
-    """One rank's host does something else before each step, behind a wait for the device."""
+    """One rank's host does other work before each step, after a wait for the device."""
     victim = subject.victim_rank
     more = (
         Synchronize(phase="loader"),
@@ -276,7 +276,7 @@ def pageable_input(subject: HealthyJob) -> Planted:
 
 @cause("synchronization", "short_kernels")
 def norm_of_each_gradient(subject: HealthyJob) -> Planted:
-    """Before the optimizer the norm of each parameter's gradient is taken and read by the host."""
+    """Before the optimizer step, the host reads the norm of each parameter's gradient."""
     parameters = max(1, round(300 * subject.strength))
     reduce = Kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", 6_000, 80)
     norm = Call(
@@ -296,7 +296,7 @@ def norm_of_each_gradient(subject: HealthyJob) -> Planted:
 
 @cause("synchronization", "host_bound", "host_pauses")
 def logging_behind_a_wait(subject: HealthyJob) -> Planted:
-    """Each step ends with a wait for the device, and what is logged then."""
+    """Each step ends with a wait for the device, followed by logging."""
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Batch):
@@ -309,7 +309,7 @@ def logging_behind_a_wait(subject: HealthyJob) -> Planted:
 
 @cause("data_loading", steps=10)
 def loader_that_refills(subject: HealthyJob) -> Planted:
-    """Every fourth batch takes the workers long, as where a buffer of shuffled samples is filled."""
+    """Every fourth batch takes the workers long, as when a shuffle buffer is refilled."""
 
     def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Batch) or step % 4 != 2:

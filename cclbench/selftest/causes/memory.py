@@ -26,13 +26,13 @@ def _insert_copies(
 
 @cause("exposed_copies")
 def offloaded_activations(subject: HealthyJob) -> Planted:
-    """Activations go to pinned memory on the stream of compute."""
+    """Activations are copied to pinned memory on the compute stream."""
     return _insert_copies(subject, "DtoH", 22.0, ("attention",))
 
 
 @cause("exposed_copies")
 def copies_on_the_device(subject: HealthyJob) -> Planted:
-    """`.clone()` and `.contiguous()` of what is contiguous already, by the copy engine."""
+    """`.clone()` and `.contiguous()` of contiguous tensors, by the copy engine."""
     return _insert_copies(subject, "DtoD", 800.0, ("gemm", "expert"))
 
 
@@ -55,7 +55,7 @@ def allocator_retries(subject: HealthyJob) -> Planted:
 
 @cause("device_allocation")
 def allocations_in_steps(subject: HealthyJob) -> Planted:
-    """Sizes that grow: cudaMalloc again and again."""
+    """Growing sizes: repeated cudaMalloc."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         if not is_of_layer(call) or call.family == "norm":
@@ -67,7 +67,7 @@ def allocations_in_steps(subject: HealthyJob) -> Planted:
 
 @cause("exposed_copies", ranks=("late_rank",), layouts=("ddp", "fsdp"), steps=9)
 def slow_bus_of_one_rank(subject: HealthyJob) -> Planted:
-    """One rank's copies from its host are slow, as over fewer lanes of PCIe."""
+    """One rank's copies from its host are slow, as with fewer PCIe lanes."""
     victim = subject.victim_rank
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:

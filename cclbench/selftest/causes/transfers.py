@@ -53,7 +53,7 @@ def no_overlap(subject: HealthyJob) -> Planted:
 
 @cause("small_messages", layouts=("ddp", "fsdp"))
 def collective_per_parameter(subject: HealthyJob) -> Planted:
-    """A collective for each small tensor instead of for a bucket, over links of much latency."""
+    """A collective for each small tensor instead of each bucket, over links of high latency."""
     pieces = 2 + round(400 * subject.strength)
     subject = replace(subject, program=_add_latency(subject.program))
 
@@ -73,7 +73,7 @@ def collective_per_parameter(subject: HealthyJob) -> Planted:
 
 @cause("exposed_communication", layouts=("ddp",))
 def reductions_behind_the_backward_pass(subject: HealthyJob) -> Planted:
-    """Gradients are reduced when all of them are there, instead of bucket by bucket beside compute."""
+    """Gradients are reduced after the backward pass, instead of bucket by bucket during compute."""
     slower = scale_transfers(subject.program, min(6.0, 1 + 12 * subject.strength), lambda *_: True)
 
     def late(step: Step) -> Step:
@@ -90,7 +90,7 @@ def reductions_behind_the_backward_pass(subject: HealthyJob) -> Planted:
 
 @cause("slow_network", "slow_link", "exposed_communication", layouts=("ddp", "fsdp"), steps=9)
 def network_that_is_slow_in_some_steps(subject: HealthyJob) -> Planted:
-    """Every third step all transfers take many times as long, as beside another job's traffic."""
+    """Every third step all transfers take many times as long, as with another job's traffic."""
     sick = scale_transfers(subject.program, 1 + 400 * subject.strength, lambda _, step, __: step % 3 == 1)
     return Planted(sick, subject.program)
 
@@ -106,7 +106,7 @@ def tensor_parallel_across_nodes(subject: HealthyJob) -> Planted:
 
 
 def _add_latency(program: Program) -> Program:
-    """The program with the latency of links between nodes, which is longer than the host takes for a call."""
+    """The program with the latency of inter-node links, which exceeds the host time of a call."""
 
     def delay_transfers(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or not is_collective(instruction):
