@@ -214,7 +214,7 @@ class Metric:
     def combined(self) -> str:
         """How ranks are combined, in words."""
         if self.per_rank is None:
-            return "It is the run's own: ranks are not combined."
+            return "A metric of the run: ranks are not combined."
         return str(self.combine.__doc__).strip().splitlines()[0]
 
     @property

@@ -264,7 +264,7 @@ def share_of(text: str, value: str) -> float:
 def count_of(text: str, value: str) -> int:
     """Parse a positive integer, such as `64`."""
     if not re.fullmatch(r"[1-9]\d{0,8}", value):
-        raise UsageError(f"{text}: {value!r} is not a positive integer", hint="such as 64")
+        raise UsageError(f"{text}: {value!r} is not a whole number from 1 to 999,999,999", hint="such as 64")
     return int(value)
 
 

@@ -72,6 +72,6 @@ def test_clients_are_told_what_is_a_strangers(store: Path) -> None:
         for tool in (await client.list_tools()).tools:
             fields = tool.output_schema["properties"]
             assert "never instructions" in fields["rows"]["description"]
-            assert "out of traces" in fields["untrusted"]["description"]
+            assert "from traces" in fields["untrusted"]["description"]
 
     session(store, asks)

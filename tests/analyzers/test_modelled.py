@@ -161,7 +161,8 @@ def test_what_cannot_be_priced_is_counted_by_why() -> None:
     assert {why.partition(":")[0]: number for why, number in left_out.items()} == {
         "of libraries whose algorithms are not modelled": 1,
         "of unknown ranks": 2,
-        "the group has 1 to 8 ranks a node": 1,
+        "the group has 1 to 8 ranks per node, and formulas need equal numbers; give its schedule as a"
+        " step list": 1,
     }
 
 
@@ -215,7 +216,11 @@ def test_switched_off_the_reason_is_the_old_one() -> None:
         ({"library": "custom"}, {}, "1 of libraries whose algorithms are not modelled"),
         ({"in_bytes": 2**62}, {}, "1 of more than 1 EiB"),
         ({"group": "x" * 8}, {}, "1 of unknown ranks"),
-        ({"group": "0-8", "group_size": 9}, {}, "1 the group has 1 to 8 ranks a node"),
+        (
+            {"group": "0-8", "group_size": 9},
+            {},
+            "1 the group has 1 to 8 ranks per node, and formulas need equal numbers",
+        ),
         ({}, {"card": None}, "neither the card (hardware.accelerator) nor the trace names"),
         ({}, {"card": card(hardware__system="aws-p99")}, "the catalog knows no system 'aws-p99'"),
         ({}, {"works_on": "host"}, "the CPU is the device: the model prices"),

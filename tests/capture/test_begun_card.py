@@ -69,7 +69,7 @@ def test_a_card_that_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_nothing_is_guessed_of_what_the_job_does(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="say phase='training' or 'inference' or 'serving'"):
+    with pytest.warns(UserWarning, match="pass phase='training' or 'inference' or 'serving'"):
         begin_card(replace(FACTS, phase=None), tmp_path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UsageError, match="one of training, inference, serving"):

@@ -178,9 +178,7 @@ def test_findings_that_name_nothing_known_leave_the_others(repository: Path, tmp
     card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
     done = answer(outside, "diagnose", card, "--json", "--store", tmp_path / "store")
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
-    assert (
-        "'kernel.time' is nothing that can be set; did you mean kernels.time" in found["refused"]["no_gain"]
-    )
+    assert "there is no setting 'kernel.time'; did you mean kernels.time" in found["refused"]["no_gain"]
     assert "finding 'renamed' failed: UsageError: it yields what it calls 'rename'" in done.stderr
     assert "uneven_ranks" in found
 

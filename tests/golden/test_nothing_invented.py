@@ -64,7 +64,7 @@ def test_without_host_operators_there_are_no_steps_and_no_loader(kineto: Path, m
 def test_host_rows_of_a_job_with_accelerators_give_no_time(kineto: Path, measure: Measure) -> None:
     run = measure(kineto / "distributed_info_missing")
     assert {row["status"] for row in run.rows} == {"not_applicable"}
-    assert "host rows only" in status(run, "time.step")[1]
+    assert "only host events" in status(run, "time.step")[1]
     (entry,) = run.manifest["ranks"]
     assert entry["rank"] == 0
     assert "the trace does not say its rank: taken as rank 0" in entry["notes"]

@@ -279,7 +279,7 @@ def test_traces_of_two_kinds_are_shown_side_by_side(tmp_path, run):
     assert value(found, "time.compute_only") == 100e-9
     assert value(found, "time.compute_only", stat="toy") == 90e-9
     (own,) = [r for r in found.rows if r["rank"] is None and r["stat"] is None]
-    assert own["reason"].endswith("and counts as compute; other is preferred; toy says 90.0 ns")
+    assert own["reason"].endswith("and counts as compute; other is preferred; toy states 90.0 ns")
     assert len(found.events(kinds=["kernel"])) == 2
 
 
@@ -290,7 +290,7 @@ def test_a_metric_one_source_cannot_give_is_the_others():
         return Figure(metric="m.x", value=value, unit="s", status=status, window="steps", version=1, **told)
 
     (told,) = side_by_side([row("a", None, "no bytes")], {"b": [row("b", 2.0)]})
-    assert (told.value, told.source, told.reason) == (2.0, "b", "by b: a does not tell (no bytes)")
+    assert (told.value, told.source, told.reason) == (2.0, "b", "by b: a has no value (no bytes)")
     modelled = row("a", 7.0, by="modelled")
     (told,) = side_by_side([modelled], {"b": [row("b", 2.0)]})
     assert (told.value, told.reason) == (2.0, "by b: a does not tell")

@@ -140,7 +140,7 @@ def test_a_row_without_a_value_does_not_apply() -> None:
 def test_one_scenario_is_the_only_one() -> None:
     one = ReplayResult(1.0, UNCHANGED, (predicted(5),), (), ())
     assert one.single_outcome.step_ns == 5
-    with pytest.raises(UsageError, match="there are 2 scenarios; a file has one"):
+    with pytest.raises(UsageError, match="there are 2 scenarios; select one of them"):
         _ = replace(one, predicted=(predicted(5), predicted(6))).single_outcome
 
 
@@ -265,7 +265,7 @@ def test_limits_as_people_write_them() -> None:
     )
     with pytest.raises(UsageError, match="'cost' is not KEY<=VALUE; such as cost<=100"):
         parse_limit("cost")
-    with pytest.raises(UsageError, match="'step<=3GB': '3GB' is no step; such as"):
+    with pytest.raises(UsageError, match="'step<=3GB': '3GB' is not a step; such as"):
         parse_limit("step<=3GB")
 
 

@@ -105,7 +105,7 @@ def test_degrees_that_do_not_make_the_job_are_refused() -> None:
         layout_of(run(8, ("mesh_tp", [0, 1, 2])))
     with pytest.raises(InputError, match="dp 2 x 2 ranks of each replica do not make the 8 ranks"):
         layout_of(run(8, of_card=card(dp_replicate=2, tp=2)))
-    with pytest.raises(InputError, match="are not known"):
+    with pytest.raises(InputError, match="are unknown"):
         layout_of(run(8))
 
 
@@ -144,9 +144,9 @@ def test_a_fixed_global_batch_is_shared_by_all_replicas() -> None:
     [
         ({"parallelism.dp": MOST_RANKS // 4 + 1}, "1,048,580 ranks are more than 1,048,576"),
         ({"ranks.replace": ((8, 9),)}, "no rank 8 to replace"),
-        ({"ranks.replace": ((3, 7),)}, "place 7 is that of a rank of the job; spares are from 8 on"),
+        ({"ranks.replace": ((3, 7),)}, "place 7 belongs to a rank of the job; spares are from 8 on"),
         ({"ranks.remove": (8,)}, "the job has no rank 8: it has 8"),
-        ({"ranks.remove": (0,), "parallelism.tp": 2}, "no other one"),
+        ({"ranks.remove": (0,), "parallelism.tp": 2}, "from the traced layout only"),
         ({"ranks.remove": (0,), "ranks.replace": ((1, 9),)}, "no rank 1 to replace"),
         ({"ranks": 10}, r"10 ranks are not a multiple of the 4 of a replica \(tp 4 x dp 2\)"),
     ],

@@ -221,7 +221,7 @@ def test_a_dimension_that_nothing_was_traced_of_is_refused() -> None:
 def test_unknown_degrees_are_refused_with_what_to_supply() -> None:
     with (
         traced(simulated(Layout(dp=8), *REDUCED), card=False, described=False) as replay,
-        pytest.raises(InputError, match="are not known") as refused,
+        pytest.raises(InputError, match="are unknown") as refused,
     ):
         replay.predict(parse_scenario(["ranks=64"]))
     assert "a card with `parallelism`" in str(refused.value.hint)
@@ -247,7 +247,7 @@ def test_a_failed_rank_takes_its_replica_along() -> None:
         ratio = priced_at("all_reduce", (2, 4, 6), 16 * MIB) / priced_at("all_reduce", (0, 2, 4, 6), 16 * MIB)
         moved = LINK.transfer_ns(16 * MIB) * (ratio - 1)
         assert found.step_ns == pytest.approx(replay.unchanged.step_ns - 500_000 + moved, abs=1_000)
-        assert "taken out: 4 replicas become 3" in said(found)
+        assert "removed: 4 replicas become 3" in said(found)
         assert "0.75 of the samples (batch=rank)" in said(found)
         more = replay.predict(parse_scenario(["ranks.remove=1", "batch=global"]))
         third = priced("all_reduce", 2, 4 * MIB * 4 // 3) / priced("all_reduce", 2, 4 * MIB) - 1

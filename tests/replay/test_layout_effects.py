@@ -164,7 +164,7 @@ def test_stages_as_they_are() -> None:
     both = asked(degrees(pp=2), {"parallelism.pp": 4, "parallelism.interleave": 2})
     assert effect(interleave(both, 2)).notes == ()
     assert interleave(both, 1) == "stages have one part"
-    with pytest.raises(InputError, match=r"goes with parallelism\.pp; set both"):
+    with pytest.raises(InputError, match=r"requires parallelism\.pp; set both"):
         interleave(asked(degrees(pp=2), {"parallelism.interleave": 2}), 2)
 
 
@@ -239,7 +239,7 @@ def test_a_batch_of_as_many_replicas_is_as_it_was() -> None:
     )
     assert parse_scenario(["batch=rank"]).changes == {"batch": 0}
     assert parse_scenario(["batch=global"]).changes == {"batch": 1}
-    with pytest.raises(UsageError, match="batch=all: 'all' is neither rank nor global"):
+    with pytest.raises(UsageError, match="batch=all: 'all' is not rank or global"):
         parse_scenario(["batch=all"])
 
 
@@ -297,7 +297,10 @@ def test_sequences_cut_among_more_ranks() -> None:
     elsewhere = asked(degrees(cp=2), {"parallelism.cp": 8}, graph, dimensions={"0-1": "pp"})
     assert effect(context(elsewhere, 8)).repeats == {}
     assert context(asked(degrees(cp=2), {"parallelism.cp": 2}), 2) == SAME_LAYOUT
-    with pytest.raises(InputError, match="no exchange of keys and values to scale; trace a run with cp of 2"):
+    with pytest.raises(
+        InputError,
+        match="no exchange of keys and values to scale, since cp is 1; trace a run with cp of at least 2",
+    ):
         context(asked(degrees(), {"parallelism.cp": 2}), 2)
 
 
@@ -305,7 +308,9 @@ def test_experts_over_more_ranks() -> None:
     made = effect(experts(asked(degrees(ep=2), {"parallelism.ep": 4}), 4))
     assert made.notes[0].startswith("experts over 4 ranks in place of 2: ")
     assert experts(asked(degrees(ep=2), {"parallelism.ep": 2}), 2) == SAME_LAYOUT
-    with pytest.raises(InputError, match="no all-to-all to scale; trace a run with ep of 2 or more"):
+    with pytest.raises(
+        InputError, match="no all-to-all to scale, since ep is 1; trace a run with ep of at least 2"
+    ):
         experts(asked(degrees(), {"parallelism.ep": 2}), 2)
 
 
@@ -408,7 +413,7 @@ def test_a_rank_taken_out_is_waited_for_by_nobody() -> None:
         " samples (batch=rank)",
     )
     fixed = effect(remove(asked(degrees(dp=2), {"ranks.remove": (1,), "batch": 1}, graph), (1,)))
-    assert fixed.notes == ("rank 1 taken out: 2 replicas become 1",)
+    assert fixed.notes == ("rank 1 removed: 2 replicas become 1",)
     assert fixed.added == ()
 
 
@@ -428,8 +433,8 @@ def test_ranks_and_places_as_people_write_them() -> None:
     assert parse_scenario(["ranks.remove=11+3+3"]).changes == {"ranks.remove": (3, 11)}
     assert parse_scenario(["ranks.replace=3:8+1:9"]).changes == {"ranks.replace": ((3, 8), (1, 9))}
     for text, says in {
-        "ranks.remove=a": "'a' is no rank; such as 3, or 3+11",
-        "ranks.replace=3": "'3' is no RANK:PLACE; such as 3:8",
+        "ranks.remove=a": "'a' is not a rank; such as 3, or 3+11",
+        "ranks.replace=3": "'3' is not RANK:PLACE; such as 3:8",
         "ranks.replace=3:8+3:9": "a rank has one place, and a place one rank",
         "ranks.replace=3:8+4:8": "a rank has one place, and a place one rank",
     }.items():

@@ -64,9 +64,9 @@ def test_what_is_not_known_is_said() -> None:
     with traced(TRUTH, model=MODEL, batch=BATCH) as replay:
         assert held_state(replay.run, sequences=False).optimizer is None
         for known, what in {
-            HeldState(None, False, False, False): "the optimizer is not known",
-            HeldState("lamb", False, False, False): "the state of lamb is not known",
-            HeldState("adam", False, False, True): "computed again",
+            HeldState(None, False, False, False): "the optimizer is unknown",
+            HeldState("lamb", False, False, False): "the state of lamb is unknown",
+            HeldState("adam", False, False, True): "activations are recomputed",
         }.items():
             with pytest.raises(InputError, match=what):
                 needed(replay, known)
@@ -189,5 +189,5 @@ def test_a_device_of_unknown_memory_is_said() -> None:
     run = SimpleNamespace(card=card(SMALL, FEW))
     change = asked_relayout(degrees(), {})
     for accelerator, of in ((None, "the device"), (catalog.accelerator("generic-cpu"), "generic-cpu")):
-        with pytest.raises(InputError, match=f"the memory of {of} is not known"):
+        with pytest.raises(InputError, match=f"the memory of {of} is unknown"):
             memory_of(run, KEPT, change, accelerator)  # type: ignore[arg-type]

@@ -225,7 +225,9 @@ def test_latency_inside_a_node_acts_on_every_algorithm(machine: str, kind: str) 
 
 
 def test_a_time_for_the_latency_inside_a_node_is_refused_where_there_are_several() -> None:
-    with pytest.raises(InputError, match=r"dgx-h100: scale_up.latency is no one time: .* give a factor"):
+    with pytest.raises(
+        InputError, match=r"dgx-h100: scale_up.latency is not a single time: .* give a factor"
+    ):
         changed_system(catalog.system("dgx-h100"), parse_scenario(["scale_up.latency=1us"]))
     torus = catalog.system("google-tpu-v5e-8")
     late = changed_system(torus, parse_scenario(["scale_up.latency=100us"]))
@@ -346,7 +348,7 @@ def test_kernels_on_another_accelerator() -> None:
             "collective.all_reduce=tree",
             Machine(Hardware(system="google-tpu-v5e-8")),
             InputError,
-            "cannot be priced",
+            "cannot be modelled",
         ),
     ],
 )

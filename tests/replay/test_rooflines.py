@@ -82,7 +82,7 @@ def test_a_kernel_gains_no_less_than_an_empty_one_takes(tmp_path: Path) -> None:
 
 def test_without_shapes_no_roofline_is_known_and_peaks_bound_what_tensor_cores_gain(tmp_path: Path) -> None:
     op = Op("aten::mm", "ampere_sgemm_128x128_tn", 8_000)
-    with pytest.raises(InputError, match="are known"):
+    with pytest.raises(InputError, match="are unknown"):
         gains_us(tmp_path, [op], "kernels.time=roofline")
     least, most = gains_us(tmp_path / "2", [op], "kernels.time=tensor_cores")
     assert (least, most) == pytest.approx((8_000 * (1 - 19.5 / 124.8), 8_000 * (1 - 19.5 / 271)), rel=1e-3)

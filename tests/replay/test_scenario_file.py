@@ -40,7 +40,7 @@ def test_a_file_says_what_settings_say(tmp_path: Path) -> None:
             "set:\n  kernels.time: x2\n  kernel.time: x3\n",
             "bad.yaml:3: there is no setting 'kernel.time'; did you mean kernels.time",
         ),
-        ("set:\n  kernels.time: 1us\n", "bad.yaml:2: kernels.time=1us: '1us' is no time"),
+        ("set:\n  kernels.time: 1us\n", "bad.yaml:2: kernels.time=1us: '1us' is not a time"),
         ("set: &a {compute: x2}\n", "bad.yaml:1: uses a YAML anchor"),
         ("- compute\n", "is a list"),
     ],
@@ -67,7 +67,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 
 def test_what_sets_nothing_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="sets nothing"):
+    with pytest.raises(InputError, match="there are no settings to write"):
         write_scenario(parse_scenario([], "unchanged"), tmp_path / "none.yaml")
 
 

@@ -81,7 +81,7 @@ def test_what_is_refused_or_beyond_a_limit_is_told(replay: Replay) -> None:
         "collective.all_reduce=tree, copies.bandwidth=x2",
     }
     assert "cost<=5" in str(reasons["copies.bandwidth=x2"])
-    assert "needs a machine" in str(reasons["collective.all_reduce=tree, copies.bandwidth=x1"])
+    assert "needs a named machine" in str(reasons["collective.all_reduce=tree, copies.bandwidth=x1"])
     rows = {row["category"]: row for row in found.rows if row["metric"] == "search.step" and not row["stat"]}
     assert rows["copies.bandwidth=x2"]["value"] is None
     assert rows["copies.bandwidth=x1"]["value"] == found.unchanged_ns / 1e9

@@ -48,7 +48,7 @@ def test_the_same_work_on_other_devices(replay: Replay) -> None:
         assert trial.step_ns == replay.predict(parse_scenario(trial.scenario.texts)).step_ns or devices == 4
         assert trial.ranked_ns == pytest.approx(8_000_000 * 4 / devices, rel=0.25)
         assert trial.memory is None
-        assert "memory not examined: the optimizer is not known" in str(trial.unexamined)
+        assert "memory not examined: the optimizer is unknown" in str(trial.unexamined)
     assert [trial.devices for trial in found.front] == [4, 8, 16, 32]
     rows = [row for row in found.rows if row["metric"] == "search.memory"]
     assert len(rows) == 6

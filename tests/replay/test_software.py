@@ -133,8 +133,8 @@ def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("buckets=0", "from 1"),
-        ("buckets=x2", "from 1"),
+        ("buckets=0", "not a number of collectives, 1 to 9,999"),
+        ("buckets=x2", "not a number of collectives, 1 to 9,999"),
         ("launches=none", "'graph'"),
     ],
 )

@@ -49,7 +49,7 @@ def test_stragglar_needs_a_machine_and_four_ranks() -> None:
     assert "four or more ranks" in str(few.predict(parse_scenario(["stragglar=measured"])).idle)
     replay = late_rank(100_000)
     replay.machine = Machine(Hardware(per_node=8))
-    with pytest.raises(InputError, match="needs a machine"):
+    with pytest.raises(InputError, match="needs a named machine"):
         replay.predict(parse_scenario(["stragglar=measured"]))
 
 
