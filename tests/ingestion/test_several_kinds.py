@@ -293,7 +293,7 @@ def test_a_metric_one_source_cannot_give_is_the_others():
     assert (told.value, told.source, told.reason) == (2.0, "b", "by b: a has no value (no bytes)")
     modelled = row("a", 7.0, by="modelled")
     (told,) = side_by_side([modelled], {"b": [row("b", 2.0)]})
-    assert (told.value, told.reason) == (2.0, "by b: a does not tell")
+    assert (told.value, told.reason) == (2.0, "by b: a has no value")
     assert side_by_side([row("a", 2.0)], {"b": [row("b", 7.0, by="modelled")]}) == [row("a", 2.0)]
     nobody = side_by_side([row("a", None, "no bytes")], {"b": [row("b", None, "none")]})
     assert [r.reason for r in nobody] == ["no bytes"]
