@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.ground.intervals import Int64
+from cclbench.ground.intervals import Int64, begins
 
 Float = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.signedinteger[Any]]
@@ -98,15 +98,13 @@ class SharedEnds:
             return_counts=True,
         )
         sets = np.lexsort((times, size[first_of_set]))
-        place_of_set = np.empty(len(sets), np.int64)
-        place_of_set[sets] = np.arange(len(sets))
-        by_set = begin[np.argsort(place_of_set[set_of], kind="stable")]
+        by_set = begin[np.argsort(np.argsort(sets)[set_of], kind="stable")]
         width, times = size[first_of_set][sets], times[sets]
         t = np.empty(len(rank))
         cell_rank: list[Int64] = []
         blocks: list[Block] = []
         end = cell = begun = 0
-        for low, high in _equal_runs(width, times):
+        for low, high in pairwise([*np.flatnonzero(begins(width, times)).tolist(), len(sets)]):
             many, each, count = int(width[low]), int(times[low]), high - low
             starts = by_set[begun : begun + count * each].reshape(count, 1, each)
             rows = order[starts + np.arange(many)[:, None]]
@@ -116,6 +114,11 @@ class SharedEnds:
             end, cell, begun = end + rows.size, cell + count * many, begun + count * each
         cells = Cells(np.concatenate(cell_rank), np.repeat(np.arange(len(sets)), width))
         return cls(t, cells, np.repeat(times, width), blocks, len(ranks))
+
+    @property
+    def _begins(self) -> Int64:
+        """Where each cell's ends begin, shape (cells,)."""
+        return np.cumsum(self.instances) - self.instances
 
     @property
     def ends_of_rank(self) -> Int64:
@@ -142,18 +145,17 @@ class SharedEnds:
         """95th percentile of the absolute residuals of each rank's corrected ends, shape (ranks,)."""
         values = abs(self.residuals(self.correct_times(offset, drift)))
         found = np.zeros(self.ranks)
-        ends = np.cumsum(self.instances)
+        begin = self._begins
         order = np.argsort(self.cells.rank, kind="stable")
         bounds = np.searchsorted(self.cells.rank[order], np.arange(self.ranks + 1)).tolist()
         for rank, (low, high) in enumerate(pairwise(bounds)):
-            last, length = ends[order[low:high]], self.instances[order[low:high]]
-            own = np.concatenate([values[i - n : i] for i, n in zip(last, length, strict=True)])
-            found[rank] = _nearest_rank(own, 0.95)
+            own = [values[begin[cell] : begin[cell] + self.instances[cell]] for cell in order[low:high]]
+            found[rank] = _nearest_rank(np.concatenate(own), 0.95)
         return found
 
     def of_cells(self, values: Float) -> Float:
         """Sum of each cell's ends, shape (cells,)."""
-        return np.asarray(np.add.reduceat(values, np.cumsum(self.instances) - self.instances))
+        return np.asarray(np.add.reduceat(values, self._begins))
 
     def of_ranks(self, values: Float) -> Float:
         """Sum of each rank's ends, shape (ranks,)."""
@@ -161,30 +163,18 @@ class SharedEnds:
 
     def furthest_of_cells(self, values: Float) -> Float:
         """The largest magnitude of each cell's ends, shape (cells,)."""
-        return np.asarray(np.maximum.reduceat(abs(values), np.cumsum(self.instances) - self.instances))
+        return np.asarray(np.maximum.reduceat(abs(values), self._begins))
 
     def medians_of_cells(self, values: Float) -> Float:
         """The median (the lower one of two) of each cell's ends, shape (cells,)."""
-        bounds = np.cumsum(self.instances)
-        found = np.empty(len(bounds))
-        for cell, (last, length) in enumerate(zip(bounds.tolist(), self.instances.tolist(), strict=True)):
-            found[cell] = _nearest_rank(values[last - length : last], 0.5)
-        return found
+        bounds = [*self._begins.tolist(), len(values)]
+        return np.array([_nearest_rank(values[begin:end], 0.5) for begin, end in pairwise(bounds)])
 
 
 def _nearest_rank(values: Float, q: float) -> float:
     """The q-quantile of the values: the smallest that a share of at least q does not exceed."""
     at = int(np.ceil(q * len(values))) - 1
     return float(np.partition(values, at)[at])
-
-
-def _equal_runs(*keys: Int64) -> Iterator[tuple[int, int]]:
-    """Begin and end of each run of equal keys."""
-    changed = np.zeros(len(keys[0]) + 1, np.bool_)
-    changed[[0, -1]] = True
-    for key in keys:
-        changed[1:-1] |= key[1:] != key[:-1]
-    return pairwise(np.flatnonzero(changed).tolist())
 
 
 def _split_blocks(cell: int, end: int, sets: int, ranks: int, instances: int) -> Iterator[Block]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -84,7 +84,7 @@ class Rank:
         kept, path = self._kept.setdefault(file.path, {}), self.path / file.path
         lacking = [name for name in columns if name not in kept]
         if not lacking or self._cache_columns(file, lacking):
-            schema = _events_schema(tuple(columns))
+            schema = pa.schema([EVENTS.field(name) for name in columns])
             for stretch in zip(*(kept[name] for name in columns), strict=True):
                 yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
             return
@@ -148,12 +148,6 @@ def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -
         if name not in known:
             raise UsageError(f"unknown {noun} {name!r}", hint=near(name, known))
     return listed
-
-
-@cache
-def _events_schema(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema of those columns of events."""
-    return pa.schema([EVENTS.field(name) for name in columns])
 
 
 def _batch_tables(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:

@@ -49,7 +49,7 @@ FIRST = {
 """docs/findings.md says why, in the same order."""
 
 
-def told(run: Run) -> tuple[list[str], list[Finding]]:
+def screen_and_findings(run: Run) -> tuple[list[str], list[Finding]]:
     """The first screen, line by line, and what is found."""
     findings = diagnose_run(run).findings
     console = Console(width=80, color_system=None, force_terminal=False)
@@ -61,7 +61,7 @@ def told(run: Run) -> tuple[list[str], list[Finding]]:
 
 @pytest.mark.parametrize("source", FIRST)
 def test_what_is_found_first(source: str, test_data: Path, measure: Measure) -> None:
-    lines, findings = told(measure(test_data / source))
+    lines, findings = screen_and_findings(measure(test_data / source))
     wanted = FIRST[source]
     found = [one.name for one in first_findings(findings) if one.lost_s]
     assert found[: len(wanted)] == wanted if wanted else found == []
@@ -82,7 +82,7 @@ def test_the_page_names_what_stands_first(repository: Path) -> None:
 
 
 def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, measure: Measure) -> None:
-    said = " ".join(told(measure(test_data / "kineto/distributed_info_missing"))[0])
+    said = " ".join(screen_and_findings(measure(test_data / "kineto/distributed_info_missing"))[0])
     assert "No step time" in said
     assert "none of the accelerator" in said
     assert "needlessly" not in said
@@ -91,7 +91,9 @@ def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, measure: Me
 def test_in_one_step_of_dlrm_no_rank_is_accused(test_data: Path, measure: Measure) -> None:
     """Rank 7 is the latest in the one window there is."""
     (uneven,) = [
-        one for one in told(measure(test_data / "kineto/dlrm_8xv100"))[1] if one.name == "uneven_ranks"
+        one
+        for one in screen_and_findings(measure(test_data / "kineto/dlrm_8xv100"))[1]
+        if one.name == "uneven_ranks"
     ]
     assert uneven.ranks == []
     assert "no rank stands out: rank 7 is late by 6.47 ms a step" in uneven.claim
@@ -113,7 +115,7 @@ def test_the_first_screen_of_a_data_point_fits_and_blames_nobody(
     card: str | None, repository: Path, measure: Measure
 ) -> None:
     name = "tiny-jax-dp2-tp4-cpu" if card is None else f"tiny-llama-{card}-cpu"
-    lines, found = told(measure(repository / "workload_cards" / f"{name}.yaml"))
+    lines, found = screen_and_findings(measure(repository / "workload_cards" / f"{name}.yaml"))
     assert len(lines) <= 40
     assert found
     assert card is None or [one.name for one in found if one.ranks] == []
