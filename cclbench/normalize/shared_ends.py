@@ -168,7 +168,8 @@ class SharedEnds:
     def medians_of_cells(self, values: Float) -> Float:
         """The median (the lower one of two) of each cell's ends, shape (cells,)."""
         bounds = [*self._begins.tolist(), len(values)]
-        return np.array([_nearest_rank(values[begin:end], 0.5) for begin, end in pairwise(bounds)])
+        medians = [_nearest_rank(values[begin:end], 0.5) for begin, end in pairwise(bounds)]
+        return np.array(medians, np.float64)
 
 
 def _nearest_rank(values: Float, q: float) -> float:
