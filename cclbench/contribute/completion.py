@@ -138,7 +138,7 @@ def settle_gaps(found: Sequence[CardGap], ask: Ask | None, card: Value, *, open_
     missing = [gap for gap in open_gaps if gap.required or (ask is None and not open_ones)]
     if missing:
         hint = "fill them in" if any(g.required for g in missing) else "fill them in, or give --allow-gaps"
-        what = f"the card lacks fields that the traces do not tell; {hint}:"
+        what = f"the card lacks fields that the traces do not state; {hint}:"
         raise CheckFailed([what, *(f"  {gap}" for gap in missing)])
     return open_gaps
 

@@ -39,7 +39,7 @@ class MetricDigest(msgspec.Struct, frozen=True):
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.rows} of digest {self.sha256[:12]}"
+        return f"{self.rows} with digest {self.sha256[:12]}"
 
 
 class RecordedResults(msgspec.Struct, frozen=True):

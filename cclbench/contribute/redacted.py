@@ -108,7 +108,7 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
     if lines:
         raise CheckFailed(
             [
-                "redaction leaves what looks like a secret or an identity; take it out of the originals:",
+                "after redaction, this still looks like a secret or an identity; remove it from the originals:",
                 *listed(lines, _LISTED, "  "),
             ]
         )

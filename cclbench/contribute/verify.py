@@ -27,10 +27,10 @@ from cclbench.record.store import Store
 
 Status = Literal["verified", "changed", "re-record", "not here", "unrecorded", "invalid", "unreadable"]
 MEANING: Final[Mapping[Status, str]] = {
-    "verified": "every recorded value came out again",
-    "changed": "a file, the card or a value is not what was recorded",
-    "re-record": "metrics are defined otherwise now: cclbench verify --record",
-    "not here": "evidence is elsewhere: --fetch, or --evidence DIR",
+    "verified": "every recorded value was reproduced",
+    "changed": "a file, the card or a value differs from the record",
+    "re-record": "definitions of metrics have changed: cclbench verify --record",
+    "not here": "evidence is stored elsewhere: --fetch, or --evidence DIR",
     "unrecorded": "there is no manifest: cclbench contribute, or cclbench verify --record",
     "invalid": "the card is invalid",
     "unreadable": "a file cannot be read",
@@ -103,7 +103,7 @@ def record_data_point(
     files = former.files if former else _evidence_files(place)
     seen = file_states(place, files, elsewhere, progress)
     if wrong := [f"{state.path}: {state.reason}" for state in seen if state.state != "ok"]:
-        raise CheckFailed(["evidence is not what it was:", *wrong[:20]], where=place.id)
+        raise CheckFailed(["evidence has changed:", *wrong[:20]], where=place.id)
     options = options or (former.ingest if former else Options())
     rows = _compute_rows(place, seen, options, store, engine, progress)
     kept = former.redactions if former and redactions is None else redactions
@@ -186,21 +186,21 @@ def _manifest_disagreements(place: DataPointPlace, manifest: DataPointManifest) 
     """Contradictions between manifest, card and folders."""
     card = load_card(place.card_path)
     problems = [
-        f"the {what} is that of {shown(identity)}"
+        f"the {what} belongs to {shown(identity)}"
         for what, identity in (("card", card.id), ("manifest", manifest.id))
         if identity != place.id
     ]
     if file_digest(place.card_path)[0] != manifest.card:
-        problems.append("the card is not the one that the results were recorded with")
+        problems.append("the card differs from the one of the recorded results")
     if _calibration_digest(place, card) != manifest.calibration:
-        problems.append("the calibration is not the one that the results were recorded with")
+        problems.append("the calibration differs from the one of the recorded results")
     files = {f"traces/{place.id}/{file.path}": file for file in manifest.files}
     for trace in card.evidence.traces:
         file = files.get(trace.path)
         if file is None:
             problems.append(f"the card names {trace.path}, which the manifest does not list")
         elif (trace.sha256, trace.bytes, trace.url) != (file.sha256, file.bytes, file.url):
-            problems.append(f"card and manifest do not agree on {trace.path}")
+            problems.append(f"card and manifest differ in {trace.path}")
     return problems
 
 
@@ -218,13 +218,13 @@ def _judge_comparison(verdict: Verdict, manifest: DataPointManifest, comparison:
     """Verdict of the comparison: differing values are a change, unless the cclbench version differs."""
     notes = []
     if comparison.newer:
-        notes.append(f"not recorded, since newer: {', '.join(comparison.newer)}")
+        notes.append(f"newer than the record: {', '.join(comparison.newer)}")
     verdict = replace(verdict, comparison=comparison, notes=tuple(notes))
     same = _minor_version(manifest.cclbench) == _minor_version(__version__)
     if comparison.changes and same:
         return replace(verdict, status="changed", reasons=tuple(map(str, comparison.changes)))
     if comparison.changes or comparison.outdated:
-        outdated = [f"defined otherwise now: {', '.join(comparison.outdated)}"] if comparison.outdated else []
+        outdated = [f"definition changed: {', '.join(comparison.outdated)}"] if comparison.outdated else []
         versions = [] if same else [f"recorded with cclbench {manifest.cclbench}, this is {__version__}"]
         return replace(
             verdict, status="re-record", reasons=(*outdated, *versions, *map(str, comparison.changes))

@@ -158,7 +158,7 @@ def test_rules_name_the_field_that_reveals(tmp_path: Path) -> None:
 def test_bytes_that_no_text_holds_are_refused_not_searched(tmp_path: Path) -> None:
     known = told(tmp_path, f"export A_PASSWORD='{SECRET}'\n")
     (tmp_path / "a.log").write_bytes(ENCODED["UTF-16 little"])
-    with pytest.raises(InputError, match="in no format that can be redacted"):
+    with pytest.raises(InputError, match="has no format that can be redacted"):
         redact_file(tmp_path / "a.log", tmp_path / "copy", known=known)
 
 

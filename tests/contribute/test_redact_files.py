@@ -457,7 +457,7 @@ def test_what_no_text_holds(byte: int, text: bool, tmp_path: Path) -> None:
     if text:
         assert copy_of(source) == source.read_bytes()
     else:
-        with pytest.raises(InputError, match="in no format that can be redacted; leave it out, or export"):
+        with pytest.raises(InputError, match="has no format that can be redacted; leave it out, or export"):
             copy_of(source)
 
 

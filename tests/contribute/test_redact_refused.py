@@ -40,11 +40,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a decompression bomb": (bomb, "expands more than 400-fold"),
     "a pickle of no format": (
         lambda path: path.write_bytes(b"\x80\x04}."),
-        "in no format that can be redacted",
+        "has no format that can be redacted",
     ),
     "a pickle that holds more than data": (pickled, "pickle holds more than data"),
-    "an archive": (tarred, "in no format that can be redacted"),
-    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "in no format that can be redacted"),
+    "an archive": (tarred, "has no format that can be redacted"),
+    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "has no format that can be redacted"),
     "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "not valid JSON or UTF-8"),
     "JSON with a wrong escape": (lambda path: path.write_bytes(b'{"a": "\\q"}'), "not valid JSON or UTF-8"),
     "a cut database": (

@@ -36,7 +36,7 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
     ):
         scrubber.count_all(attempt)
         return
-    what = "is in no format that can be redacted"
+    what = "has no format that can be redacted"
     if found is not None:
         what = f"cannot be redacted: format {found.name} cannot rewrite its texts"
     card, language = is_card(path), language_of(path)
@@ -47,9 +47,9 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
                 text = _published_lines(text, found, scrubber)
             plain_text.rewrite_text(text, scrubber, write, language=language, card=card)
     except NotWellFormedError:
-        hint = "take out of it what looks like a name or a secret"
+        hint = "remove from it what looks like a name or a secret"
         raise InputError(
-            "would not parse any more if it were redacted", where=display_path(path), hint=hint
+            "would no longer parse after redaction", where=display_path(path), hint=hint
         ) from None
 
 
