@@ -103,12 +103,12 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
             text = path.read_text(encoding="utf-8")
             lines += [f"{path.name}: {kind}" for kind in redaction.leftovers_in(text, identities)]
             continue
-        left = redaction.find_leftovers(path, identities)
-        lines += [f"{name}: {leftover.place}: {leftover.kind} ({leftover.count})" for leftover in left]
+        leftovers = redaction.find_leftovers(path, identities)
+        lines += [f"{name}: {leftover.place}: {leftover.kind} ({leftover.count})" for leftover in leftovers]
     if lines:
         raise CheckFailed(
             [
-                "after redaction, this still looks like a secret or an identity; remove it from the originals:",
+                "redaction leaves what looks like a secret or an identity; remove it from the originals:",
                 *listed(lines, _LISTED, "  "),
             ]
         )

@@ -224,7 +224,10 @@ def test_what_cannot_be_fetched_is_not_here(
 
 
 def test_no_folder_of_evidence_is_a_wrong_call(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no folder and no archive"), evidence_elsewhere([tmp_path / "none"]):
+    with (
+        pytest.raises(UsageError, match="neither a folder nor an archive"),
+        evidence_elsewhere([tmp_path / "none"]),
+    ):
         pass
 
 

@@ -84,8 +84,8 @@ def find_leftovers(path: Path, known: Identities) -> list[Redaction]:
     scrubber, name = _scrub_file(path, None, known, annotations=False), redacted_name(path.name, known)
     if not scrubber.list_redactions(name):
         # Bytes between texts, such as pages that a database no longer uses.
-        told = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, known))
-        for (encoding, kind), count in told.items():
+        counts = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, known))
+        for (encoding, kind), count in counts.items():
             place = "its bytes" if encoding == PLAIN else f"its bytes, as {encoding}"
             scrubber.count(place, {kinds.ELSEWHERE.format(kind): count})
     return scrubber.list_redactions(name)
@@ -121,10 +121,10 @@ def _scrub_file(source: Path, target: Path | None, known: Identities, *, annotat
 def _pseudonymous_name(name: str, known: Identities) -> str:
     """A file's name with the host that a profiler put into it replaced, and learnt by a `Learner`."""
     for pattern in filter(None, (READERS.get(reader).host_in_name for reader in READERS)):
-        found = pattern.fullmatch(name)
-        if found is not None and not _OF_A_RANK.search(found["host"]):
-            host = known.pseudonym_of(kinds.HOST, found["host"], learn=True)
-            return name[: found.start("host")] + host + name[found.end("host") :]
+        match = pattern.fullmatch(name)
+        if match is not None and not _OF_A_RANK.search(match["host"]):
+            host = known.pseudonym_of(kinds.HOST, match["host"], learn=True)
+            return name[: match.start("host")] + host + name[match.end("host") :]
     return name
 
 

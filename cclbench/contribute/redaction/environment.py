@@ -39,8 +39,8 @@ def hide_environment(
     hidden = [(n, v) for n, v in assigned if not kinds.is_kept(n) and not known.keeps(n, v)]
     shell = any(name in _OF_A_SHELL for name, _ in assigned)
     command = line and _ASSIGNED.sub("", text).rpartition(":")[2].strip(" \t\r\n;")
-    least = _SOME if sure else FEW if shell and not command else _MANY
-    if not hidden or len(assigned) < least:
+    fewest = _SOME if sure else FEW if shell and not command else _MANY
+    if not hidden or len(assigned) < fewest:
         return text, Counter()
     counts = Counter[str]()
     for name, value in hidden:
@@ -57,15 +57,15 @@ def hide_variable(
     """Hide one variable: `text` is its value if it has a `name`, else `NAME=value` or an environment."""
     new, counts = scrub(f"{name}={text}" if name else text)
     if not name:
-        new, found = hide_environment(new, known, sure=True)
-        counts.update(found)
+        new, hidden = hide_environment(new, known, sure=True)
+        counts.update(hidden)
     assigned = _VARIABLE.match(new)
     variable = assigned[1] if assigned else name
     rule = _variable_rule(variable) if variable else kinds.ENVIRONMENT
     if variable and known.keeps(variable, text.removeprefix(f"{variable}=").strip("\"'")):
         return text, Counter()
-    whole = any(of.startswith(f"{kinds.ENVIRONMENT} (") for of in counts)
-    if whole or CLEAN.fullmatch(text) or not text.strip():
+    is_environment = any(counted.startswith(f"{kinds.ENVIRONMENT} (") for counted in counts)
+    if is_environment or CLEAN.fullmatch(text) or not text.strip():
         pass
     elif assigned is None:
         new, counts = known.stand_in_for_value(kinds.ENVIRONMENT, text), Counter({rule: 1})

@@ -98,9 +98,9 @@ class Scrubber:
         self.first.clear()
         counts, original = Counter[str](), text
         for _ in range(_MOST_PASSES):
-            text, found = self._scrub_once(text, by_line=by_line, document=document, depth=depth)
-            counts.update(found)
-            if not found:
+            text, replaced = self._scrub_once(text, by_line=by_line, document=document, depth=depth)
+            counts.update(replaced)
+            if not replaced:
                 break
         if field and counts and self.keeps(field, counts, original):
             return original, Counter()
@@ -203,8 +203,8 @@ class Scrubber:
         """Whether bytes may hold something to redact; only scrubbing the texts in them decides."""
         lower = data.lower()
         for pattern in PATTERNS:
-            of = lower if pattern.ignore_case else data
-            if any(mark in of for mark in pattern.byte_marks) and pattern.core_pattern.search(data):
+            searched = lower if pattern.ignore_case else data
+            if any(mark in searched for mark in pattern.byte_marks) and pattern.core_pattern.search(data):
                 return True
         if any(form in lower for form in self.present):
             return True
@@ -220,18 +220,18 @@ class Scrubber:
         counts: Counter[str] = Counter()
 
         def mask_match(match: re.Match[bytes]) -> bytes:
-            new, told = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
-            counts.update(told)
+            new, replaced = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
+            counts.update(replaced)
             raw = new.encode(errors="surrogateescape")
             size = len(match[0])
-            return match[0] if not told else raw.ljust(size) if len(raw) <= size else b" " * size
+            return match[0] if not replaced else raw.ljust(size) if len(raw) <= size else b" " * size
 
         new = _RUN.sub(mask_match, data)
         for form in self.present.values():
             blank = b" " * len(form.data)
-            new, found = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
-            if found:
-                counts[kinds.ENCODED.format(form.kind)] += found
+            new, hits = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
+            if hits:
+                counts[kinds.ENCODED.format(form.kind)] += hits
         return new, counts
 
     def _kept_signs(self, hidden: str) -> str:
@@ -302,15 +302,15 @@ class Scrubber:
         views = [*joined_texts(text)]
         if any(mark in text for mark in _REVERSED_MARKS):
             views.append(reversed_text(text))
-        found = list[tuple[int, int, str, str]]()
+        tokens = list[tuple[int, int, str, str]]()
         for view in views:
             for pattern in ISSUED:
                 if pattern.may_match(view.text, view.text):
                     for match in pattern.text_pattern.finditer(view.text):
-                        ends = view.at[match.start()], view.at[match.end() - 1]
-                        found.append((min(ends), max(ends) + 1, pattern.kind, match[0]))
+                        span = view.at[match.start()], view.at[match.end() - 1]
+                        tokens.append((min(span), max(span) + 1, pattern.kind, match[0]))
         # Tokens that are not split are left to their own rules.
-        hidden = [one for one in found if text[one[0] : one[1]] != one[3]]
+        hidden = [token for token in tokens if text[token[0] : token[1]] != token[3]]
         for _, _, kind, value in hidden:
             self.known.stand_in_for_value(kind, value)
         return self._cut_ranges(
@@ -321,19 +321,19 @@ class Scrubber:
         """Hide the runs that decode to a text with something to redact."""
         if depth >= _MOST_ENCODINGS:
             return text
-        found = []
+        ranges = []
         for begin, end, decoded in encoded_texts(text):
-            new, within = Scrubber(self.known).text(decoded, depth=depth + 1)
-            if within and new != decoded:
-                found.append((begin, end, kinds.SECRET))
-        return self._cut_ranges(text, found, kinds.ENCODED, counts)
+            new, inside = Scrubber(self.known).text(decoded, depth=depth + 1)
+            if inside and new != decoded:
+                ranges.append((begin, end, kinds.SECRET))
+        return self._cut_ranges(text, ranges, kinds.ENCODED, counts)
 
     def _cut_ranges(
-        self, text: str, found: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]
+        self, text: str, ranges: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]
     ) -> str:
         """Replace each range by the replacement of its kind; of overlapping ranges only the first."""
         parts, at = list[str](), 0
-        for begin, end, kind in sorted(found, key=lambda one: (one[0], -one[1])):
+        for begin, end, kind in sorted(ranges, key=lambda span: (span[0], -span[1])):
             if begin >= at:
                 counts[rule.format(kind)] += 1
                 self.first.setdefault(rule.format(kind), text.count("\n", 0, begin))
