@@ -75,9 +75,9 @@ def redact_copies(
         plain,
         *calibrations,
     ]
-    known = redaction.collect_identities(files, reveal)
-    traces = safe_names(originals.traces, partial(redaction.redacted_name, known=known))
-    scripts = safe_names(originals.scripts, partial(redaction.redacted_name, known=known))
+    identities = redaction.collect_identities(files, reveal)
+    traces = safe_names(originals.traces, partial(redaction.redacted_name, identities=identities))
+    scripts = safe_names(originals.scripts, partial(redaction.redacted_name, identities=identities))
     tasks = [
         *((path, staged.traces_folder / traces[name]) for name, path in originals.traces.items()),
         *((path, staged.scripts_folder / scripts[name]) for name, path in originals.scripts.items()),
@@ -85,11 +85,11 @@ def redact_copies(
         (plain, hidden),
     ]
     redactions: list[Redaction] = []
-    work = partial(_redact_file, annotations=annotations, known=known)
+    work = partial(_redact_file, annotations=annotations, identities=identities)
     for file_redactions in engine.map(work, tasks, progress=progress, what="redacting"):
         redactions += file_redactions
     card: Value = dict(read_card(hidden).value)
-    return RedactedCopies(card, traces, scripts, tuple(redactions), known)
+    return RedactedCopies(card, traces, scripts, tuple(redactions), identities)
 
 
 def require_clean(staged: DataPointPlace, identities: Identities) -> None:
@@ -114,10 +114,10 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
         )
 
 
-def _redact_file(task: tuple[Path, Path], *, annotations: bool, known: Identities) -> list[Redaction]:
+def _redact_file(task: tuple[Path, Path], *, annotations: bool, identities: Identities) -> list[Redaction]:
     source, target = task
     target.parent.mkdir(parents=True, exist_ok=True)
-    redactions = redaction.redact_file(source, target, annotations=annotations, known=known)
+    redactions = redaction.redact_file(source, target, annotations=annotations, identities=identities)
     if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
         shutil.copymode(source, target)
     return redactions

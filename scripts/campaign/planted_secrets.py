@@ -333,7 +333,7 @@ def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Coun
                     known, target = redaction.collect_identities(files), Path(folder, "redacted")
                     target.mkdir()
                     for path in files:
-                        redaction.redact_file(path, target / path.name, known=known)
+                        redaction.redact_file(path, target / path.name, identities=known)
                     planted[one.name] += 1
                     faults += [f"{one.name}: {why}" for why in unreadable(target)]
                     if found_in(target, [secret]):
@@ -350,7 +350,7 @@ def replaced_in(paths: list[Path]) -> Counter[str]:
         changes = (
             change
             for path in paths
-            for change in redaction.redact_file(path, Path(folder, path.name), known=known)
+            for change in redaction.redact_file(path, Path(folder, path.name), identities=known)
         )
         return Counter(f"{change.file}: {change.place}: {change.rule}" for change in changes)
 

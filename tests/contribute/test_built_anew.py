@@ -32,7 +32,7 @@ JSON = b'{"traceEvents": []}'
 def copy_of(source: Path) -> bytes:
     """The file as it is written where nothing in it is redacted."""
     target = source.with_name("copy-" + source.name)
-    assert redact_file(source, target, known=NONE) == []
+    assert redact_file(source, target, identities=NONE) == []
     return target.read_bytes()
 
 
@@ -86,7 +86,7 @@ def test_bytes_behind_a_database_are_gone(tmp_path: Path) -> None:
 def test_a_gzip_header_holds_nothing(flags: int, fields: bytes, tmp_path: Path) -> None:
     source, target = tmp_path / "a.json.gz", tmp_path / "b.json.gz"
     source.write_bytes(packed(JSON, flags=flags, fields=fields))
-    redact_file(source, target, known=NONE)
+    redact_file(source, target, identities=NONE)
     assert target.read_bytes()[3:8] == bytes(5)  # neither flags nor a time
     assert HIDDEN not in target.read_bytes()
     assert gzip.decompress(target.read_bytes()) == JSON
@@ -148,7 +148,7 @@ def test_of_an_archive_only_its_files_are_taken(tmp_path: Path) -> None:
         file.writestr(member, JSON)
         file.comment = HIDDEN
     unpack_archive(archive, tmp_path / "unpacked")
-    redact_file(tmp_path / "unpacked" / "rank0.json", tmp_path / "rank0.json", known=NONE)
+    redact_file(tmp_path / "unpacked" / "rank0.json", tmp_path / "rank0.json", identities=NONE)
     assert json.loads((tmp_path / "rank0.json").read_bytes()) == {"traceEvents": []}
     assert [path.name for path in (tmp_path / "unpacked").iterdir()] == ["rank0.json"]
 

@@ -258,17 +258,19 @@ def name_key(kind: str, name: str) -> Key:
     return kind, folded
 
 
-def replace_names(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
+def replace_names(identities: Identities, kind: str, text: str, *, learn: bool = False) -> str:
     """A field's value with its names replaced: a name, or a list of hosts with or without ports."""
     if kind == kinds.JOB and "/" in text:
         parts = (
-            part if part in _ROUTES else replace_names(known, kind, part, learn=learn)
+            part if part in _ROUTES else replace_names(identities, kind, part, learn=learn)
             for part in text.split("/")
         )
         return "/".join(parts)
     if kind != kinds.HOST:
         return (
-            text if CLEAN.fullmatch(text) or not text.strip() else known.pseudonym_of(kind, text, learn=learn)
+            text
+            if CLEAN.fullmatch(text) or not text.strip()
+            else identities.pseudonym_of(kind, text, learn=learn)
         )
 
     def replace_match(match: re.Match[str]) -> str:
@@ -278,7 +280,7 @@ def replace_names(known: Identities, kind: str, text: str, *, learn: bool = Fals
         if CLEAN.fullmatch(name) or LOOPBACK.fullmatch(name):
             return name
         role = kinds.ADDRESS if _ADDRESS.fullmatch(name) else kind
-        return known.pseudonym_of(role, name, learn=learn and role == kind)
+        return identities.pseudonym_of(role, name, learn=learn and role == kind)
 
     alone = _ADDRESS.fullmatch(text) or LOOPBACK.fullmatch(text)
     return replace_name(text) if alone else _ENTRY.sub(replace_match, text)

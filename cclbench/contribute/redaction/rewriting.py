@@ -28,7 +28,7 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
     """Write the redacted file to `target`, completely or not at all; without one, only count changes."""
     begin = read_head(path)
     reader, _ = recognise_head(path, begin)
-    attempt = Scrubber(scrubber.known, scrubber.present.values())  # its counts are dropped if it fails
+    attempt = Scrubber(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
     if (
         rewrite_json(path, target, attempt)
         if reader is None

@@ -56,14 +56,14 @@ _MARKERS: Final = re.compile(
 
 
 class Scrubber:
-    """The `Redactor` of one file: scrubs its texts by what is `known` of all of a data point's files.
+    """The `Redactor` of one file: scrubs its texts by the `identities` in all files of the data point.
 
     Methods return the publishable text and the number of replacements by rule; `list_redactions` lists
     them by place.  `present` are the encoded forms of names and values that occur in the file.
     """
 
-    def __init__(self, known: Identities, present: Iterable[NeedleForm] = ()) -> None:
-        self.known = known
+    def __init__(self, identities: Identities, present: Iterable[NeedleForm] = ()) -> None:
+        self.identities = identities
         self.present: Mapping[bytes, NeedleForm] = {
             form.data: form for form in present if form.encoding != PLAIN
         }
@@ -76,7 +76,7 @@ class Scrubber:
     @property
     def learns(self) -> bool:
         """Whether names are collected."""
-        return self.known.learns
+        return self.identities.learns
 
     def text(
         self,
@@ -127,11 +127,11 @@ class Scrubber:
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
         """Whether a field's text stays despite a match: its owner reveals it, or it is a version."""
         version = set(counts) == {_LIKE_A_VERSION} and _VERSION.search(field) is not None
-        return version or self.known.keeps(field, text)
+        return version or self.identities.keeps(field, text)
 
     def kind_of_field(self, name: str) -> str | None:
         """The kind that a field of this name holds."""
-        return kinds.REVEALED if self.known.is_revealed(name) else kinds.kind_of_field(name)
+        return kinds.REVEALED if self.identities.is_revealed(name) else kinds.kind_of_field(name)
 
     def is_marker(self, annotation: str) -> bool:
         """Whether an annotation is a framework's own: a step, a phase, a data loader, a collective."""
@@ -166,7 +166,7 @@ class Scrubber:
     def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
         """Scrub the value of a field of that kind, named `name` in an environment."""
         if kind == kinds.REVEALED:
-            self.known.keep_value(text)
+            self.identities.keep_value(text)
             return text, Counter()
         form = _FORMS_OF_KEYS.get(kind)
         if form is not None:
@@ -174,15 +174,15 @@ class Scrubber:
                 return self.text(text, name)
             kind = kinds.SECRET
         if kind in kinds.NUMBERED:
-            new, counts = replace_names(self.known, kind, text, learn=True), Counter[str]()
+            new, counts = replace_names(self.identities, kind, text, learn=True), Counter[str]()
         elif kind == kinds.ENVIRONMENT:
-            return environment.hide_variable(name, text, self.known, self.text)
+            return environment.hide_variable(name, text, self.identities, self.text)
         elif CLEAN.fullmatch(text) or NOTHING.fullmatch(text):
             return text, Counter()
         else:
             if kind == kinds.COMMAND:
                 self.text(text)  # learn the users, hosts and folders in a command line
-            new, counts = self.known.stand_in_for_value(kind, text), Counter()
+            new, counts = self.identities.stand_in_for_value(kind, text), Counter()
         if new != text:
             counts[kind] += 1
         return new, counts
@@ -196,7 +196,7 @@ class Scrubber:
         bare = text.removesuffix(f" {phase}") if phase else text
         if CLEAN.fullmatch(bare) or self.is_marker(text):
             return self.text(text)
-        number = self.known.pseudonym_of(kinds.ANNOTATION, text)
+        number = self.identities.pseudonym_of(kinds.ANNOTATION, text)
         return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
 
     def suspicious(self, data: bytes) -> bool:
@@ -213,7 +213,7 @@ class Scrubber:
             return True
         if environment.count_assignments(text) >= environment.FEW:
             return True
-        return self.known.may_be_mentioned(data.decode(errors="replace"))
+        return self.identities.may_be_mentioned(data.decode(errors="replace"))
 
     def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Scrub the texts in bytes of unknown format and pad them to their original length."""
@@ -277,12 +277,12 @@ class Scrubber:
             ):
                 return match[0]
             name = _key_before(match.string, begin)
-            if name and self.known.keeps(name, hidden):
+            if name and self.identities.keeps(name, hidden):
                 return match[0]
             if pattern.role is None:
-                new = self.known.stand_in_for_value(pattern.kind, hidden)
+                new = self.identities.stand_in_for_value(pattern.kind, hidden)
             else:
-                new = replace_names(self.known, pattern.role, hidden, learn=pattern.learn)
+                new = replace_names(self.identities, pattern.role, hidden, learn=pattern.learn)
             new += self._kept_signs(hidden)
             if new == hidden:
                 return match[0]
@@ -312,7 +312,7 @@ class Scrubber:
         # Tokens that are not split are left to their own rules.
         hidden = [token for token in tokens if text[token[0] : token[1]] != token[3]]
         for _, _, kind, value in hidden:
-            self.known.stand_in_for_value(kind, value)
+            self.identities.stand_in_for_value(kind, value)
         return self._cut_ranges(
             text, [(begin, end, kind) for begin, end, kind, _ in hidden], kinds.SPLIT, counts
         )
@@ -323,7 +323,7 @@ class Scrubber:
             return text
         ranges = []
         for begin, end, decoded in encoded_texts(text):
-            new, inside = Scrubber(self.known).text(decoded, depth=depth + 1)
+            new, inside = Scrubber(self.identities).text(decoded, depth=depth + 1)
             if inside and new != decoded:
                 ranges.append((begin, end, kinds.SECRET))
         return self._cut_ranges(text, ranges, kinds.ENCODED, counts)
@@ -352,25 +352,28 @@ class Scrubber:
             form = self.present[match[0].encode(errors="surrogateescape").lower()]
             rule = kinds.ENCODED.format(form.kind)
             self._note_first(rule, match, counts)
-            return self.known.stand_in_for(form.kind, form.value)
+            return self.identities.stand_in_for(form.kind, form.value)
 
         if self._encoded is not None:
             text = self._encoded.sub(replace_encoded, text)
-        if self.known.name_pattern is None or not self.known.may_be_mentioned(text):
+        if self.identities.name_pattern is None or not self.identities.may_be_mentioned(text):
             return text
-        return self.known.name_pattern.sub(replace_name, text)
+        return self.identities.name_pattern.sub(replace_name, text)
 
     def _replace_known(self, text: str) -> tuple[str, str]:
         """Kind and replacement of a name or value that was found, a host's with or without its domain."""
         folded = text.casefold()
-        if value := self.known.by_value.get(folded):
+        if value := self.identities.by_value.get(folded):
             return value, kinds.HIDDEN[value]
-        if folded.endswith(tuple(self.known.domains)) and folded.partition(".")[0] not in self.known.by_name:
-            return kinds.HOST, self.known.pseudonym_of(kinds.HOST, text)
-        known = self.known.by_name.get(folded) or self.known.by_name.get(folded.partition(".")[0])
-        if known is None:  # letters that casefold to several
-            return kinds.USER, self.known.pseudonym_of(kinds.USER, text)
-        return known[0], self.known.pseudonyms[known]
+        if (
+            folded.endswith(tuple(self.identities.domains))
+            and folded.partition(".")[0] not in self.identities.by_name
+        ):
+            return kinds.HOST, self.identities.pseudonym_of(kinds.HOST, text)
+        key = self.identities.by_name.get(folded) or self.identities.by_name.get(folded.partition(".")[0])
+        if key is None:  # letters that casefold to several
+            return kinds.USER, self.identities.pseudonym_of(kinds.USER, text)
+        return key[0], self.identities.pseudonyms[key]
 
     def _hide_environments(self, text: str, counts: Counter[str]) -> str:
         """Hide single lines that are environments."""
@@ -385,7 +388,7 @@ class Scrubber:
         return "".join(lines)
 
     def _hide_environment(self, text: str, counts: Counter[str], *, line: bool = False) -> str:
-        new, found = environment.hide_environment(text, self.known, line=line)
+        new, found = environment.hide_environment(text, self.identities, line=line)
         counts.update(found)
         return new
 
