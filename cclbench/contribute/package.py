@@ -218,9 +218,9 @@ def _copied_calibration(calibration: Path, staged: DataPointPlace) -> str:
 
 
 def _require_vacant(
-    target: DataPointPlace, own: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool
+    target: DataPointPlace, own_files: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool
 ) -> None:
-    """Refuse to overwrite a data point, except the contributor's `own` files in it, or any originals."""
+    """Refuse to overwrite a data point, except the contributor's `own_files` in it, or any originals."""
     for path in originals:
         for folder in (target.traces_folder, target.scripts_folder):
             if path.resolve().is_relative_to(folder.resolve()):
@@ -229,7 +229,7 @@ def _require_vacant(
     existing = [
         path
         for path in (target.traces_folder, target.scripts_folder, target.card_path, target.calibration_path)
-        if path.exists() and not any(file is not None and path.samefile(file) for file in own)
+        if path.exists() and not any(file is not None and path.samefile(file) for file in own_files)
     ]
     if existing and not replaced:
         hint = "choose another id, or give --replace"
