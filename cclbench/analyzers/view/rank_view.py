@@ -119,12 +119,17 @@ class RankView:
         return chosen
 
     @cached_property
+    def steps(self) -> pa.Table:
+        """Windows of all policies, rows of `schema.STEPS`."""
+        return self.tables.steps()
+
+    @cached_property
     def _chosen_windows(self) -> tuple[Windows, Windows]:
         return self._of_policy(self._window)
 
     def _of_policy(self, requested: str) -> tuple[Windows, Windows]:
         """Complete and incomplete windows of the policy, or of the next one that the trace has."""
-        found_windows = choose_windows(self.tables.steps(), requested)
+        found_windows = choose_windows(self.steps, requested)
         if found_windows is None:
             raise Unknown(self.no_work)
         policy, *tables = found_windows
