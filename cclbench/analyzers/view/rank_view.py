@@ -16,7 +16,7 @@ from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
 from cclbench.analyzers.view.arrivals import Arrivals, Matched, rank_arrivals
 from cclbench.analyzers.view.blurred import AmbiguousKernels, ambiguous_kernels
-from cclbench.analyzers.view.columns import event_table, is_category, row_spans
+from cclbench.analyzers.view.columns import event_table, has_word, row_spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.first_calls import FirstCalls, first_calls
 from cclbench.analyzers.view.host_ops import host_ops
@@ -188,7 +188,7 @@ class RankView:
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
         kernels = event_table(self.tables, ("kernel", "graph"), ("start_ns", "dur_ns", "category"))
         starts, ends = row_spans(kernels)
-        comm = is_category(kernels, "communication")
+        comm = has_word(kernels, "category", "communication")
         copies = event_table(self.tables, ("copy", "memset"), ("start_ns", "dur_ns"))
         return (
             intervals.union(starts[~comm], ends[~comm]),
