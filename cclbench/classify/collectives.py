@@ -11,7 +11,7 @@ tests/classify/kernel_names.yaml lists each with the file it is from.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from cclbench.classify.fused import FUSED
@@ -220,6 +220,7 @@ def collective_name(name: str, vendor: str | None = None) -> CollectiveName | No
     return collective
 
 
+@lru_cache(maxsize=1 << 13)
 def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
     """`collective_name` for a name given by its subject."""
     rules = _compiled_rules()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 ANONYMOUS: Final = "(anonymous namespace)"
@@ -83,6 +84,7 @@ def base_name(name: str) -> str:
     return kept.replace("\0", ANONYMOUS).replace("\1", " ") or name
 
 
+@lru_cache(maxsize=1 << 13)
 def rule_subject(name: str) -> str:
     """The text that rules match: the qualified name, or for a launcher its kernel's name; lower case."""
     return (launched_name(name) or qualified_name(name)).lower()
