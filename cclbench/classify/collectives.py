@@ -214,13 +214,13 @@ def collective_name(name: str, vendor: str | None = None) -> CollectiveName | No
     Also None for a kernel that computes in the same launch (`fused`).
     `vendor` is the accelerator's, "nvidia", "amd" or None: RCCL's kernels carry NCCL's names.
     """
-    collective = of_subject(rule_subject(name), vendor)
+    collective = subject_collective(rule_subject(name), vendor)
     if collective is not None and _REDUCE_SCATTER_INSTANCE.search(name):
         return collective._replace(kind="reduce_scatter")
     return collective
 
 
-def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
+def subject_collective(named: str, vendor: str | None = None) -> CollectiveName | None:
     """`collective_name` for a name given by its subject."""
     rules = _compiled_rules()
     if not rules.any_library.search(named) or rules.not_communication.search(named):

@@ -18,7 +18,7 @@ import re
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from cclbench.classify.collectives import alternatives_pattern, of_subject
+from cclbench.classify.collectives import alternatives_pattern, subject_collective
 from cclbench.classify.fused import FUSED, FUSED_BY_ARGUMENT
 from cclbench.classify.names import rule_subject
 
@@ -202,7 +202,7 @@ def _candidate_rules(named: str) -> tuple[tuple[str | None, re.Pattern[str] | No
 
     Cached because a trace has many times more names than subjects: one per functor or tile size.
     """
-    if of_subject(named):
+    if subject_collective(named):
         return (("communication", None),)
     candidates: list[tuple[str | None, re.Pattern[str] | None]] = []
     for word, pattern, inside in _compiled_rules():

@@ -13,22 +13,22 @@ from typing import Final, Unpack
 
 from cclbench.analyzers.metric import resolve_metrics
 from cclbench.comparison import gate
-from cclbench.comparison.captures import divide_by_calls, mean_of
+from cclbench.comparison.captures import divide_by_calls, mean_results
 from cclbench.comparison.comparison import Comparison, Versus
 from cclbench.comparison.fingerprint import (
     Equality,
     Fingerprint,
     WorkUnit,
+    find_work_unit,
     scale_to_call,
-    unit_of,
     work_equality,
     work_fingerprint,
 )
 from cclbench.comparison.interval import Captures
 from cclbench.comparison.lines import card_differences, metric_lines
-from cclbench.comparison.operators import tables_of, work_differences
+from cclbench.comparison.operators import subject_operator_tables, work_differences
 from cclbench.comparison.percentiles import with_pooled_percentiles
-from cclbench.comparison.repeats import repeats_in
+from cclbench.comparison.repeats import repeated_captures
 from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import judge_subject
@@ -73,7 +73,7 @@ def compare(
         jobs_of = _jobs_of_runs(_require_distinct(asked, opened), len(sides[0]) if against else None)
         unmarked = any(_step_sources(run) == {None} for run in opened)
         subjects = tuple(
-            job_of(
+            job_subject(
                 letter,
                 captures,
                 Selection(_job_window(captures, window, unmarked=unmarked), model=model),
@@ -82,7 +82,7 @@ def compare(
             )
             for letter, captures in zip(ascii_uppercase, jobs_of, strict=False)
         )
-        tables = tables_of(subjects, used.engine, used.progress)
+        tables = subject_operator_tables(subjects, used.engine, used.progress)
     base, *others = subjects
     fingerprints = {one.letter: work_fingerprint(one, tables.get(one.letter)) for one in subjects}
     units = [_work_unit(base, other, fingerprints) for other in others]
@@ -90,7 +90,7 @@ def compare(
         _work_equality(fingerprints[base.letter], fingerprints[other.letter], unit)
         for other, unit in zip(others, units, strict=True)
     ]
-    repeats = repeats_in(used.store, subjects)
+    repeats = repeated_captures(used.store, subjects)
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(
@@ -129,7 +129,7 @@ def _work_unit(
     """The operator that counts the work of two captures without steps; None where there is none."""
     alone = len(base.each_capture) == len(other.each_capture) == 1
     whole = base.window_policy == other.window_policy == "trace"
-    return unit_of(prints[base.letter], prints[other.letter]) if alone and whole else None
+    return find_work_unit(prints[base.letter], prints[other.letter]) if alone and whole else None
 
 
 def _work_equality(base: Fingerprint, other: Fingerprint, unit: WorkUnit | None) -> Equality:
@@ -201,7 +201,7 @@ def _job_window(captures: Sequence[Run], window: str, *, unmarked: bool) -> str:
     return "trace" if unmarked and any("graph" in _step_sources(run) for run in captures) else window
 
 
-def job_of(
+def job_subject(
     letter: str,
     captures: Sequence[Run],
     selection: Selection,
@@ -211,15 +211,15 @@ def job_of(
     """A job as a subject, with the mean of its captures' results."""
     names = [letter] if len(captures) == 1 else [f"{letter}{place}" for place in range(1, len(captures) + 1)]
     each = [
-        subject_of(name, run, selection, engine, progress) for name, run in zip(names, captures, strict=True)
+        run_subject(name, run, selection, engine, progress) for name, run in zip(names, captures, strict=True)
     ]
     if len(each) == 1:
         return each[0]
-    results = with_pooled_percentiles(mean_of([one.results for one in each]), each)
+    results = with_pooled_percentiles(mean_results([one.results for one in each]), each)
     return ComparisonSubject(letter, each[0].stored, results, each[0].card, tuple(each))
 
 
-def subject_of(
+def run_subject(
     letter: str,
     run: Run,
     selection: Selection = _ALL,

@@ -18,7 +18,7 @@ _PARTS: Final = metric_name("time.step_parts")
 _Key = tuple[str | int | None, ...]
 
 
-def mean_of(captures: Sequence[Results]) -> Results:
+def mean_results(captures: Sequence[Results]) -> Results:
     """Mean over captures of each run-level and rank-level row; rows of single steps are dropped.
 
     A figure that any capture lacks has no mean: the row's reason names that capture.  Within a step part, a

@@ -138,7 +138,7 @@ def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:
     return UNKNOWN
 
 
-def unit_of(base: Fingerprint, other: Fingerprint) -> WorkUnit | None:
+def find_work_unit(base: Fingerprint, other: Fingerprint) -> WorkUnit | None:
     """The least-called operator with FLOPs; None unless the calls of all such operators differ by one ratio.
 
     Each capture must hold at least ten calls, since a capture's ends may fall anywhere between calls.

@@ -20,7 +20,7 @@ from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import Captures
 from cclbench.comparison.lines import metric_selector
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.comparison.verdict import ratio_of, spread_words, stated_figure, too_few
+from cclbench.comparison.verdict import ratio_of, row_figure_words, spread_words, too_few_steps_reason
 from cclbench.comparison.work import work_inequalities
 from cclbench.ground.errors import CclbenchError, CheckFailed, UsageError, near
 from cclbench.ground.text import shown
@@ -180,21 +180,23 @@ def check_gate(
         if subject_row.status == "partial":
             return gate_check("refused", f"{name} of {subject.letter} is partial ({subject_row.reason})")
     assert row is not None  # noqa: S101 - just looked
-    words = f"{name} of {other.letter} is {stated_figure(row)}"
+    words = f"{name} of {other.letter} is {row_figure_words(row)}"
     if not gate.against or before is None:
         return gate_check("failed" if holds(row.number, gate.number) else "passed", words)
-    words += f", of {base.letter} {stated_figure(before)}"
+    words += f", of {base.letter} {row_figure_words(before)}"
     if refusal := _refusal_reason(base, other, before, row, work):
         return gate_check("refused", f"{words}, and {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
     positive = before.number > 0 and row.number > 0
     if positive:
         words += f": {_percent_words(row.number / before.number)}"
-    if not positive or gate.keys or not _of_steps(gate.metric):
+    if not positive or gate.keys or not _has_step_values(gate.metric):
         return gate_check("failed" if holds(row.number, limit) else "passed", words)
     ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
-        return gate_check("refused", f"{words}, and there is no interval: {too_few(base, other)}")
+        return gate_check(
+            "refused", f"{words}, and there is no interval: {too_few_steps_reason(base, other)}"
+        )
     words += (
         f" (95 % interval {_percent_words(ratio.low)} to {_percent_words(ratio.high)}; {spread_words(ratio)})"
     )
@@ -210,7 +212,7 @@ def _percent_words(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.2f} %"
 
 
-def _of_steps(metric: MetricName) -> bool:
+def _has_step_values(metric: MetricName) -> bool:
     """Whether the metric has a value for each step, so that a change has an interval."""
     return metric in (_STEP, _MFU) or metric.startswith("throughput.")
 

@@ -32,7 +32,7 @@ Captures = Sequence[Floats]
 LEAST_STEPS: Final = 3
 """Steps of a job, over all its captures, below which no interval is stated."""
 LEVEL: Final = 0.95
-USUAL: Final = 0.045
+USUAL_SPREAD: Final = 0.045
 """Spread τ up to which the prior is flat."""
 _USUAL_OF_STEPS: Final = 0.1
 """The same for captures of one step each, whose spread includes step noise."""
@@ -89,9 +89,9 @@ def compare_captures(
     """
     jobs = [_JobCaptures(captures) for captures in (base, other)]
     ratio = jobs[1].mean / jobs[0].mean
-    steps = _StepVariation.of_jobs(jobs)
-    usual = USUAL if whole or any(job.step_deviations for job in jobs) else _USUAL_OF_STEPS
-    spreads = _SpreadDistribution.after_captures(
+    steps = _StepVariation.from_jobs(jobs)
+    usual = USUAL_SPREAD if whole or any(job.step_deviations for job in jobs) else _USUAL_OF_STEPS
+    spreads = _SpreadDistribution.from_captures(
         [(job, steps) for job in jobs], [_JobCaptures(captures) for captures in repeats], usual
     )
     spread = CaptureSpread(
@@ -100,7 +100,7 @@ def compare_captures(
     distance = abs(float(np.log(ratio)))
     if not whole and any(job.step_count < LEAST_STEPS for job in jobs):
         return RatioInterval(ratio, None, None, spread, None)
-    variance, freedom = steps.of_means(jobs)
+    variance, freedom = steps.difference_variance(jobs)
     reach = spreads.half_width(sum(1 / len(job.captures) for job in jobs), variance, freedom)
     needed = _captures_needed(distance, spreads.median_spread, variance / 2) if distance else None
     return RatioInterval(ratio, float(np.exp(-reach) * ratio), float(np.exp(reach) * ratio), spread, needed)
@@ -143,7 +143,7 @@ class _StepVariation:
     pooled: float
 
     @classmethod
-    def of_jobs(cls, jobs: Sequence[_JobCaptures]) -> _StepVariation:
+    def from_jobs(cls, jobs: Sequence[_JobCaptures]) -> _StepVariation:
         """From lag-1 autocorrelation ρ, corrected for its bias −(1+4ρ)/n (Kendall 1954) and shrunk."""
         within = [d for job in jobs for d in job.step_deviations]
         power = sum(float(d @ d) for d in within)
@@ -157,7 +157,7 @@ class _StepVariation:
         )
         return cls(rho, power / sum(len(d) - _variance_inflation(len(d), rho) for d in within))
 
-    def of_mean(self, job: _JobCaptures, steps: int) -> float:
+    def mean_variance(self, job: _JobCaptures, steps: int) -> float:
         """Relative variance of the mean of `steps` steps of a job."""
         variance = 0.0
         if job.step_deviations:
@@ -167,11 +167,11 @@ class _StepVariation:
             )
         return max(variance, self.pooled) * _variance_inflation(steps, self.rho) / steps
 
-    def of_means(self, jobs: Sequence[_JobCaptures]) -> tuple[float, float]:
+    def difference_variance(self, jobs: Sequence[_JobCaptures]) -> tuple[float, float]:
         """Variance of the difference of the jobs' means, and its degrees of freedom (Welch)."""
         variances, freedoms = [], []
         for job in jobs:
-            each = [self.of_mean(job, len(steps)) for steps in job.captures]
+            each = [self.mean_variance(job, len(steps)) for steps in job.captures]
             variances.append(sum(each) / len(each) ** 2)
             freedom = sum((len(d) - 1) / _variance_inflation(len(d), self.rho) for d in job.step_deviations)
             freedoms.append(freedom or np.inf)
@@ -194,7 +194,7 @@ class _SpreadDistribution:
     weights: Floats
 
     @classmethod
-    def after_captures(
+    def from_captures(
         cls,
         jobs: Sequence[tuple[_JobCaptures, _StepVariation]],
         repeats: Sequence[_JobCaptures],
@@ -202,8 +202,8 @@ class _SpreadDistribution:
     ) -> _SpreadDistribution:
         """Posterior given all captures: Σ (n means − their mean)² is (τ² + w) times χ² of n − 1."""
         logs = np.log(_SPREADS) - np.log1p((_SPREADS / usual) ** _TAIL)  # per logarithm of τ
-        for job, steps in [*jobs, *((job, _StepVariation.of_jobs([job])) for job in repeats)]:
-            within = np.mean([steps.of_mean(job, len(one)) for one in job.captures])
+        for job, steps in [*jobs, *((job, _StepVariation.from_jobs([job])) for job in repeats)]:
+            within = np.mean([steps.mean_variance(job, len(one)) for one in job.captures])
             variance = _SPREADS**2 + within
             logs -= (job.extra_captures * np.log(variance) + job.sum_of_squares / variance) / 2
         weights = np.exp(logs - logs.max())

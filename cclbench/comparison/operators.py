@@ -69,7 +69,7 @@ def work_differences(
     )
 
 
-def tables_of(
+def subject_operator_tables(
     subjects: Sequence[ComparisonSubject], engine: Engine = SERIAL, progress: Progress | None = None
 ) -> dict[str, OperatorTables]:
     """Operators by subject letter, for subjects that have some; several captures' steps are joined."""

@@ -46,12 +46,12 @@ def with_pooled_percentiles(results: Results, captures: Sequence[ComparisonSubje
         if row.metric not in figures or not _PERCENTILE.fullmatch(row.stat or ""):
             return row
         value = pooled_values(figures[row.metric], row.category).get(row.stat)
-        return _by_capture(row, captures) if value is None else _of_value(row, value, len(captures))
+        return _unpooled_row(row, captures) if value is None else _pooled_row(row, value, len(captures))
 
     return Results.from_rows([of_all_requests(row) for row in results])
 
 
-def _of_value(row: Row, value: Value, captures: int) -> Row:
+def _pooled_row(row: Row, value: Value, captures: int) -> Row:
     words = [f"of all requests of {captures} captures together", value.words]
     partial = value.coverage if value.status == "partial" else None
     return replace(
@@ -65,7 +65,7 @@ def _of_value(row: Row, value: Value, captures: int) -> Row:
     )
 
 
-def _by_capture(row: Row, captures: Sequence[ComparisonSubject]) -> Row:
+def _unpooled_row(row: Row, captures: Sequence[ComparisonSubject]) -> Row:
     keys = {key: word for key in ("stat", "category") if (word := getattr(row, key)) is not None}
     values = [capture.results.value(row.metric, **keys) for capture in captures]
     each = ", ".join("none" if value is None else humanise(value, row.unit) for value in values)

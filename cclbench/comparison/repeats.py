@@ -25,7 +25,7 @@ _DIGITS: Final = 3
 """Significant digits of work figures in which captures of one job agree."""
 
 
-def repeats_in(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Captures]:
+def repeated_captures(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Captures]:
     """Captures of each stored job that was captured more than once and does the work of a subject.
 
     Captures are of one job where their source names differ only in the last number (`base-1`, `base-2`) and

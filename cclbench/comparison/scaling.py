@@ -12,7 +12,7 @@ from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import Captures, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of
-from cclbench.comparison.work import GLOBAL_BATCH, differs_but_in_size
+from cclbench.comparison.work import GLOBAL_BATCH, differs_beyond_size
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 
@@ -54,7 +54,7 @@ def _scaling_kind(
         [one.device_count for one in (fewer, more)],
         [GLOBAL_BATCH(one) for one in (fewer, more)],
     )
-    if None in devices or None in batches or devices[0] == devices[1] or differs_but_in_size(fewer, more):
+    if None in devices or None in batches or devices[0] == devices[1] or differs_beyond_size(fewer, more):
         return None
     if batches[0] == batches[1]:
         return None if work.status == "refuted" else "strong"

@@ -94,7 +94,7 @@ class ComparisonSubject:
         return self.captures or (self,)
 
     @property
-    def place_among(self) -> int:
+    def index(self) -> int:
         """Index among the subjects, from 0."""
         return ascii_uppercase.find(self.letter)
 

@@ -12,7 +12,14 @@ import numpy as np
 from cclbench.comparison.attribution import change_of_step, part_changes
 from cclbench.comparison.comparison import PARTS, Outcome, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
-from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Floats, RatioInterval, compare_captures
+from cclbench.comparison.interval import (
+    LEAST_STEPS,
+    USUAL_SPREAD,
+    Captures,
+    Floats,
+    RatioInterval,
+    compare_captures,
+)
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work import PHASE, is_different, is_work_unknown, work_inequalities
 from cclbench.ground.units import humanise
@@ -172,7 +179,7 @@ def _verdict_words(
     if outcome == "undecided":
         return (
             f"{_longer_words(base, other, measure, ratio)} in these captures ({figures})."
-            f" Whether it is in others is not known: {too_few(base, other)}."
+            f" Whether it is in others is not known: {too_few_steps_reason(base, other)}."
         )
     if outcome == "no difference":
         interval = _interval_words(base, other, ratio, inverse=ratio.ratio < 1)
@@ -202,7 +209,7 @@ def _longer_words(
     return f"{other.letter}'s {what} is {how} than {base.letter}'s"
 
 
-def too_few(base: ComparisonSubject, other: ComparisonSubject) -> str:
+def too_few_steps_reason(base: ComparisonSubject, other: ComparisonSubject) -> str:
     """Why there is no interval, and what would give one."""
     if _is_whole_trace(base):
         return "a whole trace is one figure, as long as the capture; mark steps, or capture each three times"
@@ -243,7 +250,7 @@ def _is_whole_trace(subject: ComparisonSubject) -> bool:
 def _figure_words(subject: ComparisonSubject, measure: MetricName) -> str:
     row = subject.results.row(measure)
     assert row is not None  # noqa: S101 - it has a ratio
-    return stated_figure(row).removesuffix(" /s")
+    return row_figure_words(row).removesuffix(" /s")
 
 
 def _interval_words(
@@ -273,7 +280,7 @@ def spread_words(ratio: RatioInterval) -> str:
     """The assumed or estimated spread between captures of one job, and its basis."""
     spread = ratio.spread
     if not spread.repeated and not spread.stored:
-        usual = f"{100 * USUAL:g} %"
+        usual = f"{100 * USUAL_SPREAD:g} %"
         return f"captures of one job are taken to differ by up to {usual}, since none is repeated"
     words = f"captures of one job differ by some {100 * spread.value:.2g} %"
     return words if spread.repeated else f"{words}, as repeated ones in the store do"
@@ -310,7 +317,7 @@ def _part_words(change: PartChange) -> str:
     return f"{PARTS[change.part]} {signed_seconds(change.change_ns / 1e9)}{within}"
 
 
-def stated_figure(row: Row) -> str:
+def row_figure_words(row: Row) -> str:
     """A row's figure in words, with its provenance unless measured or derived."""
     figure = humanise(row.number, row.unit)
     return figure if row.provenance in ("measured", "derived") else f"{row.provenance} {figure}"

@@ -83,7 +83,7 @@ def work_inequalities(
     return differences or [traces.reason] * (traces.status == "refuted")
 
 
-def differs_but_in_size(base: ComparisonSubject, other: ComparisonSubject) -> bool:
+def differs_beyond_size(base: ComparisonSubject, other: ComparisonSubject) -> bool:
     """Whether, by their cards, their work differs in more than the samples per step."""
     return any(is_different(fact, base, other) for label, fact in _WORK.items() if label not in _SIZES)
 
@@ -112,7 +112,7 @@ def comparison_warnings(
         *_fact_differences(subjects, _SETUP, ""),
         *(warning for subject in subjects for warning in _subject_warnings(subject)),
         *_provenance_warnings(subjects),
-        *_untold_parts(subjects),
+        *_indistinct_parts(subjects),
     )
 
 
@@ -188,7 +188,7 @@ def _provenance_warnings(subjects: Sequence[ComparisonSubject]) -> Iterator[str]
         yield f"modelled in {letters} and not in the others: {_join_words(sorted(metrics))}"
 
 
-def _untold_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
+def _indistinct_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
     """Step parts that some subjects distinguish and others cannot."""
     whole = [subject for subject in subjects if subject.results.value(_STEP_PARTS) is not None]
     for part, into, words in (

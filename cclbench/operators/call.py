@@ -80,7 +80,7 @@ class Call:
             raise NoModel(f"no tensor is recorded as argument {index}")
         return argument
 
-    def optional(self, index: int) -> Tensor | None:
+    def optional_tensor(self, index: int) -> Tensor | None:
         """The tensor argument at `index`; None where none is recorded."""
         argument = self.arguments[index] if index < len(self.arguments) else None
         return argument if isinstance(argument, Tensor) else None
@@ -105,7 +105,7 @@ class Call:
 _NO_TENSOR = ("", "Scalar", "ScalarList", "GenericList", "None", "Device", "Str", "Bool", "Int", "Float")
 
 
-def parse(
+def parse_call(
     name: str,
     shapes: str | None,
     dtypes: str | None,

@@ -33,7 +33,7 @@ class Cost:
     """Assumptions besides the recorded arguments."""
 
     @classmethod
-    def of(
+    def from_tensors(
         cls,
         *,
         flops: int = 0,
@@ -119,7 +119,8 @@ def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
             Source: mine/ops.cpp
             \"""
             x = call.tensor(0)
-            return Cost.of(flops=x.elements, precision=vector_precision(x.dtype), reads=(x,), writes=(x,))
+            precision = vector_precision(x.dtype)
+            return Cost.from_tensors(flops=x.elements, precision=precision, reads=(x,), writes=(x,))
 
     The formula takes a `Call` and returns its `Cost`, or raises `NoModel` with a reason.
     """

@@ -14,7 +14,7 @@ from helpers.compared_subjects import STEADY, captured, card, row, steps_of, sub
 from cclbench.comparison.comparison import GateCheck
 from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.gate import check_gate, parse_gate, require_passed
-from cclbench.comparison.interval import USUAL, Captures, RatioInterval, compare_captures
+from cclbench.comparison.interval import USUAL_SPREAD, Captures, RatioInterval, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.errors import CheckFailed, UsageError
 
@@ -91,7 +91,7 @@ def test_the_reason_has_the_figures() -> None:
     assert found.reason == (
         "time.step of B is 1.50 s, of A 1.00 s: +50.00 % (95 % interval"
         f" {100 * (sure.low - 1):+.2f} % to {100 * (sure.high - 1):+.2f} %; captures of one job are taken to"
-        f" differ by up to {100 * USUAL:g} %, since none is repeated)"
+        f" differ by up to {100 * USUAL_SPREAD:g} %, since none is repeated)"
     )
     found = check_gate(parse_gate("overlap.ratio < -3%"), BASE, OTHER)
     assert found.reason == "overlap.ratio of B is 48.0 %, of A 50.0 %: -4.00 %"

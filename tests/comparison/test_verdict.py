@@ -13,12 +13,12 @@ from helpers.compared_subjects import STEADY, captured, card, parts_of, row, ste
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.comparison import Versus
 from cclbench.comparison.fingerprint import Equality
-from cclbench.comparison.interval import USUAL, Captures, RatioInterval, compare_captures
+from cclbench.comparison.interval import USUAL_SPREAD, Captures, RatioInterval, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import CLIENT, judge_subject, signed_seconds
 
 TOKENS = "throughput.tokens_per_device"
-ONCE = f"captures of one job are taken to differ by up to {100 * USUAL:g} %, since none is repeated"
+ONCE = f"captures of one job are taken to differ by up to {100 * USUAL_SPREAD:g} %, since none is repeated"
 """Of two captures, where no other job was captured more often."""
 
 

@@ -29,7 +29,7 @@ def fused_kernel(call: Call) -> Cost:
     *read, written = call.tensors
     if any(re.fullmatch(_INTEGERS, tensor.dtype) for tensor in read):
         raise NoModel("one of its operands is of integers, which may tell what it reads of the others")
-    return Cost.of(
+    return Cost.from_tensors(
         reads=read,
         writes=(written,),
         assumes="each tensor is used whole and once, the last is the result; its arithmetic is not recorded",
@@ -54,7 +54,7 @@ def template_product(call: Call) -> Cost:
     if len(found) != 1:
         raise NoModel("which of its tensors are multiplied does not follow from their sizes")
     ((a, k),) = found
-    return Cost.of(
+    return Cost.from_tensors(
         flops=2 * out.elements * k,
         precision=matrix_precision(call, a),
         reads=read,

@@ -86,7 +86,7 @@ def count_multiplications(x: Tensor, weight: Tensor, out: Tensor, *, transposed:
 def forward_cost(call: Call, at: ArgumentPositions, *, transposed: bool) -> Cost:
     """The cost of a convolution with its arguments at these positions."""
     x, weight = call.tensor(0), call.tensor(1)
-    bias = None if at.bias is None else call.optional(at.bias)
+    bias = None if at.bias is None else call.optional_tensor(at.bias)
     batch, channels, *sizes = x.shape
     filters, per_group, *kernel = weight.shape
     dimensions = len(sizes)
@@ -111,7 +111,7 @@ def forward_cost(call: Call, at: ArgumentPositions, *, transposed: bool) -> Cost
     if any(size < 0 for size in made):
         raise NoModel("the kernel is larger than the input")
     out = Tensor((batch, per_group * groups if transposed else filters, *made), x.dtype)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=2 * count_multiplications(x, weight, out, transposed=transposed),
         precision=matrix_precision(call, x),
         reads=(x, weight, bias),
@@ -169,7 +169,7 @@ def backward_cost(
     """A product of the forward size for each of the input's and the weight's gradient, if wanted."""
     to_input, to_weight, to_bias = wanted
     products = 2 * count_multiplications(x, weight, grad, transposed=transposed)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=products * (to_input + to_weight),
         precision=matrix_precision(call, grad),
         reads=(grad, x if to_weight else None, weight if to_input else None),

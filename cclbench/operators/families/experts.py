@@ -35,7 +35,7 @@ def fused_experts(call: Call) -> Cost:
     chosen = choices.elements
     used = min(experts, chosen)
     read = (Tensor((used, *one.shape[1:]), one.dtype) for one in (up, down))
-    return Cost.of(
+    return Cost.from_tensors(
         flops=2 * chosen * (rows * hidden + hidden * inner),
         precision=matrix_precision(call, x),
         reads=(x, weights, choices, *read),
@@ -75,7 +75,7 @@ def topk_softmax(call: Call) -> Cost:
     results = call.tensors[:-1]
     if len(results) < 2:
         raise NoModel("its results are not recorded")
-    return Cost.of(
+    return Cost.from_tensors(
         flops=5 * logits.elements,
         precision=vector_precision(logits.dtype),
         reads=(logits,),
@@ -93,4 +93,4 @@ def sum_of_experts(call: Call) -> Cost:
     """
     x, out = call.tensor(0), call.tensor(1)
     precision = vector_precision(x.dtype)
-    return Cost.of(flops=x.elements, precision=precision, reads=(x,), writes=(out,))
+    return Cost.from_tensors(flops=x.elements, precision=precision, reads=(x,), writes=(out,))

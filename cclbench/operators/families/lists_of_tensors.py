@@ -42,7 +42,7 @@ FOREACH: Final = {
 """FLOPs per element of a list."""
 
 
-def lists_of(call: Call) -> tuple[tuple[Tensor, ...], ...]:
+def tensor_lists(call: Call) -> tuple[tuple[Tensor, ...], ...]:
     """Lists of tensors among the arguments, typed by kernel names; `NoModel` where none is recorded."""
     lists = tuple(
         tuple(one for one in argument if isinstance(one, Tensor))
@@ -64,13 +64,13 @@ def foreach(call: Call) -> Cost:
     tensor2, value)
     """
     name = call.name.removeprefix("aten::_foreach_").removesuffix("_")
-    lists = lists_of(call)
+    lists = tensor_lists(call)
     flops = FOREACH[name]
     if name in ("add", "sub") and len(lists) > 1 and call.value(2) not in (None, 1, 1.0):
         flops += 1
     first = lists[0]
     read = lists[1:] if name == "copy" else () if name == "zero" else lists
-    return Cost.of(
+    return Cost.from_tensors(
         flops=flops * sum(one.elements for one in first) if is_floating(first[0].dtype) else 0,
         precision=vector_precision(first[0].dtype),
         reads=(one for tensors in read for one in tensors),
@@ -87,8 +87,8 @@ def foreach_norm(call: Call) -> Cost:
     Bytes: the list, a number each
     Source: native_functions.yaml: _foreach_norm(self, ord)
     """
-    (tensors, *_) = lists_of(call)
-    return Cost.of(
+    (tensors, *_) = tensor_lists(call)
+    return Cost.from_tensors(
         flops=2 * sum(one.elements for one in tensors),
         precision=vector_precision(tensors[0].dtype),
         reads=tensors,
@@ -105,12 +105,12 @@ def unscale_gradients(call: Call) -> Cost:
     Bytes: the list, read and written
     Source: native_functions.yaml: _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale)
     """
-    (tensors, *_) = lists_of(call)
-    return Cost.of(
+    (tensors, *_) = tensor_lists(call)
+    return Cost.from_tensors(
         flops=2 * sum(one.elements for one in tensors),
         precision=vector_precision(tensors[0].dtype),
-        reads=(*tensors, call.optional(2)),
-        writes=(*tensors, call.optional(1)),
+        reads=(*tensors, call.optional_tensor(2)),
+        writes=(*tensors, call.optional_tensor(1)),
         assumes=ONE_TYPE,
     )
 
@@ -138,7 +138,7 @@ def fused_optimizer(call: Call) -> Cost:
     state_steps, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, ...)
     """
     flops, decaying, decay_at = OPTIMIZERS[call.name.removeprefix("aten::")]
-    lists = lists_of(call)
+    lists = tensor_lists(call)
     parameters = lists[0]
     states = [tensors for tensors in lists[2:] if any(one.shape for one in tensors)]
     decay = call.value(decay_at)
@@ -146,7 +146,7 @@ def fused_optimizer(call: Call) -> Cost:
         raise NoModel("its weight decay is not recorded")
     if decay:
         flops += decaying
-    return Cost.of(
+    return Cost.from_tensors(
         flops=flops * sum(one.elements for one in parameters),
         precision=vector_precision(parameters[0].dtype),
         reads=(one for tensors in lists for one in tensors),

@@ -37,7 +37,7 @@ def product_cost(
     """Cost of a·b with a result of shape `out`; `inner` is K by a and by b, which must agree."""
     if inner[0] != inner[1]:
         raise NoModel(f"the inner sizes of its operands differ: {inner[0]} and {inner[1]}")
-    return Cost.of(
+    return Cost.from_tensors(
         flops=2 * math.prod(out) * inner[0],
         precision=matrix_precision(call, a),
         reads=(a, b, *with_),
@@ -170,7 +170,7 @@ def linear_layer(call: Call) -> Cost:
     Bytes: input, weight, bias, result
     Source: native_functions.yaml: linear(input, weight, bias); vLLM rocm_unquantized_gemm(x, weight, bias)
     """
-    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional(2),))
+    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional_tensor(2),))
 
 
 @cost_model(FAMILY, r"aiter::gemm_a16w16(?:_\w+)?", r"vllm::rocm_aiter_tuned_gemm")
@@ -183,7 +183,7 @@ def aiter_product(call: Call) -> Cost:
     """
     x = call.tensor(0)
     dtype = stated_type(call.value(3), x.dtype)
-    return rows_times_weight(call, x, call.tensor(1), dtype=dtype, with_=(call.optional(2),))
+    return rows_times_weight(call, x, call.tensor(1), dtype=dtype, with_=(call.optional_tensor(2),))
 
 
 @cost_model(
@@ -206,7 +206,7 @@ def quantised_rows_times_weight(call: Call) -> Cost:
         x,
         weight,
         dtype=stated_type(stated, "bfloat16"),
-        with_=(call.optional(2), call.optional(3)),
+        with_=(call.optional_tensor(2), call.optional_tensor(3)),
     )
     if stated is None:
         cost = replace(cost, assumes="its result is of a 16-bit type")
@@ -224,7 +224,7 @@ def int8_weight_product(call: Call) -> Cost:
     Bytes: input, weight at its own size, scales, result
     Source: native_functions.yaml: _weight_int8pack_mm(self, mat2, scales)
     """
-    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional(2),))
+    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional_tensor(2),))
 
 
 @cost_model(FAMILY, r"aten::_weight_int4pack_mm")
@@ -258,7 +258,7 @@ def scaled_product(call: Call) -> Cost:
         (m, n),
         inner=(inner_size(a, 1), inner_size(b, 0)),
         dtype=stated_type(call.value(6), a.dtype),
-        with_=tuple(map(call.optional, range(2, 6))),
+        with_=tuple(map(call.optional_tensor, range(2, 6))),
     )
 
 
@@ -273,7 +273,7 @@ def sgl_scaled_product(call: Call) -> Cost:
     a, b = call.tensor(0), call.tensor(1)
     (m, k), (inner, n) = a.shape, b.shape
     dtype = stated_type(call.value(4), "bfloat16")
-    scales = tuple(map(call.optional, (2, 3, 5)))
+    scales = tuple(map(call.optional_tensor, (2, 3, 5)))
     return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=dtype, with_=scales)
 
 
@@ -287,7 +287,7 @@ def cutlass_scaled_product(call: Call) -> Cost:
     """
     out, a, b = map(call.tensor, range(3))
     (m, k), (inner, n) = a.shape, b.shape
-    scales = tuple(map(call.optional, (3, 4, 5)))
+    scales = tuple(map(call.optional_tensor, (3, 4, 5)))
     return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=out.dtype, with_=scales)
 
 
@@ -313,7 +313,7 @@ def grouped_product(call: Call) -> Cost:
     """
     a, b = call.tensor(0), call.tensor(1)
     scaled = "scaled" in call.name
-    offsets = call.optional(4 if scaled else 2)
+    offsets = call.optional_tensor(4 if scaled else 2)
     (m, _), (_, n) = a.shape[-2:], b.shape[-2:]
     inner = inner_size(a, -1), inner_size(b, -2)
     match len(a.shape), len(b.shape):
@@ -330,7 +330,7 @@ def grouped_product(call: Call) -> Cost:
         case _:
             raise NoModel("its operands are of other dimensions than its documentation has")
     dtype = stated_type(call.value(7), "bfloat16") if scaled else stated_type(call.value(4), a.dtype)
-    others = (call.optional(2), call.optional(3), offsets) if scaled else (offsets,)
+    others = (call.optional_tensor(2), call.optional_tensor(3), offsets) if scaled else (offsets,)
     cost = product_cost(call, a, b, out, inner=inner, dtype=dtype, with_=others)
     if len(a.shape) == len(b.shape) == 3:
         return cost

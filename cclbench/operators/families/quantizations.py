@@ -14,7 +14,7 @@ GIVEN, FOUND = 3, 5
 
 def quantisation_cost(x: Tensor, out: Tensor, scales: Tensor, *, found: bool) -> Cost:
     """The cost of quantising x to `out`; `found`: the scales are computed, not given."""
-    return Cost.of(
+    return Cost.from_tensors(
         flops=(FOUND if found else GIVEN) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, None if found else scales),

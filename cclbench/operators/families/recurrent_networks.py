@@ -68,7 +68,7 @@ def recurrent_network(call: Call) -> Cost:
     """
     cudnn, x = "cudnn" in call.name, call.tensor(0)
     found = parse_network(call, 6 if cudnn else 5, projects=cudnn)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=found.flops,
         precision=matrix_precision(call, x),
         reads=(x, found.parameters, found.states),
@@ -92,7 +92,7 @@ def recurrent_network_backward(call: Call) -> Cost:
     if not isinstance(mask, tuple) or len(mask) != 4:
         raise NoModel("which gradients it computes is not recorded")
     of_parameters = bool(mask[3])
-    return Cost.of(
+    return Cost.from_tensors(
         flops=found.flops * (1 + of_parameters),
         precision=matrix_precision(call, x),
         reads=(x, found.parameters, *(found.states, found.result) * 2),
@@ -110,9 +110,9 @@ def recurrent_layer(call: Call) -> Cost:
     Source: native_functions.yaml: mkldnn_rnn_layer(input, weight0, weight1, weight2, weight3, hx_, cx_, ...)
     """
     x, *parameters = map(call.tensor, range(5))
-    states = call.tensor(5), call.optional(6)
+    states = call.tensor(5), call.optional_tensor(6)
     tokens, hidden = math.prod(x.shape[:-1]), parameters[1].shape[-1]
-    return Cost.of(
+    return Cost.from_tensors(
         flops=2 * tokens * (parameters[0].elements + parameters[1].elements),
         precision=matrix_precision(call, x),
         reads=(x, *parameters, *states),

@@ -73,7 +73,7 @@ def reduction(call: Call) -> Cost:
         shape = () if of_all else kept_shape(x.shape, call.value(dim), call.value(keep))
         stated = None if typed is None else call.value(1 if of_all and dim == 1 else typed)
         result = Tensor(shape, stated_type(stated, reduced_type(name, x.dtype)))
-    return Cost.of(
+    return Cost.from_tensors(
         flops=flops * x.elements if is_floating(x.dtype) else 0,
         precision=vector_precision(x.dtype),
         reads=(x,),
@@ -90,7 +90,7 @@ def extremum(call: Call) -> Cost:
     Bytes: the input, the result, and along a dimension the positions in int64
     Source: native_functions.yaml: max(self), max.dim(self, dim, keepdim), max.other(self, other)
     """
-    x, other = call.tensor(0), call.optional(1)
+    x, other = call.tensor(0), call.optional_tensor(1)
     if other is not None:
         return elementwise_cost(call, (x, other), 1)
     results: tuple[Tensor, ...] = (Tensor((), x.dtype),)
@@ -100,7 +100,7 @@ def extremum(call: Call) -> Cost:
         shape = kept_shape(x.shape, call.value(1), call.value(2))
         results = (Tensor(shape, x.dtype), Tensor(shape, "int64"))
     flops = x.elements if is_floating(x.dtype) else 0
-    return Cost.of(flops=flops, precision=vector_precision(x.dtype), reads=(x,), writes=results)
+    return Cost.from_tensors(flops=flops, precision=vector_precision(x.dtype), reads=(x,), writes=results)
 
 
 @cost_model(FAMILY, r"aten::(?:cumsum|cumprod|logcumsumexp)_?")
@@ -113,9 +113,9 @@ def scan(call: Call) -> Cost:
     """
     x = call.tensor(0)
     dtype = "int64" if promotion_rank(x.dtype) < 2 else x.dtype
-    result = call.optional(3) or Tensor(x.shape, stated_type(call.value(2), dtype))
+    result = call.optional_tensor(3) or Tensor(x.shape, stated_type(call.value(2), dtype))
     per_element = 3 if "logcumsumexp" in call.name else 1
-    return Cost.of(
+    return Cost.from_tensors(
         flops=per_element * x.elements if is_floating(x.dtype) else 0,
         precision=vector_precision(x.dtype),
         reads=(x,),
@@ -138,7 +138,7 @@ def top_k(call: Call) -> Cost:
     shape = list(x.shape)
     shape[axis] = k
     results = (Tensor(tuple(shape), x.dtype), Tensor(tuple(shape), "int64"))
-    return Cost.of(reads=(x,), writes=results)
+    return Cost.from_tensors(reads=(x,), writes=results)
 
 
 @cost_model(FAMILY, r"aten::(?:sort|argsort)")
@@ -151,4 +151,4 @@ def sort(call: Call) -> Cost:
     """
     x = call.tensor(0)
     values = None if call.name == "aten::argsort" else Tensor(x.shape, x.dtype)
-    return Cost.of(reads=(x,), writes=(values, Tensor(x.shape, "int64")))
+    return Cost.from_tensors(reads=(x,), writes=(values, Tensor(x.shape, "int64")))

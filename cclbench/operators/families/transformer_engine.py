@@ -21,7 +21,7 @@ def te_linear(call: Call) -> Cost:
     Bytes: input, weight, bias, result
     Source: transformer_engine/pytorch/module/linear.py: _Linear.forward(weight, inp, bias, ...)
     """
-    weight, x, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    weight, x, bias = call.tensor(0), call.tensor(1), call.optional_tensor(2)
     return replace(rows_times_weight(call, x, weight, with_=(bias,)), assumes=OWN_TYPE)
 
 
@@ -34,8 +34,8 @@ def te_layer_norm_linear(call: Call) -> Cost:
     Source: transformer_engine/pytorch/module/layernorm_linear.py: _LayerNormLinear.forward(inp, ln_weight,
     ln_bias, weight, bias, ...)
     """
-    x, scale, shift = call.tensor(0), call.tensor(1), call.optional(2)
-    weight, bias = call.tensor(3), call.optional(4)
+    x, scale, shift = call.tensor(0), call.tensor(1), call.optional_tensor(2)
+    weight, bias = call.tensor(3), call.optional_tensor(4)
     alone = rows_times_weight(call, x, weight, with_=(scale, shift, bias))
     return replace(alone, flops=alone.flops + 7 * x.elements, assumes=OWN_TYPE)
 
