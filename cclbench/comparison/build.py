@@ -163,7 +163,7 @@ def _expand_patterns(asked: Sequence[str | Path | Run], store: Store) -> list[st
             continue
         matches = sorted(glob(run)) or fnmatch.filter(store.ids(), run)
         if not matches:
-            raise UsageError(f"{shown(run)} fits no file here and no run in the store")
+            raise UsageError(f"{shown(run)} matches no file and no run in the store")
         expanded += matches
     return expanded
 
@@ -183,7 +183,7 @@ def _require_distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) ->
         path = run.path.resolve()
         if path in seen:
             both = label if seen[path] == label else f"{seen[path]} and {label}"
-            raise UsageError(f"{both}: the same run, {run.id}, twice", hint="compare different runs")
+            raise UsageError(f"{both}: the same run twice ({run.id})", hint="compare different runs")
         seen[path] = label
     return runs
 

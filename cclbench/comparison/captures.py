@@ -53,7 +53,7 @@ def _mean_row(key: _Key, rows: Sequence[Row | None]) -> Row:
             return first
         place = values.index(None)
         row = rows[place]
-        why = (row.reason if row is not None else None) or "it has no such figure"
+        why = (row.reason if row is not None else None) or "the run has no such figure"
         reason = f"capture {place + 1} of {len(rows)}: {why}"
         return replace(first, value=None, status="not_applicable", provenance=None, reason=reason)
     partial = next((row for row in known if row.status == "partial"), None)

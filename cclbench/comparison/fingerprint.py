@@ -172,7 +172,7 @@ def _equally_served(base: Mapping[str, Any], other: Mapping[str, Any]) -> Equali
                 "refuted", f"{words} {_value_words(other.get(key))} against {_value_words(base.get(key))}"
             )
     requests, *tokens = (f"{base[key]:,.0f}" for key in _SERVED)
-    return Equality("proved", f"{requests} requests of {tokens[0]} tokens in and {tokens[1]} out, of each")
+    return Equality("proved", f"{requests} requests, {tokens[0]} input and {tokens[1]} output tokens each")
 
 
 def _equal_flops(base: Fingerprint, other: Fingerprint) -> Equality:
@@ -181,11 +181,11 @@ def _equal_flops(base: Fingerprint, other: Fingerprint) -> Equality:
     apart = abs(after - before) / max(after, before)
     figures = f"{humanise(after, 'FLOP')} against {humanise(before, 'FLOP')} a step"
     if apart <= _EQUAL:
-        return Equality("proved", f"{humanise(before, 'FLOP')} a step of each")
+        return Equality("proved", f"{humanise(before, 'FLOP')} a step each")
     if apart < _OTHER:
-        return Equality("unknown", f"{figures}, which data may make differ from step to step")
+        return Equality("unknown", f"{figures}, which may differ with the data of a step")
     if base.recomputes != other.recomputes:
-        return Equality("unknown", f"{figures}, of which one recomputes its forward pass")
+        return Equality("unknown", f"{figures}; only one of them recomputes its forward pass")
     counts = _least_called_operator(base, other)
     return Equality("refuted", f"{counts}, {figures}" if counts else figures)
 
@@ -233,12 +233,10 @@ def evidence_contradiction(
     if found.status == "proved" and reasons:
         differs = ", ".join(reasons)
         return (
-            f"the cards of {pair} say that their work differs ({differs}), their traces that it is equal"
+            f"the cards of {pair} state different work ({differs}), but their traces show equal work"
             f" ({found.reason})"
         )
     stated = base.workload.work_key is not None and base.workload.work_key == other.workload.work_key
     if found.status == "refuted" and not reasons and stated:
-        return (
-            f"the cards of {pair} say that their work is equal, their traces that it differs: {found.reason}"
-        )
+        return f"the cards of {pair} state equal work, but their traces show different work: {found.reason}"
     return None

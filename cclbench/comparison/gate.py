@@ -88,7 +88,7 @@ def parse_gate(expression: str) -> Gate:
 def _parse_comparison(expression: str) -> Gate:
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
-        raise UsageError("not understood", hint=_EXAMPLE)
+        raise UsageError("not of the form METRIC OP VALUE", hint=_EXAMPLE)
     name, part, compared, sign, number, unit = match.groups()
     metric, keys = _metric_and_keys(name)
     keys |= _parse_keys(part)
@@ -112,7 +112,7 @@ def _metric_and_keys(name: str) -> tuple[MetricName, dict[str, str]]:
         raise UsageError(f"no metric is called {name}", hint=near(name, METRICS, OTHER_NAMES))
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
-        raise UsageError(f"{name} stands for several figures", hint=hint)
+        raise UsageError(f"{name} covers several figures", hint=hint)
     return METRICS.get(alias.metric).name, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
@@ -122,7 +122,7 @@ def _parse_keys(part: str | None) -> dict[str, str]:
         key, equals, value = (word.strip() for word in one.partition("="))
         if key not in KEYS or not equals or not value or key in keys:
             hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
-            raise UsageError(f"{shown(one.strip())} selects nothing", hint=hint)
+            raise UsageError(f"{shown(one.strip())} is not a valid selector", hint=hint)
         keys[key] = value
     return keys
 
@@ -134,7 +134,9 @@ def _base_value(metric: str, keys: Mapping[str, str], number: str, unit: str) ->
     if dimension is None and not unit:
         return float(number)
     if dimension is None or not unit:
-        wanted = "a plain number" if dimension is None else f"a unit: it is in {base}"
+        wanted = (
+            "a number without a unit" if dimension is None else f"a number with a unit (base unit {base})"
+        )
         raise UsageError(f"{metric} takes {wanted}", hint=_EXAMPLE)
     return parse_quantity(f"{number} {unit}", dimension)
 
@@ -145,7 +147,7 @@ def require_passed(checks: Sequence[GateCheck]) -> None:
     Refusals are listed apart from failures, since they are no regressions.
     """
     messages = []
-    for outcome, words in (("failed", "checks failed"), ("refused", "checks cannot be made")):
+    for outcome, words in (("failed", "checks failed"), ("refused", "checks refused")):
         reasons = [f"{check.expression}: {check.reason}" for check in checks if check.outcome == outcome]
         if reasons:
             more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
@@ -185,7 +187,7 @@ def check_gate(
         return gate_check("failed" if holds(row.number, gate.number) else "passed", words)
     words += f", of {base.letter} {row_figure_words(before)}"
     if refusal := _refusal_reason(base, other, before, row, work):
-        return gate_check("refused", f"{words}, and {refusal}")
+        return gate_check("refused", f"{words}, but {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
     positive = before.number > 0 and row.number > 0
     if positive:
@@ -195,7 +197,7 @@ def check_gate(
     ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
         return gate_check(
-            "refused", f"{words}, and there is no interval: {too_few_steps_reason(base, other)}"
+            "refused", f"{words}, but there is no interval: {too_few_steps_reason(base, other)}"
         )
     words += (
         f" (95 % interval {_percent_words(ratio.low)} to {_percent_words(ratio.high)}; {spread_words(ratio)})"
@@ -204,7 +206,7 @@ def check_gate(
     decisive = ratio.low if gate.operator.startswith(">") else ratio.high
     beyond = holds(decisive * before.number, limit)
     if not beyond and holds(row.number, limit):
-        words += ", which does not lie beyond the limit"
+        words += ", which is not wholly beyond the limit"
     return gate_check("failed" if beyond else "passed", words)
 
 
@@ -228,5 +230,5 @@ def _refusal_reason(
             return f"the window of {subject.letter} is its whole trace, as long as the capture"
     kinds = [_TAKEN.get(found.provenance or "", found.provenance) for found in (before, row)]
     if kinds[0] != kinds[1]:
-        return f"{base.letter}'s is {kinds[0]}, {other.letter}'s {kinds[1]}"
+        return f"{base.letter}'s figure is {kinds[0]}, {other.letter}'s is {kinds[1]}"
     return None

@@ -85,7 +85,7 @@ def subject_figure(subject: ComparisonSubject, metric: MetricName, keys: Mapping
     """The subject's value, with its band if modelled, or why it has none."""
     row = subject.results.row(metric, **keys)
     if row is None:
-        return MetricFigure(None, "not_applicable", None, "this run has no such figure")
+        return MetricFigure(None, "not_applicable", None, "the run has no such figure")
     low, high = (
         subject.results.value(metric, **{**keys, "stat": end}) if row.provenance == "modelled" else None
         for end in _BAND

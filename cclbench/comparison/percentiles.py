@@ -69,5 +69,5 @@ def _unpooled_row(row: Row, captures: Sequence[ComparisonSubject]) -> Row:
     keys = {key: word for key in ("stat", "category") if (word := getattr(row, key)) is not None}
     values = [capture.results.value(row.metric, **keys) for capture in captures]
     each = ", ".join("none" if value is None else humanise(value, row.unit) for value in values)
-    reason = f"percentiles cannot be pooled without each capture's requests; by capture {each}"
+    reason = f"percentiles cannot be pooled without each capture's requests; per capture: {each}"
     return replace(row, value=None, status="not_applicable", provenance=None, reason=reason, coverage=None)

@@ -68,18 +68,18 @@ def judge_subject(
         else f"{pair} are not comparable: {why_not}."
     )
     if ratio and reasons:
-        words += f" They are ranked so since their work differs: {', '.join(reasons)}."
+        words += f" They are ranked by {_UNITS[measure]} because their work differs: {', '.join(reasons)}."
     elif ratio and _work_unknown(base, other, work):
-        held = "a step of each is"
+        source = "their steps do"
         if measure == CLIENT:
-            held = "their clients asked for"
+            source = "their clients requested"
         elif _is_whole_trace(base):
-            held = "the two traces hold"
-        words += f" Whether {held} equal work is unknown."
+            source = "the two traces contain"
+        words += f" Whether {source} equal work is unknown."
     elif ratio and work.status == "proved" and (is_work_unknown(base) or is_work_unknown(other)):
         words += f" Their work is equal: {work.reason}."
     if base.per_call and other.per_call:
-        words += f" They hold {other.per_call[1]:,.0f} and {base.per_call[1]:,.0f} such calls."
+        words += f" They contain {other.per_call[1]:,.0f} and {base.per_call[1]:,.0f} such calls."
     return Versus(
         base=base.letter,
         other=other.letter,
@@ -102,11 +102,11 @@ def _incomparable_reason(
 ) -> str | None:
     """Why the two cannot be ranked; None where they can."""
     if is_different(PHASE, base, other):
-        return f"their steps are of another kind ({reasons[0]})"
+        return f"their steps are of different kinds ({reasons[0]})"
     windows = {base.window_policy, other.window_policy} - {None}
     if len(windows) > 1 and "trace" in windows:
         whole = base.letter if base.window_policy == "trace" else other.letter
-        return f"the window of {whole} is its whole trace, no step"
+        return f"the window of {whole} is its whole trace, not a step"
     for subject in (base, other):
         row = subject.results.row(measure)
         if not subject.results.value(measure):
@@ -179,12 +179,12 @@ def _verdict_words(
     if outcome == "undecided":
         return (
             f"{_longer_words(base, other, measure, ratio)} in these captures ({figures})."
-            f" Whether it is in others is not known: {too_few_steps_reason(base, other)}."
+            f" Whether it is in others is unknown: {too_few_steps_reason(base, other)}."
         )
     if outcome == "no difference":
         interval = _interval_words(base, other, ratio, inverse=ratio.ratio < 1)
         words = f"{_longer_words(base, other, measure, ratio)} in these captures"
-        words += ", which can be chance" * (ratio.ratio != 1)
+        words += ", which may be chance" * (ratio.ratio != 1)
         return f"{words} ({figures}; {interval}). {_to_settle(ratio)}".rstrip()
     assert ratio.low is not None  # noqa: S101 - else undecided
     if measure == _STEP and _work_unknown(base, other, work):  # less time need not be more speed
@@ -212,12 +212,14 @@ def _longer_words(
 def too_few_steps_reason(base: ComparisonSubject, other: ComparisonSubject) -> str:
     """Why there is no interval, and what would give one."""
     if _is_whole_trace(base):
-        return "a whole trace is one figure, as long as the capture; mark steps, or capture each three times"
+        return (
+            "a whole trace is one figure, as long as the capture: mark steps, or capture each job three times"
+        )
     counts = " and ".join(
-        f"{subject.letter} has {'none but an open one' if subject.all_open else subject.step_count}"
+        f"{subject.letter} has {'only an incomplete one' if subject.all_open else subject.step_count}"
         for subject in (base, other)
     )
-    return f"it takes {LEAST_STEPS} closed steps of each, {counts}"
+    return f"an interval needs {LEAST_STEPS} complete steps of each, {counts}"
 
 
 def _to_settle(ratio: RatioInterval) -> str:
@@ -225,8 +227,8 @@ def _to_settle(ratio: RatioInterval) -> str:
     if ratio.ratio == 1:
         return ""
     if ratio.captures_needed is None:
-        return "More than 100 captures of each would be needed to tell so small a difference."
-    return f"About {ratio.captures_needed} captures of each would tell a difference of that size."
+        return "It would take more than 100 captures of each to resolve so small a difference."
+    return f"About {ratio.captures_needed} captures of each would resolve a difference of this size."
 
 
 def _factor_words(ratio: RatioInterval) -> str:
@@ -281,9 +283,9 @@ def spread_words(ratio: RatioInterval) -> str:
     spread = ratio.spread
     if not spread.repeated and not spread.stored:
         usual = f"{100 * USUAL_SPREAD:g} %"
-        return f"captures of one job are taken to differ by up to {usual}, since none is repeated"
-    words = f"captures of one job differ by some {100 * spread.value:.2g} %"
-    return words if spread.repeated else f"{words}, as repeated ones in the store do"
+        return f"captures of one job are assumed to differ by up to {usual}, since neither job was captured twice"
+    words = f"captures of one job differ by about {100 * spread.value:.2g} %"
+    return words if spread.repeated else f"{words}, as repeated captures in the store do"
 
 
 def _parts_words(

@@ -139,8 +139,8 @@ def _unknown_work(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
     without = [subject.letter for subject in subjects if is_work_unknown(subject)]
     if without:
         yield (
-            f"nothing says what a step of {_join_words(without)} works on (a workload card would):"
-            " whether the work is equal is unknown"
+            f"the work of a step of {_join_words(without)} is unknown (a workload card can state it):"
+            " equal work cannot be checked"
         )
     for subject in subjects:
         needed = () if is_work_unknown(subject) else _NEEDED
@@ -153,23 +153,23 @@ def _subject_warnings(subject: ComparisonSubject) -> Iterator[str]:
     """Limitations of one subject's own figures."""
     letter = subject.letter
     if subject.is_published:
-        yield f"the figures of {letter} are published ones, not measured here"
+        yield f"the figures of {letter} are published, not computed from a trace"
         return
     if subject.window_policy == "trace":
-        yield f"the window of {letter} is its whole trace, no step"
+        yield f"the window of {letter} is its whole trace, not a step"
     if subject.whole_graphs:
-        yield f"CUDA graphs of {letter} were traced whole: what its device does in them is not known"
+        yield f"CUDA graphs of {letter} were traced whole: their kernels are unknown"
     if subject.all_open:
-        yield f"the only step of {letter} is open: it ends with its last device event, since no step follows"
+        yield f"the only step of {letter} is incomplete: no step follows, so it ends with its last device event"
     world = subject.world_size
     if world and len(subject.ranks) < world:
         yield (
-            f"{letter} has traces of {len(subject.ranks)} of {world} ranks: its slowest rank may be another"
+            f"{letter} has traces of {len(subject.ranks)} of {world} ranks: its slowest rank may have no trace"
         )
     if words := card_contradiction(subject.results):
-        yield f"of {letter}: {words}"
+        yield f"{letter}: {words}"
     if any(entry.truncated for entry in subject.stored.record.ranks):
-        yield f"a trace of {letter} ends early: its figures end before the cut"
+        yield f"a trace of {letter} is truncated: its figures cover the part before"
 
 
 def _provenance_warnings(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _provenance_warnings(subjects: Sequence[ComparisonSubject]) -> Iterator[str]
         if modelled and len(modelled) < len(provenances):
             mixed.setdefault(_join_words(modelled), []).append(metric)
     for letters, metrics in mixed.items():
-        yield f"modelled in {letters} and not in the others: {_join_words(sorted(metrics))}"
+        yield f"modelled in {letters} but not in the others: {_join_words(sorted(metrics))}"
 
 
 def _indistinct_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _indistinct_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
         if silent and len(silent) < len(whole):
             row = silent[0].results.row(_STEP_PARTS, stat=into)
             why = f" ({row.reason})" if row and row.reason else ""
-            who = f"{_join_words([s.letter for s in silent])} cannot tell {words}{why}"
+            who = f"{_join_words([s.letter for s in silent])} does not show {words}{why}"
             yield f"{who}: all of it is in {PARTS[into]}"
 
 

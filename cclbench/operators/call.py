@@ -33,10 +33,10 @@ class Tensor:
     def bytes(self) -> int:
         """Elements times element size; raises `NoModel` where the element type is unknown."""
         if not self.dtype:
-            raise NoModel("the trace records no element types of its arguments")
+            raise NoModel("the element types of its arguments are not recorded")
         size = element_bytes(self.dtype)
         if size is None:
-            raise NoModel(f"the size of an element of type {self.dtype!r} is not known")
+            raise NoModel(f"the element size of type {self.dtype!r} is unknown")
         return self.elements * size
 
     @property

@@ -153,7 +153,7 @@ def _update_cost(calls: Sequence[Call]) -> Cost:
     """Reads parameter, gradient and two moments, writes all but the gradient; addcdiv moves four tensors."""
     last = next((one for one in reversed(calls) if one.name.rstrip("_").endswith("addcdiv")), None)
     if last is None:
-        raise NoModel("no addcdiv among them")
+        raise NoModel("the chain has no addcdiv")
     each = cost_of(last).bytes // 4
     return Cost(flops=0, precision=None, read_bytes=4 * each, written_bytes=3 * each)
 
@@ -228,7 +228,7 @@ def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) ->
     try:
         cost = rule.cost(forward)
     except (LookupError, TypeError, ValueError) as error:
-        raise NoModel(f"its recorded arguments do not fit ({type(error).__name__})") from None
+        raise NoModel(f"its recorded arguments do not fit the model ({type(error).__name__})") from None
     if not backward:
         return cost
     flops, size = rule.backward

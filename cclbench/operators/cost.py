@@ -167,5 +167,5 @@ def cost_of(call: Call) -> Cost:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise NoModel(f"its recorded arguments do not fit its model ({type(error).__name__})") from None
     if not 0 <= cost.flops < _MOST or not 0 <= cost.read_bytes < _MOST or not 0 <= cost.written_bytes < _MOST:
-        raise NoModel("its recorded arguments cannot be true")
+        raise NoModel("its recorded arguments are implausible")
     return cost

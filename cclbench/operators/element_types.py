@@ -45,7 +45,7 @@ def stated_type(value: Any, otherwise: str) -> str:
     if value is None:
         return otherwise
     if type(value) is not int or value not in _SCALAR_TYPES:
-        raise NoModel(f"the element type of its result, {value!r}, is not known")
+        raise NoModel(f"the element type of its result, {value!r}, is unknown")
     return _SCALAR_TYPES[value]
 
 
@@ -116,5 +116,7 @@ def with_element_types(call: Call, tensors: Iterable[Tensor]) -> tuple[Tensor, .
     if any(not one.dtype for one in tensors):
         dtype = type_in_kernels(call)
         if dtype is None:
-            raise NoModel("the element type of its lists of tensors is recorded neither here nor by kernels")
+            raise NoModel(
+                "the element type of its tensor lists is neither recorded nor in its kernels' names"
+            )
     return tuple(one if one.dtype else Tensor(one.shape, dtype or "", one.strides) for one in tensors)

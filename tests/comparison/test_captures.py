@@ -57,7 +57,7 @@ def test_what_a_capture_lacks_is_no_mean_of_the_others() -> None:
     assert (found.value, found.status) == (None, "not_applicable")
     assert found.reason == "capture 2 of 2: nobody knows"
     absent = job("A", known, [row("time.step", 1.0)]).results.row("compute.mfu")
-    assert absent.reason == "capture 2 of 2: it has no such figure"
+    assert absent.reason == "capture 2 of 2: the run has no such figure"
 
 
 def test_a_partial_capture_makes_the_mean_partial() -> None:

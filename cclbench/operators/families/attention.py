@@ -19,7 +19,7 @@ from cclbench.operators.element_types import matrix_precision
 from cclbench.operators.masks import Mask
 
 FAMILY = "attention"
-MASKED: Final = "of a causal or windowed mask the pairs that it leaves are counted, not the full square"
+MASKED: Final = "only query-key pairs inside the causal or windowed mask are counted, not the full square"
 
 
 def is_causal(value: Any) -> bool:
@@ -56,7 +56,7 @@ def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any) -> Heads:
     batch = offsets.elements - 1
     if batch == 1 or (type(longest) is int and batch * longest == total):
         return Heads(batch, heads, total // batch, size)
-    raise NoModel("its sequences are of several lengths, which lie in device memory: no trace records them")
+    raise NoModel("its sequences differ in length; the lengths are in device memory, which no trace records")
 
 
 def attention_pairs(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
@@ -64,7 +64,7 @@ def attention_pairs(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
     if (k.batch, k.heads, k.length) != (v.batch, v.heads, v.length) or q.batch != k.batch or q.size != k.size:
         raise NoModel("the sizes of query, key and value do not fit")
     if not k.heads or q.heads % k.heads:
-        raise NoModel(f"{q.heads} heads of queries do not share {k.heads} of keys")
+        raise NoModel(f"{q.heads} query heads are not a multiple of {k.heads} key heads")
     return q.batch * q.heads * mask.count_pairs(q.length, k.length)
 
 
@@ -188,7 +188,7 @@ def flash_attention_forward(call: Call) -> Cost:
     max_k, dropout_p, is_causal, return_debug_mask, scale, window_size_left, window_size_right)
     """
     if any(call.optional_tensor(index) is not None for index in (13, 15, 16)):
-        raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
+        raise NoModel("the lengths of its cached keys are in device memory, which no trace records")
     causal = is_causal(call.value(8))
     scales = 3 if call.optional_tensor(10) is not None else 0  # of the overload of 8-bit types
     left, right = window_bound(call.value(11 + scales)), window_bound(call.value(12 + scales))
@@ -229,7 +229,7 @@ def efficient_attention_forward(call: Call) -> Cost:
     cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, custom_mask_type, compute_log_sumexp, ...)
     """
     if call.optional_tensor(4) is not None:
-        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+        raise NoModel("the lengths of its sequences are in device memory, which no trace records")
     return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=False),
@@ -250,7 +250,7 @@ def efficient_attention_backward(call: Call) -> Cost:
     philox_offset, custom_mask_type, ...)
     """
     if call.optional_tensor(6) is not None:
-        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+        raise NoModel("the lengths of its sequences are in device memory, which no trace records")
     mask = mask_by_type(call.value(14))
     sizes = dense_sizes(call, 1, heads_first=False)
     return backward_cost(call, sizes, mask, out=5, statistics=10, bias=4)
@@ -266,7 +266,7 @@ def cudnn_attention_forward(call: Call) -> Cost:
     cum_seq_k, max_q, max_k, compute_log_sumexp, dropout_p, is_causal, ...)
     """
     if call.optional_tensor(4) is not None:
-        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+        raise NoModel("the lengths of its sequences are in device memory, which no trace records")
     return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=True),

@@ -55,7 +55,7 @@ def flash_attn_varlen_forward(call: Call) -> Cost:
     """
     call.tensor(3), call.tensor(4)
     if call.optional_tensor(15) is not None:
-        raise NoModel("the lengths of its paged keys lie in device memory: no trace records them")
+        raise NoModel("the lengths of its paged keys are in device memory, which no trace records")
     causal = is_causal(call.value(9))
     left, right = window_bound(call.value(10)), window_bound(call.value(11))
     mask = Mask(causal=causal, aligned_at_end=True, left=left, right=right)

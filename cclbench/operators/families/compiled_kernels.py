@@ -28,11 +28,11 @@ def fused_kernel(call: Call) -> Cost:
         raise NoModel("no tensor is recorded among its arguments")
     *read, written = call.tensors
     if any(re.fullmatch(_INTEGERS, tensor.dtype) for tensor in read):
-        raise NoModel("one of its operands is of integers, which may tell what it reads of the others")
+        raise NoModel("what it reads is unknown: one of its operands is of integers, which may index others")
     return Cost.from_tensors(
         reads=read,
         writes=(written,),
-        assumes="each tensor is used whole and once, the last is the result; its arithmetic is not recorded",
+        assumes="each tensor is read or written once, whole, and the last is the result; arithmetic is not recorded",
     )
 
 
@@ -59,7 +59,7 @@ def template_product(call: Call) -> Cost:
         precision=matrix_precision(call, a),
         reads=read,
         writes=(out,),
-        assumes="arithmetic that is fused to the product is not recorded",
+        assumes="arithmetic fused to the product is not recorded",
     )
 
 
@@ -84,4 +84,4 @@ def template_kernel(call: Call) -> Cost:
     Bytes: none stated
     Source: torch/_inductor/select_algorithm.py
     """
-    raise NoModel(f"{call.name} is made from a template: its arithmetic is not in its arguments")
+    raise NoModel(f"{call.name} is a template kernel: its arguments do not determine its arithmetic")

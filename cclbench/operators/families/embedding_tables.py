@@ -35,7 +35,7 @@ def table_batched_lookup(call: Call) -> Cost:
     if type(total) is not int or type(widest) is not int or type(mode) is not int:
         raise NoModel("the widths of its tables are not recorded")
     if widest * count != total:
-        raise NoModel("its tables are of several widths: how many indices each has lies in device memory")
+        raise NoModel("its tables differ in width, and the number of indices of each is in device memory")
     indices, offsets, weighting = call.tensor(at + 5), call.tensor(at + 6), call.optional_tensor(at + 8)
     rows = indices.elements * widest
     pooled = mode != _UNPOOLED
@@ -77,7 +77,7 @@ def sparse_permutation(call: Call) -> Cost:
     """
     order, lengths, indices, weights = call.tensor(0), call.tensor(1), call.tensor(2), call.optional_tensor(3)
     if order.elements != lengths.shape[0]:
-        raise NoModel("it leaves out or repeats features, of which each has its own number of indices")
+        raise NoModel("it drops or repeats features, each of which has its own number of indices")
     moved = (lengths, indices, weights)
     return Cost.from_tensors(reads=(order, *moved), writes=moved)
 

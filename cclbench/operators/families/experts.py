@@ -40,7 +40,7 @@ def fused_experts(call: Call) -> Cost:
         precision=matrix_precision(call, x),
         reads=(x, weights, choices, *read),
         writes=(Tensor((tokens, hidden), x.dtype),),
-        assumes="tokens choose as many experts as they can, and activations are left out",
+        assumes="tokens choose as many distinct experts as possible; activation functions are not counted",
     )
 
 
@@ -59,7 +59,7 @@ def experts_of_a_layer(call: Call) -> Cost:
     Source: vLLM vllm/model_executor/layers/fused_moe/layer.py: moe_forward(hidden_states, router_logits,
     layer_name)
     """
-    raise NoModel(f"the weights of its experts are no argument of {call.name}")
+    raise NoModel(f"the weights of its experts are not arguments of {call.name}")
 
 
 @cost_model(FAMILY, r"(?:_moe_C|sgl_kernel|aiter|vllm)::topk_softmax")

@@ -328,7 +328,7 @@ def grouped_product(call: Call) -> Cost:
         case 3, 3 if a.shape[0] == b.shape[0]:
             out = (a.shape[0], m, n)
         case _:
-            raise NoModel("its operands are of other dimensions than its documentation has")
+            raise NoModel("its operands have other dimensions than its documentation states")
     dtype = stated_type(call.value(7), "bfloat16") if scaled else stated_type(call.value(4), a.dtype)
     others = (call.optional_tensor(2), call.optional_tensor(3), offsets) if scaled else (offsets,)
     cost = product_cost(call, a, b, out, inner=inner, dtype=dtype, with_=others)
@@ -348,7 +348,7 @@ def compiled_product(call: Call) -> Cost:
     Source: openxla.org/xla/operation_semantics: DotGeneral; JAX: lax.dot_general(lhs, rhs, dimension_numbers)
     """
     if call.value(2) is None:
-        raise NoModel("its kernel does more than this product, or others do part of it")
+        raise NoModel("its kernel does more than this product, or other kernels do part of it")
     a, b = call.tensor(0), call.tensor(1)
     contracted, batch = [(call.value(at), call.value(at + 1)) for at in (2, 4)]
     free = [

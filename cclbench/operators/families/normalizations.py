@@ -160,7 +160,7 @@ def served_rms_norm(call: Call) -> Cost:
         or len(x.shape) < 2
         or sum(one.shape == x.shape for one in leading) not in ((2, 4) if adds else (1, 2))
     ):
-        raise NoModel("its operands are of other sizes than its documentation has")
+        raise NoModel("its operands have other sizes than its documentation states")
     return Cost.from_tensors(
         flops=(5 if adds else 4) * x.elements,
         precision=vector_precision(x.dtype),
@@ -184,7 +184,7 @@ def batch_norm(call: Call) -> Cost:
     Source: native_functions.yaml: native_batch_norm(input, weight, bias, running_mean, running_var,
     training, momentum, eps), the others in the same order
     """
-    return channel_norm_cost(call, training=recorded_flag(call.value(5), "whether it trains"))
+    return channel_norm_cost(call, training=recorded_flag(call.value(5), "whether it is in training mode"))
 
 
 @cost_model(FAMILY, r"aten::_batch_norm_(?:with|no)_update")
@@ -222,7 +222,7 @@ def batch_norm_backward(call: Call) -> Cost:
     running_var, save_mean, save_invstd, train, eps, output_mask)
     """
     grad, x, weight = call.tensor(0), call.tensor(1), call.optional_tensor(2)
-    training = recorded_flag(call.value(7), "whether it trains")
+    training = recorded_flag(call.value(7), "whether it is in training mode")
     to_input, to_weight, to_bias = gradient_mask(call.value(9))
     saved = (5, 6) if training else (3, 4)
     affine = weight if weight is not None else statistics_tensor(x.shape[1], x)

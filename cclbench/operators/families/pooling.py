@@ -24,7 +24,7 @@ def pooled_tensor(
     pads = per_dimension(padding, dimensions, "padding")
     gaps = per_dimension(dilation, dimensions, "dilation")
     if not isinstance(ceil, bool):
-        raise NoModel("how it rounds is not recorded")
+        raise NoModel("its rounding (ceil_mode) is not recorded")
     shape = []
     for n, k, s, p, d in zip(x.shape[2:], sizes, steps, pads, gaps, strict=True):
         steps_in = n + 2 * p - d * (k - 1) - 1

@@ -14,7 +14,7 @@ FAMILY = "recurrent network"
 _GATES: Final = {0: 1, 1: 1, 2: 4, 3: 3}
 """Gates of a cell by mode: ReLU, tanh, LSTM, GRU (aten/src/ATen/cudnn/Descriptors.h, miopenRNNMode_t)."""
 _LSTM: Final = 2
-_GATES_ALONE: Final = "what gates compute elementwise, and what is kept for the backward pass, is left out"
+_GATES_ALONE: Final = "elementwise gate operations and tensors saved for the backward pass are not counted"
 
 
 class Network(NamedTuple):

@@ -78,7 +78,7 @@ def reduction(call: Call) -> Cost:
         precision=vector_precision(x.dtype),
         reads=(x,),
         writes=(result,),
-        assumes="which dimensions it reduces is not recorded: its result is left out" if unknown else None,
+        assumes="which dimensions it reduces is not recorded: its result is not counted" if unknown else None,
     )
 
 
@@ -133,7 +133,7 @@ def top_k(call: Call) -> Cost:
     """
     x, k = call.tensor(0), call.value(1)
     if type(k) is not int:
-        raise NoModel("how many it keeps is not recorded")
+        raise NoModel("k is not recorded")
     axis = call.value(2) if type(call.value(2)) is int else -1
     shape = list(x.shape)
     shape[axis] = k

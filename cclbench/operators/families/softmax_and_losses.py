@@ -102,7 +102,7 @@ def picked_elements(x: Tensor, target: Tensor) -> Tensor:
 def is_reduced(value: Any) -> bool:
     """Whether a loss is reduced: 0 no, 1 to its mean, 2 to its sum; raises `NoModel` for other values."""
     if value not in (0, 1, 2):
-        raise NoModel("whether it reduces is not recorded")
+        raise NoModel("its reduction is not recorded")
     return bool(value)
 
 

@@ -10,7 +10,7 @@ from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.families.matrix_products import rows_times_weight
 
 FAMILY = "Transformer Engine"
-OWN_TYPE = "the product is in the type of the weight: an FP8 recipe is not recorded"
+OWN_TYPE = "the product has the weight's type: an FP8 recipe is not recorded"
 
 
 @cost_model(FAMILY, r"_Linear")
@@ -52,7 +52,7 @@ def te_grouped_linear(call: Call) -> Cost:
     x, *others = call.tensors
     weights = [one for one in others if len(one.shape) == 2 and one.shape[1] == x.shape[-1]]
     if not weights or len({one.shape for one in weights}) > 1:
-        raise NoModel("its weights are not recorded, or of several sizes")
+        raise NoModel("its weights are not recorded or differ in size")
     biases = [one for one in others if one.shape == weights[0].shape[:1]]
     alone = rows_times_weight(call, x, weights[0], with_=(*weights[1:], *biases))
     return replace(alone, assumes=f"{OWN_TYPE}; no group is empty")
