@@ -41,8 +41,8 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _EXPRESSION: Final = re.compile(
     r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
 )
-_NAMED: Final = 3
-_TAKEN: Final = {"derived": "measured"}
+_MOST_LISTED: Final = 3
+_SAME_PROVENANCE: Final = {"derived": "measured"}
 """Provenances treated as another: derived values rest on measured ones."""
 _NEXT_KEY: Final = rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)"
 """A comma before a key; values may contain commas, as group 1,3."""
@@ -89,25 +89,25 @@ def _parse_comparison(expression: str) -> Gate:
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
         raise UsageError("not of the form METRIC OP VALUE", hint=_EXAMPLE)
-    name, part, compared, sign, number, unit = match.groups()
+    name, selector, comparator, sign, number, unit = match.groups()
     metric, keys = _metric_and_keys(name)
-    keys |= _parse_keys(part)
+    keys |= _parse_keys(selector)
     percent = unit == "%"
     if percent and not sign:
         hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
         raise UsageError("a percentage needs a sign", hint=hint)
     value = float(number) / 100 if percent else _base_value(metric, keys, number, unit)
-    return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
+    return Gate(expression, metric, keys, comparator, -value if sign == "-" else value, bool(sign), percent)
 
 
 def _metric_and_keys(name: str) -> tuple[MetricName, dict[str, str]]:
     if name in METRICS:
         return METRICS.get(name).name, {}
-    alias, meant = ALIASES.get(name), SYNONYMS.get(name, ())
-    if len(meant) == 1:
-        return METRICS.get(meant[0]).name, {}
-    if meant:
-        raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(meant)}")
+    alias, metrics = ALIASES.get(name), SYNONYMS.get(name, ())
+    if len(metrics) == 1:
+        return METRICS.get(metrics[0]).name, {}
+    if metrics:
+        raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(metrics)}")
     if alias is None:
         raise UsageError(f"no metric is called {name}", hint=near(name, METRICS, OTHER_NAMES))
     if len(alias.collectives) > 1:
@@ -116,13 +116,13 @@ def _metric_and_keys(name: str) -> tuple[MetricName, dict[str, str]]:
     return METRICS.get(alias.metric).name, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
-def _parse_keys(part: str | None) -> dict[str, str]:
+def _parse_keys(selector: str | None) -> dict[str, str]:
     keys: dict[str, str] = {}
-    for one in re.split(_NEXT_KEY, part) if part else ():
-        key, equals, value = (word.strip() for word in one.partition("="))
+    for pair in re.split(_NEXT_KEY, selector) if selector else ():
+        key, equals, value = (word.strip() for word in pair.partition("="))
         if key not in KEYS or not equals or not value or key in keys:
             hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
-            raise UsageError(f"{shown(one.strip())} is not a valid selector", hint=hint)
+            raise UsageError(f"{shown(pair.strip())} is not a valid selector", hint=hint)
         keys[key] = value
     return keys
 
@@ -134,10 +134,10 @@ def _base_value(metric: str, keys: Mapping[str, str], number: str, unit: str) ->
     if dimension is None and not unit:
         return float(number)
     if dimension is None or not unit:
-        wanted = (
+        expected = (
             "a number without a unit" if dimension is None else f"a number with a unit (base unit {base})"
         )
-        raise UsageError(f"{metric} takes {wanted}", hint=_EXAMPLE)
+        raise UsageError(f"{metric} takes {expected}", hint=_EXAMPLE)
     return parse_quantity(f"{number} {unit}", dimension)
 
 
@@ -150,8 +150,10 @@ def require_passed(checks: Sequence[GateCheck]) -> None:
     for outcome, words in (("failed", "checks failed"), ("refused", "checks refused")):
         reasons = [f"{check.expression}: {check.reason}" for check in checks if check.outcome == outcome]
         if reasons:
-            more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
-            messages.append(f"{len(reasons)} of {len(checks)} {words}: {'; '.join(reasons[:_NAMED])}{more}")
+            more = f"; and {len(reasons) - _MOST_LISTED} more" if len(reasons) > _MOST_LISTED else ""
+            messages.append(
+                f"{len(reasons)} of {len(checks)} {words}: {'; '.join(reasons[:_MOST_LISTED])}{more}"
+            )
     if messages:
         raise CheckFailed(". ".join(messages))
 
@@ -171,20 +173,20 @@ def check_gate(
     def gate_check(outcome: Literal["passed", "failed", "refused"], reason: str) -> GateCheck:
         return GateCheck(gate.expression, other.letter, outcome, reason)
 
-    holds = _OPERATORS[gate.operator]
+    is_met = _OPERATORS[gate.operator]
     name = metric_selector(gate.metric, gate.keys)
     row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
     for subject, subject_row in pairs:
         if subject_row is None or not subject_row.has_value:
-            why = f": {subject_row.reason}" if subject_row and subject_row.reason else ""
-            return gate_check("failed", f"{subject.letter} has no {name}{why}")
+            reason = f": {subject_row.reason}" if subject_row and subject_row.reason else ""
+            return gate_check("failed", f"{subject.letter} has no {name}{reason}")
         if subject_row.status == "partial":
             return gate_check("refused", f"{name} of {subject.letter} is partial ({subject_row.reason})")
     assert row is not None  # noqa: S101 - just looked
     words = f"{name} of {other.letter} is {row_figure_words(row)}"
     if not gate.against or before is None:
-        return gate_check("failed" if holds(row.number, gate.number) else "passed", words)
+        return gate_check("failed" if is_met(row.number, gate.number) else "passed", words)
     words += f", of {base.letter} {row_figure_words(before)}"
     if refusal := _refusal_reason(base, other, before, row, work):
         return gate_check("refused", f"{words}, but {refusal}")
@@ -193,7 +195,7 @@ def check_gate(
     if positive:
         words += f": {_percent_words(row.number / before.number)}"
     if not positive or gate.keys or not _has_step_values(gate.metric):
-        return gate_check("failed" if holds(row.number, limit) else "passed", words)
+        return gate_check("failed" if is_met(row.number, limit) else "passed", words)
     ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
         return gate_check(
@@ -204,10 +206,10 @@ def check_gate(
     )
     # The whole interval must lie beyond the limit, so the end nearer to passing decides.
     decisive = ratio.low if gate.operator.startswith(">") else ratio.high
-    beyond = holds(decisive * before.number, limit)
-    if not beyond and holds(row.number, limit):
+    is_beyond = is_met(decisive * before.number, limit)
+    if not is_beyond and is_met(row.number, limit):
         words += ", which is not wholly beyond the limit"
-    return gate_check("failed" if beyond else "passed", words)
+    return gate_check("failed" if is_beyond else "passed", words)
 
 
 def _percent_words(ratio: float) -> str:
@@ -225,10 +227,10 @@ def _refusal_reason(
     """Why the two figures cannot be compared; None where they can."""
     if reasons := work_inequalities(base, other, work):
         return f"their work differs ({', '.join(reasons)})"
-    for subject, found in ((base, before), (other, row)):
-        if found.window == "trace" and not subject.is_published:
+    for subject, figure in ((base, before), (other, row)):
+        if figure.window == "trace" and not subject.is_published:
             return f"the window of {subject.letter} is its whole trace, as long as the capture"
-    kinds = [_TAKEN.get(found.provenance or "", found.provenance) for found in (before, row)]
+    kinds = [_SAME_PROVENANCE.get(figure.provenance or "", figure.provenance) for figure in (before, row)]
     if kinds[0] != kinds[1]:
         return f"{base.letter}'s figure is {kinds[0]}, {other.letter}'s is {kinds[1]}"
     return None

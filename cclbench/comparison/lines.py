@@ -66,8 +66,8 @@ def _narrowing_keys(subject: ComparisonSubject, metric: MetricName) -> Iterator[
 
 
 def _metric_line(subjects: Sequence[ComparisonSubject], metric: MetricName, keys: Mapping[str, str]) -> Line:
-    known = [row for s in subjects if (row := s.results.row(metric, **keys)) is not None]
-    first = next((row for row in known if row.has_value), known[0])
+    rows = [row for s in subjects if (row := s.results.row(metric, **keys)) is not None]
+    first = next((row for row in rows if row.has_value), rows[0])
     return Line(
         metric_selector(metric, keys),
         first.unit,

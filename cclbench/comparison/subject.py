@@ -217,5 +217,5 @@ class ComparisonSubject:
 def _plan_words(degrees: Mapping[str, Any]) -> str | None:
     if all(degree is None for degree in degrees.values()):
         return None
-    split = [f"{_DEGREES[key]}{degree}" for key, degree in degrees.items() if degree and degree > 1]
-    return " x ".join(split) or "unsplit"
+    degree_words = [f"{_DEGREES[key]}{degree}" for key, degree in degrees.items() if degree and degree > 1]
+    return " x ".join(degree_words) or "unsplit"

@@ -90,8 +90,8 @@ def test_the_reason_has_the_figures() -> None:
     sure = between([1.0] * 3, [1.5] * 3)
     assert found.reason == (
         "time.step of B is 1.50 s, of A 1.00 s: +50.00 % (95 % interval"
-        f" {100 * (sure.low - 1):+.2f} % to {100 * (sure.high - 1):+.2f} %; captures of one job are assumed to"
-        f" differ by up to {100 * USUAL_SPREAD:g} %, since neither job was captured twice)"
+        f" {100 * (sure.low - 1):+.2f} % to {100 * (sure.high - 1):+.2f} %; captures of one job are"
+        f" assumed to differ by up to {100 * USUAL_SPREAD:g} %, since neither job was captured twice)"
     )
     found = check_gate(parse_gate("overlap.ratio < -3%"), BASE, OTHER)
     assert found.reason == "overlap.ratio of B is 48.0 %, of A 50.0 %: -4.00 %"

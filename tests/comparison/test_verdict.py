@@ -18,7 +18,10 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import CLIENT, judge_subject, signed_seconds
 
 TOKENS = "throughput.tokens_per_device"
-ONCE = f"captures of one job are assumed to differ by up to {100 * USUAL_SPREAD:g} %, since neither job was captured twice"
+ONCE = (
+    f"captures of one job are assumed to differ by up to {100 * USUAL_SPREAD:g} %,"
+    " since neither job was captured twice"
+)
 """Of two captures, where no other job was captured more often."""
 
 
@@ -125,8 +128,8 @@ def test_below_three_steps_the_estimate_is_told_and_then_the_doubt(
     assert found.ratio == pytest.approx(sum(after) / len(after) / (sum(before) / len(before)))
     assert found.words.startswith(f"B's step is {estimate}")
     assert (
-        f" a step). Whether it is in others is unknown: an interval needs 3 complete steps of each, {doubt}. In"
-        in found.words
+        " a step). Whether it is in others is unknown: an interval needs 3 complete steps of each,"
+        f" {doubt}. In" in found.words
     )
     assert "In the mean a step of B is" in found.words
 
@@ -140,8 +143,8 @@ def test_whole_traces_have_lengths_and_no_verdict() -> None:
     assert judge_subject(base, other).words == (
         "B's trace is 1.50× longer than A's in these captures (1.50 s against 1.00 s for the whole trace)."
         " Whether it is in others is unknown: a whole trace is one figure, as long as the capture: mark"
-        " steps, or capture each job three times. Whether the two traces contain equal work is unknown. In the mean"
-        " the window of B is 500 ms longer: compute +500 ms."
+        " steps, or capture each job three times. Whether the two traces contain equal work is unknown. In the"
+        " mean the window of B is 500 ms longer: compute +500 ms."
     )
     assert "equal work" not in judge_subject(base, other, Equality("proved", "1.00 TFLOP a step each")).words
 
@@ -168,8 +171,8 @@ def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
     assert 1 < found.low < 2 < found.high
     assert "(1,024 against 512 tokens per second and device;" in found.words
     assert (
-        "They are ranked by tokens per second and device because their work differs: global batch 32 against 16."
-        in found.words
+        "They are ranked by tokens per second and device because their work differs: global batch 32"
+        " against 16." in found.words
     )
     assert "A step of B is 500 ms longer" in found.words
     back = judge_subject(large, small)
@@ -373,8 +376,8 @@ def test_the_window_that_is_a_whole_trace_is_named() -> None:
     whole = [r | {"window": "trace"} for r in parts_of(compute=1.0)]
     found = judge_subject(subject("A", parts_of(compute=2.0)), subject("B", whole))
     assert found.words == (
-        "B and A are not comparable: the window of B is its whole trace, not a step. The window of B is 1.00 s"
-        " shorter: compute -1.00 s."
+        "B and A are not comparable: the window of B is its whole trace, not a step. The window of B is 1.00"
+        " s shorter: compute -1.00 s."
     )
     annotated = [r | {"window": "annotations"} for r in steps_of("time.step", [1.5] * 3)]
     found = judge_subject(subject("A", steps_of("time.step", [1.0] * 3)), subject("B", annotated))

@@ -32,7 +32,7 @@ def fused_kernel(call: Call) -> Cost:
     return Cost.from_tensors(
         reads=read,
         writes=(written,),
-        assumes="each tensor is read or written once, whole, and the last is the result; arithmetic is not recorded",
+        assumes="each tensor is used once and whole, the last is the result; its arithmetic is not recorded",
     )
 
 
