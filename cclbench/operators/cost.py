@@ -46,8 +46,8 @@ class Cost:
         return cls(
             flops=flops,
             precision=precision if flops else None,
-            read_bytes=sum(one.distinct_bytes for one in reads if one is not None),
-            written_bytes=sum(one.distinct_bytes for one in writes if one is not None),
+            read_bytes=sum(tensor.distinct_bytes for tensor in reads if tensor is not None),
+            written_bytes=sum(tensor.distinct_bytes for tensor in writes if tensor is not None),
             assumes=assumes,
         )
 
@@ -146,8 +146,8 @@ def model_of(operator: str) -> CostModel | None:
     ]
     models.sort(key=lambda model: model.is_ours)
     if len(models) > 1 and not models[0].is_ours:
-        taken, left = (f"{model.name} of {model.formula.__module__}" for model in models[:2])
-        warnings.warn(f"{operator} has two cost models: {taken} is used, {left} is not", stacklevel=2)
+        used, unused = (f"{model.name} of {model.formula.__module__}" for model in models[:2])
+        warnings.warn(f"{operator} has two cost models: {used} is used, {unused} is not", stacklevel=2)
     return models[0] if models else None
 
 

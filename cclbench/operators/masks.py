@@ -11,8 +11,8 @@ def pairs_up_to(queries: int, keys: int, last: int) -> int:
 
     def first_keys(n: int) -> int:
         """Σ min(m, keys) over m = 1 .. n."""
-        within = min(max(n, 0), keys)
-        return within * (within + 1) // 2 + max(n - keys, 0) * keys
+        uncapped = min(max(n, 0), keys)
+        return uncapped * (uncapped + 1) // 2 + max(n - keys, 0) * keys
 
     return first_keys(last + queries) - first_keys(last)
 

@@ -143,8 +143,8 @@ def test_whole_traces_have_lengths_and_no_verdict() -> None:
     assert judge_subject(base, other).words == (
         "B's trace is 1.50× longer than A's in these captures (1.50 s against 1.00 s for the whole trace)."
         " Whether it is in others is unknown: a whole trace is one figure, as long as the capture: mark"
-        " steps, or capture each job three times. Whether the two traces contain equal work is unknown. In the"
-        " mean the window of B is 500 ms longer: compute +500 ms."
+        " steps, or capture each job three times. Whether the two traces contain equal work is unknown. In"
+        " the mean the window of B is 500 ms longer: compute +500 ms."
     )
     assert "equal work" not in judge_subject(base, other, Equality("proved", "1.00 TFLOP a step each")).words
 

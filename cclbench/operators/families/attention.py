@@ -92,12 +92,12 @@ def backward_cost(
     """Backward; arguments 0 to 3 are the result's gradient, query, key and value, others as given."""
     q, k, v = sizes
     operands = tuple(map(call.tensor, range(4)))
-    added = None if bias is None else call.optional_tensor(bias)
+    bias_tensor = None if bias is None else call.optional_tensor(bias)
     return Cost.from_tensors(
         flops=2 * attention_pairs(q, k, v, mask) * (3 * q.size + 2 * v.size),
         precision=matrix_precision(call, operands[1]),
-        reads=(*operands, call.tensor(out), call.tensor(statistics), added),
-        writes=tuple(Tensor(one.shape, one.dtype) for one in operands[1:]),
+        reads=(*operands, call.tensor(out), call.tensor(statistics), bias_tensor),
+        writes=tuple(Tensor(operand.shape, operand.dtype) for operand in operands[1:]),
         assumes=MASKED if mask.hides_keys else None,
     )
 
@@ -112,11 +112,11 @@ def query_key_value(
     call: Call, first: int, offsets: tuple[int, int], longest: tuple[int, int]
 ) -> tuple[Heads, Heads, Heads]:
     """Sizes of query, key and value (B, L, H, E), or packed where sequence offsets are recorded."""
-    cuts = tuple(map(call.optional_tensor, offsets))
-    if cuts[0] is None or cuts[1] is None:
+    offset_tensors = tuple(map(call.optional_tensor, offsets))
+    if offset_tensors[0] is None or offset_tensors[1] is None:
         return dense_sizes(call, first, heads_first=False)
-    q = packed_lengths(call.tensor(first), cuts[0], call.value(longest[0]))
-    k, v = (packed_lengths(call.tensor(first + i), cuts[1], call.value(longest[1])) for i in (1, 2))
+    q = packed_lengths(call.tensor(first), offset_tensors[0], call.value(longest[0]))
+    k, v = (packed_lengths(call.tensor(first + i), offset_tensors[1], call.value(longest[1])) for i in (1, 2))
     return q, k, v
 
 

@@ -163,13 +163,13 @@ def attention_with_cached_keys(call: Call) -> Cost:
         raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")
     query, key, value = call.tensor(0), call.tensor(first), call.tensor(first + 1)
     heads, size = query.shape[-2:]
-    of_keys, size_of_value = key.shape[-2], value.shape[-1]
-    rows = Tensor((lengths.keys, of_keys, size + size_of_value), key.dtype)
+    key_heads, value_size = key.shape[-2], value.shape[-1]
+    rows = Tensor((lengths.keys, key_heads, size + value_size), key.dtype)
     return Cost.from_tensors(
-        flops=2 * lengths.pairs * heads * (size + size_of_value),
+        flops=2 * lengths.pairs * heads * (size + value_size),
         precision=matrix_precision(call, query),
         reads=(query, rows),
-        writes=(Tensor((query.elements // (heads * size), heads, size_of_value), query.dtype),),
+        writes=(Tensor((query.elements // (heads * size), heads, value_size), query.dtype),),
         assumes="lengths of requests as the engine's annotation of the step states them, cached keys in the"
         " element type of the key",
     )

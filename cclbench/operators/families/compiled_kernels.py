@@ -50,10 +50,10 @@ def template_product(call: Call) -> Cost:
     """
     *read, out = call.tensors
     pairs = [(a, b, _inner_size(a, b, out)) for a, b in pairwise(read)]
-    found = [(a, k) for a, _, k in pairs if k is not None]
-    if len(found) != 1:
+    products = [(a, k) for a, _, k in pairs if k is not None]
+    if len(products) != 1:
         raise NoModel("which of its tensors are multiplied does not follow from their sizes")
-    ((a, k),) = found
+    ((a, k),) = products
     return Cost.from_tensors(
         flops=2 * out.elements * k,
         precision=matrix_precision(call, a),

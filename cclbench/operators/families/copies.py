@@ -43,12 +43,13 @@ def concatenation(call: Call) -> Cost:
     Bytes: each tensor, the result; element sizes are read off kernels' names: traces record none of lists
     Source: native_functions.yaml: cat(tensors, dim)
     """
-    parts = call.arguments[0] if call.arguments else ()
-    tensors = [one for one in parts if isinstance(one, Tensor)] if isinstance(parts, tuple) else []
+    argument = call.arguments[0] if call.arguments else ()
+    items = argument if isinstance(argument, tuple) else ()
+    tensors = [item for item in items if isinstance(item, Tensor)]
     if not tensors:
         raise NoModel("the sizes of its tensors are not recorded")
     tensors = list(with_element_types(call, tensors))
-    results = [Tensor(one.shape, one.dtype) for one in tensors]
+    results = [Tensor(tensor.shape, tensor.dtype) for tensor in tensors]
     return Cost.from_tensors(reads=tensors, writes=results)
 
 
@@ -76,7 +77,7 @@ def arange(call: Call) -> Cost:
     Source: native_functions.yaml: arange.start_out(start, end, step, out)
     """
     start, end, step, out = call.value(0), call.value(1), call.value(2), call.optional_tensor(3)
-    if out is None or not all(type(one) in (int, float) for one in (start, end, step)):
+    if out is None or not all(type(number) in (int, float) for number in (start, end, step)):
         raise NoModel("its bounds are not recorded")
     return Cost.from_tensors(reads=(), writes=(Tensor((math.ceil((end - start) / step),), out.dtype),))
 

@@ -174,7 +174,7 @@ def elementwise_cost(
     """Broadcast operands are read; the result is the recorded one, or in place the first operand."""
     if not operands:
         raise NoModel("no tensor is recorded among its operands")
-    shape = broadcast_shape(*(one.shape for one in operands))
+    shape = broadcast_shape(*(operand.shape for operand in operands))
     if call.name.endswith("_") and not call.name.endswith("__"):
         result = operands[0]
     if result is None:
@@ -192,7 +192,7 @@ def elementwise_cost(
 
 def operands_and_result(call: Call, count: int) -> tuple[list[Tensor], Tensor | None]:
     """Tensors among the first `count` arguments (the functional signature), and the next one, `out`."""
-    operands = [one for one in map(call.optional_tensor, range(count)) if one is not None]
+    operands = [tensor for tensor in map(call.optional_tensor, range(count)) if tensor is not None]
     return operands, call.optional_tensor(count)
 
 

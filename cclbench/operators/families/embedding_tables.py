@@ -29,14 +29,15 @@ def table_batched_lookup(call: Call) -> Cost:
     total_hash_size_bits, indices, offsets, pooling_mode, indice_weights, ...); dense_...(dev_weights,
     weights_offsets, D_offsets, total_D, ...)
     """
-    tables, at = _SPLIT if "::split" in call.name else _DENSE
-    weights, count = call.tensor(tables), call.tensor(at).elements - 1
-    total, widest, mode = call.value(at + 1), call.value(at + 2), call.value(at + 7)
+    tables, widths = _SPLIT if "::split" in call.name else _DENSE
+    weights, count = call.tensor(tables), call.tensor(widths).elements - 1
+    total, widest, mode = call.value(widths + 1), call.value(widths + 2), call.value(widths + 7)
     if type(total) is not int or type(widest) is not int or type(mode) is not int:
         raise NoModel("the widths of its tables are not recorded")
     if widest * count != total:
         raise NoModel("its tables differ in width, and the number of indices of each is in device memory")
-    indices, offsets, weighting = call.tensor(at + 5), call.tensor(at + 6), call.optional_tensor(at + 8)
+    indices, offsets = call.tensor(widths + 5), call.tensor(widths + 6)
+    weighting = call.optional_tensor(widths + 8)
     rows = indices.elements * widest
     pooled = mode != _UNPOOLED
     bags = (offsets.elements - 1) // count

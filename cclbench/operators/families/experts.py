@@ -25,16 +25,16 @@ def fused_experts(call: Call) -> Cost:
     topk_weights, topk_ids, ...), w1 (E, N_up, H), w2 (E, H, I); SGLang and AITER alike
     """
     x, up, down, weights, choices = map(call.tensor, range(5))
-    (tokens, hidden), (experts, rows, stored) = x.shape, up.shape
-    if stored not in (hidden, hidden // 2) or down.shape[:2] != (experts, hidden):
+    (tokens, hidden), (experts, rows, stored_width) = x.shape, up.shape
+    if stored_width not in (hidden, hidden // 2) or down.shape[:2] != (experts, hidden):
         raise NoModel("the sizes of tokens and experts do not fit")
     # A byte holds two four-bit numbers.
-    inner = down.shape[2] * (hidden // stored)
+    inner = down.shape[2] * (hidden // stored_width)
     if rows not in (inner, 2 * inner):
         raise NoModel("the sizes of tokens and experts do not fit")
     chosen = choices.elements
     used = min(experts, chosen)
-    read = (Tensor((used, *one.shape[1:]), one.dtype) for one in (up, down))
+    read = (Tensor((used, *weight.shape[1:]), weight.dtype) for weight in (up, down))
     return Cost.from_tensors(
         flops=2 * chosen * (rows * hidden + hidden * inner),
         precision=matrix_precision(call, x),

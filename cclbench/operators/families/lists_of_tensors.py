@@ -45,9 +45,9 @@ FOREACH: Final = {
 def tensor_lists(call: Call) -> tuple[tuple[Tensor, ...], ...]:
     """Lists of tensors among the arguments, typed by kernel names; `NoModel` where none is recorded."""
     lists = tuple(
-        tuple(one for one in argument if isinstance(one, Tensor))
+        tuple(tensor for tensor in argument if isinstance(tensor, Tensor))
         for argument in call.arguments
-        if isinstance(argument, tuple) and any(isinstance(one, Tensor) for one in argument)
+        if isinstance(argument, tuple) and any(isinstance(tensor, Tensor) for tensor in argument)
     )
     if not lists:
         raise NoModel("the sizes of its tensors are not recorded")
@@ -71,10 +71,10 @@ def foreach(call: Call) -> Cost:
     first = lists[0]
     read = lists[1:] if name == "copy" else () if name == "zero" else lists
     return Cost.from_tensors(
-        flops=flops * sum(one.elements for one in first) if is_floating(first[0].dtype) else 0,
+        flops=flops * sum(tensor.elements for tensor in first) if is_floating(first[0].dtype) else 0,
         precision=vector_precision(first[0].dtype),
-        reads=(one for tensors in read for one in tensors),
-        writes=(Tensor(one.shape, one.dtype) for one in first),
+        reads=(tensor for tensors in read for tensor in tensors),
+        writes=(Tensor(tensor.shape, tensor.dtype) for tensor in first),
         assumes=None if first[0] in call.tensors else ONE_TYPE,
     )
 
@@ -89,10 +89,10 @@ def foreach_norm(call: Call) -> Cost:
     """
     (tensors, *_) = tensor_lists(call)
     return Cost.from_tensors(
-        flops=2 * sum(one.elements for one in tensors),
+        flops=2 * sum(tensor.elements for tensor in tensors),
         precision=vector_precision(tensors[0].dtype),
         reads=tensors,
-        writes=(Tensor((), one.dtype) for one in tensors),
+        writes=(Tensor((), tensor.dtype) for tensor in tensors),
         assumes=ONE_TYPE,
     )
 
@@ -107,7 +107,7 @@ def unscale_gradients(call: Call) -> Cost:
     """
     (tensors, *_) = tensor_lists(call)
     return Cost.from_tensors(
-        flops=2 * sum(one.elements for one in tensors),
+        flops=2 * sum(tensor.elements for tensor in tensors),
         precision=vector_precision(tensors[0].dtype),
         reads=(*tensors, call.optional_tensor(2)),
         writes=(*tensors, call.optional_tensor(1)),
@@ -137,19 +137,19 @@ def fused_optimizer(call: Call) -> Cost:
     Source: native_functions.yaml: _fused_adamw_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs,
     state_steps, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, ...)
     """
-    flops, decaying, decay_at = OPTIMIZERS[call.name.removeprefix("aten::")]
+    flops, decay_flops, decay_index = OPTIMIZERS[call.name.removeprefix("aten::")]
     lists = tensor_lists(call)
     parameters = lists[0]
-    states = [tensors for tensors in lists[2:] if any(one.shape for one in tensors)]
-    decay = call.value(decay_at)
+    states = [tensors for tensors in lists[2:] if any(tensor.shape for tensor in tensors)]
+    decay = call.value(decay_index)
     if type(decay) not in (int, float):
         raise NoModel("its weight decay is not recorded")
     if decay:
-        flops += decaying
+        flops += decay_flops
     return Cost.from_tensors(
-        flops=flops * sum(one.elements for one in parameters),
+        flops=flops * sum(tensor.elements for tensor in parameters),
         precision=vector_precision(parameters[0].dtype),
-        reads=(one for tensors in lists for one in tensors),
-        writes=(one for tensors in (parameters, *states) for one in tensors),
+        reads=(tensor for tensors in lists for tensor in tensors),
+        writes=(tensor for tensors in (parameters, *states) for tensor in tensors),
         assumes=ONE_TYPE,
     )

@@ -16,9 +16,9 @@ from cclbench.operators.element_types import vector_precision
 FAMILY = "normalisation"
 
 
-def tensor_like(one: Tensor) -> Tensor:
+def tensor_like(tensor: Tensor) -> Tensor:
     """A dense result of the same sizes and type."""
-    return Tensor(one.shape, one.dtype)
+    return Tensor(tensor.shape, tensor.dtype)
 
 
 def statistics_tensor(count: int, x: Tensor) -> Tensor:
@@ -26,10 +26,10 @@ def statistics_tensor(count: int, x: Tensor) -> Tensor:
     return Tensor((count,), "float64" if vector_precision(x.dtype) == "fp64" else "float32")
 
 
-def recorded_flag(value: Any, what: str) -> bool:
+def recorded_flag(value: Any, label: str) -> bool:
     """A recorded boolean; raises `NoModel` where it is not recorded."""
     if not isinstance(value, bool):
-        raise NoModel(f"{what} is not recorded")
+        raise NoModel(f"{label} is not recorded")
     return value
 
 
@@ -37,7 +37,7 @@ def gradient_mask(value: Any) -> tuple[bool, bool, bool]:
     """Which of three gradients are computed; raises `NoModel` where it is not recorded."""
     if not isinstance(value, tuple) or len(value) != 3:
         raise NoModel("which gradients it computes is not recorded")
-    first, second, third = (recorded_flag(one, "which gradients it computes") for one in value)
+    first, second, third = (recorded_flag(flag, "which gradients it computes") for flag in value)
     return first, second, third
 
 
@@ -121,7 +121,7 @@ def fused_rms_norm_backward(call: Call) -> Cost:
     mask = call.value(5)
     if not isinstance(mask, tuple) or len(mask) != 2:
         raise NoModel("which gradients it computes is not recorded")
-    to_input, to_weight = (recorded_flag(one, "which gradients it computes") for one in mask)
+    to_input, to_weight = (recorded_flag(flag, "which gradients it computes") for flag in mask)
     per_element = 1 + (5 + (weight is not None)) * to_input + 2 * to_weight
     return Cost.from_tensors(
         flops=per_element * x.elements,
@@ -151,14 +151,14 @@ def served_rms_norm(call: Call) -> Cost:
     """
     if "quant" in call.name:
         raise NoModel("normalisation with quantisation is not modelled")
-    leading = call.tensors
-    x = leading[0]
-    weight = next((one for one in leading if len(one.shape) == 1 and one.shape == x.shape[-1:]), None)
+    tensors = call.tensors
+    x = tensors[0]
+    weight = next((t for t in tensors if len(t.shape) == 1 and t.shape == x.shape[-1:]), None)
     adds = "add" in call.name
     if (
         weight is None
         or len(x.shape) < 2
-        or sum(one.shape == x.shape for one in leading) not in ((2, 4) if adds else (1, 2))
+        or sum(tensor.shape == x.shape for tensor in tensors) not in ((2, 4) if adds else (1, 2))
     ):
         raise NoModel("its operands have other sizes than its documentation states")
     return Cost.from_tensors(
@@ -203,7 +203,7 @@ def channel_norm_cost(call: Call, *, training: bool) -> Cost:
     """The cost of a batch norm."""
     x, parameters = call.tensor(0), tuple(map(call.optional_tensor, range(1, 5)))
     saved = statistics_tensor(x.shape[1], x)
-    updated = tuple(tensor_like(one) for one in parameters[2:] if one is not None)
+    updated = tuple(tensor_like(tensor) for tensor in parameters[2:] if tensor is not None)
     return Cost.from_tensors(
         flops=(5 if training else 2) * x.elements,
         precision=vector_precision(x.dtype),

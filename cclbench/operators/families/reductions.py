@@ -36,10 +36,10 @@ logsumexp max, x − max, exp, sum; var x̄ first, then Σ(x − x̄)²; norm x�
 
 def kept_shape(shape: tuple[int, ...], dims: Any, keep: Any) -> tuple[int, ...]:
     """The shape after a reduction; all dimensions are reduced where none is named."""
-    named = dims if isinstance(dims, tuple) else () if dims is None else (dims,)
-    if not all(type(one) is int and -len(shape) <= one < max(len(shape), 1) for one in named):
+    axes = dims if isinstance(dims, tuple) else () if dims is None else (dims,)
+    if not all(type(axis) is int and -len(shape) <= axis < max(len(shape), 1) for axis in axes):
         raise NoModel("the dimensions that it reduces are not recorded")
-    reduced = {one % len(shape) for one in named if shape} or set(range(len(shape)))
+    reduced = {axis % len(shape) for axis in axes if shape} or set(range(len(shape)))
     if keep is True:
         return tuple(1 if i in reduced else size for i, size in enumerate(shape))
     return tuple(size for i, size in enumerate(shape) if i not in reduced)
@@ -64,14 +64,14 @@ def reduction(call: Call) -> Cost:
     linalg_vector_norm(self, ord, dim, keepdim, dtype)
     """
     name = call.name.removeprefix("aten::")
-    flops, dim, keep, typed = REDUCTIONS[name]
+    flops, dim, keep, dtype_index = REDUCTIONS[name]
     x = call.tensor(0)
-    of_all = len(call.arguments) <= 2
-    unknown = not of_all and call.value(dim) is None and call.value(keep) is None
+    is_total = len(call.arguments) <= 2
+    unknown = not is_total and call.value(dim) is None and call.value(keep) is None
     result = None
     if not unknown:
-        shape = () if of_all else kept_shape(x.shape, call.value(dim), call.value(keep))
-        stated = None if typed is None else call.value(1 if of_all and dim == 1 else typed)
+        shape = () if is_total else kept_shape(x.shape, call.value(dim), call.value(keep))
+        stated = None if dtype_index is None else call.value(1 if is_total and dim == 1 else dtype_index)
         result = Tensor(shape, stated_type(stated, reduced_type(name, x.dtype)))
     return Cost.from_tensors(
         flops=flops * x.elements if is_floating(x.dtype) else 0,

@@ -25,12 +25,13 @@ def rotary_embedding(call: Call) -> Cost:
     if type(head) is not int or head <= 0:
         raise NoModel("the size of a head is not recorded")
     (_, rotated) = table.shape
-    elements = query.elements + (key.elements if key is not None else 0)
-    part = [Tensor((one.elements * rotated // head,), one.dtype) for one in (query, key) if one is not None]
+    operands = [query] if key is None else [query, key]
+    elements = sum(operand.elements for operand in operands)
+    parts = [Tensor((operand.elements * rotated // head,), operand.dtype) for operand in operands]
     return Cost.from_tensors(
         flops=3 * elements * rotated // head,
         precision=vector_precision(query.dtype),
-        reads=(positions, looked_up_rows(table, positions), *part),
-        writes=part,
+        reads=(positions, looked_up_rows(table, positions), *parts),
+        writes=parts,
         assumes="no position occurs twice",
     )

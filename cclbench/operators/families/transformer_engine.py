@@ -22,7 +22,7 @@ def te_linear(call: Call) -> Cost:
     Source: transformer_engine/pytorch/module/linear.py: _Linear.forward(weight, inp, bias, ...)
     """
     weight, x, bias = call.tensor(0), call.tensor(1), call.optional_tensor(2)
-    return replace(rows_times_weight(call, x, weight, with_=(bias,)), assumes=OWN_TYPE)
+    return replace(rows_times_weight(call, x, weight, extra_reads=(bias,)), assumes=OWN_TYPE)
 
 
 @cost_model(FAMILY, r"_LayerNormLinear")
@@ -36,8 +36,8 @@ def te_layer_norm_linear(call: Call) -> Cost:
     """
     x, scale, shift = call.tensor(0), call.tensor(1), call.optional_tensor(2)
     weight, bias = call.tensor(3), call.optional_tensor(4)
-    alone = rows_times_weight(call, x, weight, with_=(scale, shift, bias))
-    return replace(alone, flops=alone.flops + 7 * x.elements, assumes=OWN_TYPE)
+    cost = rows_times_weight(call, x, weight, extra_reads=(scale, shift, bias))
+    return replace(cost, flops=cost.flops + 7 * x.elements, assumes=OWN_TYPE)
 
 
 @cost_model(FAMILY, r"_GroupedLinear")
@@ -50,12 +50,12 @@ def te_grouped_linear(call: Call) -> Cost:
     *weights_and_biases)
     """
     x, *others = call.tensors
-    weights = [one for one in others if len(one.shape) == 2 and one.shape[1] == x.shape[-1]]
-    if not weights or len({one.shape for one in weights}) > 1:
+    weights = [tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[1] == x.shape[-1]]
+    if not weights or len({tensor.shape for tensor in weights}) > 1:
         raise NoModel("its weights are not recorded or differ in size")
-    biases = [one for one in others if one.shape == weights[0].shape[:1]]
-    alone = rows_times_weight(call, x, weights[0], with_=(*weights[1:], *biases))
-    return replace(alone, assumes=f"{OWN_TYPE}; no group is empty")
+    biases = [tensor for tensor in others if tensor.shape == weights[0].shape[:1]]
+    cost = rows_times_weight(call, x, weights[0], extra_reads=(*weights[1:], *biases))
+    return replace(cost, assumes=f"{OWN_TYPE}; no group is empty")
 
 
 @cost_model(
