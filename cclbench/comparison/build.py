@@ -175,7 +175,7 @@ def _expand_patterns(references: Sequence[str | Path | Run], store: Store) -> li
 
 
 def _jobs_of_runs(runs: Sequence[Run], first_count: int | None) -> Sequence[Sequence[Run]]:
-    """The captures of each job: `opened[:first]` and the rest, or one job per run if `first` is None."""
+    """The captures of each job: `runs[:first_count]` and the rest, or one job per run if it is None."""
     return [[run] for run in runs] if first_count is None else [runs[:first_count], runs[first_count:]]
 
 

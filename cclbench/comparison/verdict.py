@@ -140,7 +140,7 @@ def ratio_of(
 
 
 def captures_of(subject: ComparisonSubject, metric: MetricName) -> Captures:
-    """Each capture's figures of its closed steps, whose mean is the capture's; that alone without steps."""
+    """Each capture's figures of its complete steps, whose mean is the capture's; that alone without steps."""
     return [capture_figures(one, metric) for one in subject.each_capture]
 
 
