@@ -44,7 +44,7 @@ class PartTask:
     def inflated_parts(self) -> Iterator[PartTask]:
         """Tasks of a stream's parts, each as soon as its inflated bytes are on disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        parts = trace_reader(self.file.reader).inflated(self.file.path, self.folder)
+        parts = trace_reader(self.file.reader).inflate_parts(self.file.path, self.folder)
         return (replace(self, part=part, index=index) for index, part in enumerate(parts))
 
 
