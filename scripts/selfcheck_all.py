@@ -20,17 +20,17 @@ from tempfile import TemporaryDirectory
 
 from cclbench.ground.errors import InputError
 from cclbench.selfcheck import check_source
-from cclbench.selfcheck.outcome import Checked
+from cclbench.selfcheck.outcome import SelfcheckResult
 from cclbench.selftest.exam import ExamItem, chosen_causes, draw_items, simulate_item
 from cclbench.selftest.traces import write_traces
 
 
-def check(source: Path | ExamItem) -> tuple[str, Checked | None]:
+def check(source: Path | ExamItem) -> tuple[str, SelfcheckResult | None]:
     """The checks of a source or of a simulated job; none of what is no source of traces."""
     if isinstance(source, ExamItem):
         job = simulate_item(source)
         with TemporaryDirectory() as folder:
-            write_traces(job.planted.sick, job.truth.histories, Path(folder) / "traces")
+            write_traces(job.planted.with_cause, job.truth.histories, Path(folder) / "traces")
             return f"{source.cause or source.kind} {source.seed}", check_source(Path(folder) / "traces")
     try:
         return str(source), check_source(source)
@@ -71,7 +71,7 @@ def main() -> None:
         print(f"| {check_name} | {whole} | {holding[check_name]} | {figures[check_name]:,} |")
 
 
-def _checked(tasks: list[Path | ExamItem], processes: int) -> Iterator[tuple[str, Checked | None]]:
+def _checked(tasks: list[Path | ExamItem], processes: int) -> Iterator[tuple[str, SelfcheckResult | None]]:
     with ProcessPoolExecutor(processes) as pool:
         yield from pool.map(check, tasks)
 
