@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints how far the collective model is from published sweeps, by sweep and size band, as Markdown tables.
+"""Print the errors of the collective model against published sweeps, by sweep and size band, in Markdown.
 
     python scripts/hardware_errors.py ../shared/fixtures/nccl_tests
 
-First what is missed on systems that nothing was learned from: by size, by class of machine, in ratios, and
-on the most ranks of a machine calibrated by fewer. Then the sweeps of the folder and those of
-tests/hardware/published in two halves, each without what its own system taught; then calibrated, leaving
-out one node count, and one size, at a time, and by one, two or three sizes; last what ring, tree and
-StragglAR cost on eight GPUs.
-docs/hardware-model.md shows what it prints.
+Tables, in order: errors on systems that were left out of the learning, by size, by class of machine, of
+ratios, and for the most ranks of a machine that is calibrated with fewer; the sweeps of the folder and of
+tests/hardware/published in two halves, each without residuals of its own system; calibrated sweeps, leaving
+out one node count or one size at a time, and with one, two or three sizes; times of ring, tree and StragglAR
+on eight GPUs.  docs/hardware-model.md shows the output.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from cclbench.hardware.residuals import Residuals, current_residuals, replaced_r
 from cclbench.hardware.sweep import Sweep
 
 DRAWS: Final = 20
-"""How often so many of a sweep's sizes are drawn."""
+"""Draws of each number of a sweep's sizes."""
 _FEW: Final = 5
 """Sizes of a sweep of which none could be held out."""
 Known = Sequence[tuple[Public, ObservedSweep]]
@@ -52,7 +51,7 @@ ByNumber = Iterable[tuple[int, Missed]]
 
 
 def row(name: str, found: Sequence[Deviation]) -> str:
-    """A line of a table: by size band, then of all: median, 90th percentile, share within the band."""
+    """A row: median, 90th percentile and share within the band, for each size band and for all sizes."""
     cells = []
     for part in (*([each for each in found if each.size_band == band] for band in BANDS), found):
         own = summarise_deviations(part)
@@ -61,7 +60,7 @@ def row(name: str, found: Sequence[Deviation]) -> str:
 
 
 def table(title: str, rows: Iterable[str]) -> None:
-    """Prints a table under its title."""
+    """Print a table with a title."""
     print(f"\n{title}: median / 90th percentile of |error| / share within the printed band\n")
     print("| sweep | " + " | ".join([*BANDS, "all sizes"]) + " |")
     print("| --- |" + " --- |" * (len(BANDS) + 1))
@@ -69,7 +68,7 @@ def table(title: str, rows: Iterable[str]) -> None:
 
 
 def unseen(known: Known, by: Mapping[str, Residuals]) -> None:
-    """Prints what is missed on systems that were left out: by size, by class of machine, and of ratios."""
+    """Print errors on systems that were left out: by size, by class of machine, and of ratios."""
     sweeps = [own for _, own in known]
     print("Systems left out: of all their rows\n")
     print(
@@ -105,7 +104,7 @@ def unseen(known: Known, by: Mapping[str, Residuals]) -> None:
 
 
 def ratios(what: str, found: ByNumber) -> None:
-    """Prints lines of ratios by size band, then of all."""
+    """Print rows of ratios by size band, then of all sizes."""
     every = list(found)
     for number, band in enumerate(BANDS):
         ratio_line(f"{what}, {band}", [each for own, each in every if own == number])
@@ -113,13 +112,13 @@ def ratios(what: str, found: ByNumber) -> None:
 
 
 def ratio_line(name: str, parts: Sequence[Missed]) -> None:
-    """Prints one of them."""
+    """Print one row of ratios."""
     own = together(parts)
     print(f"| {name} | {own.count:,} | {own.median:.0%} | {own.within:.0%} | {own.width:.1f} times |")
 
 
 def extrapolated(known: Known, by: Mapping[str, Residuals]) -> None:
-    """Prints errors on the most ranks of machines with several counts, calibrated by their others."""
+    """Print errors for the most ranks of machines with several counts, calibrated with the other counts."""
     print("\nThe most ranks of a machine, calibrated by its fewer: median error / share within the band\n")
     print("| sweep | rows | calibrated by ranks | formulas | from the catalog alone | calibrated |")
     print("| --- | ---: | --- | ---: | ---: | ---: |")
@@ -132,7 +131,7 @@ def extrapolated(known: Known, by: Mapping[str, Residuals]) -> None:
 
 
 def alone(title: str, known: Sequence[Public], every: str, by: Mapping[str, Residuals]) -> int:
-    """Prints the table of sweeps from the catalog alone, and returns how many cannot be priced."""
+    """Print errors of sweeps from the catalog alone; returns the number of sweeps without a price."""
     refused = 0
     rows, total = [], []
     for public in known:
@@ -163,7 +162,7 @@ def subsets(count: int, known: int | str) -> list[tuple[int, ...]]:
 
 
 def part(sweep: Sweep, chosen: Iterable[int]) -> Sweep:
-    """A sweep's sizes at those places."""
+    """The sweep restricted to these sizes."""
     at = list(chosen)
     return structs.replace(
         sweep, bytes=tuple(sweep.bytes[i] for i in at), seconds=tuple(sweep.seconds[i] for i in at)
@@ -171,7 +170,7 @@ def part(sweep: Sweep, chosen: Iterable[int]) -> Sweep:
 
 
 def by_few_sizes(known: Sequence[Public], by: Mapping[str, Residuals]) -> None:
-    """Prints errors at the sizes of a sweep that did not calibrate, by how many did."""
+    """Print errors at the sizes of a sweep that were not used to calibrate, by the number used."""
     print("\nCalibrated by few sizes of a sweep, at all its others: medians over machines\n")
     print(
         "| sizes known | machines | from the catalog alone | calibrated | in band | worse than the catalog |"
@@ -203,7 +202,7 @@ def by_few_sizes(known: Sequence[Public], by: Mapping[str, Residuals]) -> None:
 
 
 def eight(machine: str) -> list[str]:
-    """Lines of ring, tree and StragglAR in Simple on eight GPUs of a machine, by size."""
+    """Rows of ring, tree and StragglAR with protocol Simple on eight GPUs of a machine, by size."""
     lines = []
     for size, name in ((2**24, "16 MiB"), (2**28, "256 MiB"), (2**32, "4 GiB")):
         times = []
@@ -220,7 +219,7 @@ def eight(machine: str) -> list[str]:
 
 
 def main() -> int:
-    """Prints all tables; 1 where a sweep could not be priced."""
+    """Print all tables; returns 1 if a sweep has no price."""
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2

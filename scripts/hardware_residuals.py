@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learns what the formulas of collectives miss, and writes cclbench/hardware/residuals.yaml.
+"""Learn the residuals of the collective formulas, and write cclbench/hardware/residuals.yaml.
 
     python scripts/hardware_residuals.py ../shared/fixtures/nccl_tests
 
@@ -29,7 +29,7 @@ HEAD = """\
 
 
 def table(folder: Path, date: str) -> ResidualTable:
-    """The table of the sweeps of that folder and of tests/hardware/published."""
+    """Residuals of the sweeps of the folder and of tests/hardware/published."""
     known = usable(folder)
     sweeps = tuple(
         Swept(
@@ -45,7 +45,7 @@ def table(folder: Path, date: str) -> ResidualTable:
 
 
 def main() -> int:
-    """Writes the file."""
+    """Write the file."""
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2

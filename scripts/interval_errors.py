@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints how often `cclbench compare` is wrong about two jobs of which the truth is known, as Markdown.
+"""Print error rates of `cclbench compare` for simulated pairs of jobs, in Markdown.
 
     python scripts/interval_errors.py [PAIRS] [--processes N]
 
-Captures are drawn of two jobs.  Their mean steps differ from capture to capture by the run effect (normal, on
-the logarithm); the steps around them by noise of a kind.  Equal jobs that are called different are false
-positives, and what is left of them is the coverage: an interval holds 1 of equal jobs where it holds 1.1 of
-jobs of that ratio, to the digit.  Power is the share of jobs of which one is 10 % slower that are told apart.
-Each cell is a number of captures, a run effect, a kind of noise and a number of steps; a row has the median
-and the worst cell of all kinds and steps.  docs/compare.md shows what it prints.
+Captures of two jobs are drawn.  Their mean steps vary from capture to capture by the run effect (normal, of
+the logarithm), and steps within a capture by noise.  False positives are equal jobs that are reported as
+different; the others are the coverage, since an interval contains 1 for equal jobs if and only if it contains
+1.1 for jobs with that ratio.  Power is the share of pairs with one job 10 % slower that are reported as
+different.  A cell is a number of captures, a run effect, a kind of noise and a number of steps; a row has the
+median and the worst cell of all kinds and steps.  docs/compare.md shows the output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CAPTURES: Final = (
     (3, 3, 0),
     (5, 5, 0),
 )
-"""Of each job, and of one more in the store."""
+"""Captures of each job, and of another job in the store."""
 SINGLE: Final = ((3, 3, 0), (5, 5, 0))
 """Captures of which each may be of one step."""
 CV: Final = 0.05
@@ -54,7 +54,7 @@ HEADS: Final = ("run effect", "false positives: median", "worst cell", "coverage
 
 @dataclass(frozen=True)
 class Cell:
-    """One case, and what came of it."""
+    """One cell and its results."""
 
     captures: tuple[int, int, int]
     effect: float
@@ -63,11 +63,11 @@ class Cell:
     false_positives: float = 0.0
     power: float = 0.0
     reach: float = 0.0
-    """Half the median interval."""
+    """Half the width of the median interval."""
 
 
 def steps_of(random: np.random.Generator, noise: str, steps: int) -> Floats:
-    """Times of the consecutive steps of a capture around some mean, shape (steps,)."""
+    """Times of the consecutive steps of a capture around a mean, shape (steps,)."""
     drawn = random.standard_normal(steps)
     if noise.startswith("AR"):
         rho = float(noise.split()[1])
@@ -93,7 +93,7 @@ def job(random: np.random.Generator, cell: Cell, captures: int, steps: int) -> l
 
 
 def judged(cell: Cell, pairs: int) -> Cell:
-    """The cell with the shares of pairs."""
+    """The cell with its shares of pairs."""
     random = np.random.default_rng(
         [*cell.captures, int(1000 * cell.effect), NOISES.index(cell.noise), *cell.steps]
     )
@@ -137,7 +137,7 @@ def rows(cells: list[Cell]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pairs", type=int, nargs="?", default=PAIRS, help="pairs of jobs of each cell")
+    parser.add_argument("pairs", type=int, nargs="?", default=PAIRS, help="pairs of jobs in each cell")
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
     tables = {

@@ -16,7 +16,7 @@ from cclbench.hardware.sweep import Sweep, sweeps_of
 PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
 HALVES = ("development", "held out")
 MISCONFIGURED = "tcp_fallback"
-"""A run without its network plug-in: it must stand out, is in no total, and teaches nothing."""
+"""A run without its network plug-in: reported as an outlier, left out of totals and of the learning."""
 
 SYSTEMS = {
     "a100_nvswitch": "dgx-a100",
@@ -27,11 +27,11 @@ SYSTEMS = {
     "h100_1n4": "dgx-h100",
     "vultr_b200": "dgx-b200",
 }
-"""Systems of the given sweeps by how their files are named; each name is one machine."""
+"""Systems of the given sweeps by prefix of their file names; each prefix is one machine."""
 
 
 class Public(NamedTuple):
-    """A sweep, its file, the machine it is of and the system of the catalog that this is."""
+    """A sweep, its file, its machine, and the machine's system in the catalog."""
 
     path: Path
     machine: str
@@ -40,24 +40,24 @@ class Public(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The file's name without its ending."""
+        """The file's name without its suffix."""
         return self.path.stem
 
 
 def given(folder: Path) -> list[Public]:
-    """Every sweep of a folder whose machine the catalog has."""
+    """Sweeps of a folder whose machine is in the catalog."""
     found = []
     for path in sorted(folder.glob("*.csv")):
         machine = next((prefix for prefix in SYSTEMS if path.name.startswith(prefix)), None)
         if machine is None:
-            print(f"{path.name}: no system of the catalog is named for it", file=sys.stderr)
+            print(f"{path.name}: the catalog has no system for it", file=sys.stderr)
             continue
         found.extend(Public(path, machine.strip("_"), SYSTEMS[machine], sweep) for sweep in swept(path))
     return found
 
 
 def published(half: str) -> list[Public]:
-    """Every sweep of one half of tests/hardware/published; a machine is a system of one source."""
+    """Sweeps of one half of tests/hardware/published; a machine is a system of one source."""
     found = []
     for path in sorted(PUBLISHED.glob("*.csv")):
         lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
@@ -69,7 +69,7 @@ def published(half: str) -> list[Public]:
 
 
 def swept(path: Path) -> list[Sweep]:
-    """The sweeps of a file; rows in none are told on stderr."""
+    """Sweeps of a file; rows that belong to none are reported on stderr."""
     evidence = NcclTests().read(path)
     version = evidence.facts.get("library_version")
     own, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
@@ -79,7 +79,7 @@ def swept(path: Path) -> list[Sweep]:
 
 
 def usable(folder: Path) -> list[tuple[Public, ObservedSweep]]:
-    """All sweeps that are learned from, the folder's and the published, beside the formulas."""
+    """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
     found = []
     for public in [*given(folder), *(each for half in HALVES for each in published(half))]:
         sweep, machine = public.sweep, system(public.system)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two checkouts of cclbench answer to the same commands, and every difference.
+"""Compare the output of two checkouts of cclbench for the same commands, and print every difference.
 
     python scripts/same_results.py OLD NEW [EVIDENCE...]
 
-OLD and NEW are checkouts, EVIDENCE is files and folders of traces (by default those beside the fixtures of
-the tests); NEW's data points come on top.  Each command runs in a folder of its own, once by each checkout,
-with the Python that runs this.  Compared are exit code, what is printed, and files that are written, but for
-what must differ: the hash in a run's id and the digests that it is made of.  Exit code 1 where anything
-differs.
+OLD and NEW are checkouts, EVIDENCE is files and folders of traces (by default the test fixtures); NEW's data
+points are added.  Each command runs in a folder of its own, once with each checkout, with the Python that
+runs this script.  Exit code, output and written files are compared, except for values that must differ: the
+hash in a run's id and the digests that it is computed from.  Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 KINDS = ("kineto", "nsys", "nsys/synthetic", "xprof", "graph_replay", "nccl_logs")
 SETTING = "scale_up.bandwidth=x2"
 OWN = {"fingerprint", "tables", "manifest_sha256"}
-"""Keys of documents whose values hold digests of cclbench itself."""
+"""Keys of documents whose values depend on digests of cclbench itself."""
 INSTALLED = "installed"
-"""The folder of a checkout's entry points, in that of its commands."""
+"""Folder of a checkout's entry points, within the folder of its commands."""
 SHOWN = 40
-"""Differences of one command that are printed."""
+"""Most differences that are printed for one command."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A command, and the file that it writes besides what it prints."""
+    """A command, and the file that it writes."""
 
     words: tuple[str, ...]
     file: str | None = None
@@ -50,7 +49,7 @@ class Call:
 
 
 def sources(new: Path, evidence: list[str]) -> list[Path]:
-    """Cards of the data points, and what lies in the folders of evidence."""
+    """Cards of the data points, and entries of the folders of evidence."""
     cards = sorted((new / "workload_cards").glob("*.yaml"))
     if evidence:
         return [*cards, *(Path(name).absolute() for name in evidence)]
@@ -61,7 +60,7 @@ def sources(new: Path, evidence: list[str]) -> list[Path]:
 
 
 def calls(new: Path, of: list[Path]) -> Iterator[Call]:
-    """Every command on every source, neighbours compared with one another; data points contributed anew."""
+    """Every command on every source, `compare` on neighbouring sources, and `contribute` on data points."""
     for path in map(str, of):
         yield Call(("run", path, "--json"))
         yield Call(("run", path))
@@ -94,7 +93,7 @@ def calls(new: Path, of: list[Path]) -> Iterator[Call]:
 
 
 def install(checkout: Path, folder: Path) -> None:
-    """Put the checkout's entry points into the folder, as pip would: ahead on the path they hide others'."""
+    """Write the checkout's entry points into the folder, as pip would; first on the path, they win."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
     about = folder / f"{project['name']}-{project['version']}.dist-info"
     about.mkdir(parents=True)
@@ -106,7 +105,7 @@ def install(checkout: Path, folder: Path) -> None:
 
 
 def answer(checkout: Path, call: Call, folder: Path) -> dict[str, Any]:
-    """Exit code, output and file of the command by that checkout."""
+    """Exit code, output and file of the command with that checkout."""
     path = os.pathsep.join([str(checkout), str(folder / INSTALLED)])
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "80", "CCLBENCH_STORE": "runs"}
     done = subprocess.run(
@@ -128,7 +127,7 @@ def answer(checkout: Path, call: Call, folder: Path) -> dict[str, Any]:
 
 
 def form(text: str) -> Any:
-    """A document as such, other text as its lines; without what must differ."""
+    """A parsed document, or lines of other text, without values that must differ."""
     text = re.sub(r"-[0-9a-f]{8}\b", "-HASH", text)
     try:
         return without_own(json.loads(text))
@@ -144,7 +143,7 @@ def without_own(value: Any) -> Any:
 
 
 def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
-    """Where two answers differ, and how."""
+    """Differences of two outputs."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}, key=str):
             yield from differences(old.get(key), new.get(key), f"{at}.{key}")
@@ -156,7 +155,7 @@ def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
 
 
 def main() -> None:
-    """Print each command that is answered otherwise, and how."""
+    """Print each command with different output, and the differences."""
     old, new = (Path(name).absolute() for name in sys.argv[1:3])
     wanted = list(calls(new, sources(new, sys.argv[3:])))
     differing = 0
@@ -173,7 +172,7 @@ def main() -> None:
                 print(f"\n{call}\n  " + "\n  ".join(found[:SHOWN]))
                 if len(found) > SHOWN:
                     print(f"  ... {len(found) - SHOWN} more")
-    print(f"\n{differing} of {len(wanted)} commands are answered otherwise")
+    print(f"\n{differing} of {len(wanted)} commands differ")
     sys.exit(1 if differing else 0)
 
 

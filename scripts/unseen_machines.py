@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the model of collectives does on machines that it did not learn from: whole systems are left out."""
+"""Errors of the collective model on machines that were left out of the learning, system by system."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NETWORKS = {
 
 @dataclass(frozen=True)
 class Missed:
-    """What is left of log(measured / predicted), and the band about it, arrays of shape (rows,)."""
+    """Residual log(measured / predicted), and the band around it, arrays of shape (rows,)."""
 
     left: Floats
     low: Floats
@@ -37,7 +37,7 @@ class Missed:
 
     @property
     def count(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.left)
 
     @property
@@ -62,19 +62,19 @@ class Missed:
 
     @property
     def width(self) -> float:
-        """Median factor from end to end of the band."""
+        """Median ratio of the band's upper to its lower end."""
         return float(np.median(np.exp(self.low + self.high)))
 
 
 def together(parts: Sequence[Missed]) -> Missed:
-    """All rows of several."""
+    """Rows of several, concatenated."""
     return Missed(
         *(np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "low", "high"))
     )
 
 
 def missed(own: ObservedSweep, by: Residuals, *, band: int | None = None) -> Missed:
-    """A sweep's rows, of one size band or of all, beside what was learned elsewhere."""
+    """Errors of a sweep's rows, of one size band or of all, with residuals learned from other systems."""
     chosen = np.full(len(own.sizes), True) if band is None else own.size_bands == band
     left = own.residual - by.log_correction(own.setting, own.sizes)
     low, high = by.band_half_widths(own.sizes)
@@ -82,7 +82,7 @@ def missed(own: ObservedSweep, by: Residuals, *, band: int | None = None) -> Mis
 
 
 class MostRanks(NamedTuple):
-    """A machine's sweep among its most ranks, from the catalog alone and calibrated by `fewer` ranks."""
+    """A machine's sweep with its most ranks, from the catalog alone and calibrated with `fewer` ranks."""
 
     public: Public
     beside: ObservedSweep
@@ -94,7 +94,7 @@ class MostRanks(NamedTuple):
 def most_ranks(
     known: Sequence[tuple[Public, ObservedSweep]], by: Mapping[str, Residuals]
 ) -> Iterator[MostRanks]:
-    """Of every machine with several rank counts; its system left out of what is learned."""
+    """One for every machine with several rank counts; its system is left out of the learning."""
     for machine in dict.fromkeys((public.machine, public.system) for public, _ in known):
         own = [each for each in known if (each[0].machine, each[0].system) == machine]
         most = max(public.sweep.ranks for public, _ in own)
@@ -115,13 +115,13 @@ def most_ranks(
 
 
 def left_out(sweeps: Sequence[ObservedSweep]) -> dict[str, Residuals]:
-    """By system, what is learned from all sweeps but that system's."""
+    """By system, residuals learned from the sweeps of all other systems."""
     systems = dict.fromkeys(own.system for own in sweeps)
     return {system: learn_residuals([own for own in sweeps if own.system != system]) for system in systems}
 
 
 def machine_class(own: ObservedSweep) -> str:
-    """Maker of the accelerator, and one node or the software of the network."""
+    """Vendor of the accelerator, and a single node or the network software."""
     setting = own.setting
     maker = "AMD" if own.system.startswith("mi") else "NVIDIA"
     return f"{maker}, {NETWORKS[setting.network] if setting.several_nodes else 'one node'}"
