@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plant generated secrets and identities in every format that redaction rewrites; count what is published.
 
-`planted_secrets.py --rounds 5 --seed 1` makes a job of each format, with every secret in what gives it
-away and again, bare and encoded, in other places; runs `cclbench contribute`; and searches what it has
-written, byte for byte.  It prints a line a class, and exits with 1 where any survives, a job is refused or
-a document no longer parses.
+`planted_secrets.py --rounds 5 --seed 1` generates a job of each format, with every secret in a context that
+identifies it, and again, bare and encoded, in other places; runs `cclbench contribute`; and searches the
+output byte by byte.  It prints a line for each class, and exits with 1 if a secret survives, a job is refused
+or a document no longer parses.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ parallelism: {{dp_replicate: 2}}
 
 
 def echoes(one: Planted) -> Iterator[str]:
-    """The value again, as other programs write it."""
+    """The value as other programs write it."""
     if one.of.alone:
         return
     raw = one.value.encode()
@@ -78,7 +78,7 @@ def echoes(one: Planted) -> Iterator[str]:
 
 
 def searched(values: list[Planted], data: bytes) -> Iterator[Planted]:
-    """Those that are in the bytes, in any of the encodings; written apart from what cclbench looks with."""
+    """Values found in the bytes in any encoding; independent of the search in cclbench."""
     folded = data.lower()
     for one in values:
         if one.traces:
@@ -96,18 +96,18 @@ def searched(values: list[Planted], data: bytes) -> Iterator[Planted]:
 
 
 def environment(values: list[Planted]) -> dict[str, str]:
-    """A process's environment with those that stand in one."""
+    """A process's environment with the values that occur in one."""
     own = (one.value for one in values if one.of.name == "captured environment")
     return {"RANK": "0", "LANG": "C.UTF-8", "SHLVL": "1", **{f"PLAN_{i}": v for i, v in enumerate(own)}}
 
 
 def texts(values: list[Planted]) -> list[str]:
-    """All that is planted as texts."""
+    """All planted texts."""
     return [text for one in values for text in (one.text, *echoes(one)) if text]
 
 
 def hidden(values: list[Planted]) -> bytes:
-    """What no reader sees: for free pages, unknown fields and headers."""
+    """Bytes that no reader sees: for free pages, unknown fields and headers."""
     return b"\n".join(one.value.encode() for one in values)
 
 
@@ -121,7 +121,7 @@ def packed(data: bytes, unseen: bytes) -> bytes:
 
 
 def kineto(folder: Path, values: list[Planted]) -> str:
-    """Two ranks, and a dump of PyTorch's Flight Recorder and a memory snapshot beside them."""
+    """Two ranks, a dump of PyTorch's Flight Recorder and a memory snapshot."""
     job = importlib.import_module("contribute.conftest")
     recorder = importlib.import_module("formats.test_flight_recorder")
     for rank in (0, 1):
@@ -150,7 +150,7 @@ def kineto(folder: Path, values: list[Planted]) -> str:
 
 
 def nsys(folder: Path, values: list[Planted]) -> str:
-    """An export with texts in three tables, bytes, and pages that it no longer uses."""
+    """An export with texts in three tables, in bytes, and in unused pages."""
     files = importlib.import_module("helpers.nsys_files")
     path = folder / "capture.sqlite"
     steps = (0, 1000, 2000)
@@ -183,7 +183,7 @@ def nsys(folder: Path, values: list[Planted]) -> str:
 
 
 def xplane(folder: Path, values: list[Planted]) -> str:
-    """A profile of a TPU with texts in stats, bytes, metadata, errors, and in fields that nobody knows."""
+    """A TPU profile with texts in stats, bytes, metadata, errors and unknown fields."""
     files = importlib.import_module("helpers.xplane_files")
     plane = files.tpu(0, [("loop", 0, 400, {}), ("dot", 500, 300, {}), ("psum", 1000, 200, {})])
     blob = "\n".join(texts(values)).encode()
@@ -253,7 +253,7 @@ def called(words: list[str]) -> tuple[int, str]:
 
 
 def found_in(folder: Path, values: list[Planted]) -> set[Planted]:
-    """Those that files below the folder hold: in names, in bytes, and decompressed."""
+    """Values in files below the folder: in names, in bytes, and decompressed."""
     found = set[Planted]()
     for path in sorted(folder.rglob("*")):
         found.update(searched(values, str(path.relative_to(folder)).encode()))
@@ -344,7 +344,7 @@ def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Coun
 
 
 def replaced_in(paths: list[Path]) -> Counter[str]:
-    """What redaction replaces in texts that hold no secret, by file and rule."""
+    """Replacements in texts without a secret, by file and rule."""
     known = redaction.collect_identities(paths)
     with tempfile.TemporaryDirectory() as folder:
         changes = (
@@ -356,18 +356,16 @@ def replaced_in(paths: list[Path]) -> Counter[str]:
 
 
 def main() -> int:
-    """The table; 1 where a secret survives, nothing was published or a document no longer parses."""
+    """Print the table; returns 1 if a secret survives, nothing was published or a document does not parse."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of each class in each format")
-    parser.add_argument("--every", type=int, default=1, help="so-manyth class alone")
+    parser.add_argument("--rounds", type=int, default=5, help="secrets of each class in each format")
+    parser.add_argument("--every", type=int, default=1, help="use only every so many classes")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--half", choices=HALVES, help="of the classes, by a seeded draw (all of them)")
+    parser.add_argument("--half", choices=HALVES, help="half of the classes, drawn by a seed (default: all)")
     parser.add_argument(
         "--one-by-one", action="store_true", help="each secret alone in a log, in JSON and in YAML"
     )
-    parser.add_argument(
-        "--clean", type=Path, nargs="+", help="print what is replaced in these files, and end"
-    )
+    parser.add_argument("--clean", type=Path, nargs="+", help="only print the replacements in these files")
     asked = parser.parse_args()
     if asked.clean:
         for what, count in sorted(replaced_in(asked.clean).items()):
