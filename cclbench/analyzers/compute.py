@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
 from cclbench.analyzers.view.categories import kernels_by_category
-from cclbench.analyzers.view.columns import is_category, word_codes
+from cclbench.analyzers.view.columns import has_word, word_codes
 from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.platform import card_field, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
@@ -118,7 +118,7 @@ def achieved_flops(rank: RankView) -> Value:
 def _executed_flops(rank: RankView) -> Value:
     flops, coverage = 0.0, Coverage(0, 0, 0, 0)
     for batch, _ in () if rank.on_host else rank.begun(("kernel",), "flops", "category"):
-        batch = batch.filter(pa.array(~is_category(batch, "communication")))
+        batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
         stated = batch["flops"].is_valid().to_numpy(zero_copy_only=False)
         coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
         flops += float(batch["flops"].drop_null().to_numpy().sum())
@@ -294,7 +294,7 @@ def sm_coverage(rank: RankView) -> Value:
 def occupancy(rank: RankView) -> Value:
     filled, coverage = 0.0, Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("occupancy", "category"):
-        batch = batch.filter(pa.array(~is_category(batch, "communication")))
+        batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
         stated = batch["occupancy"].is_valid().to_numpy(zero_copy_only=False)
         durations = batch["dur_ns"].to_numpy()
         coverage += Coverage.of_rows(stated, durations)

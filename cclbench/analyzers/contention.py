@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
-from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
@@ -73,7 +73,7 @@ def _batch_sums(rank: RankView) -> Iterator[pa.Table]:
     shapes = _Shapes(rank)
     for batch, _ in rank.kernels("name", "category", "operator", *_GRID):
         stated = batch["grid_x"].is_valid()
-        compute = batch.filter(pc.and_(stated, pa.array(~is_category(batch, "communication"))))
+        compute = batch.filter(pc.and_(stated, pa.array(~has_word(batch, "category", "communication"))))
         starts, ends = row_spans(compute)
         shared, durations = intervals.within(rank.communication, starts, ends), ends - starts
         overlapped, alone = 2 * shared > durations, shared == 0

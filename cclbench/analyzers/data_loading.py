@@ -56,7 +56,7 @@ def _window_of_step(rank: RankView, times_ns: Int64) -> Int64:
 
     Without annotated steps, the window that contains it. Shape of `at`.
     """
-    table = rank.tables.steps()
+    table = rank.steps
     marks = table.filter(pc.equal(table["source"].cast(pa.string()), "annotation")).sort_by("start_ns")
     if not len(marks) or rank.windows.policy == "trace":
         return rank.window_of(times_ns)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
-from cclbench.analyzers.view.columns import row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify.serving_steps import is_serving_step, is_vllm_step, serving_phase
@@ -78,9 +78,7 @@ def _engine_annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
     for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
         name, words = word_codes(batch, "name")
         engines = np.array([is_serving_step(word or "") for word in words], np.bool_)
-        chosen = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
-            zero_copy_only=False
-        )
+        chosen = engines[name] & has_word(batch, "side", "host")
         begin, end = (edge[chosen].tolist() for edge in row_spans(batch))
         rows += zip(begin, end, (words[code] or "" for code in name[chosen]), strict=True)
     # an engine that uses both forms nests them: vLLM's then name the iterations, as they mark the steps

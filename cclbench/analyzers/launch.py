@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
-from cclbench.analyzers.view.columns import is_category, row_spans
+from cclbench.analyzers.view.columns import has_word, row_spans
 from cclbench.analyzers.view.launches import DeviceEvents, Stream, device_events, kernels_with_calls
 from cclbench.analyzers.view.rank_view import RankView, Windows
 from cclbench.analyzers.view.values import NS_PER_S, share_values, spread_over_ranks, time_distribution
@@ -137,7 +137,7 @@ def launch_bound_share(rank: RankView) -> Iterator[Value]:
     for batch, call in kernels_with_calls(rank, launched.calls, "category"):
         short = longer[call]
         starts, ends = row_spans(batch)
-        computes = short & ~is_category(batch, "communication")
+        computes = short & ~has_word(batch, "category", "communication")
         short_kernels.append(intervals.union(starts[computes], ends[computes]))
     compute = rank.parts.compute_only + rank.parts.overlapped
     share, *steps = share_values(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
-from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share_values
@@ -158,7 +158,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic for it")
     parts, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
-        batch = batch.filter(pa.array(~is_category(batch, "communication")))
+        batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
         stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())
         coverage += Coverage.of_rows(stated.to_numpy(zero_copy_only=False), batch["dur_ns"].to_numpy())
         known = batch.filter(stated)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost_pieces, window_shares
-from cclbench.analyzers.view.columns import event_table, row_spans, word_codes
+from cclbench.analyzers.view.columns import event_table, matching_rows, row_spans, word_codes
 from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.platform import card_field, hbm_bytes_per_s, run_accelerator
@@ -264,8 +264,7 @@ def _module_label(column: str, word: str | None, depth: int) -> str:
 def _host_phases(rank: RankView) -> dict[str, Intervals]:
     """Busy times of a CPU by phase of the innermost call; transfers are `other`."""
     table = rank.operators("name", "phase", "track", "start_ns", "end_ns")
-    name, names = word_codes(table, "name")
-    works = ~np.array([is_wrapper(word or "") for word in names], np.bool_)[name]
+    works = ~matching_rows(table, "name", is_wrapper)
     phase, words = word_codes(table, "phase")
     track, starts, ends = (table[column].to_numpy() for column in ("track", "start_ns", "end_ns"))
     pieces: dict[str, list[Intervals]] = {"other": [rank.communication]}

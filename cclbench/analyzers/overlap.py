@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, count_words, metric
 from cclbench.analyzers.view.arrivals import matched_rows
 from cclbench.analyzers.view.collectives import UNKNOWN, Label
-from cclbench.analyzers.view.columns import is_category
+from cclbench.analyzers.view.columns import has_word
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, by_label, share_values
@@ -69,7 +69,7 @@ def same_stream(rank: RankView) -> Value:
     rank.needs_accelerator("its threads are not streams")
     sums: dict[int, list[int]] = {}
     for batch, _ in rank.begun(("kernel",), "track", "category"):
-        communicates = is_category(batch, "communication")
+        communicates = has_word(batch, "category", "communication")
         ns, track = batch["dur_ns"].to_numpy(), batch["track"].to_numpy()
         for stream in np.unique(track).tolist():
             stream_sums = sums.setdefault(stream, [0, 0])

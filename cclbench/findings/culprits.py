@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from cclbench.analyzers.view.columns import row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
 from cclbench.analyzers.view.host_gaps import (
     HostGaps,
     blocking_copies,
@@ -122,8 +122,7 @@ class HostCalls:
         for batch in self._view.tables.events(_KINDS, read):
             name, words = word_codes(batch, "name")
             kind, kinds = word_codes(batch, "kind")
-            side, sides = word_codes(batch, "side")
-            host = np.array([word == "host" for word in sides], np.bool_)[side]
+            host = has_word(batch, "side", "host")
             name_codes = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[
                 name
             ]

@@ -35,6 +35,7 @@ _NEAR: Final = 32 << 10
 """Bytes at a chunk's end that usually contain the beginning of its last event."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
+_ARRAY_END = re.compile(rb"\}\s*\](?=\s*(?:[,}]|$))")
 _COMMA = re.compile(rb"\s*,\s*")
 _BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
@@ -270,21 +271,30 @@ class JsonEvents(Generic[E]):
 
     def _last_chunks(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
         """The last events; then read what follows them."""
-        chunk, tail = b"[" + buffer, b""
+        whole = b"[" + buffer
         try:
-            events = self.decoder.decode(chunk)
+            events, end = self._decode_array(whole)
         except _UNDECODABLE as error:
-            if (end := _value_end(error)) is None:
-                yield from self._salvage_events(buffer, error)
-                return
-            if not self.last:
-                raise self._damage_error(end - 1, "the events end before their part of the file") from None
-            chunk, tail = chunk[:end], chunk[end:]
-            events = self.decoder.decode(chunk)
+            yield from self._salvage_events(buffer, error)
+            return
+        if end < len(whole) and not self.last:
+            raise self._damage_error(end - 1, "the events end before their part of the file")
         self._count += len(events)
         if self.last:
-            self._read_tail(tail, len(chunk) - 1)
-        yield chunk, events
+            self._read_tail(whole[end:], end - 1)
+        yield whole[:end], events
+
+    def _decode_array(self, buffer: bytes) -> tuple[list[E], int]:
+        """The array that a buffer begins with, and the offset of its end."""
+        with suppress(*_UNDECODABLE):
+            end = _likely_end(buffer)
+            return self.decoder.decode(buffer[:end]), end
+        try:
+            return self.decoder.decode(buffer), len(buffer)
+        except _UNDECODABLE as error:
+            if (value_end := _value_end(error)) is None:
+                raise
+            return self.decoder.decode(buffer[:value_end]), value_end
 
     def _read_tail(self, tail: bytes, at: int) -> None:
         """Decode the top-level keys behind the array, which ends at offset `at` of the buffer."""
@@ -341,6 +351,12 @@ class JsonEvents(Generic[E]):
             where=f"{self.path}: byte {self._offset + at:,}",
             hint="re-run with --allow-truncated to use the part before it",
         )
+
+
+def _likely_end(buffer: bytes) -> int:
+    """End of the last array of objects in a buffer's last `END` bytes; the buffer's end without one."""
+    begin = max(len(buffer) - END, 0)
+    return max((match.end() for match in _ARRAY_END.finditer(buffer, begin)), default=len(buffer))
 
 
 def _is_truncation(error: Exception) -> bool:

@@ -19,11 +19,11 @@ _STORED: Final[dict[str, pa.Schema]] = {}
 def table_schema(table: str, version: int, *fields: pa.Field) -> pa.Schema:
     """The in-memory schema of a table, from its fields as they are in files."""
     schema = pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(version)})
-    _STORED[table] = schema
+    _STORED[table] = pa.schema([field.remove_metadata() for field in schema], metadata=schema.metadata)
     in_memory = (field.with_type(WORD) if field.type == STORED_WORD else field for field in schema)
     return pa.schema(in_memory, metadata=schema.metadata)
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a table's files, independent of the version of Arrow."""
+    """The schema of a table's files, independent of the version of Arrow, without the meanings of columns."""
     return _STORED[schema.metadata[b"cclbench.table"].decode()].with_metadata(schema.metadata)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -187,7 +188,8 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
     `sequence`, shape (calls,): autograd's sequence number of each call, or of the call whose gradient it
     computes; −1 where there is none.
     """
-    letters: list[str | None] = [_call_letter(one.name) for one in calls]
+    letters = [_call_letter(one.name) for one in calls]
+    taken = np.zeros(len(calls), np.bool_)
     by_number = np.argsort(sequence, kind="stable")
     numbers = sequence[by_number]
 
@@ -202,23 +204,23 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
         candidates = candidates[candidates > forward[-1]]
         if rule.apart:
             candidates = candidates[np.isin(sequence[candidates], ids)]
-        return tuple(at for at in np.sort(candidates).tolist() if letters[at] is not None)
+        return tuple(np.sort(candidates[~taken[candidates]]).tolist())
 
     for kind, rule in KINDS.items():
-        for match in rule.pattern.finditer("".join(letter or _OTHER for letter in letters)):
+        for match in rule.pattern.finditer("".join(letters)):
             places = range(*match.span())
             members = [calls[at] for at in places]
-            if any(letters[at] is None for at in places) or not rule.fits(members):
+            if taken[places.start : places.stop].any() or not rule.fits(members):
                 continue
             if kind == "optimizer" and _LISTS in members[0].name and not _has_update(members):
                 continue
-            forward = tuple(at for at in places if (letters[at] or _OTHER) not in rule.apart)
+            forward = tuple(at for at in places if letters[at] not in rule.apart)
             yield Chain(kind, forward, forward)
             backward = backward_places(forward) if any(rule.backward) else ()
             if backward:
                 yield Chain(kind, backward, forward)
             for at in (*forward, *backward):
-                letters[at] = None  # a call is in one chain at most
+                letters[at], taken[at] = _OTHER, True  # a call is in one chain at most
 
 
 def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) -> Cost:
@@ -244,6 +246,7 @@ def _has_update(calls: Sequence[Call]) -> bool:
     return any("addcdiv" in one.name for one in calls)
 
 
+@lru_cache(maxsize=1 << 12)
 def _call_letter(name: str) -> str:
     if not name.startswith(_NAMESPACE):
         return _OTHER

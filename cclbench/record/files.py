@@ -50,6 +50,9 @@ _VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """Allowed words, by table and column."""
 CONTENT: Final = b"cclbench.content"
 """Footer key of the SHA-256 of the bytes before the footer."""
+SMALL_ROWS: Final = 8192
+"""Rows up to which a file is read by one thread and with all columns at once: threads, and opening it again,
+would take longer."""
 _BUFFER: Final = 1 << 18
 """Bytes of a table that are hashed and written at a time."""
 _COUNTED: Final = {"collectives": ("instance", "collective")}
@@ -210,7 +213,9 @@ def read_table(
 ) -> pa.Table:
     """All rows of a run's file, with all columns or the given ones; see `opened_table`."""
     with opened_table(path, schema, listed=listed) as file:
-        return checked_rows(file.read(None if columns is None else list(columns)), schema, path)
+        names = None if columns is None else list(columns)
+        rows = file.read(names, use_threads=file.metadata.num_rows > SMALL_ROWS)
+        return checked_rows(rows, schema, path)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -224,6 +229,13 @@ def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any])
     for name, values in columns.items():
         table = table.set_column(schema.get_field_index(name), schema.field(name), values)
     return table
+
+
+def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the schema's types and metadata."""
+    if table.schema.equals(schema):
+        return pa.Table.from_arrays(table.columns, schema=schema)  # a cast takes ten times as long
+    return table.cast(schema)
 
 
 class _HashedFile:
@@ -275,8 +287,7 @@ class TableFile:
     def write(self, table: pa.Table) -> None:
         """Append rows as one row group."""
         self._empty = False
-        rows = table if table.schema.equals(self._schema, check_metadata=True) else table.cast(self._schema)
-        self._writer.write_table(rows, row_group_size=max(len(table), 1))
+        self._writer.write_table(_with_schema(table, self._schema), row_group_size=max(len(table), 1))
 
     def close(self) -> None:
         """Finish the file, with at least one row group: Arrow before 19 cannot read a file without."""

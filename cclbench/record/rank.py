@@ -15,15 +15,13 @@ import pyarrow.parquet as pq
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.schema import EVENTS, KINDS, OPERATORS, TABLES
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import checked_rows, damaged, opened_table, read_table
+from cclbench.record.files import SMALL_ROWS, checked_rows, damaged, opened_table, read_table
 from cclbench.record.manifest import RankEntry, StoredFile
 
 BATCH_ROWS: Final = 1 << 16
 """Maximum rows of a batch of events."""
 MOST_KEPT: Final = 16 << 20
 """Size of the column cache, in bytes."""
-SMALL_ROWS: Final = 8192
-"""Rows up to which all columns of a file are read at once: opening it again would take longer."""
 _CELL: Final = 8
 """Maximum bytes of a value: numbers, and codes of words."""
 
@@ -153,7 +151,8 @@ def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -
 def _batch_tables(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
     """The rows in tables of `BATCH_ROWS`; a reader returns batches that end at each new dictionary."""
     parts: list[pa.RecordBatch] = []
-    for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+    threads = file.metadata.num_rows > SMALL_ROWS
+    for batch in file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=threads):
         parts.append(checked_rows(batch, EVENTS, path))
         if sum(map(len, parts)) == BATCH_ROWS:
             yield pa.Table.from_batches(parts)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,11 +54,15 @@ def vocabulary_places(
 
 def with_words(table: pa.Table, column: str, wanted: Collection[str]) -> pa.Table:
     """The rows whose word in a dictionary column is one of the wanted."""
-    numbers, words = word_codes(table, column)
-    return table.filter(np.isin(numbers, [i for i, word in enumerate(words) if word in wanted]))
+    return table.filter(pa.array(has_word(table, column, *wanted)))
 
 
-def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
-    """Mask of the rows of the category, shape (rows,)."""
-    numbers, words = word_codes(batch, "category")
-    return np.isin(numbers, [i for i, word in enumerate(words) if word == category])
+def has_word(batch: pa.RecordBatch | pa.Table, column: str, *wanted: str) -> Mask:
+    """Mask of the rows whose word in a dictionary column is one of the wanted, shape (rows,)."""
+    return matching_rows(batch, column, wanted.__contains__)
+
+
+def matching_rows(batch: pa.RecordBatch | pa.Table, column: str, matches: Callable[[str], object]) -> Mask:
+    """Mask of the rows whose word in a dictionary column matches, shape (rows,); null is the empty word."""
+    codes, words = word_codes(batch, column)
+    return np.array([bool(matches(word or "")) for word in words], np.bool_)[codes]

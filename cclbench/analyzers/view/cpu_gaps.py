@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans, word_codes
 from cclbench.analyzers.view.host_gaps import causes_of
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Intervals, Mask
@@ -42,10 +42,10 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
         starts, ends = row_spans(batch)
         name, words = word_codes(batch, "name")
         code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
-        is_op = _of_kind(batch, "op")
+        is_op = has_word(batch, "kind", "op")
         library_free = is_op & ~_wrapping_rows(batch) & on_thread
         calls.append((starts[library_free], ends[library_free], code[library_free]))
-        chosen = causes_of(batch) | {"sync": is_op & is_category(batch, "communication")}
+        chosen = causes_of(batch) | {"sync": is_op & has_word(batch, "category", "communication")}
         for cause, rows in ranges.items():
             of_cause = chosen[cause] & on_thread
             rows.append(intervals.union(starts[of_cause], ends[of_cause]))
@@ -69,20 +69,17 @@ def step_thread(rank: RankView) -> int:
     marks, computing = Counter[int](), Counter[int]()
     for batch in rank.tables.events(("op", "annotation"), _COLUMNS):
         track = batch["track"].to_numpy()
-        begins = _of_kind(batch, "annotation") & np.isin(batch["start_ns"].to_numpy(), rank.windows.starts)
+        begins = has_word(batch, "kind", "annotation") & np.isin(
+            batch["start_ns"].to_numpy(), rank.windows.starts
+        )
         marks.update(track[begins].tolist())
-        works = _of_kind(batch, "op") & ~is_category(batch, "communication")
+        works = has_word(batch, "kind", "op") & ~has_word(batch, "category", "communication")
         for thread in np.unique(track[works]).tolist():
             computing[thread] += int(batch["dur_ns"].to_numpy()[works & (track == thread)].sum())
     most = (marks or computing).most_common(1)
     return most[0][0] if most else -1
 
 
-def _of_kind(batch: pa.RecordBatch, kind: str) -> Mask:
-    return np.asarray(batch["kind"].cast(pa.string()).to_numpy(zero_copy_only=False) == kind)
-
-
 def _wrapping_rows(batch: pa.RecordBatch) -> Mask:
     """Mask of rows that wrap operators and do not compute themselves, shape (rows,)."""
-    name, words = word_codes(batch, "name")
-    return np.array([is_wrapper(word or "") for word in words], np.bool_)[name]
+    return matching_rows(batch, "name", is_wrapper)

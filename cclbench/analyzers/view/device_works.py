@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import row_spans, short_codes, vocabulary_places, word_codes
+from cclbench.analyzers.view.columns import has_word, row_spans, short_codes, vocabulary_places
 from cclbench.analyzers.view.operator_calls import Float64, OperatorCalls, WorkKind, costs_of, ids_of
 from cclbench.analyzers.view.works import WorkRows, Works
 from cclbench.ground import intervals
-from cclbench.ground.intervals import Index, Int64, Mask, begins
+from cclbench.ground.intervals import Index, Int64, begins
 from cclbench.ground.schema import CATEGORIES, EVENTS, PHASES
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.operators.call import Call
@@ -34,7 +34,7 @@ def device_works(rank: RankView) -> Works:
     starts, ends = row_spans(rows)
     name, names = short_codes(rows, "name")
     category = vocabulary_places(rows, "category", CATEGORIES, _OTHER).astype(np.int32)
-    computes = _are_kernels(rows) & (category != _COMMUNICATION)
+    computes = has_word(rows, "kind", "kernel") & (category != _COMMUNICATION)
     key = _keys(calls, rows, category)
     order = np.lexsort((starts, key))
     is_new = begins(key[order])
@@ -87,11 +87,6 @@ def _device_rows(rank: RankView) -> pa.Table:
     """Device events that begin in the windows."""
     schema = pa.schema([EVENTS.field(name) for name in ("start_ns", "dur_ns", *_ROW)])
     return pa.Table.from_batches((batch for batch, _ in rank.begun(DEVICE_WORK, *_ROW)), schema)
-
-
-def _are_kernels(rows: pa.Table) -> Mask:
-    kinds, words = word_codes(rows, "kind")
-    return np.array([word == "kernel" for word in words], np.bool_)[kinds]
 
 
 def _keys(calls: OperatorCalls, rows: pa.Table, category: Index) -> Index:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from cclbench.analyzers.view.columns import row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans, word_codes
 from cclbench.analyzers.view.launches import correlations_of
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Mask
@@ -97,11 +96,13 @@ def _rows_of(rank: RankView, kinds: tuple[str, ...], names: dict[str, int]) -> I
     """Operators that may be cold, launches, waits, and calls that allocate or load, in bounded batches."""
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
         name, words = word_codes(batch, "name")
-        side, kind = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("side", "kind"))
         code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
-        cold = np.array([may_be_cold(word or "") for word in words], np.bool_)[name]
-        runtime = np.array([_IN_RUNTIME.match(word or "") is not None for word in words], np.bool_)[name]
-        chosen = (side == "host") & np.where(kind == "op", cold, (kind != "other") | runtime)
+        cold = np.where(
+            has_word(batch, "kind", "op"),
+            matching_rows(batch, "name", may_be_cold),
+            ~has_word(batch, "kind", "other") | matching_rows(batch, "name", _IN_RUNTIME.match),
+        )
+        chosen = has_word(batch, "side", "host") & cold
         starts, ends = row_spans(batch)
         yield _HostRows(code[chosen], batch["track"].to_numpy()[chosen], starts[chosen], ends[chosen])
 
@@ -121,11 +122,11 @@ def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
     columns = ("side", "track", "kind", "name", "start_ns", "dur_ns", "correlation")
     for batch in rank.tables.events(("launch", "other"), columns):
         name, names = word_codes(batch, "name")
-        of_runtime = [_IN_RUNTIME.match(word or "") is not None for word in names]
-        kind, side = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("kind", "side"))
-        chosen = (side == "host") & ((kind == "launch") | np.array(of_runtime, np.bool_)[name])
+        launches = has_word(batch, "kind", "launch")
+        chosen = has_word(batch, "side", "host")
+        chosen &= launches | matching_rows(batch, "name", _IN_RUNTIME.match)
         codes = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
-        call = np.where(kind == "launch", calls.indices_of(correlations_of(batch)), -1)
+        call = np.where(launches, calls.indices_of(correlations_of(batch)), -1)
         times = (batch[column].to_numpy() for column in ("start_ns", "dur_ns", "track"))
         parts.append([column[chosen] for column in (codes[name], call, *times)])
     if not parts:

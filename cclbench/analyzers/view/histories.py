@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.columns import has_word
 from cclbench.analyzers.view.snapshots import of_snapshots
 from cclbench.ground.schema import EVENTS
 
@@ -48,10 +47,8 @@ def of_trace(tables: Rank, *, rank: int, source: str | None = None) -> Iterator[
 
 def _memory_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Allocator events that state allocated bytes, without their name."""
-    is_memory: npt.NDArray[np.bool_] = np.array(
-        pc.equal(batch["name"].cast(pa.string()), _MEMORY).to_numpy(zero_copy_only=False), np.bool_
-    )
-    memory = batch.filter(pa.array(is_memory & batch["bytes"].is_valid().to_numpy(zero_copy_only=False)))
+    states_bytes = batch["bytes"].is_valid().to_numpy(zero_copy_only=False)
+    memory = batch.filter(pa.array(has_word(batch, "name", _MEMORY) & states_bytes))
     return memory.select(_MOMENTS.names)
 
 

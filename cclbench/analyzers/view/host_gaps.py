@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans
 from cclbench.analyzers.view.launches import correlations_of, device_events
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Intervals, Mask, intersect, join
@@ -241,25 +242,19 @@ def _add_parts(
 
 def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
     """Masks of rows by cause, shape (rows,)."""
-    name, names = word_codes(batch, "name")
-    kind, side = (
-        batch[column].cast(pa.string()).to_numpy(zero_copy_only=False) for column in ("kind", "side")
+    host = has_word(batch, "side", "host")
+    sync, launch, operators, python, other = (
+        host & has_word(batch, "kind", kind) for kind in ("sync", "launch", "op", "python", "other")
     )
-    host = side == "host"
-
-    def names_matching(matches: Callable[[str], object]) -> Mask:
-        return np.array([bool(matches(word or "")) for word in names], np.bool_)[name]
-
-    loads = names_matching(lambda word: re.search(LOADER, word))
-    sync = host & (kind == "sync")
+    loads = matching_rows(batch, "name", partial(re.search, LOADER))
     return {
-        "loader": host & loads & np.isin(kind, ("op", "annotation")),
-        "allocation": host & names_matching(ALLOCATES.match) & (kind == "other"),
+        "loader": host & loads & has_word(batch, "kind", "op", "annotation"),
+        "allocation": other & matching_rows(batch, "name", ALLOCATES.match),
         "sync": sync,
         "waits": sync,
-        "launch": host & (kind == "launch"),
-        "operators": host & (kind == "op") & ~loads,
-        "python": host & (kind == "python"),
+        "launch": launch,
+        "operators": operators & ~loads,
+        "python": python,
     }
 
 
@@ -268,19 +263,17 @@ def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
     calls = rank.launch_calls
     at_once = np.zeros(len(calls), np.bool_)
     for batch in rank.tables.events(("launch",), ("correlation", "name")):
-        name, names = word_codes(batch, "name")
         call = calls.indices_of(correlations_of(batch))
-        asynchronous = np.array([ASYNCHRONOUS in (word or "") for word in names], np.bool_)[name]
+        asynchronous = matching_rows(batch, "name", lambda word: ASYNCHRONOUS in word)
         at_once[call[call >= 0]] = asynchronous[call >= 0]
     columns = ("start_ns", "dur_ns", "correlation", "name", "copy_direction")
     for batch in rank.tables.events(("copy",), columns):
         call = calls.indices_of(correlations_of(batch))
         linked = np.flatnonzero(call >= 0)
         call = call[linked]
-        name, names = word_codes(batch, "name")
-        pinned = np.array([PINNED.search(word or "") is not None for word in names], np.bool_)[name]
-        direction = batch["copy_direction"].cast(pa.string()).to_numpy(zero_copy_only=False)
-        with_host, (copy_starts, copy_ends) = np.isin(direction, ("h2d", "d2h")), row_spans(batch)
+        pinned = matching_rows(batch, "name", PINNED.search)
+        with_host = has_word(batch, "copy_direction", "h2d", "d2h")
+        copy_starts, copy_ends = row_spans(batch)
         awaited = blocks(
             calls.ends[call],
             copy_starts[linked],

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cclbench.analyzers.view.columns import row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans, word_codes
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.operators import is_wrapper
 
@@ -41,19 +39,21 @@ def host_ops(tables: Rank) -> Iterator[HostOps]:
     for batch in tables.events(("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")):
         starts, ends = row_spans(batch)
         category, categories = word_codes(batch, "category")
-        calls = np.isin(category, [n for n, word in enumerate(categories) if word == "communication"])
-        names, name = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
+        calls = has_word(batch, "category", "communication")
         is_transfer = batch["collective"].is_valid().to_numpy(zero_copy_only=False)
-        of_gloo = np.array([n.startswith("gloo:") for n in names], np.bool_)[name]
-        by_caller = np.array([n.endswith((":send", ":recv")) for n in names], np.bool_)[name]
+        of_library = matching_rows(batch, "name", _is_library_transfer)
         yield HostOps(
             track=batch["track"].to_numpy(),
             starts=starts,
             ends=ends,
             category=category,
             categories=categories,
-            works=~calls & ~np.array([is_wrapper(n) for n in names], np.bool_)[name],
+            works=~calls & ~matching_rows(batch, "name", is_wrapper),
             calls=calls,
             transfers=is_transfer,
-            of_library=is_transfer & of_gloo & ~by_caller,
+            of_library=is_transfer & of_library,
         )
+
+
+def _is_library_transfer(name: str) -> bool:
+    return name.startswith("gloo:") and not name.endswith((":send", ":recv"))

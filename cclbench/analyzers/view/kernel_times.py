@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.columns import is_category, word_codes
+from cclbench.analyzers.view.columns import has_word, word_codes
 from cclbench.ground.intervals import Int64, begins
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def kernel_times(rank: RankView) -> KernelTimes:
     numbers: dict[Kernel, int] = {}
     parts: list[tuple[Int64, Int64]] = []
     for batch, window in rank.kernels("name", "category", *_GRID):
-        computes = ~is_category(batch, "communication")
+        computes = ~has_word(batch, "category", "communication")
         batch, window = batch.filter(pa.array(computes)), window[computes]
         keys, key = _batch_kernels(batch)
         number = np.array([numbers.setdefault(kernel, len(numbers)) for kernel in keys], np.int64)

@@ -16,7 +16,7 @@ from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
 from cclbench.analyzers.view.arrivals import Arrivals, Matched, rank_arrivals
 from cclbench.analyzers.view.blurred import AmbiguousKernels, ambiguous_kernels
-from cclbench.analyzers.view.columns import event_table, is_category, row_spans
+from cclbench.analyzers.view.columns import event_table, has_word, row_spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.first_calls import FirstCalls, first_calls
 from cclbench.analyzers.view.host_ops import host_ops
@@ -119,12 +119,17 @@ class RankView:
         return chosen
 
     @cached_property
+    def steps(self) -> pa.Table:
+        """Windows of all policies, rows of `schema.STEPS`."""
+        return self.tables.steps()
+
+    @cached_property
     def _chosen_windows(self) -> tuple[Windows, Windows]:
         return self._of_policy(self._window)
 
     def _of_policy(self, requested: str) -> tuple[Windows, Windows]:
         """Complete and incomplete windows of the policy, or of the next one that the trace has."""
-        found_windows = choose_windows(self.tables.steps(), requested)
+        found_windows = choose_windows(self.steps, requested)
         if found_windows is None:
             raise Unknown(self.no_work)
         policy, *tables = found_windows
@@ -183,7 +188,7 @@ class RankView:
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
         kernels = event_table(self.tables, ("kernel", "graph"), ("start_ns", "dur_ns", "category"))
         starts, ends = row_spans(kernels)
-        comm = is_category(kernels, "communication")
+        comm = has_word(kernels, "category", "communication")
         copies = event_table(self.tables, ("copy", "memset"), ("start_ns", "dur_ns"))
         return (
             intervals.union(starts[~comm], ends[~comm]),

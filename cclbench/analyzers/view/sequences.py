@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
 from cclbench.analyzers.view.launches import SINCE_EVER, devices_of, previous_ends, stream_numbers
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.classify import base_name
@@ -110,14 +110,13 @@ def _stream_rows(rank: RankView) -> _StreamRows:
     columns = ("name", "kind", "category", "track", "device")
     for batch, window in rank.begun(DEVICE_WORK, *columns):
         name, words = word_codes(batch, "name")
-        kind, kinds = word_codes(batch, "kind")
         used = np.unique(name).tolist()
         code = np.zeros(len(words), np.int64)
         code[used] = [numbers.setdefault(base_name(words[n] or ""), len(numbers) + 1) for n in used]
-        is_kernel = np.array([word == "kernel" for word in kinds], np.bool_)[kind]
+        is_kernel = has_word(batch, "kind", "kernel")
         starts, ends = row_spans(batch)
         codes = np.where(is_kernel, code[name], _COPY)
-        compute = is_kernel & ~is_category(batch, "communication")
+        compute = is_kernel & ~has_word(batch, "category", "communication")
         parts.append((codes, starts, ends, batch["track"].to_numpy(), devices_of(batch), window, compute))
     name, starts, ends, track, device, window, compute = map(np.concatenate, zip(*parts, strict=True))
     if not (name != _COPY).any():

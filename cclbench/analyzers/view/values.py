@@ -110,18 +110,18 @@ def per_step(
     """
     if blurred is not None:
         reason, coverage = "; ".join(filter(None, [reason, blurred.reason])), blurred.coverage
-    total = sum((Fraction(amount) for amount in _exact_amounts(amounts)), Fraction(0))
-    mean = float(total / (len(amounts) * unit))
+    mean = float(sum(_exact_amounts(amounts)) / (len(amounts) * unit))
     yield Value(value=mean, reason=reason, left_out=left_out or {}, coverage=coverage)
     for step, amount in zip(rank.windows.steps, _exact_amounts(amounts), strict=True):
         if step is not None:
-            yield Value(value=float(Fraction(amount) / unit), step=step)
+            yield Value(value=float(amount / unit), step=step)
     if of_open is not None:
         for step, amount in zip(rank.open_windows.steps, of_open.tolist(), strict=True):
-            yield Value(value=float(Fraction(amount) / unit), step=step, stat=OPEN, reason=OPEN_WINDOW)
+            yield Value(value=amount / unit, step=step, stat=OPEN, reason=OPEN_WINDOW)
 
 
 def _exact_amounts(amounts: Int64 | Sequence[Fraction]) -> Sequence[int | Fraction]:
+    """Python's numbers: quotients of its integers, and of fractions, are rounded once."""
     return amounts.tolist() if isinstance(amounts, np.ndarray) else amounts
 
 
