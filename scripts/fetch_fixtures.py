@@ -77,11 +77,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def by_address(self, only: str = "*") -> Iterator[tuple[str, list[Fixture]]]:
         """The public files whose name matches, by download address."""
-        for one in self.repositories:
-            wanted = [file for file in one.files if fnmatch(file.file, only)]
+        for repository in self.repositories:
+            wanted = [file for file in repository.files if fnmatch(file.file, only)]
             for path in dict.fromkeys(file.path for file in wanted):
                 address = self.origin.format(
-                    repository=one.repository, commit=one.commit, path=quote(path, safe="/")
+                    repository=repository.repository, commit=repository.commit, path=quote(path, safe="/")
                 )
                 yield address, [file for file in wanted if file.path == path]
 
@@ -91,7 +91,7 @@ def read_manifest(path: Path = MANIFEST) -> Manifest:
     return msgspec.yaml.decode(path.read_bytes(), type=Manifest)
 
 
-def is_right(path: Path, fixture: Fixture) -> bool:
+def matches_manifest(path: Path, fixture: Fixture) -> bool:
     """Whether the file exists and matches the manifest."""
     if not path.is_file():
         return False
@@ -124,9 +124,9 @@ def download(address: str, target: Path, most: int, advance: Callable[[int], obj
     begin = begin if begin < most else 0
     request = Request(address, headers={"Range": f"bytes={begin}-"} if begin else {})  # noqa: S310
     with build_opener(SecureRedirects).open(request, timeout=SECONDS) as response:
-        goes_on = response.status == 206
-        advance(begin if goes_on else 0)
-        with target.open("ab" if goes_on else "wb") as out:
+        resumed = response.status == 206
+        advance(begin if resumed else 0)
+        with target.open("ab" if resumed else "wb") as out:
             while block := response.read(BLOCK):
                 out.write(block)
                 if out.tell() > most:
@@ -141,16 +141,16 @@ def fetch(address: str, fixtures: list[Fixture], folder: Path, advance: Callable
     download(address, part, MOST_ARCHIVE_BYTES if in_archive else fixtures[0].bytes, advance)
     wrong = []
     for fixture in fixtures:
-        target, whole = folder / fixture.file, part
+        target, content = folder / fixture.file, part
         if in_archive:
-            whole = part.with_suffix(".member")
+            content = part.with_suffix(".member")
             with tarfile.open(part) as archive, archive.extractfile(fixture.member) as member:  # type: ignore[union-attr]
-                whole.write_bytes(gzip.compress(member.read(fixture.bytes + 1), mtime=0))
-        if is_right(whole, fixture):
+                content.write_bytes(gzip.compress(member.read(fixture.bytes + 1), mtime=0))
+        if matches_manifest(content, fixture):
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(whole, target)
+            os.replace(content, target)
         else:
-            wrong.append(f"{fixture.file}: {address} is not what the manifest says")
+            wrong.append(f"{fixture.file}: {address} does not match the manifest")
     part.unlink(missing_ok=True)
     return wrong
 
@@ -168,12 +168,14 @@ def main(words: list[str] | None = None) -> int:
     missing = {
         address: needed
         for address, fixtures in wanted.items()
-        if (needed := [one for one in fixtures if not is_right(asked.folder / one.file, one)])
+        if (needed := [file for file in fixtures if not matches_manifest(asked.folder / file.file, file)])
     }
     problems: list[str] = []
     if asked.check:
         problems = [
-            f"{one.file}: missing, or not what the manifest says" for m in missing.values() for one in m
+            f"{file.file}: missing or does not match the manifest"
+            for files in missing.values()
+            for file in files
         ]
     elif missing:
         asked.folder.mkdir(parents=True, exist_ok=True)
@@ -190,17 +192,19 @@ def main(words: list[str] | None = None) -> int:
                 progress.update(task, visible=False)
     count = sum(map(len, wanted.values()))
     print(f"{asked.folder}: {count - len(problems)} of {count} public files are present")
-    for one in manifest.not_public:
-        names = [file.file for file in one.files if fnmatch(file.file, asked.only)]
+    for group in manifest.not_public:
+        names = [file.file for file in group.files if fnmatch(file.file, asked.only)]
         absent = [name for name in names if not (asked.folder / name).exists()]
         wrong = [
-            f"{file.file}: not what the manifest says"
-            for file in one.files
-            if file.file in names and file.file not in absent and not is_right(asked.folder / file.file, file)
+            f"{file.file}: does not match the manifest"
+            for file in group.files
+            if file.file in names
+            and file.file not in absent
+            and not matches_manifest(asked.folder / file.file, file)
         ]
         problems += wrong if asked.check else []
         if absent:
-            print(f"not public, {len(absent)} of {len(names)} absent: {one.reason}")
+            print(f"not public, {len(absent)} of {len(names)} absent: {group.reason}")
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

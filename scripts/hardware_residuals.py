@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from public_sweeps import usable
+from public_sweeps import priced_sweeps
 
 import cclbench
 from cclbench.hardware.residual_learning import learn_residuals
@@ -30,7 +30,7 @@ HEAD = """\
 
 def table(folder: Path, date: str) -> ResidualTable:
     """Residuals of the sweeps of the folder and of tests/hardware/published."""
-    known = usable(folder)
+    observed_sweeps = priced_sweeps(folder)
     sweeps = tuple(
         Swept(
             public.file,
@@ -39,9 +39,11 @@ def table(folder: Path, date: str) -> ResidualTable:
             len(public.sweep.bytes),
             hashlib.sha256(public.path.read_bytes()).hexdigest(),
         )
-        for public, _ in known
+        for public, _ in observed_sweeps
     )
-    return ResidualTable(date, cclbench.__version__, learn_residuals([own for _, own in known]), sweeps)
+    return ResidualTable(
+        date, cclbench.__version__, learn_residuals([observed for _, observed in observed_sweeps]), sweeps
+    )
 
 
 def main() -> int:

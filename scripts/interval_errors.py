@@ -66,7 +66,7 @@ class Cell:
     """Half the width of the median interval."""
 
 
-def steps_of(random: np.random.Generator, noise: str, steps: int) -> Floats:
+def draw_steps(random: np.random.Generator, noise: str, steps: int) -> Floats:
     """Times of the consecutive steps of a capture around a mean, shape (steps,)."""
     drawn = random.standard_normal(steps)
     if noise.startswith("AR"):
@@ -84,28 +84,30 @@ def steps_of(random: np.random.Generator, noise: str, steps: int) -> Floats:
     return np.asarray(np.exp(CV * drawn))
 
 
-def job(random: np.random.Generator, cell: Cell, captures: int, steps: int) -> list[Floats]:
+def draw_job(random: np.random.Generator, cell: Cell, captures: int, steps: int) -> list[Floats]:
     """Captures of a job."""
     return [
-        steps_of(random, cell.noise, steps) * np.exp(cell.effect * random.standard_normal())
+        draw_steps(random, cell.noise, steps) * np.exp(cell.effect * random.standard_normal())
         for _ in range(captures)
     ]
 
 
-def judged(cell: Cell, pairs: int) -> Cell:
+def judge_cell(cell: Cell, pairs: int) -> Cell:
     """The cell with its shares of pairs."""
     random = np.random.default_rng(
         [*cell.captures, int(1000 * cell.effect), NOISES.index(cell.noise), *cell.steps]
     )
-    wrong, told, reaches = 0, 0, []
+    wrong, detected, reaches = 0, 0, []
     for _ in range(pairs):
-        base, other = (job(random, cell, *one) for one in zip(cell.captures[:2], cell.steps, strict=True))
-        repeats = [job(random, cell, cell.captures[2], 30)] if cell.captures[2] else []
+        base, other = (
+            draw_job(random, cell, *counts) for counts in zip(cell.captures[:2], cell.steps, strict=True)
+        )
+        repeats = [draw_job(random, cell, cell.captures[2], 30)] if cell.captures[2] else []
         found = compare_captures(base, other, repeats)
         if found.low is None or found.high is None:
             continue
         wrong += not found.low <= 1 <= found.high
-        told += not found.low * SLOWER <= 1 <= found.high * SLOWER
+        detected += not found.low * SLOWER <= 1 <= found.high * SLOWER
         reaches.append(found.high / found.ratio - 1)
     return Cell(
         cell.captures,
@@ -113,7 +115,7 @@ def judged(cell: Cell, pairs: int) -> Cell:
         cell.noise,
         cell.steps,
         wrong / pairs,
-        told / pairs,
+        detected / pairs,
         median(reaches or [0]),
     )
 
@@ -121,14 +123,14 @@ def judged(cell: Cell, pairs: int) -> Cell:
 def rows(cells: list[Cell]) -> Iterator[str]:
     """A row for each number of captures and run effect."""
     for captures, effect in dict.fromkeys((cell.captures, cell.effect) for cell in cells):
-        own = [cell for cell in cells if (cell.captures, cell.effect) == (captures, effect)]
-        worst = max(own, key=lambda cell: cell.false_positives)
+        same = [cell for cell in cells if (cell.captures, cell.effect) == (captures, effect)]
+        worst = max(same, key=lambda cell: cell.false_positives)
         before, after, stored = captures
-        told = f"{before} and {after}" + (f", {stored} of another in the store" if stored else "")
-        usual = [cell for cell in own if min(cell.steps) >= 10 or max(cell.steps) == 1]
-        wrong = median(cell.false_positives for cell in own)
+        label = f"{before} and {after}" + (f", {stored} of another in the store" if stored else "")
+        usual = [cell for cell in same if min(cell.steps) >= 10 or max(cell.steps) == 1]
+        wrong = median(cell.false_positives for cell in same)
         yield (
-            f"| {told} | {100 * effect:g} % | {100 * wrong:.1f} % | {100 * worst.false_positives:.1f} %"
+            f"| {label} | {100 * effect:g} % | {100 * wrong:.1f} % | {100 * worst.false_positives:.1f} %"
             f" ({worst.noise}, {worst.steps[0]} and {worst.steps[1]} steps) | {100 - 100 * wrong:.1f} % |"
             f" {100 * median(cell.power for cell in usual):.0f} % |"
             f" {100 * median(cell.reach for cell in usual):.1f} % |"
@@ -146,7 +148,7 @@ def main() -> None:
     }
     with ProcessPoolExecutor(asked.processes) as processes:
         for name, cells in tables.items():
-            found = list(processes.map(partial(judged, pairs=asked.pairs), cells, chunksize=4))
+            found = list(processes.map(partial(judge_cell, pairs=asked.pairs), cells, chunksize=4))
             print(
                 f"| {name} | {' | '.join(HEADS)} |",
                 "| --- | ---: | ---: | --- | ---: | ---: | ---: |",

@@ -31,40 +31,42 @@ LONGEST = 40
 """Characters of a name, since names of kernels are long."""
 
 
-def tables(source: Path, name: str, store: str) -> Iterator[tuple[str, OperatorTable | str]]:
+def operator_tables(source: Path, name: str, store: str) -> Iterator[tuple[str, OperatorTable | str]]:
     """Name and operators of a source, or of each of its files; or the reason if there are none."""
     try:
-        found = operator_costs(cclbench.ingest(source, store=store))
+        table = operator_costs(cclbench.ingest(source, store=store))
     except CclbenchError as error:
         if source.is_file():
             yield name, error.what.removeprefix("no operators: ")
         else:
             for file in sorted(path for path in source.rglob("*") if path.is_file()):
-                yield from tables(file, f"{name}/{file.relative_to(source)}", store)
+                yield from operator_tables(file, f"{name}/{file.relative_to(source)}", store)
     else:
-        yield name, found if found.time_s else "no device work in its steps"
+        yield name, table if table.time_s else "no device work in its steps"
 
 
-def line(name: str, found: OperatorTable | str) -> str:
+def table_row(name: str, table: OperatorTable | str) -> str:
     """A row of the table."""
-    if isinstance(found, str):
-        return f"| {name} | | | | | {found} |"
-    lacking = {
-        row: row.time_s * (1 - row.modelled_share) / found.time_s
-        for row in found.rows
+    if isinstance(table, str):
+        return f"| {name} | | | | | {table} |"
+    unmodelled = {
+        row: row.time_s * (1 - row.modelled_share) / table.time_s
+        for row in table.rows
         if row.why_not is not None
     }
-    most = sorted(lacking, key=lambda row: -lacking[row])[:NAMED]
-    named = ", ".join(f"`{shortened(row.key)}` {lacking[row]:.1%}" for row in most if lacking[row] >= LEAST)
+    most = sorted(unmodelled, key=lambda row: -unmodelled[row])[:NAMED]
+    named = ", ".join(
+        f"`{shorten(row.key)}` {unmodelled[row]:.1%}" for row in most if unmodelled[row] >= LEAST
+    )
     reasons: dict[str, float] = defaultdict(float)
-    for row, share in lacking.items():
+    for row, share in unmodelled.items():
         reasons[row.why_not or ""] += share
     why = max(reasons, key=reasons.__getitem__, default="")
-    shares = f"{found.linked_share:.1%} | {found.modelled_share:.1%}"
-    return f"| {name} | {found.all_rows} | {shares} | {named} | {why} |"
+    shares = f"{table.linked_share:.1%} | {table.modelled_share:.1%}"
+    return f"| {name} | {table.all_rows} | {shares} | {named} | {why} |"
 
 
-def shortened(name: str) -> str:
+def shorten(name: str) -> str:
     """A name, shortened if it is long."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
 
@@ -80,8 +82,8 @@ def main() -> None:
     with TemporaryDirectory() as store:
         for folder in folders:
             for source in sorted(folder.iterdir()):
-                for name, found in tables(source, f"{folder.name}/{source.name}", store):
-                    print(line(name, found), flush=True)
+                for name, table in operator_tables(source, f"{folder.name}/{source.name}", store):
+                    print(table_row(name, table), flush=True)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ SYSTEMS = {
     "h100_1n4": "dgx-h100",
     "vultr_b200": "dgx-b200",
 }
-"""Systems of the given sweeps by prefix of their file names; each prefix is one machine."""
+"""Systems of the folder's sweeps by prefix of their file names; each prefix is one machine."""
 
 
-class Public(NamedTuple):
+class PublicSweep(NamedTuple):
     """A sweep, its file, its machine, and the machine's system in the catalog."""
 
     path: Path
@@ -44,44 +44,46 @@ class Public(NamedTuple):
         return self.path.stem
 
 
-def given(folder: Path) -> list[Public]:
+def folder_sweeps(folder: Path) -> list[PublicSweep]:
     """Sweeps of a folder whose machine is in the catalog."""
-    found = []
+    sweeps = []
     for path in sorted(folder.glob("*.csv")):
         machine = next((prefix for prefix in SYSTEMS if path.name.startswith(prefix)), None)
         if machine is None:
             print(f"{path.name}: the catalog has no system for it", file=sys.stderr)
             continue
-        found.extend(Public(path, machine.strip("_"), SYSTEMS[machine], sweep) for sweep in swept(path))
-    return found
+        sweeps.extend(
+            PublicSweep(path, machine.strip("_"), SYSTEMS[machine], sweep) for sweep in read_sweeps(path)
+        )
+    return sweeps
 
 
-def published(half: str) -> list[Public]:
+def published_sweeps(half: str) -> list[PublicSweep]:
     """Sweeps of one half of tests/hardware/published; a machine is a system of one source."""
-    found = []
+    sweeps = []
     for path in sorted(PUBLISHED.glob("*.csv")):
         lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
         header = {key: value for key, _, value in lines}
         if header["half"] == half:
             machine = header.get("machine", f"{header['gpu']}, {header['source']}")
-            found.extend(Public(path, machine, header["system"], sweep) for sweep in swept(path))
-    return found
+            sweeps.extend(PublicSweep(path, machine, header["system"], sweep) for sweep in read_sweeps(path))
+    return sweeps
 
 
-def swept(path: Path) -> list[Sweep]:
+def read_sweeps(path: Path) -> list[Sweep]:
     """Sweeps of a file; rows that belong to none are reported on stderr."""
     evidence = NcclTests().read(path)
     version = evidence.facts.get("library_version")
-    own, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
+    sweeps, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
     for reason, rows in left_out.items():
         print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
-    return own
+    return sweeps
 
 
-def usable(folder: Path) -> list[tuple[Public, ObservedSweep]]:
+def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
     """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
-    found = []
-    for public in [*given(folder), *(each for half in HALVES for each in published(half))]:
+    sweeps = []
+    for public in [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]:
         sweep, machine = public.sweep, system(public.system)
         prediction = price_collective(
             sweep.kind,
@@ -91,6 +93,6 @@ def usable(folder: Path) -> list[tuple[Public, ObservedSweep]]:
             library_version=sweep.library_version,
         )
         if MISCONFIGURED not in public.file and not isinstance(prediction, NoPrice):
-            own = observe_sweep(public.file, public.machine, public.system, sweep, prediction)
-            found.append((public, own))
-    return found
+            observed = observe_sweep(public.file, public.machine, public.system, sweep, prediction)
+            sweeps.append((public, observed))
+    return sweeps

@@ -29,7 +29,7 @@ from typing import Any
 FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 KINDS = ("kineto", "nsys", "nsys/synthetic", "xprof", "graph_replay", "nccl_logs")
 SETTING = "scale_up.bandwidth=x2"
-OWN = {"fingerprint", "tables", "manifest_sha256"}
+DIGESTS = {"fingerprint", "tables", "manifest_sha256"}
 """Keys of documents whose values depend on digests of cclbench itself."""
 INSTALLED = "installed"
 """Folder of a checkout's entry points, within the folder of its commands."""
@@ -38,7 +38,7 @@ SHOWN = 40
 
 
 @dataclass(frozen=True)
-class Call:
+class Command:
     """A command, and the file that it writes."""
 
     words: tuple[str, ...]
@@ -48,7 +48,7 @@ class Call:
         return f"cclbench {' '.join(self.words)}"
 
 
-def sources(new: Path, evidence: list[str]) -> list[Path]:
+def list_sources(new: Path, evidence: list[str]) -> list[Path]:
     """Cards of the data points, and entries of the folders of evidence."""
     cards = sorted((new / "workload_cards").glob("*.yaml"))
     if evidence:
@@ -59,17 +59,17 @@ def sources(new: Path, evidence: list[str]) -> list[Path]:
     return [*cards, *found]
 
 
-def calls(new: Path, of: list[Path]) -> Iterator[Call]:
+def list_commands(new: Path, sources: list[Path]) -> Iterator[Command]:
     """Every command on every source, `compare` on neighbouring sources, and `contribute` on data points."""
-    for path in map(str, of):
-        yield Call(("run", path, "--json"))
-        yield Call(("run", path))
-        yield Call(("whatif", path, "--set", SETTING, "--json"))
-        yield Call(("report", path, "-o", "page.html"), "page.html")
-        yield Call(("card", "new", path))
-    for one, other in pairwise(map(str, of)):
-        yield Call(("compare", one, other, "--json"))
-        yield Call(("compare", one, other, "-o", "page.md"), "page.md")
+    for path in map(str, sources):
+        yield Command(("run", path, "--json"))
+        yield Command(("run", path))
+        yield Command(("whatif", path, "--set", SETTING, "--json"))
+        yield Command(("report", path, "-o", "page.html"), "page.html")
+        yield Command(("card", "new", path))
+    for first, second in pairwise(map(str, sources)):
+        yield Command(("compare", first, second, "--json"))
+        yield Command(("compare", first, second, "-o", "page.md"), "page.md")
     for card in sorted((new / "workload_cards").glob("*.yaml")):
         words = (
             "--traces",
@@ -78,18 +78,18 @@ def calls(new: Path, of: list[Path]) -> Iterator[Call]:
             f"{new}/scripts/{card.stem}",
             "--no-input",
         )
-        yield Call(
+        yield Command(
             ("contribute", str(card), *words, "--licence", "Apache-2.0", "--collection", "."),
             f"traces/{card.stem}/manifest.json",
         )
     for sweep in sorted((FIXTURES / "nccl_tests").glob("*.csv")):
-        yield Call(("hardware", "validate", str(sweep), "--system", "dgx-h100", "--json"))
+        yield Command(("hardware", "validate", str(sweep), "--system", "dgx-h100", "--json"))
     for leaderboard in sorted((FIXTURES / "ccl_bench").glob("*.json")):
-        yield Call(("import", "ccl-bench", str(leaderboard), "--json"))
-        yield Call(("claims", "--json"))
-    yield Call(("verify", "--all", "--collection", str(new), "--json"))
+        yield Command(("import", "ccl-bench", str(leaderboard), "--json"))
+        yield Command(("claims", "--json"))
+    yield Command(("verify", "--all", "--collection", str(new), "--json"))
     for what in ("metrics", "readers", "hardware"):
-        yield Call(("list", what, "--json"))
+        yield Command(("list", what, "--json"))
 
 
 def install(checkout: Path, folder: Path) -> None:
@@ -104,42 +104,43 @@ def install(checkout: Path, folder: Path) -> None:
     (about / "entry_points.txt").write_text("\n".join(lines))
 
 
-def answer(checkout: Path, call: Call, folder: Path) -> dict[str, Any]:
+def run_command(checkout: Path, command: Command, folder: Path) -> dict[str, Any]:
     """Exit code, output and file of the command with that checkout."""
     path = os.pathsep.join([str(checkout), str(folder / INSTALLED)])
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "80", "CCLBENCH_STORE": "runs"}
     done = subprocess.run(
-        [sys.executable, "-m", "cclbench", *call.words],
+        [sys.executable, "-m", "cclbench", *command.words],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    written = folder / call.file if call.file else None
+    written = folder / command.file if command.file else None
     text = written.read_text() if written and written.is_file() else None
     if written and written.is_file():
         written.unlink()
-    for made in ("workload_cards", "traces", "scripts"):
-        shutil.rmtree(folder / made, ignore_errors=True)
-    said = (form(found.replace(str(folder), "HERE")) for found in (done.stdout, done.stderr, text or ""))
-    return {"code": done.returncode, **dict(zip(("out", "err", "file"), said, strict=True))}
+    for output in ("workload_cards", "traces", "scripts"):
+        shutil.rmtree(folder / output, ignore_errors=True)
+    texts = (done.stdout, done.stderr, text or "")
+    outputs = (comparable(output.replace(str(folder), "HERE")) for output in texts)
+    return {"code": done.returncode, **dict(zip(("out", "err", "file"), outputs, strict=True))}
 
 
-def form(text: str) -> Any:
+def comparable(text: str) -> Any:
     """A parsed document, or lines of other text, without values that must differ."""
     text = re.sub(r"-[0-9a-f]{8}\b", "-HASH", text)
     try:
-        return without_own(json.loads(text))
+        return without_digests(json.loads(text))
     except ValueError:
         return text.splitlines()
 
 
-def without_own(value: Any) -> Any:
-    """A document without the values of `OWN`."""
+def without_digests(value: Any) -> Any:
+    """A document without the values of `DIGESTS`."""
     if isinstance(value, dict):
-        return {key: without_own(inner) for key, inner in value.items() if key not in OWN}
-    return [without_own(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_digests(inner) for key, inner in value.items() if key not in DIGESTS}
+    return [without_digests(inner) for inner in value] if isinstance(value, list) else value
 
 
 def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
@@ -148,8 +149,8 @@ def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
         for key in sorted({*old, *new}, key=str):
             yield from differences(old.get(key), new.get(key), f"{at}.{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from differences(one, other, f"{at}[{index}]")
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from differences(before, after, f"{at}[{index}]")
     elif old != new or type(old) is not type(new):
         yield f"{at}: {str(old)[:300]}  ->  {str(new)[:300]}"
 
@@ -157,22 +158,22 @@ def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
 def main() -> None:
     """Print each command with different output, and the differences."""
     old, new = (Path(name).absolute() for name in sys.argv[1:3])
-    wanted = list(calls(new, sources(new, sys.argv[3:])))
+    commands = list(list_commands(new, list_sources(new, sys.argv[3:])))
     differing = 0
-    with TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as both:
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as pool:
         folders = [Path(scratch) / name for name in ("old", "new")]
         for checkout, folder in zip((old, new), folders, strict=True):
             install(checkout, folder / INSTALLED)
-        for number, call in enumerate(wanted, 1):
-            print(f"\r{number} of {len(wanted)}", end="", file=sys.stderr, flush=True)
-            before, after = both.map(answer, (old, new), (call, call), folders)
+        for number, command in enumerate(commands, 1):
+            print(f"\r{number} of {len(commands)}", end="", file=sys.stderr, flush=True)
+            before, after = pool.map(run_command, (old, new), (command, command), folders)
             found = list(differences(before, after))
             if found:
                 differing += 1
-                print(f"\n{call}\n  " + "\n  ".join(found[:SHOWN]))
+                print(f"\n{command}\n  " + "\n  ".join(found[:SHOWN]))
                 if len(found) > SHOWN:
                     print(f"  ... {len(found) - SHOWN} more")
-    print(f"\n{differing} of {len(wanted)} commands differ")
+    print(f"\n{differing} of {len(commands)} commands differ")
     sys.exit(1 if differing else 0)
 
 
