@@ -272,9 +272,11 @@ def test_a_full_disk_is_told_and_leaves_nothing(
 # -------------------------------------------------------------------- the same, however it is made
 
 
-def test_two_processes_give_what_one_gives(job: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [2, 5])
+def test_processes_give_what_one_gives(job: Path, tmp_path: Path, jobs: int) -> None:
+    """Also where there are more of them than ranks, and a rank's metrics are computed in several."""
     one = cclbench.run(job, store=tmp_path / "one", jobs=1)
-    two = cclbench.run(job, store=tmp_path / "two", jobs=2)
+    two = cclbench.run(job, store=tmp_path / "two", jobs=jobs)
     assert two.rows == one.rows
     assert two.manifest == one.manifest
     for name in ("collectives", "steps"):

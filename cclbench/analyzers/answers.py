@@ -19,15 +19,15 @@ IN_MEMORY: Final = 1 << 24
 
 
 class RankAnswers(NamedTuple):
-    """A rank's window policy, and its values of each metric, pickled, in the order in which it was asked."""
+    """A rank's window policy, and its values of metrics, pickled, by name."""
 
     policy: str
-    pickled: list[bytes]
+    pickled: dict[str, bytes]
 
     @classmethod
-    def of(cls, policy: str, values: Iterable[Sequence[Value]]) -> RankAnswers:
+    def of(cls, policy: str, values: Mapping[str, Sequence[Value]]) -> RankAnswers:
         """From each metric's values."""
-        return cls(policy, [pickle.dumps(own, pickle.HIGHEST_PROTOCOL) for own in values])
+        return cls(policy, {name: pickle.dumps(own, pickle.HIGHEST_PROTOCOL) for name, own in values.items()})
 
 
 class Answers:
@@ -42,11 +42,11 @@ class Answers:
         """Each rank's window policy."""
 
     def add_answer(self, rank: int, answer: RankAnswers) -> None:
-        """The answer of a further rank; `InputError` without room for it."""
+        """The answer of a further rank, or of the last one to further metrics; `InputError` without room."""
         self.policies[rank] = answer.policy
         self._file.seek(0, os.SEEK_END)
         try:
-            for name, pickled in zip(self._places, answer.pickled, strict=True):
+            for name, pickled in answer.pickled.items():
                 self._places[name].append(self._file.tell())
                 self._file.write(pickled)
             self._file.flush()

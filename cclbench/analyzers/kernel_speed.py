@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
-from cclbench.analyzers.view.kernel_times import kernel_speeds, kernel_times, longest_kernels
+from cclbench.analyzers.view.kernel_times import kernel_speeds, longest_kernels
 from cclbench.analyzers.view.rank_view import RankView
 
 LEAST_WINDOWS: Final = 9
@@ -49,7 +49,7 @@ def slowest_rank_of_same_kernels(ranks: Mapping[int, Sequence[Value]]) -> Iterab
     rank_rows=False,
 )
 def kernel_speed(rank: RankView) -> Value:
-    times = kernel_times(rank)
+    times = rank.kernel_times
     return Value(value=float((times.ns.sum(axis=1) > 0).sum()), detail=longest_kernels(times))
 
 
@@ -68,7 +68,7 @@ def drift(rank: RankView) -> Iterator[Value]:
     windows = len(rank.windows)
     if windows < LEAST_WINDOWS:
         raise NotApplicable(f"there are fewer than {LEAST_WINDOWS} windows")
-    kernels = kernel_times(rank)
+    kernels = rank.kernel_times
     third = windows // 3
     first, last = slice(0, third), slice(windows - third, windows)
     both = (kernels.times[:, first].sum(axis=1) > 0) & (kernels.times[:, last].sum(axis=1) > 0)

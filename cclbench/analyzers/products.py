@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.view.kernel_times import kernel_times
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks
 from cclbench.classify import base_name
@@ -49,7 +48,7 @@ def product_time(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("it runs operators, not kernels")
     sums: dict[_Key, int] = {}
     longest: dict[_Key, tuple[int, str]] = {}
-    times = kernel_times(rank)
+    times = rank.kernel_times
     for (category, name, *_), ns in zip(times.kernels, times.ns.sum(axis=1).tolist(), strict=True):
         for key in _kernel_keys(kernel_arithmetic(name or "")) if category in PRODUCTS else ():
             sums[key] = sums.get(key, 0) + ns
@@ -116,7 +115,7 @@ def precision_time(rank: RankView) -> Iterator[Value]:
 )
 def compiled_share(rank: RankView) -> Value:
     rank.needs_accelerator("it runs operators, not kernels")
-    measured = kernel_times(rank)
+    measured = rank.kernel_times
     times = measured.ns.sum(axis=1).tolist()
     total = sum(times)
     if not total:

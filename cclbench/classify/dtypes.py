@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _SIZES: Final = (
@@ -34,12 +35,14 @@ _PRECISIONS: Final = (
 )
 
 
+@lru_cache(maxsize=1 << 10)
 def catalog_precision(dtype: str | None) -> str | None:
     """The type as catalogs of accelerators name it (`bf16`, `fp8`), by any of its names; None for others."""
     name = _plain_dtype(dtype or "")
     return next((word for word, pattern in _PRECISIONS if re.fullmatch(pattern, name)), None)
 
 
+@lru_cache(maxsize=1 << 10)
 def element_bytes(dtype: str | None) -> int | None:
     """Bytes of an element of that type, by any of its names (`BFloat16`, `c10::Half`, `f32`), or None."""
     if dtype is None:

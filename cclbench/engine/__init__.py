@@ -44,6 +44,9 @@ def text_bytes(path: Path, size: int) -> int:
 class Engine(ABC):
     """Runs tasks; resources are started with the first one, and released by `close` or a `with` block."""
 
+    workers = 1
+    """Number of tasks that run at once; 1 until it is known."""
+
     def gather(
         self,
         work: Callable[[Task], Result],

@@ -23,7 +23,6 @@ class PoolEngine(Engine):
     """An engine whose tasks run on an executor."""
 
     _executor: Executor | None = None
-    _workers = 1
     most_bundled = 1
     """Maximum number of tasks per bundle, which is submitted as one."""
 
@@ -71,7 +70,7 @@ class PoolEngine(Engine):
     def ensure_executor(self) -> Executor:
         """The executor, started if there is none."""
         if self._executor is None:
-            self._executor, self._workers = self.start_executor()
+            self._executor, self.workers = self.start_executor()
         return self._executor
 
     def _run_bundles(
@@ -83,14 +82,14 @@ class PoolEngine(Engine):
         finished: Callable[[int], None],
     ) -> None:
         remaining = iter(tasks)
-        size = max(1, min(self.most_bundled, len(tasks) // (self._workers * _BUNDLES)))
+        size = max(1, min(self.most_bundled, len(tasks) // (self.workers * _BUNDLES)))
         bundles = iter(lambda: list(islice(remaining, size)), [])
         waiting: deque[Future[list[Result]]] = deque()
         running: set[Future[Any]] = set()
         count = 0
         while True:
             with self.while_submitting():
-                for bundle in islice(bundles, self._workers * _AHEAD - len(waiting)):
+                for bundle in islice(bundles, self.workers * _AHEAD - len(waiting)):
                     waiting.append(executor.submit(_run_each, work, bundle))
                     running.add(waiting[-1])
             if not waiting:

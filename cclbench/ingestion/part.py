@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -214,6 +215,7 @@ def read_part(task: PartTask) -> PartDone:
     return read_summary(file, read, trace.base_ns)
 
 
+@lru_cache(maxsize=1 << 12)
 def _communicates_itself(name: str) -> bool:
     """Whether a host row is the transfer itself, not a call that starts one."""
     told = classify.collective_name(name)

@@ -20,7 +20,7 @@ from cclbench.record.manifest import RankEntry, StoredFile
 
 BATCH_ROWS: Final = 1 << 16
 """Maximum rows of a batch of events."""
-MOST_KEPT: Final = 16 << 20
+MOST_KEPT: Final = 64 << 20
 """Size of the column cache, in bytes."""
 _CELL: Final = 8
 """Maximum bytes of a value: numbers, and codes of words."""

@@ -32,7 +32,8 @@ def bound(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_all_ranks_values_of_a_metric_come_back() -> None:
     kept = Answers(["a", "b"])
     for rank in (0, 3, 4):
-        kept.add_answer(rank, RankAnswers.of("steps" if rank else "trace", [values(rank), []]))
+        kept.add_answer(rank, RankAnswers.of("steps" if rank else "trace", {"a": values(rank)}))
+        kept.add_answer(rank, RankAnswers.of("steps" if rank else "trace", {"b": []}))
     assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
     found = kept.values_of("a")
     assert found == {rank: values(rank) for rank in (0, 3, 4)}
@@ -46,8 +47,17 @@ def test_arrays_come_back() -> None:
     arrays = [np.arange(n, dtype=kind) for n, kind in kinds]
     kept = Answers(["a", "b"])
     for rank in range(3):
-        told = [[Value(value=1.0, detail=[one + rank for one in own])] for own in (arrays, arrays[::-1])]
-        kept.add_answer(rank, RankAnswers.of("steps", told))
+        orders = {"a": arrays, "b": arrays[::-1]}
+        kept.add_answer(
+            rank,
+            RankAnswers.of(
+                "steps",
+                {
+                    name: [Value(value=1.0, detail=[one + rank for one in own])]
+                    for name, own in orders.items()
+                },
+            ),
+        )
     for rank, own in kept.values_of("a").items():
         assert [(one.dtype, one.tolist()) for one in own[0].detail] == [  # type: ignore[attr-defined]
             ((one + rank).dtype, (one + rank).tolist()) for one in arrays
@@ -74,5 +84,5 @@ def test_a_full_disk_is_said_with_what_helps() -> None:
     found = Answers(["time.step"])
     found._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115 - the next line closes it
     with found._file, pytest.raises(InputError, match="No space left on device") as told:
-        found.add_answer(0, RankAnswers("steps", [b"x"]))
+        found.add_answer(0, RankAnswers("steps", {"time.step": b"x"}))
     assert told.value.hint == "free some space, or set TMPDIR to a folder on a larger disk"

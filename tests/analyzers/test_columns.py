@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans, word_codes
 from cclbench.ground.intervals import begins
 
 WORDS = pa.dictionary(pa.int32(), pa.string())
@@ -40,12 +40,13 @@ def test_words_of_chunks_that_number_them_differently() -> None:
     assert [words[n] for n in numbers] == ["b", None, "a", "b"]
     assert words[-1] is None
     table = pa.table({"category": chunks})
-    assert is_category(table, "b").tolist() == [True, False, False, True]
-    assert is_category(table, "c").tolist() == [False] * 4
+    assert has_word(table, "category", "b").tolist() == [True, False, False, True]
+    assert has_word(table, "category", "c", "a").tolist() == [False, False, True, False]
+    assert matching_rows(table, "category", lambda word: word < "b").tolist() == [False, True, True, False]
 
 
 def test_a_batch_without_words_has_rows_of_none() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([None, None], WORDS)], ["category"])
     numbers, words = word_codes(batch, "category")
     assert (numbers.tolist(), words) == ([0, 0], [None])
-    assert is_category(batch, "a").tolist() == [False, False]
+    assert has_word(batch, "category", "a").tolist() == [False, False]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.arrivals import SPENT
-from cclbench.analyzers.view.kernel_times import Kernel, Totals, kernel_speeds, kernel_times, longest_kernels
+from cclbench.analyzers.view.kernel_times import Kernel, Totals, kernel_speeds, longest_kernels
 from cclbench.analyzers.view.late_rank import StragglerVerdict
 from cclbench.analyzers.view.loading import loading_intervals
 from cclbench.analyzers.view.meetings import CollectiveInstances
@@ -61,7 +61,7 @@ class LateCause:
 def rank_work(rank: RankView) -> RankWork:
     """Kernels and data loading of a rank."""
     try:
-        kernels = longest_kernels(kernel_times(rank))
+        kernels = longest_kernels(rank.kernel_times)
     except NotApplicable:
         kernels = {}
     ranges = loading_intervals(rank)

@@ -21,6 +21,7 @@ from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.first_calls import FirstCalls, first_calls
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
+from cclbench.analyzers.view.kernel_times import KernelTimes, kernel_times
 from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
 from cclbench.analyzers.view.operators import rank_works
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
@@ -304,6 +305,11 @@ class RankView:
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
         return rank_works(self)
+
+    @cached_property
+    def kernel_times(self) -> KernelTimes:
+        """Compute kernels that begin in the windows; `NotApplicable` without any."""
+        return kernel_times(self)
 
     @cached_property
     def exposed(self) -> Exposed:

@@ -89,7 +89,7 @@ class KinetoFile:
             if self.stream.allow_truncated:
                 self._check_order(events)
             for (kind, side), group in self._sort_events(events).items():
-                yield self._make_rows(kind, side, group)
+                yield from self._make_rows(kind, side, group)
         for category, error in self.first_backward.items():
             if self.backward[category] * _BACKWARD_ONE_IN > self.rows[category]:
                 raise error
@@ -132,34 +132,33 @@ class KinetoFile:
         groups: Groups = defaultdict(list)
         for category, group in by_category.items():
             intervals = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
-            incomplete = len(intervals) < len(group)
             self.rows[category] += len(intervals)
-            if min((e.dur for e in intervals), default=0) < 0:
-                intervals = self._drop_negative_durations(category, intervals)
-            if incomplete:
-                intervals += self._take_allocations(group)
+            if len(intervals) < len(group):
+                intervals += self._take_allocations(group, len(intervals))
             if category == "Trace":
                 self.dropped["profiler span"] += len(intervals)
             else:
                 sort_into_kinds(category or "", intervals, groups)
         return {key: group for key, group in groups.items() if group}
 
-    def _drop_negative_durations(self, category: str | None, group: list[Any]) -> list[Any]:
+    def _drop_negative_durations(self, group: list[Any]) -> list[Any]:
         """Rows without those of negative duration, which are counted."""
-        forward = [e for e in group if e.dur >= 0]
-        bad = next(e for e in group if e.dur < 0)
-        self.first_backward.setdefault(category, self._impossible_value(_time_of(bad)))
-        self.backward[category] += len(group) - len(forward)
-        self.dropped["negative duration"] += len(group) - len(forward)
-        return forward
+        backward = [e for e in group if (e.dur or 0) < 0]
+        for event in backward:
+            if event.cat not in self.backward:
+                self.first_backward[event.cat] = self._impossible_value(_time_of(event))
+            self.backward[event.cat] += 1
+        self.dropped["negative duration"] += len(backward)
+        return [e for e in group if (e.dur or 0) >= 0]
 
-    def _take_allocations(self, group: list[Any]) -> list[Any]:
-        """Allocations among rows that are not intervals; all others are counted as dropped."""
-        phases = Counter(e.ph for e in group)
-        incomplete = sum(1 for e in group if e.ph == "X" and (e.dur is None or e.ts is None))
-        memory = [e for e in group if e.ph == "i" and e.name == "[memory]" and e.ts is not None]
-        del phases["X"]
-        phases["i"] -= len(memory)
+    def _take_allocations(self, group: list[Any], intervals: int) -> list[Any]:
+        """Allocations among rows of which so many are intervals; all others are counted as dropped."""
+        phases = Counter([e.ph for e in group])
+        incomplete = phases.pop("X", 0) - intervals
+        memory = []
+        if phases["i"]:
+            memory = [e for e in group if e.ph == "i" and e.name == "[memory]" and e.ts is not None]
+            phases["i"] -= len(memory)
         if incomplete:
             self.dropped["row without a time or duration"] += incomplete
         for phase, count in phases.items():
@@ -167,11 +166,16 @@ class KinetoFile:
                 self.dropped[_PHASES.get(phase, f"phase {phase!r}")] += count
         return memory
 
-    def _make_rows(self, kind: str, side: str, events: list[Any]) -> Rows:
+    def _make_rows(self, kind: str, side: str, events: list[Any]) -> Iterator[Rows]:
+        """The rows of events of one kind and side."""
+        dur = self._exact_times_ns([e.dur or 0 for e in events])
+        if dur.min() < 0:
+            if forward := self._drop_negative_durations(events):
+                yield from self._make_rows(kind, side, forward)
+            return
         args = [e.args or NO_ARGS for e in events]
         names, table = [e.name for e in events], self.names[kind]
         start = self._exact_times_ns([e.ts for e in events]) + self.base_ns
-        dur = self._exact_times_ns([e.dur or 0 for e in events])
         if max(-start.min(), start.max(), dur.max()) > LATEST_NS:
             raise self._impossible_value(
                 _time_of(events[int(np.argmax((abs(start) > LATEST_NS) | (dur > LATEST_NS)))])
@@ -193,7 +197,7 @@ class KinetoFile:
             track=np.array([t if type(t) is int else track_number(t) for t in tracks], np.int64),
         )
         self._collect_payloads(rows, names, args)
-        return replace(rows, **self._kind_columns(kind, side, events, args))
+        yield replace(rows, **self._kind_columns(kind, side, events, args))
 
     def _kind_columns(self, kind: str, side: str, events: list[Any], args: list[Args]) -> dict[str, Any]:
         """The columns of a kind of rows besides times and names."""
