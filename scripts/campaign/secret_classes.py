@@ -85,21 +85,21 @@ class SecretClass:
     alone: bool = False
     encoding: str = ""
 
-    def planted(self, number: int, rng: random.Random) -> Planted:
+    def planted(self, number: int, rng: random.Random) -> PlantedSecret:
         """A value in the text with that number."""
         value = draw(self.value, rng)
         text = self.texts[number % len(self.texts)].replace("{}", value)
         if not self.encoding:
-            return Planted(self, value, text, ())
+            return PlantedSecret(self, value, text, ())
         encoded, traces = _ENCODINGS[self.encoding](text, value)
-        return Planted(self, value, encoded, tuple(traces))
+        return PlantedSecret(self, value, encoded, tuple(traces))
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedSecret:
     """One secret: its class, its value, the text that contains it, and traces of an encoded one."""
 
-    of: SecretClass
+    secret_class: SecretClass
     value: str
     text: str
     traces: tuple[str, ...]
@@ -134,12 +134,13 @@ _ENCODINGS: Final[dict[str, Callable[[str, str], tuple[str, list[str]]]]] = {
     "folded": lambda text, value: _split("\\\n      ", value, f'key: "{text}"'),
     "strings": lambda text, value: _split('" "', value, f'"{text}"'),
 }
-"""A text encoded, and the pieces of which any in what is published is a secret that survived."""
+"""A text encoded, and the pieces, each of which counts as a surviving secret if it is published."""
 
 
 def classes(half: str | None = None) -> list[SecretClass]:
     """All classes, or those of one of the `HALVES`, drawn by a seed."""
     listed = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-    every = [SecretClass(**{**entry, "texts": tuple(entry["texts"])}) for entry in listed]
-    held_out = set(random.Random(_HALVES_SEED).sample(sorted(one.name for one in every), len(every) // 2))  # noqa: S311
-    return [one for one in every if half is None or (one.name in held_out) is (half == HALVES[1])]
+    all_classes = [SecretClass(**{**entry, "texts": tuple(entry["texts"])}) for entry in listed]
+    names = sorted(each.name for each in all_classes)
+    held_out = set(random.Random(_HALVES_SEED).sample(names, len(names) // 2))  # noqa: S311
+    return [each for each in all_classes if half is None or (each.name in held_out) is (half == HALVES[1])]
