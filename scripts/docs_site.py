@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference pages of the documentation's site, made from the code while mkdocs builds it (see mkdocs.yml).
+"""Generate the reference pages of the documentation's site from the code, as a mkdocs hook (see mkdocs.yml).
 
-Texts come out as HTML, escaped, so that no bar or star in a formula is taken for markup.
+Texts are written as escaped HTML, so that bars and stars in formulas are not parsed as markup.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def prose(text: str) -> str:
-    """A text with its `code` marked."""
+    """HTML of a text, with `code` in code elements."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
 
 
 def _code(name: str) -> str:
-    """A name as code, which may break after its dots and underscores."""
+    """A name as code that may wrap after dots and underscores."""
     breakable = re.sub(r"([._])", r"\1<wbr>", escape(name))
     return f"<code>{breakable}</code>"
 
 
 def facts(rows: Iterable[tuple[str, ...]]) -> str:
-    """A table whose first column names; cells are HTML."""
+    """A table with names in the first column; cells are HTML."""
     lines = (
         f"<tr><th>{head}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for head, *cells in rows
     )
@@ -60,19 +60,19 @@ def facts(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _page(title: str, *parts: str) -> str:
-    """A page of Markdown."""
+    """A Markdown page."""
     return "\n\n".join([f"# {title}", *parts]) + "\n"
 
 
 def metrics() -> str:
-    """All of ours, by topic, as `cclbench explain` explains them."""
+    """Built-in metrics by topic, as in `cclbench explain`."""
     found = [
         metric_explanation(METRICS.get(name))
         for name in METRICS
         if METRICS.origin(name).startswith("cclbench.")
     ]
     parts = [
-        "What `cclbench explain` prints, for every metric; `cclbench list metrics` has those of plug-ins too."
+        "The output of `cclbench explain` for built-in metrics; `cclbench list metrics` includes plug-ins."
         " C, K and M are the sets of [Concepts](../concepts.md#how-the-time-divides), W is the window.",
     ]
     for title, rows in groupby(
@@ -88,7 +88,7 @@ def _metric(row: Mapping[str, Any]) -> str:
     rows = {
         "formula": f"<code>{escape(row['formula'])}</code>",
         "unit": {"1": "a fraction", "count": "a count"}.get(row["unit"], escape(row["unit"])),
-        "better": row["better"] or "neither: it describes",
+        "better": row["better"] or "neither: descriptive",
         "inputs": escape(", ".join(row["inputs"])),
         "over ranks": prose(row["combined"]),
         "not applicable": prose(row["not_applicable"]),
@@ -99,79 +99,80 @@ def _metric(row: Mapping[str, Any]) -> str:
 
 
 def findings() -> str:
-    """All of ours, as `cclbench explain` explains them."""
-    parts = ["How they are ranked and bounded: [Why is it slow?](../findings.md)."]
+    """Built-in findings, as in `cclbench explain`."""
+    parts = ["Order and bounds of findings: [Why is it slow?](../findings.md)."]
     for name in FINDINGS:
         if FINDINGS.origin(name).startswith("cclbench."):
-            one = FINDINGS.get(name)
-            rows = [("found by", prose(one.rule)), ("gain", prose(one.gain))]
-            for framework, actions in one.actions.items():
+            finding = FINDINGS.get(name)
+            rows = [("condition", prose(finding.rule)), ("gain", prose(finding.gain))]
+            for framework, actions in finding.actions.items():
                 title = "try" if framework == "any" else f"try with {framework}"
                 rows += [(title, prose(action)) for action in actions]
-            parts += [f"## {name}", f"<p>{prose(one.title)}</p>", facts(rows)]
+            parts += [f"## {name}", f"<p>{prose(finding.title)}</p>", facts(rows)]
     return _page("Findings", *parts)
 
 
 def operators() -> str:
-    """Every cost model of ours, by family, as its docstring has it."""
+    """Built-in cost models by family, from their docstrings."""
     models = [MODELS.get(name) for name in MODELS if MODELS.origin(name).startswith("cclbench.")]
     parts = [
-        "What is counted, and how it is checked: [What an operator costs](../operators.md)."
-        " Operators are regular expressions of whole names.",
+        "Definitions and verification: [What an operator costs](../operators.md)."
+        " Operators are regular expressions that match whole names.",
     ]
-    for family, own in groupby(sorted(models, key=lambda one: one.family), lambda one: one.family):
+    by_family = groupby(sorted(models, key=lambda model: model.family), lambda model: model.family)
+    for family, family_models in by_family:
         parts.append(f"## {family}")
-        for model in own:
-            names = ("operators", ", ".join(f"<code>{escape(one)}</code>" for one in model.patterns))
-            told = [(key, escape(model.docstring_parts[key])) for key in ("FLOPs", "Bytes", "Source")]
+        for model in family_models:
+            names = ("operators", ", ".join(f"<code>{escape(text)}</code>" for text in model.patterns))
+            costs = [(key, escape(model.docstring_parts[key])) for key in ("FLOPs", "Bytes", "Source")]
             definition = f"<p>{prose(model.docstring_parts['definition'])}</p>"
-            parts += [f"### {model.name}", definition, facts([names, *told])]
+            parts += [f"### {model.name}", definition, facts([names, *costs])]
     return _page("Operators", *parts)
 
 
 _READS = {
     "trace": "traces",
-    "execution_trace": "operators without times, beside traces",
-    "evidence": "evidence beside traces, or alone",
+    "execution_trace": "operators without times, in addition to traces",
+    "evidence": "evidence, with traces or alone",
 }
 
 
 def readers() -> str:
-    """Every format, as `cclbench list readers` has it."""
-    parts = ["What each cannot tell: [What cclbench reads](../what-cclbench-reads.md)."]
+    """Built-in formats, as in `cclbench list readers`."""
+    parts = ["Limits of each format: [What cclbench reads](../what-cclbench-reads.md)."]
     for name in READERS:
         if READERS.origin(name).startswith("cclbench."):
-            one = READERS.get(name)
+            reader = READERS.get(name)
             rows = [
-                ("reads", _READS[one.reads]),
-                ("formats", prose(one.description)),
-                ("files", " ".join(map(_code, one.extensions))),
-                ("capture", prose(one.capture)),
-                ("versions", prose(one.versions)),
-                ("tested on", prose(one.tested)),
+                ("reads", _READS[reader.reads]),
+                ("formats", prose(reader.description)),
+                ("files", " ".join(map(_code, reader.extensions))),
+                ("capture", prose(reader.capture)),
+                ("versions", prose(reader.versions)),
+                ("tested on", prose(reader.tested)),
             ]
             parts += [f"## {name}", facts(rows)]
     return _page("Readers", *parts)
 
 
 def tables() -> str:
-    """The columns of what a run stores, each with its unit and meaning."""
+    """Columns of a run's tables, with units and meanings."""
     parts = [
-        "What `cclbench sql` queries and what `run.events()` and its like return. Times are nanoseconds since"
-        " 1970 by the rank's own clock, unless a column says otherwise. What nobody knows is null.",
+        "Tables for `cclbench sql`, also returned by `run.events()` and similar methods. Times are in ns"
+        " since 1970 on the rank's own clock, unless a column says otherwise. Unknown values are null.",
     ]
-    for name, own in (schema.TABLES | MACHINE_TABLES).items():
-        rows = [(field.name, _kind(field), _meaning(field)) for field in own]
-        rows += [("rank", "int32", "rank whose event it is")] if name == "events" else []
+    for name, fields in (schema.TABLES | MACHINE_TABLES).items():
+        rows = [(field.name, _kind(field), _meaning(field)) for field in fields]
+        rows += [("rank", "int32", "rank of the event")] if name == "events" else []
         parts += [f"## {name}", facts((_code(column), kind, text) for column, kind, text in rows)]
     return _page("Tables", *parts)
 
 
 def views() -> str:
-    """Every view of the SQL library of ours, as `cclbench explain` explains it."""
+    """Built-in views of the SQL library, as in `cclbench explain`."""
     parts = [
-        "What `cclbench sql`, `run.sql()` and agents query beside the [tables](tables.md);"
-        " [Add a view](../add-a-view.md) says how to write one. Times are nanoseconds.",
+        "Views for `cclbench sql`, `run.sql()` and agents, in addition to the [tables](tables.md);"
+        " [Add a view](../add-a-view.md) describes how to write one. Times are nanoseconds.",
     ]
     for name in VIEWS:
         if VIEWS.origin(name).startswith("cclbench."):
@@ -195,42 +196,42 @@ def _kind(field: pa.Field) -> str:
 
 
 def _meaning(field: pa.Field) -> str:
-    told = {key.decode(): value.decode() for key, value in field.metadata.items()}
-    return prose(told["meaning"]) + (f" ({escape(told['unit'])})" if told["unit"] else "")
+    texts = {key.decode(): value.decode() for key, value in field.metadata.items()}
+    return prose(texts["meaning"]) + (f" ({escape(texts['unit'])})" if texts["unit"] else "")
 
 
 def hardware(title: str, entries: Callable[[], Mapping[str, Entry]]) -> str:
-    """Entries of the catalog, each figure with its source."""
-    os.environ.pop(VARIABLE, None)  # ours alone
-    parts = ["`cclbench hardware show ID` prints the same. Rates are per direction, peaks are dense."]
-    for one in entries().values():
+    """Catalog entries, each figure with its source."""
+    os.environ.pop(VARIABLE, None)  # built-in entries only
+    parts = ["Also printed by `cclbench hardware show ID`. Rates are per direction, peaks are dense."]
+    for entry in entries().values():
         rows = [
             (_code(row["field"]), escape(row["shown"]), escape(row["source"] or ""))
-            for row in figures_of(one)
+            for row in figures_of(entry)
         ]
-        parts += [f"## {one.id}", f"<p>{prose(entry_summary(one))}</p>", facts(rows), _sources(one)]
+        parts += [f"## {entry.id}", f"<p>{prose(entry_summary(entry))}</p>", facts(rows), _sources(entry)]
     return _page(title, *parts)
 
 
-def _sources(one: Entry) -> str:
+def _sources(entry: Entry) -> str:
     lines = []
-    for key, source in one.sources.items():
+    for key, source in entry.sources.items():
         title = escape(source.title)
         linked = f'<a href="{escape(source.url)}">{title}</a>' if source.url else title
         lines.append(f"<li>{_code(key)}: {linked}, {escape(source.date)}</li>")
     lines += [
-        f"<li>{_code(other.source)} says of {_code(other.field)}: {escape(other.says)}</li>"
-        for other in one.disagreements
+        f"<li>{_code(other.source)} states for {_code(other.field)}: {escape(other.says)}</li>"
+        for other in entry.disagreements
     ]
-    notes = f"<p>{prose(one.notes)}</p>" if one.notes else ""
+    notes = f"<p>{prose(entry.notes)}</p>" if entry.notes else ""
     return f"<ul>{''.join(lines)}</ul>{notes}" if lines or notes else ""
 
 
 def command_line() -> str:
-    """Every command, from its own help."""
+    """All commands, from their help texts."""
     parts = [
-        "Data goes to stdout, all else to stderr. Exit codes: 0 done; 1 a check failed; 2 wrong usage;"
-        " 3 input unreadable, corrupt or unsupported; 4 internal error.",
+        "Results are written to stdout, messages to stderr. Exit codes: 0 success; 1 a check failed; 2 wrong"
+        " usage; 3 input unreadable, corrupt or unsupported; 4 internal error.",
     ]
     return _page("Command line", *parts, *_commands(cli, click.Context(cli, info_name="cclbench")))
 
@@ -239,20 +240,20 @@ def _commands(group: click.Group, context: click.Context) -> Iterable[str]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None  # noqa: S101  (the group lists it)
-        own = click.Context(command, info_name=name, parent=context)
+        inner = click.Context(command, info_name=name, parent=context)
         if isinstance(command, click.Group):
-            yield from _commands(command, own)
+            yield from _commands(command, inner)
         else:
-            yield f"## {own.command_path}"
-            yield f"```text\n{command.get_usage(own).removeprefix('Usage: ')}\n```"
+            yield f"## {inner.command_path}"
+            yield f"```text\n{command.get_usage(inner).removeprefix('Usage: ')}\n```"
             yield from map(_paragraph, cleandoc(command.help or "").split("\n\n"))
-            options = [one for one in command.get_params(own) if isinstance(one, click.Option)]
-            records = filter(None, (option.get_help_record(own) for option in options))
-            yield facts((_code(names), prose(told)) for names, told in records)
+            options = [option for option in command.get_params(inner) if isinstance(option, click.Option)]
+            records = filter(None, (option.get_help_record(inner) for option in options))
+            yield facts((_code(names), prose(text)) for names, text in records)
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph of a help text; click prints those that begin with a backspace as they are."""
+    """A paragraph of a help text; click does not rewrap those that begin with a backspace."""
     if not text.startswith("\b\n"):
         return f"<p>{prose(' '.join(text.split()))}</p>"
     head, _, lines = text.removeprefix("\b\n").partition("\n")
@@ -272,45 +273,45 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "fabrics": lambda: hardware("Fabrics", fabrics),
     "systems": lambda: hardware("Systems", systems),
 }
-"""What is made, by name under reference/."""
+"""Generated pages, by name under reference/."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """mkdocs' hook: pages that are not written yet have no place in the navigation."""
-    config.nav = _there(config.nav, Path(config.docs_dir))
+    """mkdocs hook: leave pages that do not exist out of the navigation."""
+    config.nav = _existing_pages(config.nav, Path(config.docs_dir))
     return config
 
 
-def _there(nav: Any, docs: Path) -> Any:
+def _existing_pages(nav: Any, docs: Path) -> Any:
     if isinstance(nav, list):
-        return [one for one in (_there(entry, docs) for entry in nav) if one]
+        return [kept for kept in (_existing_pages(entry, docs) for entry in nav) if kept]
     if isinstance(nav, dict):
         ((title, target),) = nav.items()
-        kept = _there(target, docs)
+        kept = _existing_pages(target, docs)
         return {title: kept} if kept else None
     return nav if nav.startswith("reference/") or (docs / nav).is_file() else None
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """mkdocs' hook: adds the reference, and the repository's files that pages link to."""
+    """mkdocs hook: add the reference, and the repository's files that pages link to."""
     from mkdocs.structure.files import File
 
     pages = files.documentation_pages()
-    linked = {target for page in pages for target in _outward(page.src_uri).findall(page.content_string)}
-    for name, made in PAGES.items():
-        files.append(File.generated(config, f"reference/{name}.md", content=made()))
+    linked = {target for page in pages for target in _outgoing(page.src_uri).findall(page.content_string)}
+    for name, make_page in PAGES.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=make_page()))
     for target in sorted(linked):
         files.append(File.generated(config, f"files/{target}", abs_src_path=str(ROOT / target)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """mkdocs' hook: a link out of docs/, as it works in the repository, leads to the file's copy."""
+    """mkdocs hook: point links out of docs/ to the copies of the files that they link to."""
     if page.file.generated_by:
         return markdown
-    return _outward(page.file.src_uri).sub(rf"]({'../' * page.file.src_uri.count('/')}files/\1", markdown)
+    return _outgoing(page.file.src_uri).sub(rf"]({'../' * page.file.src_uri.count('/')}files/\1", markdown)
 
 
-def _outward(page: str) -> re.Pattern[str]:
-    """Links of a page that lead out of docs/, with the place in the repository that each leads to."""
+def _outgoing(page: str) -> re.Pattern[str]:
+    """Matches a page's links out of docs/; the group is the path in the repository."""
     return re.compile(rf"\]\((?:\.\./){{{page.count('/') + 1}}}([^)#]+)")

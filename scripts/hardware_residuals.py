@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learns what the formulas of collectives miss, and writes cclbench/hardware/residuals.yaml.
+"""Learn the residuals of the collective formulas, and write cclbench/hardware/residuals.yaml.
 
     python scripts/hardware_residuals.py ../shared/fixtures/nccl_tests
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from public_sweeps import usable
+from public_sweeps import priced_sweeps
 
 import cclbench
 from cclbench.hardware.residual_learning import learn_residuals
@@ -29,8 +29,8 @@ HEAD = """\
 
 
 def table(folder: Path, date: str) -> ResidualTable:
-    """The table of the sweeps of that folder and of tests/hardware/published."""
-    known = usable(folder)
+    """Residuals of the sweeps of the folder and of tests/hardware/published."""
+    observed_sweeps = priced_sweeps(folder)
     sweeps = tuple(
         Swept(
             public.file,
@@ -39,13 +39,15 @@ def table(folder: Path, date: str) -> ResidualTable:
             len(public.sweep.bytes),
             hashlib.sha256(public.path.read_bytes()).hexdigest(),
         )
-        for public, _ in known
+        for public, _ in observed_sweeps
     )
-    return ResidualTable(date, cclbench.__version__, learn_residuals([own for _, own in known]), sweeps)
+    return ResidualTable(
+        date, cclbench.__version__, learn_residuals([observed for _, observed in observed_sweeps]), sweeps
+    )
 
 
 def main() -> int:
-    """Writes the file."""
+    """Write the file."""
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2

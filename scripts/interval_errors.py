@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints how often `cclbench compare` is wrong about two jobs of which the truth is known, as Markdown.
+"""Print error rates of `cclbench compare` for simulated pairs of jobs, in Markdown.
 
     python scripts/interval_errors.py [PAIRS] [--processes N]
 
-Captures are drawn of two jobs.  Their mean steps differ from capture to capture by the run effect (normal, on
-the logarithm); the steps around them by noise of a kind.  Equal jobs that are called different are false
-positives, and what is left of them is the coverage: an interval holds 1 of equal jobs where it holds 1.1 of
-jobs of that ratio, to the digit.  Power is the share of jobs of which one is 10 % slower that are told apart.
-Each cell is a number of captures, a run effect, a kind of noise and a number of steps; a row has the median
-and the worst cell of all kinds and steps.  docs/compare.md shows what it prints.
+Captures of two jobs are drawn.  Their mean steps vary from capture to capture by the run effect (normal, of
+the logarithm), and steps within a capture by noise.  False positives are equal jobs that are reported as
+different; the others are the coverage, since an interval contains 1 for equal jobs if and only if it contains
+1.1 for jobs with that ratio.  Power is the share of pairs with one job 10 % slower that are reported as
+different.  A cell is a number of captures, a run effect, a kind of noise and a number of steps; a row has the
+median and the worst cell of all kinds and steps.  docs/compare.md shows the output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CAPTURES: Final = (
     (3, 3, 0),
     (5, 5, 0),
 )
-"""Of each job, and of one more in the store."""
+"""Captures of each job, and of another job in the store."""
 SINGLE: Final = ((3, 3, 0), (5, 5, 0))
 """Captures of which each may be of one step."""
 CV: Final = 0.05
@@ -54,7 +54,7 @@ HEADS: Final = ("run effect", "false positives: median", "worst cell", "coverage
 
 @dataclass(frozen=True)
 class Cell:
-    """One case, and what came of it."""
+    """One cell and its results."""
 
     captures: tuple[int, int, int]
     effect: float
@@ -63,11 +63,11 @@ class Cell:
     false_positives: float = 0.0
     power: float = 0.0
     reach: float = 0.0
-    """Half the median interval."""
+    """Half the width of the median interval."""
 
 
-def steps_of(random: np.random.Generator, noise: str, steps: int) -> Floats:
-    """Times of the consecutive steps of a capture around some mean, shape (steps,)."""
+def draw_steps(random: np.random.Generator, noise: str, steps: int) -> Floats:
+    """Times of the consecutive steps of a capture around a mean, shape (steps,)."""
     drawn = random.standard_normal(steps)
     if noise.startswith("AR"):
         rho = float(noise.split()[1])
@@ -84,28 +84,30 @@ def steps_of(random: np.random.Generator, noise: str, steps: int) -> Floats:
     return np.asarray(np.exp(CV * drawn))
 
 
-def job(random: np.random.Generator, cell: Cell, captures: int, steps: int) -> list[Floats]:
+def draw_job(random: np.random.Generator, cell: Cell, captures: int, steps: int) -> list[Floats]:
     """Captures of a job."""
     return [
-        steps_of(random, cell.noise, steps) * np.exp(cell.effect * random.standard_normal())
+        draw_steps(random, cell.noise, steps) * np.exp(cell.effect * random.standard_normal())
         for _ in range(captures)
     ]
 
 
-def judged(cell: Cell, pairs: int) -> Cell:
-    """The cell with the shares of pairs."""
+def judge_cell(cell: Cell, pairs: int) -> Cell:
+    """The cell with its shares of pairs."""
     random = np.random.default_rng(
         [*cell.captures, int(1000 * cell.effect), NOISES.index(cell.noise), *cell.steps]
     )
-    wrong, told, reaches = 0, 0, []
+    wrong, detected, reaches = 0, 0, []
     for _ in range(pairs):
-        base, other = (job(random, cell, *one) for one in zip(cell.captures[:2], cell.steps, strict=True))
-        repeats = [job(random, cell, cell.captures[2], 30)] if cell.captures[2] else []
+        base, other = (
+            draw_job(random, cell, *counts) for counts in zip(cell.captures[:2], cell.steps, strict=True)
+        )
+        repeats = [draw_job(random, cell, cell.captures[2], 30)] if cell.captures[2] else []
         found = compare_captures(base, other, repeats)
         if found.low is None or found.high is None:
             continue
         wrong += not found.low <= 1 <= found.high
-        told += not found.low * SLOWER <= 1 <= found.high * SLOWER
+        detected += not found.low * SLOWER <= 1 <= found.high * SLOWER
         reaches.append(found.high / found.ratio - 1)
     return Cell(
         cell.captures,
@@ -113,7 +115,7 @@ def judged(cell: Cell, pairs: int) -> Cell:
         cell.noise,
         cell.steps,
         wrong / pairs,
-        told / pairs,
+        detected / pairs,
         median(reaches or [0]),
     )
 
@@ -121,14 +123,14 @@ def judged(cell: Cell, pairs: int) -> Cell:
 def rows(cells: list[Cell]) -> Iterator[str]:
     """A row for each number of captures and run effect."""
     for captures, effect in dict.fromkeys((cell.captures, cell.effect) for cell in cells):
-        own = [cell for cell in cells if (cell.captures, cell.effect) == (captures, effect)]
-        worst = max(own, key=lambda cell: cell.false_positives)
+        same = [cell for cell in cells if (cell.captures, cell.effect) == (captures, effect)]
+        worst = max(same, key=lambda cell: cell.false_positives)
         before, after, stored = captures
-        told = f"{before} and {after}" + (f", {stored} of another in the store" if stored else "")
-        usual = [cell for cell in own if min(cell.steps) >= 10 or max(cell.steps) == 1]
-        wrong = median(cell.false_positives for cell in own)
+        label = f"{before} and {after}" + (f", {stored} of another in the store" if stored else "")
+        usual = [cell for cell in same if min(cell.steps) >= 10 or max(cell.steps) == 1]
+        wrong = median(cell.false_positives for cell in same)
         yield (
-            f"| {told} | {100 * effect:g} % | {100 * wrong:.1f} % | {100 * worst.false_positives:.1f} %"
+            f"| {label} | {100 * effect:g} % | {100 * wrong:.1f} % | {100 * worst.false_positives:.1f} %"
             f" ({worst.noise}, {worst.steps[0]} and {worst.steps[1]} steps) | {100 - 100 * wrong:.1f} % |"
             f" {100 * median(cell.power for cell in usual):.0f} % |"
             f" {100 * median(cell.reach for cell in usual):.1f} % |"
@@ -137,7 +139,7 @@ def rows(cells: list[Cell]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pairs", type=int, nargs="?", default=PAIRS, help="pairs of jobs of each cell")
+    parser.add_argument("pairs", type=int, nargs="?", default=PAIRS, help="pairs of jobs in each cell")
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
     tables = {
@@ -146,7 +148,7 @@ def main() -> None:
     }
     with ProcessPoolExecutor(asked.processes) as processes:
         for name, cells in tables.items():
-            found = list(processes.map(partial(judged, pairs=asked.pairs), cells, chunksize=4))
+            found = list(processes.map(partial(judge_cell, pairs=asked.pairs), cells, chunksize=4))
             print(
                 f"| {name} | {' | '.join(HEADS)} |",
                 "| --- | ---: | ---: | --- | ---: | ---: | ---: |",

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of real traces' device time belongs to operators, and how much of it has a cost model.
+"""Print the share of device time of real traces that is linked to operators and has a cost model.
 
     python scripts/operator_coverage.py [FOLDER...]
 
-Each entry of a FOLDER is a source: by default the traces beside the fixtures of the tests, and the data
-points.  A folder that is no one job is looked at file by file.  Prints a table in Markdown: `linked` is the
-share of device time that an operator's call launched, `modelled` the share of the compute time that has FLOPs
-and bytes. Then come the operators without, those with most time first, and why most of that time has none.
+Each entry of a FOLDER is a source: by default the traces of the test fixtures, and the data points.  A folder
+that is not one job is read file by file.  Columns of the Markdown table: `linked` is the share of device time
+launched by an operator's call, `modelled` the share of compute time with known FLOPs and bytes; then the
+operators without a model, longest first, and the reason for most of that time.
 """
 
 from __future__ import annotations
@@ -26,46 +26,48 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY.parent / "shared" / "fixtures"
 FOLDERS = (FIXTURES / "kineto", FIXTURES / "graph_replay", REPOSITORY / "traces")
 NAMED, LEAST = 3, 0.001
-"""Operators without a model that a line names, and the share of device time from which on it does."""
+"""Operators without a model in a row: their largest number, and their least share of device time."""
 LONGEST = 40
-"""Characters of a name: kernels that no operator launched have long ones."""
+"""Characters of a name, since names of kernels are long."""
 
 
-def tables(source: Path, name: str, store: str) -> Iterator[tuple[str, OperatorTable | str]]:
-    """Name and operators of a source, or of each of its files; or why there are none."""
+def operator_tables(source: Path, name: str, store: str) -> Iterator[tuple[str, OperatorTable | str]]:
+    """Name and operators of a source, or of each of its files; or the reason if there are none."""
     try:
-        found = operator_costs(cclbench.ingest(source, store=store))
+        table = operator_costs(cclbench.ingest(source, store=store))
     except CclbenchError as error:
         if source.is_file():
             yield name, error.what.removeprefix("no operators: ")
         else:
             for file in sorted(path for path in source.rglob("*") if path.is_file()):
-                yield from tables(file, f"{name}/{file.relative_to(source)}", store)
+                yield from operator_tables(file, f"{name}/{file.relative_to(source)}", store)
     else:
-        yield name, found if found.time_s else "no work of the device in its steps"
+        yield name, table if table.time_s else "no device work in its steps"
 
 
-def line(name: str, found: OperatorTable | str) -> str:
-    """A line of the table."""
-    if isinstance(found, str):
-        return f"| {name} | | | | | {found} |"
-    lacking = {
-        row: row.time_s * (1 - row.modelled_share) / found.time_s
-        for row in found.rows
+def table_row(name: str, table: OperatorTable | str) -> str:
+    """A row of the table."""
+    if isinstance(table, str):
+        return f"| {name} | | | | | {table} |"
+    unmodelled = {
+        row: row.time_s * (1 - row.modelled_share) / table.time_s
+        for row in table.rows
         if row.why_not is not None
     }
-    most = sorted(lacking, key=lambda row: -lacking[row])[:NAMED]
-    named = ", ".join(f"`{shortened(row.key)}` {lacking[row]:.1%}" for row in most if lacking[row] >= LEAST)
+    most = sorted(unmodelled, key=lambda row: -unmodelled[row])[:NAMED]
+    named = ", ".join(
+        f"`{shorten(row.key)}` {unmodelled[row]:.1%}" for row in most if unmodelled[row] >= LEAST
+    )
     reasons: dict[str, float] = defaultdict(float)
-    for row, share in lacking.items():
+    for row, share in unmodelled.items():
         reasons[row.why_not or ""] += share
     why = max(reasons, key=reasons.__getitem__, default="")
-    shares = f"{found.linked_share:.1%} | {found.modelled_share:.1%}"
-    return f"| {name} | {found.all_rows} | {shares} | {named} | {why} |"
+    shares = f"{table.linked_share:.1%} | {table.modelled_share:.1%}"
+    return f"| {name} | {table.all_rows} | {shares} | {named} | {why} |"
 
 
-def shortened(name: str) -> str:
-    """A name, cut where it is long."""
+def shorten(name: str) -> str:
+    """A name, shortened if it is long."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
 
 
@@ -80,8 +82,8 @@ def main() -> None:
     with TemporaryDirectory() as store:
         for folder in folders:
             for source in sorted(folder.iterdir()):
-                for name, found in tables(source, f"{folder.name}/{source.name}", store):
-                    print(line(name, found), flush=True)
+                for name, table in operator_tables(source, f"{folder.name}/{source.name}", store):
+                    print(table_row(name, table), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from cclbench.hardware.sweep import Sweep, sweeps_of
 PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
 HALVES = ("development", "held out")
 MISCONFIGURED = "tcp_fallback"
-"""A run without its network plug-in: it must stand out, is in no total, and teaches nothing."""
+"""A run without its network plug-in: reported as an outlier, left out of totals and of the learning."""
 
 SYSTEMS = {
     "a100_nvswitch": "dgx-a100",
@@ -27,11 +27,11 @@ SYSTEMS = {
     "h100_1n4": "dgx-h100",
     "vultr_b200": "dgx-b200",
 }
-"""Systems of the given sweeps by how their files are named; each name is one machine."""
+"""Systems of the folder's sweeps by prefix of their file names; each prefix is one machine."""
 
 
-class Public(NamedTuple):
-    """A sweep, its file, the machine it is of and the system of the catalog that this is."""
+class PublicSweep(NamedTuple):
+    """A sweep, its file, its machine, and the machine's system in the catalog."""
 
     path: Path
     machine: str
@@ -40,48 +40,50 @@ class Public(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The file's name without its ending."""
+        """The file's name without its suffix."""
         return self.path.stem
 
 
-def given(folder: Path) -> list[Public]:
-    """Every sweep of a folder whose machine the catalog has."""
-    found = []
+def folder_sweeps(folder: Path) -> list[PublicSweep]:
+    """Sweeps of a folder whose machine is in the catalog."""
+    sweeps = []
     for path in sorted(folder.glob("*.csv")):
         machine = next((prefix for prefix in SYSTEMS if path.name.startswith(prefix)), None)
         if machine is None:
-            print(f"{path.name}: no system of the catalog is named for it", file=sys.stderr)
+            print(f"{path.name}: the catalog has no system for it", file=sys.stderr)
             continue
-        found.extend(Public(path, machine.strip("_"), SYSTEMS[machine], sweep) for sweep in swept(path))
-    return found
+        sweeps.extend(
+            PublicSweep(path, machine.strip("_"), SYSTEMS[machine], sweep) for sweep in read_sweeps(path)
+        )
+    return sweeps
 
 
-def published(half: str) -> list[Public]:
-    """Every sweep of one half of tests/hardware/published; a machine is a system of one source."""
-    found = []
+def published_sweeps(half: str) -> list[PublicSweep]:
+    """Sweeps of one half of tests/hardware/published; a machine is a system of one source."""
+    sweeps = []
     for path in sorted(PUBLISHED.glob("*.csv")):
         lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
         header = {key: value for key, _, value in lines}
         if header["half"] == half:
             machine = header.get("machine", f"{header['gpu']}, {header['source']}")
-            found.extend(Public(path, machine, header["system"], sweep) for sweep in swept(path))
-    return found
+            sweeps.extend(PublicSweep(path, machine, header["system"], sweep) for sweep in read_sweeps(path))
+    return sweeps
 
 
-def swept(path: Path) -> list[Sweep]:
-    """The sweeps of a file; rows in none are told on stderr."""
+def read_sweeps(path: Path) -> list[Sweep]:
+    """Sweeps of a file; rows that belong to none are reported on stderr."""
     evidence = NcclTests().read(path)
     version = evidence.facts.get("library_version")
-    own, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
+    sweeps, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
     for reason, rows in left_out.items():
         print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
-    return own
+    return sweeps
 
 
-def usable(folder: Path) -> list[tuple[Public, ObservedSweep]]:
-    """All sweeps that are learned from, the folder's and the published, beside the formulas."""
-    found = []
-    for public in [*given(folder), *(each for half in HALVES for each in published(half))]:
+def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
+    """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
+    sweeps = []
+    for public in [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]:
         sweep, machine = public.sweep, system(public.system)
         prediction = price_collective(
             sweep.kind,
@@ -91,6 +93,6 @@ def usable(folder: Path) -> list[tuple[Public, ObservedSweep]]:
             library_version=sweep.library_version,
         )
         if MISCONFIGURED not in public.file and not isinstance(prediction, NoPrice):
-            own = observe_sweep(public.file, public.machine, public.system, sweep, prediction)
-            found.append((public, own))
-    return found
+            observed = observe_sweep(public.file, public.machine, public.system, sweep, prediction)
+            sweeps.append((public, observed))
+    return sweeps

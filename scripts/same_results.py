@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two checkouts of cclbench answer to the same commands, and every difference.
+"""Compare the output of two checkouts of cclbench for the same commands, and print every difference.
 
     python scripts/same_results.py OLD NEW [EVIDENCE...]
 
-OLD and NEW are checkouts, EVIDENCE is files and folders of traces (by default those beside the fixtures of
-the tests); NEW's data points come on top.  Each command runs in a folder of its own, once by each checkout,
-with the Python that runs this.  Compared are exit code, what is printed, and files that are written, but for
-what must differ: the hash in a run's id and the digests that it is made of.  Exit code 1 where anything
-differs.
+OLD and NEW are checkouts, EVIDENCE is files and folders of traces (by default the test fixtures); NEW's data
+points are added.  Each command runs in a folder of its own, once with each checkout, with the Python that
+runs this script.  Exit code, output and written files are compared, except for values that must differ: the
+hash in a run's id and the digests that it is computed from.  Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from typing import Any
 FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 KINDS = ("kineto", "nsys", "nsys/synthetic", "xprof", "graph_replay", "nccl_logs")
 SETTING = "scale_up.bandwidth=x2"
-OWN = {"fingerprint", "tables", "manifest_sha256"}
-"""Keys of documents whose values hold digests of cclbench itself."""
+DIGESTS = {"fingerprint", "tables", "manifest_sha256"}
+"""Keys of documents whose values depend on digests of cclbench itself."""
 INSTALLED = "installed"
-"""The folder of a checkout's entry points, in that of its commands."""
+"""Folder of a checkout's entry points, within the folder of its commands."""
 SHOWN = 40
-"""Differences of one command that are printed."""
+"""Most differences that are printed for one command."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """A command, and the file that it writes besides what it prints."""
+class Command:
+    """A command, and the file that it writes."""
 
     words: tuple[str, ...]
     file: str | None = None
@@ -49,8 +48,8 @@ class Call:
         return f"cclbench {' '.join(self.words)}"
 
 
-def sources(new: Path, evidence: list[str]) -> list[Path]:
-    """Cards of the data points, and what lies in the folders of evidence."""
+def list_sources(new: Path, evidence: list[str]) -> list[Path]:
+    """Cards of the data points, and entries of the folders of evidence."""
     cards = sorted((new / "workload_cards").glob("*.yaml"))
     if evidence:
         return [*cards, *(Path(name).absolute() for name in evidence)]
@@ -60,17 +59,17 @@ def sources(new: Path, evidence: list[str]) -> list[Path]:
     return [*cards, *found]
 
 
-def calls(new: Path, of: list[Path]) -> Iterator[Call]:
-    """Every command on every source, neighbours compared with one another; data points contributed anew."""
-    for path in map(str, of):
-        yield Call(("run", path, "--json"))
-        yield Call(("run", path))
-        yield Call(("whatif", path, "--set", SETTING, "--json"))
-        yield Call(("report", path, "-o", "page.html"), "page.html")
-        yield Call(("card", "new", path))
-    for one, other in pairwise(map(str, of)):
-        yield Call(("compare", one, other, "--json"))
-        yield Call(("compare", one, other, "-o", "page.md"), "page.md")
+def list_commands(new: Path, sources: list[Path]) -> Iterator[Command]:
+    """Every command on every source, `compare` on neighbouring sources, and `contribute` on data points."""
+    for path in map(str, sources):
+        yield Command(("run", path, "--json"))
+        yield Command(("run", path))
+        yield Command(("whatif", path, "--set", SETTING, "--json"))
+        yield Command(("report", path, "-o", "page.html"), "page.html")
+        yield Command(("card", "new", path))
+    for first, second in pairwise(map(str, sources)):
+        yield Command(("compare", first, second, "--json"))
+        yield Command(("compare", first, second, "-o", "page.md"), "page.md")
     for card in sorted((new / "workload_cards").glob("*.yaml")):
         words = (
             "--traces",
@@ -79,22 +78,22 @@ def calls(new: Path, of: list[Path]) -> Iterator[Call]:
             f"{new}/scripts/{card.stem}",
             "--no-input",
         )
-        yield Call(
+        yield Command(
             ("contribute", str(card), *words, "--licence", "Apache-2.0", "--collection", "."),
             f"traces/{card.stem}/manifest.json",
         )
     for sweep in sorted((FIXTURES / "nccl_tests").glob("*.csv")):
-        yield Call(("hardware", "validate", str(sweep), "--system", "dgx-h100", "--json"))
+        yield Command(("hardware", "validate", str(sweep), "--system", "dgx-h100", "--json"))
     for leaderboard in sorted((FIXTURES / "ccl_bench").glob("*.json")):
-        yield Call(("import", "ccl-bench", str(leaderboard), "--json"))
-        yield Call(("claims", "--json"))
-    yield Call(("verify", "--all", "--collection", str(new), "--json"))
+        yield Command(("import", "ccl-bench", str(leaderboard), "--json"))
+        yield Command(("claims", "--json"))
+    yield Command(("verify", "--all", "--collection", str(new), "--json"))
     for what in ("metrics", "readers", "hardware"):
-        yield Call(("list", what, "--json"))
+        yield Command(("list", what, "--json"))
 
 
 def install(checkout: Path, folder: Path) -> None:
-    """Put the checkout's entry points into the folder, as pip would: ahead on the path they hide others'."""
+    """Write the checkout's entry points into the folder, as pip would; first on the path, they win."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
     about = folder / f"{project['name']}-{project['version']}.dist-info"
     about.mkdir(parents=True)
@@ -105,75 +104,76 @@ def install(checkout: Path, folder: Path) -> None:
     (about / "entry_points.txt").write_text("\n".join(lines))
 
 
-def answer(checkout: Path, call: Call, folder: Path) -> dict[str, Any]:
-    """Exit code, output and file of the command by that checkout."""
+def run_command(checkout: Path, command: Command, folder: Path) -> dict[str, Any]:
+    """Exit code, output and file of the command with that checkout."""
     path = os.pathsep.join([str(checkout), str(folder / INSTALLED)])
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "80", "CCLBENCH_STORE": "runs"}
     done = subprocess.run(
-        [sys.executable, "-m", "cclbench", *call.words],
+        [sys.executable, "-m", "cclbench", *command.words],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    written = folder / call.file if call.file else None
+    written = folder / command.file if command.file else None
     text = written.read_text() if written and written.is_file() else None
     if written and written.is_file():
         written.unlink()
-    for made in ("workload_cards", "traces", "scripts"):
-        shutil.rmtree(folder / made, ignore_errors=True)
-    said = (form(found.replace(str(folder), "HERE")) for found in (done.stdout, done.stderr, text or ""))
-    return {"code": done.returncode, **dict(zip(("out", "err", "file"), said, strict=True))}
+    for output in ("workload_cards", "traces", "scripts"):
+        shutil.rmtree(folder / output, ignore_errors=True)
+    texts = (done.stdout, done.stderr, text or "")
+    outputs = (comparable(output.replace(str(folder), "HERE")) for output in texts)
+    return {"code": done.returncode, **dict(zip(("out", "err", "file"), outputs, strict=True))}
 
 
-def form(text: str) -> Any:
-    """A document as such, other text as its lines; without what must differ."""
+def comparable(text: str) -> Any:
+    """A parsed document, or lines of other text, without values that must differ."""
     text = re.sub(r"-[0-9a-f]{8}\b", "-HASH", text)
     try:
-        return without_own(json.loads(text))
+        return without_digests(json.loads(text))
     except ValueError:
         return text.splitlines()
 
 
-def without_own(value: Any) -> Any:
-    """A document without the values of `OWN`."""
+def without_digests(value: Any) -> Any:
+    """A document without the values of `DIGESTS`."""
     if isinstance(value, dict):
-        return {key: without_own(inner) for key, inner in value.items() if key not in OWN}
-    return [without_own(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_digests(inner) for key, inner in value.items() if key not in DIGESTS}
+    return [without_digests(inner) for inner in value] if isinstance(value, list) else value
 
 
 def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
-    """Where two answers differ, and how."""
+    """Differences of two outputs."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}, key=str):
             yield from differences(old.get(key), new.get(key), f"{at}.{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from differences(one, other, f"{at}[{index}]")
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from differences(before, after, f"{at}[{index}]")
     elif old != new or type(old) is not type(new):
         yield f"{at}: {str(old)[:300]}  ->  {str(new)[:300]}"
 
 
 def main() -> None:
-    """Print each command that is answered otherwise, and how."""
+    """Print each command with different output, and the differences."""
     old, new = (Path(name).absolute() for name in sys.argv[1:3])
-    wanted = list(calls(new, sources(new, sys.argv[3:])))
+    commands = list(list_commands(new, list_sources(new, sys.argv[3:])))
     differing = 0
-    with TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as both:
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as pool:
         folders = [Path(scratch) / name for name in ("old", "new")]
         for checkout, folder in zip((old, new), folders, strict=True):
             install(checkout, folder / INSTALLED)
-        for number, call in enumerate(wanted, 1):
-            print(f"\r{number} of {len(wanted)}", end="", file=sys.stderr, flush=True)
-            before, after = both.map(answer, (old, new), (call, call), folders)
+        for number, command in enumerate(commands, 1):
+            print(f"\r{number} of {len(commands)}", end="", file=sys.stderr, flush=True)
+            before, after = pool.map(run_command, (old, new), (command, command), folders)
             found = list(differences(before, after))
             if found:
                 differing += 1
-                print(f"\n{call}\n  " + "\n  ".join(found[:SHOWN]))
+                print(f"\n{command}\n  " + "\n  ".join(found[:SHOWN]))
                 if len(found) > SHOWN:
                     print(f"  ... {len(found) - SHOWN} more")
-    print(f"\n{differing} of {len(wanted)} commands are answered otherwise")
+    print(f"\n{differing} of {len(commands)} commands differ")
     sys.exit(1 if differing else 0)
 
 

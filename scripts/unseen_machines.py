@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the model of collectives does on machines that it did not learn from: whole systems are left out."""
+"""Errors of the collective model on machines that were left out of the learning, system by system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from public_sweeps import Public
+from public_sweeps import PublicSweep
 
 from cclbench.hardware.calibration import Calibration, sweep_deviations
 from cclbench.hardware.catalog import system
@@ -28,142 +28,146 @@ NETWORKS = {
 
 
 @dataclass(frozen=True)
-class Missed:
-    """What is left of log(measured / predicted), and the band about it, arrays of shape (rows,)."""
+class HeldOutErrors:
+    """Residual log(measured / predicted), and the band around it, arrays of shape (rows,)."""
 
-    left: Floats
+    residual: Floats
     low: Floats
     high: Floats
 
     @property
     def count(self) -> int:
-        """Rows."""
-        return len(self.left)
+        """Number of rows."""
+        return len(self.residual)
 
     @property
     def median(self) -> float:
         """Median |predicted / measured − 1|."""
-        return float(np.median(np.abs(np.expm1(-self.left))))
+        return float(np.median(np.abs(np.expm1(-self.residual))))
 
     @property
     def slower(self) -> float:
         """Share of rows that took longer than predicted."""
-        return float(np.mean(self.left > 0))
+        return float(np.mean(self.residual > 0))
 
     @property
     def bias(self) -> float:
         """Median log(measured / predicted)."""
-        return float(np.median(self.left))
+        return float(np.median(self.residual))
 
     @property
     def within(self) -> float:
         """Share of rows within the band."""
-        return float(np.mean((self.left >= -self.low) & (self.left <= self.high)))
+        return float(np.mean((self.residual >= -self.low) & (self.residual <= self.high)))
 
     @property
     def width(self) -> float:
-        """Median factor from end to end of the band."""
+        """Median ratio of the band's upper to its lower end."""
         return float(np.median(np.exp(self.low + self.high)))
 
 
-def together(parts: Sequence[Missed]) -> Missed:
-    """All rows of several."""
-    return Missed(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "low", "high"))
+def concatenate_errors(parts: Sequence[HeldOutErrors]) -> HeldOutErrors:
+    """Rows of several, concatenated."""
+    return HeldOutErrors(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("residual", "low", "high"))
     )
 
 
-def missed(own: ObservedSweep, by: Residuals, *, band: int | None = None) -> Missed:
-    """A sweep's rows, of one size band or of all, beside what was learned elsewhere."""
-    chosen = np.full(len(own.sizes), True) if band is None else own.size_bands == band
-    left = own.residual - by.log_correction(own.setting, own.sizes)
-    low, high = by.band_half_widths(own.sizes)
-    return Missed(left[chosen], low[chosen], high[chosen])
+def held_out_errors(sweep: ObservedSweep, residuals: Residuals, *, band: int | None = None) -> HeldOutErrors:
+    """Errors of a sweep's rows, of one size band or of all, with residuals learned from other systems."""
+    chosen = np.full(len(sweep.sizes), True) if band is None else sweep.size_bands == band
+    errors = sweep.residual - residuals.log_correction(sweep.setting, sweep.sizes)
+    low, high = residuals.band_half_widths(sweep.sizes)
+    return HeldOutErrors(errors[chosen], low[chosen], high[chosen])
 
 
 class MostRanks(NamedTuple):
-    """A machine's sweep among its most ranks, from the catalog alone and calibrated by `fewer` ranks."""
+    """A machine's sweep with its most ranks, from the catalog alone and calibrated with `fewer` ranks."""
 
-    public: Public
-    beside: ObservedSweep
+    public: PublicSweep
+    observed: ObservedSweep
     fewer: tuple[int, ...]
     catalog: DeviationSummary
     calibrated: DeviationSummary
 
 
 def most_ranks(
-    known: Sequence[tuple[Public, ObservedSweep]], by: Mapping[str, Residuals]
+    observed_sweeps: Sequence[tuple[PublicSweep, ObservedSweep]], residuals: Mapping[str, Residuals]
 ) -> Iterator[MostRanks]:
-    """Of every machine with several rank counts; its system left out of what is learned."""
-    for machine in dict.fromkeys((public.machine, public.system) for public, _ in known):
-        own = [each for each in known if (each[0].machine, each[0].system) == machine]
-        most = max(public.sweep.ranks for public, _ in own)
-        fewer = tuple(public.sweep for public, _ in own if public.sweep.ranks < most)
+    """One for every machine with several rank counts; its system is left out of the learning."""
+    for machine in dict.fromkeys((public.machine, public.system) for public, _ in observed_sweeps):
+        machine_sweeps = [pair for pair in observed_sweeps if (pair[0].machine, pair[0].system) == machine]
+        most = max(public.sweep.ranks for public, _ in machine_sweeps)
+        fewer = tuple(public.sweep for public, _ in machine_sweeps if public.sweep.ranks < most)
         ranks = tuple(sorted({sweep.ranks for sweep in fewer}))
         name = machine[1]
-        for public, beside in own if fewer else ():
+        for public, observed in machine_sweeps if fewer else ():
             if public.sweep.ranks == most:
-                with replaced_residuals(by[name]):
-                    both = [
-                        sweep_deviations(public.sweep, system(name), one)
-                        for one in (None, Calibration(name, fewer))
+                with replaced_residuals(residuals[name]):
+                    deviations = [
+                        sweep_deviations(public.sweep, system(name), calibration)
+                        for calibration in (None, Calibration(name, fewer))
                     ]
                 summaries = [
-                    found for each in both if isinstance(each, list) and (found := summarise_deviations(each))
+                    summary
+                    for rows in deviations
+                    if isinstance(rows, list) and (summary := summarise_deviations(rows))
                 ]
-                yield MostRanks(public, beside, ranks, *summaries)
+                yield MostRanks(public, observed, ranks, *summaries)
 
 
-def left_out(sweeps: Sequence[ObservedSweep]) -> dict[str, Residuals]:
-    """By system, what is learned from all sweeps but that system's."""
-    systems = dict.fromkeys(own.system for own in sweeps)
-    return {system: learn_residuals([own for own in sweeps if own.system != system]) for system in systems}
+def residuals_without_system(sweeps: Sequence[ObservedSweep]) -> dict[str, Residuals]:
+    """By system, residuals learned from the sweeps of all other systems."""
+    systems = dict.fromkeys(sweep.system for sweep in sweeps)
+    return {
+        system: learn_residuals([sweep for sweep in sweeps if sweep.system != system]) for system in systems
+    }
 
 
-def machine_class(own: ObservedSweep) -> str:
-    """Maker of the accelerator, and one node or the software of the network."""
-    setting = own.setting
-    maker = "AMD" if own.system.startswith("mi") else "NVIDIA"
+def machine_class(sweep: ObservedSweep) -> str:
+    """Vendor of the accelerator, and a single node or the network software."""
+    setting = sweep.setting
+    maker = "AMD" if sweep.system.startswith("mi") else "NVIDIA"
     return f"{maker}, {NETWORKS[setting.network] if setting.several_nodes else 'one node'}"
 
 
-def between_machines(sweeps: Sequence[ObservedSweep]) -> Iterator[tuple[int, Missed]]:
-    """Ratios of the times of two systems at sizes that both measured, by size band; both left out.
+def ratios_between_machines(sweeps: Sequence[ObservedSweep]) -> Iterator[tuple[int, HeldOutErrors]]:
+    """Ratios of the times of two systems at sizes that both measured, by size band; both systems left out.
 
     Of the same collective on one node, or on several.
     """
-    systems = list(dict.fromkeys(own.system for own in sweeps))
+    systems = list(dict.fromkeys(sweep.system for sweep in sweeps))
     for pair in combinations(systems, 2):
-        known = [[own for own in sweeps if own.system == system] for system in pair]
-        alike = [
+        first, second = ([sweep for sweep in sweeps if sweep.system == system] for system in pair)
+        comparable = [
             (a, b)
-            for a in known[0]
-            for b in known[1]
+            for a in first
+            for b in second
             if (a.setting.several_nodes, a.setting.kind) == (b.setting.several_nodes, b.setting.kind)
         ]
-        if alike:
-            by = learn_residuals([own for own in sweeps if own.system not in pair])
-            for a, b in alike:
-                yield from _ratios(a, b, by)
+        if comparable:
+            residuals = learn_residuals([sweep for sweep in sweeps if sweep.system not in pair])
+            for a, b in comparable:
+                yield from _ratios(a, b, residuals)
 
 
-def between_settings(
-    sweeps: Sequence[ObservedSweep], by: dict[str, Residuals]
-) -> Iterator[tuple[int, Missed]]:
+def ratios_between_settings(
+    sweeps: Sequence[ObservedSweep], residuals: dict[str, Residuals]
+) -> Iterator[tuple[int, HeldOutErrors]]:
     """Ratios of times of one machine, among other ranks or of another collective; its system left out."""
     for a, b in combinations(sweeps, 2):
         if (a.machine, a.setting.several_nodes) == (b.machine, b.setting.several_nodes):
-            yield from _ratios(a, b, by[a.system])
+            yield from _ratios(a, b, residuals[a.system])
 
 
-def _ratios(a: ObservedSweep, b: ObservedSweep, by: Residuals) -> Iterator[tuple[int, Missed]]:
-    both, at, of = np.intersect1d(a.sizes, b.sizes, return_indices=True)
-    if not len(both):
+def _ratios(a: ObservedSweep, b: ObservedSweep, residuals: Residuals) -> Iterator[tuple[int, HeldOutErrors]]:
+    sizes, in_a, in_b = np.intersect1d(a.sizes, b.sizes, return_indices=True)
+    if not len(sizes):
         return
-    left = a.residual[at] - b.residual[of]
-    left -= by.log_correction(a.setting, both) - by.log_correction(b.setting, both)
-    low, high = ratio_half_widths(by, a.setting, both, b.setting, both)
+    errors = a.residual[in_a] - b.residual[in_b]
+    errors -= residuals.log_correction(a.setting, sizes) - residuals.log_correction(b.setting, sizes)
+    low, high = ratio_half_widths(residuals, a.setting, sizes, b.setting, sizes)
     for band in range(len(BANDS)):
-        chosen = a.size_bands[at] == band
+        chosen = a.size_bands[in_a] == band
         if chosen.any():
-            yield band, Missed(left[chosen], low[chosen], high[chosen])
+            yield band, HeldOutErrors(errors[chosen], low[chosen], high[chosen])

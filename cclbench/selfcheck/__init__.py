@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check cclbench on a user's own traces, for which no true figure is known.
+"""Check cclbench on a user's own traces, whose true figures are not known.
 
 Agreements compare figures of one run that are computed in two ways (`agreements`).  Relations read the traces
-again with a change whose effect on every figure is known: a day later, twice as slow, with ranks renumbered
+again with a change whose effect on every figure is known, such as a shift of time or renumbered ranks
 (`relations`).
 """
 
@@ -23,60 +23,60 @@ from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
 from cclbench.record.store import Store
 from cclbench.selfcheck.agreements import CHECKS, check_agreements
-from cclbench.selfcheck.outcome import Checked, Hedged, Outcome
+from cclbench.selfcheck.outcome import BoundedGain, Outcome, SelfcheckResult
 from cclbench.selfcheck.reading import CheckedReading
 from cclbench.selfcheck.relations import RELATIONS, check_relations
 from cclbench.workspace import source_at
 
-_DECISIVE: Final = 0.01
-"""Bounds of a gain closer than this share of the step count as one figure."""
+_NARROW: Final = 0.01
+"""Width of a gain's bounds, as a share of the step, up to which they count as one figure."""
 
 
 def check_source(
     source: str | Path, *, options: Options | None = None, progress: Progress | None = None
-) -> Checked:
+) -> SelfcheckResult:
     """Run all checks on a SOURCE's traces; nothing is kept.
 
     `InputError` if there are no traces.
     """
-    asked = options or Options()
+    options = options or Options()
     outcomes = list[Outcome]()
-    with TemporaryDirectory(prefix="cclbench-") as folder, source_at(source) as found:
-        if not found.files:
+    with TemporaryDirectory(prefix="cclbench-") as folder, source_at(source) as opened:
+        if not opened.files:
             raise InputError("holds no traces to check", where=str(source))
-        traces = replace(found, evidence=())  # a change of the traces does not change its times
-        reading = CheckedReading.of_run(ingest(traces, Store(Path(folder) / "store"), asked))
-        checks = (check_agreements(reading), check_relations(traces, reading, asked, Path(folder)))
+        traces = replace(opened, evidence=())  # its times would stay as they are in the changed traces
+        reading = CheckedReading.of_run(ingest(traces, Store(Path(folder) / "store"), options))
+        checks = (check_agreements(reading), check_relations(traces, reading, options, Path(folder)))
         for outcome in chain(*checks):
             outcomes.append(outcome)
             if progress:
                 progress("checks", len(outcomes), len(CHECKS) + len(RELATIONS))
-        return Checked(outcomes=outcomes, hedged=list(_hedged_gains(reading)))
+        return SelfcheckResult(outcomes=outcomes, bounded_gains=list(_bounded_gains(reading)))
 
 
-def _hedged_gains(reading: CheckedReading) -> Iterator[Hedged]:
-    for found in reading.findings:
-        if found.gain_s is None or not found.gain_share:
+def _bounded_gains(reading: CheckedReading) -> Iterator[BoundedGain]:
+    for finding in reading.findings:
+        if finding.gain_s is None or not finding.gain_share:
             continue
-        low, high = found.gain_s
-        if high - low > _DECISIVE * high / found.gain_share:
-            yield Hedged(finding=found.name, gain_s=found.gain_s, because=found.because)
+        low, high = finding.gain_s
+        if high - low > _NARROW * high / finding.gain_share:
+            yield BoundedGain(finding=finding.name, gain_s=finding.gain_s, because=finding.because)
 
 
-def require_passed(found: Checked) -> None:
+def require_passed(result: SelfcheckResult) -> None:
     """`CheckFailed` if a check does not hold."""
-    broken = [one.check for one in found.outcomes if one.status == "broken"]
+    broken = [outcome.check for outcome in result.outcomes if outcome.status == "broken"]
     if broken:
         raise CheckFailed(
-            f"{len(broken)} of {len(found.outcomes)} checks do not hold: {', '.join(broken)}",
-            hint="-v names what differs; figures that these are about are not to be relied on",
+            f"{len(broken)} of {len(result.outcomes)} checks do not hold: {', '.join(broken)}",
+            hint="-v lists the differences; do not rely on the figures of these checks",
         )
 
 
-def as_document(found: Checked) -> dict[str, Any]:
+def as_document(result: SelfcheckResult) -> dict[str, Any]:
     """The document that `--json` prints."""
     return {
         "schema": "selfcheck.v1",
-        "checks": msgspec.to_builtins(found.outcomes),
-        "hedged": msgspec.to_builtins(found.hedged),
+        "checks": msgspec.to_builtins(result.outcomes),
+        "hedged": msgspec.to_builtins(result.bounded_gains),
     }

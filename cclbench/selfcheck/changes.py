@@ -19,13 +19,13 @@ from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.facts import TraceFacts
 
 DAY_NS: Final = 86_400 * 10**9
-_ROWS_AT_ONCE: Final = 997
+_ROWS_PER_BATCH: Final = 997
 """Rows per batch after splitting: not a divisor of readers' batch sizes."""
-_EVERY: Final = 20
-"""One row in this many is repeated: with more, the trace would count as joined to itself."""
-_TRACK: Final = 1 << 40
-"""Stream or thread id that no trace has."""
-_PER_SECOND: Final = ("B/s", "W")
+_REPEAT_STRIDE: Final = 20
+"""One row in this many is repeated: if more were, the file would be taken for two joined traces."""
+_UNUSED_TRACK: Final = 1 << 40
+"""Stream or thread id that no trace uses."""
+_RATE_UNITS: Final = ("B/s", "W")
 
 
 class TraceChange:
@@ -39,9 +39,9 @@ class TraceChange:
         """The batches to use in place of a batch."""
         yield rows
 
-    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
-        """Rows to append: `seen` has a batch of each kind, `span_ns` is the span of the device's work."""
-        del seen, span_ns
+    def added_rows(self, batches: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """Rows to append: `batches` has a batch of each kind, `span_ns` is the span of the device's work."""
+        del batches, span_ns
         return iter(())
 
     def change_samples(self, table: pa.Table) -> pa.Table:
@@ -96,19 +96,19 @@ class ChangedReader:
 
 def _change_batches(trace: Trace, changed: Trace, change: TraceChange) -> Iterator[Rows | pa.Table]:
     """The changed batches; after the last, the other fields of `changed` are set."""
-    seen: dict[str, Rows] = {}
-    first, last = list[int](), list[int]()
+    batch_by_kind: dict[str, Rows] = {}
+    begins, ends = list[int](), list[int]()
     for batch in trace.batches:
         if not isinstance(batch, Rows):
             yield change.change_samples(batch)
             continue
         yield from change.change_rows(batch)
-        seen.setdefault(batch.kind, batch)
+        batch_by_kind.setdefault(batch.kind, batch)
         if batch.side == "device" and batch.kind in DEVICE_WORK and len(batch):
-            first.append(int(batch.start_ns.min()))
-            last.append(int((batch.start_ns + batch.dur_ns).max()))
-    if first:
-        yield from change.added_rows(seen, (min(first), max(last)))
+            begins.append(int(batch.start_ns.min()))
+            ends.append(int((batch.start_ns + batch.dur_ns).max()))
+    if begins:
+        yield from change.added_rows(batch_by_kind, (min(begins), max(ends)))
     for field in fields(Trace):
         if field.name != "batches":
             setattr(changed, field.name, getattr(trace, field.name))
@@ -118,19 +118,19 @@ def _change_batches(trace: Trace, changed: Trace, change: TraceChange) -> Iterat
     changed.device_steps = [_change_step(step, change) for step in trace.device_steps]
 
 
-def _change_payloads(told: StatedPayloads, change: TraceChange) -> StatedPayloads:
+def _change_payloads(stated: StatedPayloads, change: TraceChange) -> StatedPayloads:
     """Changed payloads: entries of kernels at their new ordinals, those of calls at new times."""
-    found = StatedPayloads()
-    payloads = [change.change_payload(payload) for payload in told.payloads]
+    changed = StatedPayloads()
+    payloads = [change.change_payload(payload) for payload in stated.payloads]
     row, track, start, end, seq, code = (
-        np.asarray(getattr(told, name), np.int64)
+        np.asarray(getattr(stated, name), np.int64)
         for name in ("row", "track", "start_ns", "end_ns", "seq", "code")
     )
-    of_kernel = row >= 0
-    row = np.where(of_kernel, change.change_ordinals(np.maximum(row, 0)), row)
-    start, end = (np.where(of_kernel, at, change.change_time(at)) for at in (start, end))
+    is_kernel = row >= 0
+    row = np.where(is_kernel, change.change_ordinals(np.maximum(row, 0)), row)
+    start, end = (np.where(is_kernel, ns, change.change_time(ns)) for ns in (start, end))
     for i in range(len(code)):
-        found.add_payload(
+        changed.add_payload(
             payloads[code[i]],
             row=int(row[i]),
             track=int(track[i]),
@@ -138,7 +138,7 @@ def _change_payloads(told: StatedPayloads, change: TraceChange) -> StatedPayload
             end_ns=int(end[i]),
             seq=None if seq[i] < 0 else int(seq[i]),
         )
-    return found
+    return changed
 
 
 def _change_step(step: DeviceStep, change: TraceChange) -> DeviceStep:
@@ -146,8 +146,8 @@ def _change_step(step: DeviceStep, change: TraceChange) -> DeviceStep:
     return msgspec.structs.replace(step, start_ns=start, end_ns=end)
 
 
-class Later(TraceChange):
-    """Shift all times by a day and some."""
+class ShiftedTimes(TraceChange):
+    """Shift all times by a little more than a day."""
 
     by_ns: Final = DAY_NS + 123_456_789
 
@@ -161,11 +161,11 @@ class Later(TraceChange):
 
     def change_samples(self, table: pa.Table) -> pa.Table:
         """See `TraceChange`."""
-        return _with_times(table, self.change_time)
+        return _change_sample_times(table, self.change_time)
 
 
-class Slower(TraceChange):
-    """Double all times, from an origin that all ranks share."""
+class ScaledTimes(TraceChange):
+    """Double all times, relative to an origin that all ranks share."""
 
     factor: Final = 2
 
@@ -185,22 +185,24 @@ class Slower(TraceChange):
         yield replace(rows, start_ns=rows.start_ns * self.factor, dur_ns=rows.dur_ns * self.factor)
 
     def change_samples(self, table: pa.Table) -> pa.Table:
-        """See `TraceChange`; counts stay, rates are halved."""
-        table = _with_times(table, self.change_time)
-        rate = pc.is_in(table["unit"].cast(pa.string()), pa.array(_PER_SECOND))
+        """See `TraceChange`: counts stay, rates are halved."""
+        table = _change_sample_times(table, self.change_time)
+        rate = pc.is_in(table["unit"].cast(pa.string()), pa.array(_RATE_UNITS))
         value = pc.if_else(pc.fill_null(rate, False), pc.divide(table["value"], self.factor), table["value"])
         return table.set_column(table.column_names.index("value"), table.schema.field("value"), value)
 
 
-def _with_times(table: pa.Table, time: Callable[[Int64], Int64]) -> pa.Table:
+def _change_sample_times(table: pa.Table, change_time: Callable[[Int64], Int64]) -> pa.Table:
     for name in ("start_ns", "end_ns"):
         column = table[name].combine_chunks()
-        moved = pa.array(time(column.fill_null(0).to_numpy(zero_copy_only=False)), mask=column.is_null())
-        table = table.set_column(table.column_names.index(name), table.schema.field(name), moved)
+        times = pa.array(
+            change_time(column.fill_null(0).to_numpy(zero_copy_only=False)), mask=column.is_null()
+        )
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), times)
     return table
 
 
-class Reordered(TraceChange):
+class ReversedRows(TraceChange):
     """Reverse the rows of each batch."""
 
     def __init__(self) -> None:
@@ -217,61 +219,62 @@ class Reordered(TraceChange):
 
     def change_ordinals(self, row: Int64) -> Int64:
         """See `TraceChange`."""
-        first, length = (np.array(one, np.int64) for one in (self._first, self._length))
+        first, length = (np.array(column, np.int64) for column in (self._first, self._length))
         batch = np.searchsorted(first, row, side="right") - 1
         return 2 * first[batch] + length[batch] - 1 - row
 
 
-class Rebatched(TraceChange):
-    """Split batches to another size."""
+class SplitBatches(TraceChange):
+    """Split batches into smaller ones."""
 
     def change_rows(self, rows: Rows) -> Iterator[Rows]:
         """See `TraceChange`."""
-        for begin in range(0, len(rows), _ROWS_AT_ONCE):
-            yield rows.take_rows(np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)), dtype=np.int64))
+        for begin in range(0, len(rows), _ROWS_PER_BATCH):
+            yield rows.take_rows(np.arange(begin, min(begin + _ROWS_PER_BATCH, len(rows)), dtype=np.int64))
 
 
-class Repeated(TraceChange):
+class RepeatedRows(TraceChange):
     """Repeat some device rows, as an exporter does that writes a buffer twice."""
 
     def __init__(self) -> None:
-        self._more: list[tuple[int, int]] = [(0, 0)]
+        self._repeated: list[tuple[int, int]] = [(0, 0)]
+        """Kernels read and kernels repeated so far, after each batch."""
         self._kernels = 0
 
     def change_rows(self, rows: Rows) -> Iterator[Rows]:
         """See `TraceChange`."""
         yield rows
-        again = np.arange(_EVERY - 1, len(rows), _EVERY, dtype=np.int64)
+        again = np.arange(_REPEAT_STRIDE - 1, len(rows), _REPEAT_STRIDE, dtype=np.int64)
         if rows.side == "device" and rows.kind in DEVICE_WORK and len(again):
             yield rows.take_rows(again)
             if rows.kind == "kernel":
                 self._kernels += len(rows)
-                self._more.append((self._kernels, self._more[-1][1] + len(again)))
+                self._repeated.append((self._kernels, self._repeated[-1][1] + len(again)))
 
     def change_ordinals(self, row: Int64) -> Int64:
-        """See `TraceChange`; shifted by the repeated rows before each."""
-        begins, more = (np.array(column, np.int64) for column in zip(*self._more, strict=True))
-        return row + more[np.searchsorted(begins, row, side="right") - 1]
+        """See `TraceChange`: shifted by the repeated rows before each."""
+        kernels, repeated = (np.array(column, np.int64) for column in zip(*self._repeated, strict=True))
+        return row + repeated[np.searchsorted(kernels, row, side="right") - 1]
 
 
 class IdleStream(TraceChange):
-    """Add a stream that only waits, for all of the capture."""
+    """Add a stream that only waits, during the whole capture."""
 
-    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+    def added_rows(self, batches: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
         """See `TraceChange`."""
-        yield _one_row("sync", "device", "Stream Wait Event", seen, *span_ns)
+        yield _one_row("sync", "device", "Stream Wait Event", batches, *span_ns)
 
 
-class OtherThread(TraceChange):
-    """Add a thread of another library that runs one operator for all of the capture and launches nothing."""
+class IdleThread(TraceChange):
+    """Add a thread that runs one operator during the whole capture and launches nothing."""
 
-    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+    def added_rows(self, batches: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
         """See `TraceChange`."""
-        yield _one_row("op", "host", "another_library::wait", seen, *span_ns)
+        yield _one_row("op", "host", "another_library::wait", batches, *span_ns)
 
 
-def _one_row(kind: str, side: str, name: str, seen: Mapping[str, Rows], begin: int, end: int) -> Rows:
-    names = seen[kind].names if kind in seen else Names()
+def _one_row(kind: str, side: str, name: str, batches: Mapping[str, Rows], begin: int, end: int) -> Rows:
+    names = batches[kind].names if kind in batches else Names()
     return Rows(
         kind=kind,
         side=side,
@@ -279,7 +282,7 @@ def _one_row(kind: str, side: str, name: str, seen: Mapping[str, Rows], begin: i
         codes=np.array([names[name]], np.int32),
         start_ns=np.array([begin], np.int64),
         dur_ns=np.array([end - begin], np.int64),
-        track=np.array([_TRACK], np.int64),
+        track=np.array([_UNUSED_TRACK], np.int64),
     )
 
 
@@ -288,22 +291,24 @@ class DoubledGroups(TraceChange):
 
     def change_facts(self, facts: TraceFacts) -> TraceFacts:
         """See `TraceChange`."""
-        again = (msgspec.structs.replace(one, name=f"{one.name} again") for one in facts.groups)
-        return msgspec.structs.replace(facts, groups=(*facts.groups, *again))
+        copies = (msgspec.structs.replace(group, name=f"{group.name} again") for group in facts.groups)
+        return msgspec.structs.replace(facts, groups=(*facts.groups, *copies))
 
 
 class MirroredRanks(TraceChange):
-    """Number the `world` ranks in reverse; `rank_of` gives a trace's rank from its facts."""
+    """Number the `world` ranks in reverse; `resolve_rank` gives a trace's rank from its facts."""
 
-    def __init__(self, rank_of: Callable[[TraceFacts], int], world: int) -> None:
-        self._rank_of, self._last = rank_of, world - 1
+    def __init__(self, resolve_rank: Callable[[TraceFacts], int], world: int) -> None:
+        self._resolve_rank, self._last = resolve_rank, world - 1
 
     def change_facts(self, facts: TraceFacts) -> TraceFacts:
         """See `TraceChange`."""
         groups = tuple(
-            msgspec.structs.replace(one, ranks=self._mirror_ranks(one.ranks)) for one in facts.groups
+            msgspec.structs.replace(group, ranks=self._mirror_ranks(group.ranks)) for group in facts.groups
         )
-        return with_rank(msgspec.structs.replace(facts, groups=groups), self._last - self._rank_of(facts))
+        return with_rank(
+            msgspec.structs.replace(facts, groups=groups), self._last - self._resolve_rank(facts)
+        )
 
     def change_payload(self, payload: Payload) -> Payload:
         """See `TraceChange`."""
@@ -318,25 +323,25 @@ class MirroredRanks(TraceChange):
         return None if ranks is None else tuple(sorted(self._last - rank for rank in ranks))
 
 
-class OwnRank(TraceChange):
-    """State a trace's own rank in it."""
+class StatedRank(TraceChange):
+    """State the rank of a trace in its facts."""
 
-    def __init__(self, rank_of: Callable[[TraceFacts], int]) -> None:
-        self._rank_of = rank_of
+    def __init__(self, resolve_rank: Callable[[TraceFacts], int]) -> None:
+        self._resolve_rank = resolve_rank
 
     def change_facts(self, facts: TraceFacts) -> TraceFacts:
         """See `TraceChange`."""
-        return with_rank(facts, self._rank_of(facts))
+        return with_rank(facts, self._resolve_rank(facts))
 
 
-class OneMemset(TraceChange):
-    """Replace all rows by one memset, as of a device that does nothing else."""
+class SingleMemset(TraceChange):
+    """Replace all rows by one memset."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
     def members_read(self, members: list[str]) -> list[str]:
-        """See `TraceChange`; only the first."""
+        """See `TraceChange`: only the first."""
         return members[:1]
 
     def change_rows(self, rows: Rows) -> Iterator[Rows]:
@@ -344,9 +349,9 @@ class OneMemset(TraceChange):
         del rows
         return iter(())
 
-    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+    def added_rows(self, batches: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
         """See `TraceChange`."""
-        yield _one_row("memset", "device", "Memset (Device)", seen, span_ns[0], span_ns[0] + 1000)
+        yield _one_row("memset", "device", "Memset (Device)", batches, span_ns[0], span_ns[0] + 1000)
 
     def change_facts(self, facts: TraceFacts) -> TraceFacts:
         """See `TraceChange`."""

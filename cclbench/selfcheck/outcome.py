@@ -22,19 +22,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     differing: int = 0
     differences: list[str] = []
     reason: str | None = None
-    """Reason why it is not applicable."""
+    """Why the check does not apply."""
 
 
-class Hedged(msgspec.Struct, frozen=True, kw_only=True):
-    """A gain known only within bounds that are more than 1 % of the step apart, and the reason."""
+class BoundedGain(msgspec.Struct, frozen=True, kw_only=True):
+    """A gain whose bounds are more than 1 % of the step apart, and the reason."""
 
     finding: str
     gain_s: tuple[float, float]
     because: str
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """All checks of a SOURCE."""
+class SelfcheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Results of all checks of a SOURCE."""
 
     outcomes: list[Outcome]
-    hedged: list[Hedged]
+    bounded_gains: list[BoundedGain]

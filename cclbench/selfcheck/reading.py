@@ -24,7 +24,7 @@ class NotApplicableError(Exception):
     """Reason why a check does not apply to a run."""
 
 
-def key_of(row: Row) -> Key:
+def row_key(row: Row) -> Key:
     """Key that identifies a row."""
     return row.metric, row.rank, row.step, row.group, row.collective, row.category, row.stat
 
@@ -45,7 +45,7 @@ class CheckedReading:
 
     def run_row(self, metric: MetricName) -> Row | None:
         """The metric's own row of the whole run."""
-        return next((row for row in self.rows if key_of(row) == (metric, *[None] * 6)), None)
+        return next((row for row in self.rows if row_key(row) == (metric, *[None] * 6)), None)
 
     def run_value(self, metric: MetricName) -> float:
         """The metric of the whole run; `NotApplicableError` if it has no value."""
@@ -54,11 +54,13 @@ class CheckedReading:
             raise NotApplicableError(f"{metric} has no value" + (f": {row.reason}" if row else ""))
         return row.value
 
-    def rank_of(self, file: str, facts: TraceFacts) -> int:
+    def file_rank(self, file: str, facts: TraceFacts) -> int:
         """The rank of the member of a file whose trace states these facts."""
-        entries = [one for one in self.run.record.ranks if file in {own.name for own in one.files}]
+        entries = [entry for entry in self.run.record.ranks if file in {used.name for used in entry.files}]
         if len(entries) > 1:
-            told = facts.local_rank, facts.process_id
-            entries = [one for one in entries if (one.facts.local_rank, one.facts.process_id) == told]
+            process = facts.local_rank, facts.process_id
+            entries = [
+                entry for entry in entries if (entry.facts.local_rank, entry.facts.process_id) == process
+            ]
         (entry,) = entries
         return entry.rank

@@ -25,27 +25,27 @@ from cclbench.selfcheck.changes import (
     ChangedReader,
     DoubledGroups,
     IdleStream,
-    Later,
+    IdleThread,
     MirroredRanks,
-    OneMemset,
-    OtherThread,
-    OwnRank,
-    Rebatched,
-    Reordered,
-    Repeated,
-    Slower,
+    RepeatedRows,
+    ReversedRows,
+    ScaledTimes,
+    ShiftedTimes,
+    SingleMemset,
+    SplitBatches,
+    StatedRank,
     TraceChange,
 )
 from cclbench.selfcheck.outcome import Outcome
-from cclbench.selfcheck.reading import CheckedReading, Key, NotApplicableError, key_of
-from cclbench.selfcheck.relation import Place, Relation, compare_readings
+from cclbench.selfcheck.reading import CheckedReading, Key, NotApplicableError, row_key
+from cclbench.selfcheck.relation import ExpectedRow, Relation, compare_readings
 
-_WITH_LENGTHS: Final = metric_names("time.idle_host_by")
-"""Metrics with a fixed time in their definition: the least pause of a thread."""
+_WITH_FIXED_TIME: Final = metric_names("time.idle_host_by")
+"""Metrics with a fixed time in their definition: the shortest pause of a thread."""
 _STEP_PARTS: Final = metric_name("time.step_parts")
 _BY_RANK: Final = metric_names("balance.caused_wait", "balance.kernel_speed", "balance.straggler_rank")
 """Metrics whose category may be a rank."""
-_OF_OTHERS: Final = (
+_DEPENDS_ON_OTHER_RANKS: Final = (
     *_BY_RANK,
     *metric_names("balance.load_imbalance", "balance.straggler_delay", "balance.straggler_slowdown"),
     *metric_names("comm.algbw", "comm.alpha", "comm.bandwidth_utilization", "comm.beta", "comm.busbw"),
@@ -57,91 +57,91 @@ _OF_OTHERS: Final = (
 """Metrics that depend on when other ranks arrive."""
 
 
-def _without_names(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
-    """The files, with names that state no rank."""
+def _anonymous_files(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
+    """The files, with names that do not contain a rank."""
     return tuple(replace(file, name=f"trace-{number}") for number, file in enumerate(files))
 
 
-class LaterByADay(Relation):
-    """The origin of clocks is arbitrary."""
+class TimesShifted(Relation):
+    """Shifts all times: the origin of clocks is arbitrary."""
 
     name = "shift of time"
-    claim = "a capture of another day has the same figures"
-    kind = Later
+    claim = "figures do not depend on the time of the capture"
+    make_change = ShiftedTimes
 
 
-class TwiceAsLong(Relation):
+class TimesScaled(Relation):
     """Doubles all durations and gaps."""
 
     name = "scaling of time"
-    claim = "where everything takes twice as long, times double, rates halve, and shares stay"
+    claim = "if all durations double, times double, rates halve and shares stay the same"
     tolerance = 1e-5  # medians, and corrections of clocks by a slope, are rounded to ns
-    absolute = 1e-7
+    absolute_tolerance = 1e-7
     keeps_findings = False
 
     def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
-        self.kind = partial(Slower, self.begin_ns())
+        self.make_change = partial(ScaledTimes, self.begin_ns())
         return super().changed_source(folder)
 
-    def expected_place(self, row: Row) -> Place | None:
+    def expected_row(self, row: Row) -> ExpectedRow | None:
         """See `Relation`."""
-        if row.metric in _WITH_LENGTHS or any(
-            one.startswith("catalog:") for one in METRICS.get(row.metric).inputs
+        if row.metric in _WITH_FIXED_TIME or any(
+            name.startswith("catalog:") for name in METRICS.get(row.metric).inputs
         ):
-            return None  # what the machine can do does not slow down with the trace
-        above, _, below = row.unit.partition("/")
-        return key_of(row), float(Slower.factor) ** ((above == "s") - (below == "s"))
+            return None  # the machine's peak rates do not scale with the trace
+        numerator, _, denominator = row.unit.partition("/")
+        return row_key(row), float(ScaledTimes.factor) ** ((numerator == "s") - (denominator == "s"))
 
 
 class RowsReordered(Relation):
     """Reverses the rows of each batch."""
 
     name = "rows in another order"
-    claim = "the order of rows in a file says nothing"
-    kind = Reordered
+    claim = "figures do not depend on the order of rows in a file"
+    make_change = ReversedRows
 
 
-class FilesInPieces(Relation):
+class BatchesSplit(Relation):
     """Batches of about a thousand rows."""
 
     name = "files in other pieces"
-    claim = "how much of a file is read at once says nothing"
-    kind = Rebatched
+    claim = "figures do not depend on the size of the batches that a file is read in"
+    make_change = SplitBatches
 
 
 class RowsRepeated(Relation):
     """Repeats one device row in twenty."""
 
     name = "rows twice"
-    claim = "a row that stands twice in a file is one row"
-    kind = Repeated
-    on_device = True
+    claim = "a row that a file contains twice counts once"
+    make_change = RepeatedRows
+    device_only = True
 
 
 class StreamAdded(Relation):
     """Adds a stream without work."""
 
     name = "an idle stream"
-    claim = "a stream without work changes nothing"
-    kind = IdleStream
+    claim = "a stream without work changes no figure"
+    make_change = IdleStream
 
 
 class ThreadAdded(Relation):
     """Adds a thread without launches."""
 
     name = "a thread of others"
-    claim = "what launches nothing changes nothing"
-    kind = OtherThread
-    on_device = True
+    claim = "a thread that launches no device work changes no figure"
+    make_change = IdleThread
+    device_only = True
 
 
 class GroupsDoubled(Relation):
     """Lists groups again under other names."""
 
     name = "process groups twice"
-    claim = "a group of the same ranks under another name is the same group"
-    kind = DoubledGroups
+    claim = "groups of the same ranks under different names are one group"
+    make_change = DoubledGroups
 
     def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
@@ -154,9 +154,9 @@ class RanksMirrored(Relation):
     """Numbers ranks in reverse."""
 
     name = "ranks renumbered"
-    claim = "what a rank is called says nothing"
+    claim = "figures do not depend on the numbering of ranks"
     tolerance = 1e-5  # corrections of clocks by halves of ns are rounded to even ones
-    absolute = 1e-8
+    absolute_tolerance = 1e-8
     keeps_findings = False
 
     def changed_source(self, folder: Path) -> Source:
@@ -164,21 +164,21 @@ class RanksMirrored(Relation):
         ranks = self.reading.run.ranks
         if len(ranks) < 2:
             raise NotApplicableError("the run has one rank")
-        self.last = max([*ranks, *(rank for own in self._rank_groups() for rank in own)])
+        self.last = max([*ranks, *(rank for group in self._rank_groups() for rank in group)])
         files = [
             replace(file, ranks_by_card=tuple(self.last - rank for rank in file.ranks_by_card))
             for file in self.source.files
         ]
-        return replace(super().changed_source(folder), files=_without_names(files))
+        return replace(super().changed_source(folder), files=_anonymous_files(files))
 
-    def change_of(self, path: Path) -> TraceChange:
+    def trace_change(self, path: Path) -> TraceChange:
         """See `Relation`."""
-        return MirroredRanks(self.rank_of(path), self.last + 1)
+        return MirroredRanks(self.rank_resolver(path), self.last + 1)
 
-    def expected_place(self, row: Row) -> Place | None:
+    def expected_row(self, row: Row) -> ExpectedRow | None:
         """See `Relation`."""
         if row.metric == _STEP_PARTS:
-            return None  # of the slowest rank, of equally slow ones the first
+            return None  # it is the slowest rank's; of equally slow ranks the first one is used
         rank = None if row.rank is None else self.last - row.rank
         group = None if row.group is None else self._mirrored_group_ids.get(row.group, row.group)
         category = row.category
@@ -197,37 +197,39 @@ class RanksMirrored(Relation):
         }
 
 
-class RankLeftOut(Relation):
+class RankRemoved(Relation):
     """Leaves out the last file."""
 
     name = "a rank left out"
-    claim = "a rank's own figures do not need the other ranks"
+    claim = "a rank's own figures do not depend on the traces of other ranks"
     keeps_findings = False
 
     def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
         files = self.source.files
         if len(files) < 2 or len({file.reader for file in files}) > 1 or self.source.card is not None:
-            raise NotApplicableError("the source is no folder of several files of one kind without a card")
-        self.left = {
+            raise NotApplicableError(
+                "the source is not a folder of several files of one format without a card"
+            )
+        self.compared_ranks = {
             entry.rank
             for entry in self.reading.run.record.ranks
-            if files[-1].name not in {own.name for own in entry.files}
+            if files[-1].name not in {file.name for file in entry.files}
         }
         return replace(super().changed_source(folder), files=files[:-1])
 
-    def expected_place(self, row: Row) -> Place | None:
+    def expected_row(self, row: Row) -> ExpectedRow | None:
         """See `Relation`."""
-        alone = row.rank in self.left and row.metric not in _OF_OTHERS
-        return super().expected_place(row) if alone else None
+        comparable = row.rank in self.compared_ranks and row.metric not in _DEPENDS_ON_OTHER_RANKS
+        return super().expected_row(row) if comparable else None
 
 
 class MemsetAdded(Relation):
     """Adds a file with one memset and no other row."""
 
     name = "a device that sets memory once"
-    claim = "a device without a kernel is no rank"
-    on_device = True
+    claim = "a device without kernels is not a rank"
+    device_only = True
 
     def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
@@ -235,31 +237,31 @@ class MemsetAdded(Relation):
         self.begin_ns()
         if self.source.card is not None:
             raise NotApplicableError("the card lists the files")
-        worlds = [one.facts.world_size for one in self.reading.run.record.ranks if one.facts.world_size]
-        ranks = self.reading.run.ranks
-        free = set(range(min(worlds, default=max(ranks) + 2))) - set(ranks)
+        run = self.reading.run
+        world_sizes = [entry.facts.world_size for entry in run.record.ranks if entry.facts.world_size]
+        free = set(range(min(world_sizes, default=max(run.ranks) + 2))) - set(run.ranks)
         if not free:
             raise NotApplicableError("every rank of the job has a trace")
         self.rank, first = max(free), self.source.files[0]
-        self.alone = folder / f"memset-{first.path.name}"
-        self.alone.symlink_to(first.path.resolve())
-        files = (*source.files, replace(first, path=self.alone))
-        return replace(source, files=_without_names(files))
+        self.memset_path = folder / f"memset-{first.path.name}"
+        self.memset_path.symlink_to(first.path.resolve())
+        files = (*source.files, replace(first, path=self.memset_path))
+        return replace(source, files=_anonymous_files(files))
 
-    def change_of(self, path: Path) -> TraceChange:
+    def trace_change(self, path: Path) -> TraceChange:
         """See `Relation`."""
-        if path == self.alone:
-            return OneMemset(self.rank)
-        return OwnRank(self.rank_of(path))
+        if path == self.memset_path:
+            return SingleMemset(self.rank)
+        return StatedRank(self.rank_resolver(path))
 
-    def is_new(self, key: Key) -> bool:
+    def may_be_new(self, key: Key) -> bool:
         """See `Relation`."""
         return key[1] == self.rank
 
 
 RELATIONS: Final[tuple[type[Relation], ...]] = (
-    *(LaterByADay, TwiceAsLong, RowsReordered, FilesInPieces, RowsRepeated, StreamAdded, ThreadAdded),
-    *(GroupsDoubled, RanksMirrored, RankLeftOut, MemsetAdded),
+    *(TimesShifted, TimesScaled, RowsReordered, BatchesSplit, RowsRepeated, StreamAdded, ThreadAdded),
+    *(GroupsDoubled, RanksMirrored, RankRemoved, MemsetAdded),
 )
 
 
@@ -267,27 +269,26 @@ def check_relations(
     source: Source, reading: CheckedReading, options: Options, folder: Path
 ) -> Iterator[Outcome]:
     """Read the source again for each relation, in the folder, and compare."""
-    for kind in RELATIONS:
-        relation = kind(source, reading)
-        with TemporaryDirectory(dir=folder) as own:
+    for relation_type in RELATIONS:
+        relation = relation_type(source, reading)
+        check, claim = relation.name, relation.claim
+        with TemporaryDirectory(dir=folder) as changed_folder:
             try:
-                again = _read_changed(relation, options, Path(own))
+                changed = _read_changed(relation, options, Path(changed_folder))
             except NotApplicableError as error:
-                yield Outcome(check=kind.name, claim=kind.claim, status="not_applicable", reason=str(error))
+                yield Outcome(check=check, claim=claim, status="not_applicable", reason=str(error))
             except CclbenchError as error:
-                said = [f"not read any more: {error}"]
-                yield Outcome(
-                    check=kind.name, claim=kind.claim, status="broken", differing=1, differences=said
-                )
+                differences = [f"the changed traces cannot be read: {error}"]
+                yield Outcome(check=check, claim=claim, status="broken", differing=1, differences=differences)
             else:
-                yield compare_readings(relation, again)
+                yield compare_readings(relation, changed)
 
 
 def _read_changed(relation: Relation, options: Options, folder: Path) -> CheckedReading:
     source = relation.changed_source(folder)
     with ExitStack() as stack:
         for name in {file.reader for file in source.files}:
-            changed = ChangedReader(trace_reader(name), relation.change_of)
-            stack.enter_context(READERS.temporarily_replaced(name, changed))
+            reader = ChangedReader(trace_reader(name), relation.trace_change)
+            stack.enter_context(READERS.temporarily_replaced(name, reader))
         run = ingest(source, Store(folder / "store"), options)
     return CheckedReading.of_run(run)

@@ -15,7 +15,7 @@ from cclbench.ground.errors import UsageError, near
 from cclbench.selftest import causes as _causes
 from cclbench.selftest.job import LAWS, Job
 from cclbench.selftest.jobs import build_program, draw_job, hide_transfers
-from cclbench.selftest.planting import CAUSES, HealthyJob, Planted, PlantedCause
+from cclbench.selftest.planting import CAUSES, HealthyJob, PlantedCause, PlantedJob
 from cclbench.selftest.traces import write_traces
 from cclbench.selftest.truth import Truth, simulate_truth
 
@@ -24,8 +24,9 @@ assert _causes.__all__  # noqa: S101  (importing it registers the causes)
 Kind = Literal["planted", "healthy", "equal"]
 TOLERANCE: Final = 0.01
 """Tolerance of a true gain outside the bounds, as a share of the step: smaller gains are not findings."""
-_LEAST, _MOST = 0.10, 0.30
-_PILOTS: Final = 9
+_LEAST_GAIN, _MOST_GAIN = 0.10, 0.30
+"""Range of the gain, as a share of the step, that a cause is planted for."""
+_PILOT_RUNS: Final = 9
 _DEVELOPMENT_SEED: Final = 0
 
 
@@ -68,12 +69,12 @@ class SimulatedItem:
 
     job: Job
     truth: Truth
-    planted: Planted
+    planted: PlantedJob
     gain: float | None
 
 
 def development_causes() -> list[str]:
-    """Half of the causes, drawn once: the only ones to look at while findings are worked on."""
+    """Half of the causes, drawn once: those that may be used while findings are developed."""
     import numpy as np
 
     names = sorted(CAUSES)
@@ -81,34 +82,34 @@ def development_causes() -> list[str]:
     return sorted(names[index] for index in order[: len(names) // 2])
 
 
-def chosen_causes(asked: Sequence[str]) -> list[str]:
+def chosen_causes(requested: Sequence[str]) -> list[str]:
     """The causes of these names; `all`, `development` and `held-out` name sets of causes."""
     names: set[str] = set()
-    for one in asked:
-        if one == "all":
+    for name in requested:
+        if name == "all":
             names.update(CAUSES)
-        elif one == "development":
+        elif name == "development":
             names.update(development_causes())
-        elif one == "held-out":
+        elif name == "held-out":
             names.update(set(CAUSES) - set(development_causes()))
-        elif one in CAUSES:
-            names.add(one)
+        elif name in CAUSES:
+            names.add(name)
         else:
             raise UsageError(
-                f"unknown cause {one!r}", hint=near(one, [*CAUSES, "all", "development", "held-out"])
+                f"unknown cause {name!r}", hint=near(name, [*CAUSES, "all", "development", "held-out"])
             )
     return sorted(names)
 
 
 def draw_items(seed: int, jobs: int, causes: Sequence[str], equal: int, healthy: int) -> list[ExamItem]:
     """The jobs of an exam: `jobs` per cause, `equal` of equal ranks, `healthy` without a cause."""
-    listed: list[ExamItem] = []
+    items: list[ExamItem] = []
     for name in sorted(causes):
         number = sorted(CAUSES).index(name)
-        listed += [ExamItem("planted", name, seed * 1_000_000 + number * 1_000 + job) for job in range(jobs)]
-    listed += [ExamItem("equal", None, seed * 1_000_000 + 900_000 + job) for job in range(equal)]
-    listed += [ExamItem("healthy", None, seed * 1_000_000 + 950_000 + job) for job in range(healthy)]
-    return listed
+        items += [ExamItem("planted", name, seed * 1_000_000 + number * 1_000 + job) for job in range(jobs)]
+    items += [ExamItem("equal", None, seed * 1_000_000 + 900_000 + job) for job in range(equal)]
+    items += [ExamItem("healthy", None, seed * 1_000_000 + 950_000 + job) for job in range(healthy)]
+    return items
 
 
 def examine_item(item: ExamItem) -> ExamOutcome:
@@ -116,55 +117,56 @@ def examine_item(item: ExamItem) -> ExamOutcome:
     from cclbench.api import run
     from cclbench.findings.diagnosis import diagnose_run
 
-    made = simulate_item(item)
+    simulated = simulate_item(item)
     with TemporaryDirectory(prefix="cclbench-selftest-") as folder:
-        write_traces(made.planted.sick, made.truth.histories, Path(folder, "traces"))
+        write_traces(simulated.planted.with_cause, simulated.truth.histories, Path(folder, "traces"))
         computed = run(str(Path(folder, "traces")), store=Path(folder, "store"))
         findings = diagnose_run(computed).findings
-        figures = {metric: computed.figures.value(metric) for metric in made.truth.figures}
-    step_s = made.truth.step_s
+        figures = {metric: computed.figures.value(metric) for metric in simulated.truth.figures}
+    step_s, ranks = simulated.truth.step_s, simulated.job.rank_count
     found = [
         (
-            one.name,
-            None if one.gain_s is None else one.gain_s[0] / step_s,
-            None if one.gain_s is None else one.gain_s[1] / step_s,
-            list(one.ranks),
+            finding.name,
+            None if finding.gain_s is None else finding.gain_s[0] / step_s,
+            None if finding.gain_s is None else finding.gain_s[1] / step_s,
+            list(finding.ranks),
         )
-        for one in findings
+        for finding in findings
     ]
     outcome = ExamOutcome(
         item=item,
-        layout=made.job.layout,
-        ranks=made.job.rank_count,
+        layout=simulated.job.layout,
+        ranks=ranks,
         step_s=step_s,
-        true_gain_share=made.gain,
-        largest_gain=max((one[2] or 0.0 for one in found), default=0.0),
-        accused=sorted({rank for *_, ranks in found if len(ranks) < made.job.rank_count for rank in ranks}),
+        true_gain_share=simulated.gain,
+        largest_gain=max((most or 0.0 for _, _, most, _ in found), default=0.0),
+        accused=sorted({rank for *_, named in found if len(named) < ranks for rank in named}),
         found=found,
         errors={
-            metric: (said - made.truth.figures[metric]) / step_s
-            for metric, said in figures.items()
-            if said is not None
+            metric: (value - simulated.truth.figures[metric]) / step_s
+            for metric, value in figures.items()
+            if value is not None
         },
-        absent=[metric for metric, said in figures.items() if said is None],
+        absent=[metric for metric, value in figures.items() if value is None],
     )
-    return outcome if item.cause is None else _score_outcome(outcome, CAUSES[item.cause], made)
+    return outcome if item.cause is None else _score_outcome(outcome, CAUSES[item.cause], simulated)
 
 
-def _score_outcome(outcome: ExamOutcome, cause: PlantedCause, made: SimulatedItem) -> ExamOutcome:
-    right = None
+def _score_outcome(outcome: ExamOutcome, cause: PlantedCause, simulated: SimulatedItem) -> ExamOutcome:
+    correct = None
     for place, (name, least, most, ranks) in enumerate(outcome.found, 1):
-        if name in cause.findings or (name in cause.rank_findings and frozenset(ranks) == made.planted.ranks):
-            right = place, least, most
+        names_ranks = frozenset(ranks) == simulated.planted.ranks
+        if name in cause.findings or (name in cause.rank_findings and names_ranks):
+            correct = place, least, most
             break
     expected = [*cause.findings, *cause.rank_findings]
-    if right is None:
+    if correct is None:
         return msgspec.structs.replace(outcome, expected=expected)
-    place, least, most = right
+    place, least, most = correct
     stated = within = None
-    if least is not None and most is not None and made.gain is not None:
+    if least is not None and most is not None and simulated.gain is not None:
         stated = least, most
-        within = least - TOLERANCE <= made.gain <= most + TOLERANCE
+        within = least - TOLERANCE <= simulated.gain <= most + TOLERANCE
     return msgspec.structs.replace(
         outcome, expected=expected, place=place, stated_share=stated, within=within
     )
@@ -186,7 +188,7 @@ def simulate_item(item: ExamItem) -> SimulatedItem:
     job = hide_transfers(job)
     program = build_program(job)
     healthy = simulate_truth(program)
-    target = float(random.uniform(_LEAST, _MOST))
+    target = float(random.uniform(_LEAST_GAIN, _MOST_GAIN))
     subject = HealthyJob(job, program, healthy.step_s * 1e9, 0.2, item.seed)
     return _plant_to_target(cause, subject, healthy, target)
 
@@ -197,15 +199,14 @@ def _plant_to_target(
     """The cause at the strength that costs `target` of the step, as nearly as a few pilot runs find."""
     best: SimulatedItem | None = None
     low, high, strength = 0.0, None, subject.strength
-    for _ in range(1 if cause.fixed else _PILOTS):
+    for _ in range(1 if cause.fixed else _PILOT_RUNS):
         planted = cause.plant(replace(subject, strength=strength))
-        truth = simulate_truth(planted.sick)
-        if planted.cured is None:
+        truth = simulate_truth(planted.with_cause)
+        if planted.without_cause is None:
             return SimulatedItem(subject.job, truth, planted, None)
-        cured_s = (
-            healthy.period_s if planted.cured is subject.program else simulate_truth(planted.cured).period_s
-        )
-        gain = 1 - cured_s / truth.period_s
+        unchanged = planted.without_cause is subject.program
+        without_cause = healthy if unchanged else simulate_truth(planted.without_cause)
+        gain = 1 - without_cause.period_s / truth.period_s
         if (
             best is None
             or best.gain is None
@@ -225,12 +226,12 @@ def _plant_to_target(
 
 def _distance_to_target(gain: float, target: float) -> float:
     """Distance of a gain from the target; a cause that costs next to nothing does not count as planted."""
-    return abs(gain - target) + (1.0 if gain < _LEAST / 2 else 0.0)
+    return abs(gain - target) + (1.0 if gain < _LEAST_GAIN / 2 else 0.0)
 
 
 def _make_unplanted(job: Job) -> SimulatedItem:
     program = build_program(job)
-    return SimulatedItem(job, simulate_truth(program), Planted(program, None), None)
+    return SimulatedItem(job, simulate_truth(program), PlantedJob(program, None), None)
 
 
 def _equal_job(random: object, seed: int) -> Job:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Random = np.random.Generator
 
-_WIDENINGS: Final = 12
+_MOST_WIDENINGS: Final = 12
 _FASTEST_LINKS: Final = 4.0e11
 """Bus bandwidth that a node's switches reach, bytes/s."""
 
@@ -52,10 +52,10 @@ def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job
 
 def hide_transfers(job: Job) -> Job:
     """The job with links so fast and layers so wide that transfers cost less than 0.6 % of a step."""
-    for _ in range(_WIDENINGS):
+    for _ in range(_MOST_WIDENINGS):
         program = build_program(replace(job, steps=3))
-        without = scale_transfers(program, 0.0, lambda *_: True)
-        if simulate_truth(without).step_s > 0.994 * simulate_truth(program).step_s:
+        without_transfers = scale_transfers(program, 0.0, lambda *_: True)
+        if simulate_truth(without_transfers).step_s > 0.994 * simulate_truth(program).step_s:
             break
         job = replace(
             job,
@@ -73,11 +73,11 @@ def work_factors(law: str, spread: float, steps: int, random: Random) -> Sequenc
 
     normal = random.standard_normal(steps)
     if law == "heavy_tailed":
-        return [float(one) for one in 1 + spread * (random.pareto(2.5, steps) - 1 / 1.5)]
+        return [float(factor) for factor in 1 + spread * (random.pareto(2.5, steps) - 1 / 1.5)]
     if law == "autoregressive":
         for step in range(1, steps):
             normal[step] = 0.6 * normal[step - 1] + 0.8 * normal[step]
-    return [float(one) for one in np.exp(spread * normal - spread**2 / 2)]
+    return [float(factor) for factor in np.exp(spread * normal - spread**2 / 2)]
 
 
 def build_program(job: Job) -> Program:
@@ -88,11 +88,11 @@ def build_program(job: Job) -> Program:
     for rank in range(job.rank_count):
         random = np.random.default_rng([job.seed, rank])
         factors = work_factors(job.law, job.spread, job.steps, random)
-        rank_builder = RankSchedule(job, rank)
-        plain = tuple(rank_builder.step_instructions())
+        schedule = RankSchedule(job, rank)
+        step = tuple(schedule.step_instructions())
         steps.append(
             tuple(
-                _jitter_step(plain, float(factor), random, number * rank_builder.sequence)
+                _jitter_step(step, float(factor), random, number * schedule.sequence)
                 for number, factor in enumerate(factors)
             )
         )
@@ -108,7 +108,9 @@ def build_program(job: Job) -> Program:
     )
 
 
-def scale_transfers(program: Program, factor: float, only: Callable[[int, int, Collective], bool]) -> Program:
+def scale_transfers(
+    program: Program, factor: float, applies: Callable[[int, int, Collective], bool]
+) -> Program:
     """The program with the transfer times of some ranks and steps multiplied by `factor`."""
 
     def scale_instruction(rank: int, step: int, instruction: Instruction) -> tuple[Instruction, ...]:
@@ -116,7 +118,7 @@ def scale_transfers(program: Program, factor: float, only: Callable[[int, int, C
             return (instruction,)
         works = tuple(
             replace(work, ns=max(1, round(work.ns * factor)))
-            if isinstance(work, Collective) and only(rank, step, work)
+            if isinstance(work, Collective) and applies(rank, step, work)
             else work
             for work in instruction.works
         )

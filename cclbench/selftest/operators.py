@@ -203,11 +203,11 @@ class RankOperators:
             "void at::native::(anonymous namespace)::multi_tensor_apply_kernel"
             "<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"
         )
-        # Optimizer states are not tested: their share is kept as with the batches of large models.
-        whole = self.bytes_ns(8.0 * weights)
+        # Optimizer states are left out, so that the optimizer's share of a step is that of a large model.
+        total_ns = self.bytes_ns(8.0 * weights)
         yield Call(
             "aten::_fused_adamw_",
-            tuple(Kernel(kernel, whole // 2, 320) for _ in range(2)),
+            tuple(Kernel(kernel, total_ns // 2, 320) for _ in range(2)),
             family="optimizer",
             phase="optimizer",
         )

@@ -51,48 +51,48 @@ class HealthyJob:
         inner = self.job.inner
         return frozenset(range(self.victim_rank % inner, self.program.rank_count, inner))
 
-    def edit_program(self, change: Edit) -> Planted:
+    def edit_program(self, change: Edit) -> PlantedJob:
         """The program with each instruction replaced."""
-        return Planted(replace(self.program, steps=edit_steps(self.program.steps, change)), self.program)
+        return PlantedJob(replace(self.program, steps=edit_steps(self.program.steps, change)), self.program)
 
-    def scale_kernels(self, factor: Callable[[int, int, Call], float], **changes: object) -> Planted:
+    def scale_kernels(self, factor: Callable[[int, int, Call], float], **changes: object) -> PlantedJob:
         """Scale the duration of kernels by `factor` (rank, step, call)."""
 
         def scale_instruction(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-            if not isinstance(instruction, Call) or (by := factor(rank, step, instruction)) == 1.0:
+            if not isinstance(instruction, Call) or (scale := factor(rank, step, instruction)) == 1.0:
                 return (instruction,)
-            return (replace(stretch_kernels(instruction, by), **changes),)  # type: ignore[arg-type]
+            return (replace(stretch_kernels(instruction, scale), **changes),)  # type: ignore[arg-type]
 
         return self.edit_program(scale_instruction)
 
-    def insert_beside_calls(
+    def insert_near_calls(
         self,
-        after: Callable[[int, int, Call], Sequence[Instruction]],
-        first: bool = False,
-    ) -> Planted:
+        instructions: Callable[[int, int, Call], Sequence[Instruction]],
+        before: bool = False,
+    ) -> PlantedJob:
         """The program with instructions inserted after (or before) its calls."""
 
         def insert_instructions(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call):
                 return (instruction,)
-            more = after(rank, step, instruction)
-            return (*more, instruction) if first else (instruction, *more)
+            inserted = instructions(rank, step, instruction)
+            return (*inserted, instruction) if before else (instruction, *inserted)
 
         return self.edit_program(insert_instructions)
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
-    """A job with a cause, and the same without it."""
+class PlantedJob:
+    """A job's program with a cause, and without it."""
 
-    sick: Program
-    cured: Program | None
-    """None if the job without the cause is not defined: another schedule."""
+    with_cause: Program
+    without_cause: Program | None
+    """None if it is not defined, as for a cause that changes the schedule."""
     ranks: frozenset[int] | None = None
-    """The ranks with the cause, if not all have it."""
+    """Ranks with the cause; None if all have it."""
 
 
-Plant = Callable[[HealthyJob], Planted]
+Plant = Callable[[HealthyJob], PlantedJob]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class PlantedCause:
     layouts: tuple[str, ...]
     steps: int | None
     fixed: bool
-    """Whether its strength is fixed, not chosen by its cost."""
+    """Whether its strength is fixed, not chosen by the gain."""
 
 
 CAUSES: Final[dict[str, PlantedCause]] = {}
@@ -147,8 +147,8 @@ def lengthen_rows(call: Call, factor: float) -> Call:
     )
     if not call.dims:
         return replace(call, works=works)
-    rows, *others = call.dims[0]
-    dims = ((max(1, round(rows * factor)), *others), *call.dims[1:])
+    rows, *columns = call.dims[0]
+    dims = ((max(1, round(rows * factor)), *columns), *call.dims[1:])
     return replace(call, works=works, dims=dims)
 
 
@@ -157,6 +157,6 @@ def is_collective(call: Call) -> bool:
     return any(isinstance(work, Collective) for work in call.works)
 
 
-def is_of_layer(call: Call) -> bool:
-    """Whether the call is compute of a layer."""
+def is_layer_compute(call: Call) -> bool:
+    """Whether the call is compute of a layer, not a collective."""
     return call.layer >= 0 and not is_collective(call)

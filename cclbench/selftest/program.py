@@ -12,7 +12,7 @@ COMPUTE: Final = 7
 COPIES: Final = 13
 MAIN: Final = 1
 AUTOGRAD: Final = 2
-RECORDED_AGAIN: Final = 1_000_000
+RECOMPUTE_OFFSET: Final = 1_000_000
 """Offset of an operator's sequence number if the backward pass runs it again."""
 
 
@@ -95,10 +95,10 @@ class Synchronize:
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """A stream waits for the event of that name, else for all work queued on stream `on` so far."""
+    """A stream waits for the event of that name, else for all work queued on the awaited stream so far."""
 
     stream: int
-    on: int
+    awaited_stream: int
     event: str | None = None
     phase: str = "forward"
 
@@ -167,7 +167,7 @@ def edit_steps(steps: Sequence[Sequence[Step]], edit: Edit) -> tuple[tuple[Step,
     return tuple(
         tuple(
             tuple(new for instruction in step for new in edit(rank, number, instruction))
-            for number, step in enumerate(own)
+            for number, step in enumerate(rank_steps)
         )
-        for rank, own in enumerate(steps)
+        for rank, rank_steps in enumerate(steps)
     )

@@ -31,24 +31,24 @@ class RankSchedule(RankOperators):
         if job.layout == "pp":
             yield from self.one_forward_one_backward()
         elif job.layout in ("tp", "ep"):
-            yield from self.two_halves()
+            yield from self.interleaved_halves()
         else:
-            yield from self.plain_layers()
+            yield from self.layer_sequence()
         yield from self.optimizer_calls()
         if job.logs_loss:
             yield item_call("optimizer")
         yield Pause(15_000, phase="optimizer")
 
-    def plain_layers(self) -> Iterator[Instruction]:
+    def layer_sequence(self) -> Iterator[Instruction]:
         """Layer after layer; FSDP gathers one layer ahead, DDP reduces in buckets."""
-        job, shards = self.job, self.job.layout == "fsdp"
+        job, is_sharded = self.job, self.job.layout == "fsdp"
         weights = 12 * job.hidden**2
         layers = range(job.layers)
-        if shards:
+        if is_sharded:
             yield StreamWait(GATHER, COMPUTE)
             yield self.gather_weights(0, weights, "forward")
         for layer in layers:
-            if shards:
+            if is_sharded:
                 if layer + 1 < job.layers:
                     yield self.gather_weights(layer + 1, weights, "forward")
                 yield StreamWait(COMPUTE, GATHER, f"gather{layer}")
@@ -56,22 +56,22 @@ class RankSchedule(RankOperators):
             yield from self.mlp_calls(layer, job.tokens)
         yield from self.loss_calls()
         for layer in reversed(layers):
-            if shards:
+            if is_sharded:
                 if layer > 0:
                     yield self.gather_weights(layer - 1, weights, "backward")
                 if layer < job.layers - 1:
                     yield StreamWait(COMPUTE, GATHER, f"gather{layer}", phase="backward")
             yield from self.mlp_backward(layer, job.tokens)
-            if not shards:
+            if not is_sharded:
                 yield from self.reduce_gradients(layer, "all_reduce", 8 * job.hidden**2)
             yield from self.attention_backward(layer, job.tokens)
-            if shards:
+            if is_sharded:
                 yield from self.reduce_gradients(layer, "reduce_scatter", weights)
             else:
                 yield from self.reduce_gradients(layer, "all_reduce", 4 * job.hidden**2)
         yield StreamWait(COMPUTE, REDUCE, phase="backward")
 
-    def two_halves(self) -> Iterator[Instruction]:
+    def interleaved_halves(self) -> Iterator[Instruction]:
         """Two halves of a batch alternate, so that one computes while the other exchanges."""
         tokens = self.job.tokens // 2
         for layer in range(self.job.layers):
@@ -84,11 +84,11 @@ class RankSchedule(RankOperators):
             yield StreamWait(COMPUTE, EXCHANGE, f"half{half}")
         yield from self.loss_calls()
         for layer in reversed(range(self.job.layers)):
-            for back in (self.mlp_backward, self.attention_backward):
+            for backward in (self.mlp_backward, self.attention_backward):
                 for half in "ab":
-                    if back == self.attention_backward or layer < self.job.layers - 1:
+                    if backward == self.attention_backward or layer < self.job.layers - 1:
                         yield StreamWait(COMPUTE, EXCHANGE, f"half{half}", phase="backward")
-                    yield from back(layer, tokens)
+                    yield from backward(layer, tokens)
                     yield from self.exchange_activations(layer, tokens, half, "backward")
             yield from self.reduce_gradients(layer, "all_reduce", 12 * self.job.hidden**2 // self.job.inner)
         yield StreamWait(COMPUTE, REDUCE, phase="backward")

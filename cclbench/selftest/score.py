@@ -39,30 +39,34 @@ class Score:
 
     def cause_rows(self) -> list[dict[str, Any]]:
         """One row per cause, and one for all causes."""
-        names = sorted({one.item.cause for one in self.outcomes if one.item.cause is not None})
-        rows = [_cause_row(name, [one for one in self.outcomes if one.item.cause == name]) for name in names]
-        planted = [one for one in self.outcomes if one.item.cause is not None]
+        planted = [outcome for outcome in self.outcomes if outcome.item.cause is not None]
+        names = sorted({outcome.item.cause for outcome in planted if outcome.item.cause is not None})
+        rows = [
+            _cause_row(name, [outcome for outcome in planted if outcome.item.cause == name]) for name in names
+        ]
         return [*rows, {**_cause_row("all", planted), "expected": None}] if planted else rows
 
     def unplanted_scores(self) -> dict[str, Any]:
         """Number of equal-rank jobs in which a rank is named, and largest gain stated for healthy jobs."""
-        equal = [one for one in self.outcomes if one.item.kind == "equal"]
-        healthy = [one for one in self.outcomes if one.item.kind == "healthy"]
+        equal = [outcome for outcome in self.outcomes if outcome.item.kind == "equal"]
+        healthy = [outcome for outcome in self.outcomes if outcome.item.kind == "healthy"]
         return {
             "equal_jobs": len(equal),
-            "equal_accused": sum(1 for one in equal if one.accused),
+            "equal_accused": sum(1 for outcome in equal if outcome.accused),
             "healthy_jobs": len(healthy),
-            "healthy_above_limit": sum(1 for one in healthy if one.largest_gain > HEALTHY_SHARE),
-            "healthy_largest_gain": max((one.largest_gain for one in healthy), default=None),
+            "healthy_above_limit": sum(1 for outcome in healthy if outcome.largest_gain > HEALTHY_SHARE),
+            "healthy_largest_gain": max((outcome.largest_gain for outcome in healthy), default=None),
         }
 
     def metric_errors(self) -> list[dict[str, Any]]:
         """Largest error of each metric, as a share of the step."""
-        names = dict.fromkeys(name for one in self.outcomes for name in (*one.errors, *one.absent))
+        names = dict.fromkeys(
+            name for outcome in self.outcomes for name in (*outcome.errors, *outcome.absent)
+        )
         rows = []
         for name in names:
-            errors = sorted(abs(one.errors[name]) for one in self.outcomes if name in one.errors)
-            absent = sum(1 for one in self.outcomes if name in one.absent)
+            errors = sorted(abs(outcome.errors[name]) for outcome in self.outcomes if name in outcome.errors)
+            absent = sum(1 for outcome in self.outcomes if name in outcome.absent)
             rows.append(
                 {
                     "metric": name,
@@ -82,26 +86,26 @@ class Score:
             "causes": self.cause_rows(),
             "unplanted": self.unplanted_scores(),
             "metrics": self.metric_errors(),
-            "jobs": [msgspec.to_builtins(one) for one in self.outcomes],
+            "jobs": [msgspec.to_builtins(outcome) for outcome in self.outcomes],
         }
 
 
 def _cause_row(name: str, outcomes: Sequence[ExamOutcome]) -> dict[str, Any]:
     widths = [
         stated[1] / stated[0] if stated[0] > 0 else float("inf")
-        for one in outcomes
-        if (stated := one.stated_share) is not None
+        for outcome in outcomes
+        if (stated := outcome.stated_share) is not None
     ]
-    middle = median(widths) if widths else None
-    gains = [one.true_gain_share for one in outcomes if one.true_gain_share is not None]
+    width = median(widths) if widths else None
+    gains = [outcome.true_gain_share for outcome in outcomes if outcome.true_gain_share is not None]
     return {
         "cause": name,
         "jobs": len(outcomes),
-        "first": sum(1 for one in outcomes if one.place == 1),
-        "first_three": sum(1 for one in outcomes if one.place is not None and one.place <= 3),
-        "gains": sum(1 for one in outcomes if one.within is not None),
-        "within": sum(1 for one in outcomes if one.within),
-        "width": None if middle is None or middle == float("inf") else round(middle, 3),
+        "first": sum(1 for outcome in outcomes if outcome.place == 1),
+        "first_three": sum(1 for outcome in outcomes if outcome.place is not None and outcome.place <= 3),
+        "gains": sum(1 for outcome in outcomes if outcome.within is not None),
+        "within": sum(1 for outcome in outcomes if outcome.within),
+        "width": None if width is None or width == float("inf") else round(width, 3),
         "true_gain": round(median(gains), 3) if gains else None,
         "expected": ", ".join(outcomes[0].expected) or None,
     }

@@ -129,9 +129,9 @@ class _SimulatedRank:
         if not queue or queue[0].start_ns >= 0:
             return
         item, now = queue[0], self.simulation.now
-        for other in item.after:
-            if other.end_ns < 0:
-                other.waiters.append(lambda: self.start_next(stream))
+        for awaited in item.after:
+            if awaited.end_ns < 0:
+                awaited.waiters.append(lambda: self.start_next(stream))
                 return
         earliest = max(item.ready_ns, self.free_ns.get(stream, 0))
         if earliest > now:
@@ -188,8 +188,8 @@ class _SimulatedRank:
             self._change_resident(-1)
         self.free_ns[stream] = now + STREAM_GAP_NS
         self.simulation.act_at(now + STREAM_GAP_NS, lambda: self.start_next(stream))
-        for wake in item.waiters:
-            wake()
+        for resume in item.waiters:
+            resume()
         item.waiters.clear()
 
     def first_unfinished(self, stream: int | None) -> DeviceWork | None:
@@ -202,7 +202,7 @@ class _SimulatedRank:
         return None
 
 
-Waiting = Iterator[int | DeviceWork]
+HostWaits = Iterator[int | DeviceWork]
 """Yields what a host waits for: a time, or the end of a work."""
 
 
@@ -214,7 +214,7 @@ class Simulation:
         self.now = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self._met: dict[tuple[object, ...], list[DeviceWork]] = {}
+        self._arrivals: dict[tuple[object, ...], list[DeviceWork]] = {}
         self._calls: dict[tuple[object, ...], int] = {}
         self._ranks = [_SimulatedRank(self, rank) for rank in range(program.rank_count)]
 
@@ -222,7 +222,7 @@ class Simulation:
         """Simulate to the end and return each rank's history."""
         for rank in self._ranks:
             host = self._run_host(rank)
-            self.act_at(0, lambda host=host: self._go_on(host))  # type: ignore[misc]
+            self.act_at(0, lambda host=host: self._resume_host(host))  # type: ignore[misc]
         while self._heap:
             self.now, _, act = heapq.heappop(self._heap)
             act()
@@ -243,30 +243,30 @@ class Simulation:
         key = (work.group, direction, "p2p" if direction else work.kind)
         number = self._calls.get((*key, item.rank), 0)
         self._calls[*key, item.rank] = number + 1
-        met = self._met.setdefault((*key, number), [])
-        met.append(item)
-        if len(met) < (2 if direction else len(work.ranks)):
+        arrivals = self._arrivals.setdefault((*key, number), [])
+        arrivals.append(item)
+        if len(arrivals) < (2 if direction else len(work.ranks)):
             return
-        longest = max(part.work.ns for part in met)
-        for part in met:
+        longest = max(part.work.ns for part in arrivals)
+        for part in arrivals:
             part.arrived_ns = self.now
             self.act_at(self.now + longest, lambda part=part: self._ranks[part.rank].finish_work(part))  # type: ignore[misc]
 
-    def _go_on(self, host: Waiting) -> None:
-        for needed in host:
-            if isinstance(needed, int):
-                if needed > self.now:
-                    self.act_at(needed, lambda: self._go_on(host))
+    def _resume_host(self, host: HostWaits) -> None:
+        for awaited in host:
+            if isinstance(awaited, int):
+                if awaited > self.now:
+                    self.act_at(awaited, lambda: self._resume_host(host))
                     return
-            elif needed.end_ns < 0:
-                needed.waiters.append(lambda: self._go_on(host))
+            elif awaited.end_ns < 0:
+                awaited.waiters.append(lambda: self._resume_host(host))
                 return
 
-    def _drain_stream(self, rank: _SimulatedRank, stream: int | None) -> Waiting:
+    def _drain_stream(self, rank: _SimulatedRank, stream: int | None) -> HostWaits:
         while (item := rank.first_unfinished(stream)) is not None:
             yield item
 
-    def _run_host(self, rank: _SimulatedRank) -> Waiting:  # noqa: C901  (one case an instruction)
+    def _run_host(self, rank: _SimulatedRank) -> HostWaits:  # noqa: C901  (one case an instruction)
         rows = rank.history.host
         for number, step in enumerate(self.program.steps[rank.rank]):
             begin = self.now
@@ -280,10 +280,10 @@ class Simulation:
                         yield from self._drain_stream(rank, stream)
                         yield self.now + (RETURN_NS if self.now > start else CALL_NS)
                         rows.append(HostRow("runtime", call, thread, start, self.now))
-                    case StreamWait(stream, on, event):
+                    case StreamWait(stream, awaited_stream, event):
                         yield self.now + CALL_NS
                         rows.append(HostRow("runtime", "cudaStreamWaitEvent", thread, start, self.now))
-                        awaited = rank.last.get(on) if event is None else rank.recorded.get(event)
+                        awaited = rank.last.get(awaited_stream) if event is None else rank.recorded.get(event)
                         if awaited is not None:
                             rank.events.setdefault(stream, []).append(awaited)
                             rank.history.waits.append((start, stream, awaited))
@@ -311,15 +311,15 @@ class Simulation:
 
     def _batch_ready_ns(self, rank: _SimulatedRank, batch: Batch) -> int:
         """Time of the loader's next batch; workers start a batch when a prefetch slot is free."""
-        taken = rank.batches_ns
-        if taken:
-            free = taken[-batch.prefetch] if len(taken) >= batch.prefetch else 0
-            rank.workers_ns = max(rank.workers_ns, free) + batch.period_ns
+        earlier = rank.batches_ns
+        if earlier:
+            slot_free = earlier[-batch.prefetch] if len(earlier) >= batch.prefetch else 0
+            rank.workers_ns = max(rank.workers_ns, slot_free) + batch.period_ns
         ready = max(rank.workers_ns, self.now + BATCH_NS)
-        taken.append(ready)
+        earlier.append(ready)
         return ready
 
-    def _run_call(self, rank: _SimulatedRank, number: int, call: Call, thread: int) -> Waiting:
+    def _run_call(self, rank: _SimulatedRank, number: int, call: Call, thread: int) -> HostWaits:
         rows = rank.history.host
         yield self.now + call.python_ns
         begin = self.now

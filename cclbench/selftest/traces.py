@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.selftest.program import AUTOGRAD, RECORDED_AGAIN, Collective, Copy, Kernel, Program
+from cclbench.selftest.program import AUTOGRAD, RECOMPUTE_OFFSET, Collective, Copy, Kernel, Program
 from cclbench.selftest.simulation import DeviceWork, HostRow, RankHistory
 
 _BASE_NS: Final = 4_458_676_000_000_000
@@ -97,13 +97,13 @@ def _trace_events(
     for item in history.device:
         yield _device_event(program, device, item, trace_event)
     if program.sync_events:
-        for at, stream, awaited in history.waits:
+        for time_ns, stream, awaited in history.waits:
             yield trace_event(
                 "cuda_sync",
                 "Stream Wait Event",
                 device,
                 stream,
-                (at, at + 1_000),
+                (time_ns, time_ns + 1_000),
                 cuda_sync_kind="Stream Wait Event",
                 wait_on_stream=awaited.work.stream,
                 stream=stream,
@@ -136,14 +136,14 @@ def _host_events(
     if call.node is not None:
         wrapper = f"autograd::engine::evaluate_function: {call.node}"
         # A node that recomputes forward operators has a different number from those autograd records in it.
-        again = call.node.startswith("Checkpoint")
-        outer = {
-            "Sequence number": (call.sequence or 0) - (RECORDED_AGAIN if again else 0),
+        recomputes = call.node.startswith("Checkpoint")
+        node_args = {
+            "Sequence number": (call.sequence or 0) - (RECOMPUTE_OFFSET if recomputes else 0),
             "Fwd thread id": 1,
         }
-        yield event("cpu_op", wrapper, process, thread, (span[0] - 1_000, span[1] + 800), **outer)
-        yield event("cpu_op", call.node, process, thread, (span[0] - 500, span[1] + 400), **outer)
-        if again:
+        yield event("cpu_op", wrapper, process, thread, (span[0] - 1_000, span[1] + 800), **node_args)
+        yield event("cpu_op", call.node, process, thread, (span[0] - 500, span[1] + 400), **node_args)
+        if recomputes:
             args["Fwd thread id"] = 0
         else:
             args.pop("Sequence number", None)
@@ -166,12 +166,12 @@ def _device_event(program: Program, device: int, item: DeviceWork, event: Any) -
     }
     if isinstance(work, Copy):
         memory = "Pinned" if work.pinned else "Pageable"
-        ends = {"HtoD": f"{memory} -> Device", "DtoH": f"Device -> {memory}", "DtoD": "Device -> Device"}
-        name = f"Memcpy {work.direction} ({ends[work.direction]})"
+        direction = {"HtoD": f"{memory} -> Device", "DtoH": f"Device -> {memory}", "DtoD": "Device -> Device"}
+        name = f"Memcpy {work.direction} ({direction[work.direction]})"
         seconds = max(1, span[1] - span[0]) / 1e9
         args |= {"bytes": work.size, "memory bandwidth (GB/s)": work.size / seconds / 1e9}
-        made: dict[str, Any] = event("gpu_memcpy", name, device, work.stream, span, **args)
-        return made
+        copy: dict[str, Any] = event("gpu_memcpy", name, device, work.stream, span, **args)
+        return copy
     if isinstance(work, Kernel):
         args |= {"grid": [max(1, work.grid), 1, 1], "block": [256, 1, 1], "registers per thread": 64}
         kernel: dict[str, Any] = event("kernel", work.name, device, work.stream, span, **args)
@@ -185,14 +185,14 @@ def _device_event(program: Program, device: int, item: DeviceWork, event: Any) -
 def _collective_arguments(program: Program, rank: int, work: Collective) -> dict[str, Any]:
     size = len(work.ranks)
     # For an all-gather and a reduce-scatter, `elements` counts the larger side.
-    small = work.elements // size
-    inside = small if work.kind == "all_gather" else work.elements
-    outside = small if work.kind == "reduce_scatter" else work.elements
+    shard = work.elements // size
+    input_elements = shard if work.kind == "all_gather" else work.elements
+    output_elements = shard if work.kind == "reduce_scatter" else work.elements
     description = next(text for name, text, _ in program.groups if name == work.group)
     args: dict[str, Any] = {
         "Collective name": _KINDS[work.kind][0],
-        "In msg nelems": inside,
-        "Out msg nelems": outside,
+        "In msg nelems": input_elements,
+        "Out msg nelems": output_elements,
         "Group size": size,
         "dtype": "BFloat16",
         "In split size": "[]",

@@ -43,16 +43,19 @@ def simulate_truth(program: Program) -> Truth:
     """Run a program and measure it."""
     histories = Simulation(program).simulate_ranks()
     windows = [_step_windows(history) for history in histories]
-    closed = len(windows[0])
-    slowest = [max(own[step][1] - own[step][0] for own in windows) for step in range(closed)]
+    steps = len(windows[0])
+    slowest = [
+        max(rank_windows[step][1] - rank_windows[step][0] for rank_windows in windows)
+        for step in range(steps)
+    ]
     sums: dict[MetricName, int] = {}
-    for history, own in zip(histories, windows, strict=True):
-        for metric, ns in _window_parts(history.device, own):
+    for history, rank_windows in zip(histories, windows, strict=True):
+        for metric, ns in _window_parts(history.device, rank_windows):
             sums[metric] = sums.get(metric, 0) + ns
-    count = closed * len(histories)
+    count = steps * len(histories)
     figures = {metric: ns / count / 1e9 for metric, ns in sums.items()}
-    step_s = sum(slowest) / closed / 1e9
-    period_s = max(own[-1][1] - own[0][0] for own in windows) / closed / 1e9
+    step_s = sum(slowest) / steps / 1e9
+    period_s = max(rank_windows[-1][1] - rank_windows[0][0] for rank_windows in windows) / steps / 1e9
     return Truth(step_s, period_s, {_STEP: step_s, **figures}, histories)
 
 
@@ -75,7 +78,7 @@ def _window_parts(works: Sequence[DeviceWork], windows: Spans) -> Iterable[tuple
     for window in windows:
         inside = {
             name: _length_within(spans, window)
-            for name, spans in (("c", compute), ("k", transfers), ("b", busy), ("e", everything))
+            for name, spans in (("c", compute), ("b", busy), ("e", everything))
         }
         yield _COMPUTE_TIME, inside["c"]
         yield _EXPOSED_COMM, inside["b"] - inside["c"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enlarge a Kineto trace by repetition: each one later in time, with ids and step numbers of its own.
+"""Enlarge a Kineto trace by repetition, with later times and new ids and step numbers.
 
-Rows keep their text but for those numbers, so that spelling, precision and layout stay those of the source.
-Memory grows with the source, not with what is written.
+Only these numbers change in the text of the rows: spelling, precision and layout are those of the source.
+Memory depends on the size of the source, not of the output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NUMBER = re.compile(rf'"(ts|{"|".join(IDS)})"\s*:\s*(\d+)(?:\.(\d+))?|"name"\s*:
 
 @dataclass(frozen=True)
 class Increment:
-    """What a repetition adds: µs to times, a stride to ids, a count to step numbers."""
+    """Increments of a repetition: µs for times, a stride for ids, a count for step numbers."""
 
     time_us: int
     ids: int
@@ -42,7 +42,7 @@ class Increment:
 
 @dataclass(frozen=True)
 class Row:
-    """The texts around a row's numbers; of each number its digits, their growth, how many are decimals."""
+    """Texts around a row's numbers; for each number its digits, their increment and number of decimals."""
 
     texts: tuple[str, ...]
     numbers: tuple[tuple[int, int, int], ...]
@@ -92,7 +92,7 @@ def split(text: str) -> tuple[str, list[tuple[dict[str, Any], str]], str]:
 
 
 def repeats(event: dict[str, Any]) -> bool:
-    """Whether a row is of the workload; the others describe processes and the capture: written once."""
+    """Whether a row is of the workload; rows that describe processes and the capture are written once."""
     return event.get("ph") != "M" and "ts" in event and event.get("cat", "Trace") != "Trace"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often inference takes collectives of subgroups for those of all ranks, over random parallel layouts.
+"""Count how often collectives of subgroups are inferred to be collectives of all ranks, over random layouts.
 
-`false_groups.py --layouts 2000` prints how many layouts with subgroups are given the group of all ranks, and
-how many without subgroups are; under all conditions, and without the one that ranks are seen to wait.
+`false_groups.py --layouts 2000` prints for how many layouts with and without subgroups the group of all ranks
+is inferred; with all conditions, and without the condition that ranks must be observed to wait.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure time and memory of cclbench from a trace to its metrics, beside a JSON parser and other tools.
+"""Compare time and memory of cclbench, from a trace to its metrics, with a JSON parser and other tools.
 
-Each runs in processes of its own, in turn, on the same file: `cclbench run --json` into an empty store, which
-is ingest and all metrics, of the file and of its gzip; `orjson.loads` of the file's bytes;
-HolisticTraceAnalysis, which is load, temporal breakdown and overlap; TraceLens, which is load, timeline and
-operators. The others come from the package index and a public repository into environments below the work
-folder, where there is none yet; one that cannot be installed is skipped, and why is said.  Files are made up,
-or a real trace enlarged.  CPU is user and system time of all processes of a command, memory the peak of the
-sum of their Pss (a shared page counts once), watched in a run of its own.  1 MB = 1e6 bytes.
+Each tool runs in new processes on the same file, alternately: `cclbench run --json` into an empty store
+(ingest and all metrics), of the file and of its gzip; `orjson.loads` of the file's bytes;
+HolisticTraceAnalysis (load, temporal breakdown and overlap); TraceLens (load, timeline and operators).  The
+other tools are installed from the package index and a public repository into environments below the work
+folder; one that cannot be installed is skipped with the reason.  Traces are synthetic, or a real trace
+enlarged.  CPU is user and system time of all processes of a command, memory the peak of the sum of their Pss
+(a shared page counts once), measured in a separate run.  1 MB = 1e6 bytes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Score:
 
 
 def peers_pythons(folder: Path, asked: list[str]) -> dict[str, str]:
-    """The interpreters of environments that have the peers, made on first use; without those that fail."""
+    """Interpreters of environments with the other tools, created on first use; without those that fail."""
     pythons = {}
     for peer in asked:
         python = folder / peer / "bin" / "python"
@@ -119,7 +119,7 @@ def peers_pythons(folder: Path, asked: list[str]) -> dict[str, str]:
 
 
 def figures(tool: str, stdout: str) -> dict[str, float | None]:
-    """Shares of the device's time, and of communication's that compute overlaps, as a tool printed them."""
+    """Shares of device time, and of communication overlapped by compute, as printed by a tool."""
     if tool not in (OURS, PACKED):
         return dict(json.loads(stdout.splitlines()[-1])) if stdout else {}
     keys = ("rank", "step", "group", "collective", "category", "stat")
@@ -131,7 +131,7 @@ def figures(tool: str, stdout: str) -> dict[str, float | None]:
 
 
 def score(trace: Path, workdir: Path, tools: dict[str, list[str]], repeat: int) -> dict[str, Score]:
-    """Run every tool on a trace for its memory, then `repeat` times, in turn, each with an empty store."""
+    """Run every tool once for its memory, then `repeat` times alternately, each with an empty store."""
     runs: dict[str, list[Measurement]] = {tool: [] for tool in tools}
     packed = trace.with_name(f"{trace.name}.gz")
     for path in (trace, packed):
@@ -148,7 +148,7 @@ def score(trace: Path, workdir: Path, tools: dict[str, list[str]], repeat: int) 
 
 
 def table(trace: Path, scores: dict[str, Score]) -> Iterator[str]:
-    """A line a tool: its times and memory, and how many times ours they are."""
+    """A row per tool: times and memory, and their ratios to cclbench."""
     ours = scores[OURS]
     load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
     yield f"{trace.name}: {trace.stat().st_size / 1e6:.1f} MB; the machine's load: {load}"
@@ -161,7 +161,7 @@ def table(trace: Path, scores: dict[str, Score]) -> Iterator[str]:
 
 
 def comparison(scores: dict[str, Score]) -> Iterator[str]:
-    """What ours and HTA say of the same trace, side by side."""
+    """Figures of cclbench and HTA for the same trace."""
     told = {tool: figures(tool, one.runs[0].stdout) for tool, one in scores.items() if one.runs[0].stdout}
     yield "figures (HTA rounds times inward to whole µs and counts synchronisation rows as compute)"
     yield f"  {'':24}" + "".join(f"{tool:>22}" for tool in told)
@@ -171,7 +171,7 @@ def comparison(scores: dict[str, Score]) -> Iterator[str]:
 
 
 def goals(first: dict[str, Score], sizes: list[tuple[float, Score]]) -> Iterator[str]:
-    """Each goal, what this run gave, and whether it held; `sizes` are MB and our score on each file."""
+    """Each goal, the measured value, and whether it is met; `sizes`: MB and the score of cclbench by file."""
     reached = []
     for tool in (OURS, PACKED):
         if LOADS in first:
@@ -192,8 +192,8 @@ def goals(first: dict[str, Score], sizes: list[tuple[float, Score]]) -> Iterator
         goal = f"peak memory within {GROWTH_GOAL:.0%} at {size / sizes[0][0]:.1f} x the size"
         reached.append((goal, f"{growth:+.1%}", abs(growth) <= GROWTH_GOAL))
     yield "goals"
-    for goal, got, held in reached:
-        yield f"  {goal:52}{got:>10}  {'held' if held else 'NOT held'}"
+    for goal, got, is_met in reached:
+        yield f"  {goal:52}{got:>10}  {'met' if is_met else 'NOT met'}"
 
 
 def arguments() -> argparse.Namespace:
@@ -205,7 +205,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--megabytes", type=float, nargs="+", default=[500.0], help="sizes of trace to measure"
     )
-    parser.add_argument("--trace", type=Path, help="a Kineto trace to enlarge, besides a made-up one")
+    parser.add_argument(
+        "--trace", type=Path, help="a Kineto trace to enlarge, in addition to a synthetic one"
+    )
     parser.add_argument("--jobs", type=int, help="passed to cclbench")
     parser.add_argument(
         "--repeat", type=int, default=1, help="runs of each tool; wall times are their median"
@@ -221,7 +223,7 @@ def arguments() -> argparse.Namespace:
         "--workdir",
         type=Path,
         default=Path(tempfile.gettempdir()) / "cclbench-bench",
-        help="where traces, stores and the peers' environment go",
+        help="folder for traces, stores and environments",
     )
     asked = parser.parse_args()
     if asked.repeat < 1 or min(asked.megabytes) <= 0:
@@ -230,7 +232,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Make the traces, measure, print."""
+    """Write the traces, measure and print."""
     asked = arguments()
     workdir: Path = asked.workdir.resolve()
     workdir.mkdir(parents=True, exist_ok=True)
@@ -242,7 +244,7 @@ def main() -> None:
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     print(f"{machine}; wall and CPU: median of {asked.repeat}, peak: largest Pss of all processes together")
     for source in (None, asked.trace) if asked.trace else (None,):
-        print("a made-up trace" if source is None else f"{source.name}, enlarged")
+        print("a synthetic trace" if source is None else f"{source.name}, enlarged")
         first: dict[str, Score] = {}
         sizes: list[tuple[float, Score]] = []
         for megabytes in sorted(asked.megabytes):

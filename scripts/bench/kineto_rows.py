@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a simulated process in the layout of a Kineto trace, and the clocks and ids that join them.
+"""Rows of a simulated process in Kineto's layout, with clocks and ids.
 
-Host time advances with every row; a device row starts once it is launched, its stream is free and what that
-stream waits for has ended. Times are integer nanoseconds, written as µs with three decimals.
+Host time advances with every row; a device row starts once it is launched, its stream is free and the work
+that the stream waits for has ended. Times are integer nanoseconds, written as µs with three decimals.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ COPY_BYTES_PER_NS = 20
 
 
 def microseconds(ns: int) -> str:
-    """Integer nanoseconds as the profiler writes a time."""
+    """A time in ns as the profiler writes it."""
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
 def complete(category: str, name: str, pid: int, tid: int, start: int, duration: int, args: str) -> str:
-    """A row with a duration (`ph` X); `args` is the inside of its braces."""
+    """A row with a duration (`ph` X); `args` is the text within its braces."""
     return (
         f'  {{\n    "ph": "X", "cat": "{category}", "name": "{name}", "pid": {pid}, "tid": {tid},\n'
         f'    "ts": {microseconds(start)}, "dur": {microseconds(duration)},\n'
@@ -68,7 +68,7 @@ def tensor_args(shapes: tuple[tuple[int, ...], ...]) -> str:
 class Recorder:
     """Collects the rows of one process: a main thread, an autograd thread and one device.
 
-    now: host time; free: when each stream has done all it was given; rows: text of the rows not yet drained.
+    now: host time; free: time at which each stream is idle; rows: text of the rows not yet drained.
     """
 
     def __init__(self, random: Random, pid: int, device: int, start: int) -> None:
@@ -88,13 +88,13 @@ class Recorder:
         self._operators = [0]
 
     def drain(self, section: str) -> str:
-        """The text of a section's new rows, which are forgotten here."""
+        """Remove and return the text of a section's new rows."""
         text = "".join(self.rows[section])
         self.rows[section].clear()
         return text
 
     def spend(self, ns: int) -> None:
-        """Let host time pass, `ns` plus up to as much again."""
+        """Advance host time by `ns` to twice that, at random."""
         self.now += ns + int(self.random.random() * ns)
 
     def _next_event(self) -> int:
@@ -110,7 +110,7 @@ class Recorder:
         sequence: int | None = None,
         backward: bool = False,
     ) -> Iterator[int]:
-        """An operator or annotation around what runs inside it; yields its external id."""
+        """Context of an operator or annotation; yields its external id."""
         self._external += 1
         external, event, rows, tid = self._external, self._next_event(), self.rows["operators"], self.tid
         self._operators.append(external)
@@ -129,7 +129,7 @@ class Recorder:
 
     @contextmanager
     def frames(self, *names: str) -> Iterator[None]:
-        """Nested Python frames, the outermost first, around what runs inside them."""
+        """Context of nested Python frames, the outermost first."""
         rows, opened = self.rows["python"], []
         for name in names:
             self._python += 1
@@ -150,7 +150,7 @@ class Recorder:
             rows[place] = complete("python_function", name, self.pid, self.pid, start, duration, args)
 
     def allocate(self, nbytes: int) -> None:
-        """An allocator event: device memory taken, or given back where `nbytes` is negative."""
+        """An allocator event: device memory allocated, or freed if `nbytes` is negative."""
         self.allocated += nbytes
         self.rows["memory"].append(
             f'  {{\n    "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]",\n'
@@ -180,7 +180,7 @@ class Recorder:
     def _device_row(
         self, call: str, category: str, name: str, stream: int, duration: int, args: str
     ) -> tuple[int, int]:
-        """A launch and the row it leads to, with the arrow between them; the row's start and end."""
+        """A launch, its device row and the flow between them; returns the row's start and end."""
         correlation, launched = self.call(call)
         start = max(launched + 2500, self.free.get(stream, 0) + 700 + int(self.random.random() * 500))
         self.free[stream] = start + duration
@@ -212,7 +212,7 @@ class Recorder:
         return self._device_row(call, "kernel", name, stream, duration, args)
 
     def copy(self, name: str, stream: int, nbytes: int) -> tuple[int, int]:
-        """A copy, or a memset where `name` says so; its start and end."""
+        """A copy or, by `name`, a memset; returns its start and end."""
         duration = 1200 + nbytes // COPY_BYTES_PER_NS
         args = f'"bytes": {nbytes}, "memory bandwidth (GB/s)": {nbytes / duration}'
         if name.startswith("Memset"):
@@ -220,7 +220,7 @@ class Recorder:
         return self._device_row("cudaMemcpyAsync", "gpu_memcpy", name, stream, duration, args)
 
     def wait(self, stream: int, other: int) -> None:
-        """Let a stream wait for what another one has been given so far."""
+        """Let a stream wait for all work queued on another one so far."""
         event, _ = self.call("cudaEventRecord")
         correlation, start = self.call("cudaStreamWaitEvent")
         self.free[stream] = max(self.free.get(stream, 0), self.free.get(other, 0))
@@ -249,7 +249,7 @@ class Recorder:
         )
 
     def mark(self, name: str, stream: int, start: int, end: int, external: int) -> None:
-        """The device copy of an annotation: first start to last end of what was launched inside it."""
+        """The device row of an annotation: first start to last end of the work launched within it."""
         row = complete(
             "gpu_user_annotation", name, self.device, stream, start, end - start, f'"External id": {external}'
         )

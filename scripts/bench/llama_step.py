@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank's training step of a small Llama under FSDP and, in an even world, tensor parallelism.
 
-The workload is made up: eight layers, durations around those of an A100, kernel names as real traces have.
+The workload is synthetic: eight layers, durations similar to those of an A100, kernel names of real traces.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ KERNELS: dict[str, tuple[str, tuple[tuple[object, ...], ...]]] = {
 
 
 def kernel_names() -> dict[str, list[str]]:
-    """All names of each kind of kernel, some three hundred."""
+    """Names of each kind of kernel, about three hundred in total."""
     return {
         kind: [pattern.format(*choice) for choice in product(*choices)]
         for kind, (pattern, choices) in KERNELS.items()
@@ -163,7 +163,7 @@ class Group:
     stream: int
 
     def metadata(self, kind: str, in_elements: int, out_elements: int) -> str:
-        """What the profiler notes of a collective on its NCCL kernel."""
+        """Arguments of a collective on its NCCL kernel, as the profiler writes them."""
         return (
             f'"Collective name": "{kind}", "In msg nelems": {in_elements}, "Out msg nelems": {out_elements}, '
             f'"Group size": {len(self.ranks)}, "dtype": "BFloat16", '
@@ -189,7 +189,7 @@ Node = tuple[str, str, int, int]  # autograd node, kernel kind, sequence number,
 
 @dataclass
 class Trainer:
-    """The training loop of one rank, told to a recorder one step at a time."""
+    """The training loop of one rank, recorded step by step."""
 
     recorder: Recorder
     random: Random
@@ -200,7 +200,7 @@ class Trainer:
     launches: int = 0
 
     def launch(self, kind: str) -> tuple[int, int]:
-        """A kernel on the compute stream; a place in the step has the same kernel in every step."""
+        """A kernel on the compute stream; a position in the step has the same kernel in every step."""
         names = self.names[kind]
         self.launches += 1
         if kind == "gemm":
@@ -252,7 +252,7 @@ class Trainer:
             self.collective("_allgather_base", self.groups["dp"], LAYER_PARAMETERS)
 
     def unpack(self, layer: int) -> None:
-        """Copy gathered parameters to where the layer reads them; the next all-gather needs the buffer."""
+        """Copy gathered parameters out of the buffer, which the next all-gather needs."""
         record, stream = self.recorder, self.groups["dp"].stream
         with record.operator(f"FSDP::all_gather_copy_out (layers.{layer})", category="user_annotation"):
             record.wait(COMPUTE, stream)
@@ -268,7 +268,7 @@ class Trainer:
             self.recorder.wait(COMPUTE, group.stream)
 
     def forward(self, layer: int, modules: Modules) -> None:
-        """The forward pass of a layer, noted on the tape."""
+        """The forward pass of a layer, recorded on the tape."""
         record, nodes = self.recorder, list[Node]()
         self.gather(layer)
         self.unpack(layer)
@@ -287,7 +287,7 @@ class Trainer:
         self.tape.append((layer, nodes))
 
     def backward(self) -> None:
-        """The backward pass: the tape from its end, on autograd's own thread."""
+        """The backward pass: the tape in reverse, on autograd's thread."""
         record, main = self.recorder, self.recorder.tid
         record.tid = main + AUTOGRAD_THREAD
         self.gather(LAYERS)
@@ -325,7 +325,7 @@ class Trainer:
         record.mark("Optimizer.step#AdamW.step", COMPUTE, updates[0][0], updates[-1][1], external)
 
     def step(self, number: int) -> None:
-        """A whole training step: load, forward, backward, optimizer, and the loss read back by the host."""
+        """A training step: load, forward, backward, optimizer, and the loss read by the host."""
         record = self.recorder
         self.launches = 0
         with ExitStack() as whole:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure time and memory of matching collectives across ranks, as ingestion does it, over growing jobs.
 
-For each size a folder of generated collectives is read, matched, put on one clock, split into wait and
-transfer and written back, in a process of its own: tensor-parallel groups of 8, data-parallel groups across
-them, a host per 8 ranks whose clock is off by up to 1 ms, every 8th host's drifting by 20 ppm. Memory is the
-process's peak resident set. The goal: 4,096 ranks of 2,000 collectives within 2 minutes and 0.5 GB, cost
-linear in rows.
+For each size, generated collectives are read, matched, put on one clock, split into wait and transfer and
+written back, in a new process: tensor-parallel groups of 8, data-parallel groups across them, one host per 8
+ranks with a clock offset of up to 1 ms, every 8th host with a drift of 20 ppm. Memory is the process's peak
+resident set. Goal: 4,096 ranks of 2,000 collectives within 2 minutes and 0.5 GB, cost linear in rows.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Job:
-    """A synthetic job: so many ranks, each in a tensor-parallel and a data-parallel group."""
+    """A synthetic job; each rank is in a tensor-parallel and a data-parallel group."""
 
     ranks: int
     calls: int
@@ -105,7 +104,7 @@ def _dictionary(kind: pa.DataType, codes: Any, words: Any) -> pa.DictionaryArray
 
 
 def match(folder: Path, ranks: int) -> None:
-    """Match a folder; print seconds, peak bytes and what became of the rows."""
+    """Match a folder; print seconds, peak bytes and counts of rows."""
     begin = time.perf_counter()
     _, found, clocks = match_ranks(
         folder, range(ranks), Places({rank: rank // TP for rank in range(ranks)}, {}), {}, None
@@ -118,7 +117,7 @@ def match(folder: Path, ranks: int) -> None:
 
 
 def measure(job: Job, workdir: Path | None) -> tuple[float, float]:
-    """Print a line of the curve; seconds and GB."""
+    """Print a row for one size; returns seconds and GB."""
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         job.write(Path(folder))
         command = [sys.executable, __file__, "--match", folder, "--ranks", str(job.ranks)]
@@ -136,9 +135,9 @@ def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[256, 1024, 4096])
-    parser.add_argument("--collectives", type=int, default=2000, help="of each rank")
+    parser.add_argument("--collectives", type=int, default=2000, help="collectives of each rank")
     parser.add_argument("--variant", choices=VARIANTS, nargs="+", default=list(VARIANTS))
-    parser.add_argument("--workdir", type=Path, help="where the generated tables lie meanwhile")
+    parser.add_argument("--workdir", type=Path, help="folder for the generated tables")
     parser.add_argument("--match", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.match:

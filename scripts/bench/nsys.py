@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure time and memory of ingesting an Nsight Systems export, beside sqlite3 with pandas.
+"""Compare time and memory of ingesting an Nsight Systems export with sqlite3 and pandas.
 
-`cclbench ingest` brings the whole file into an empty store.  The other, in a process of its own on the same
-file, loads the same tables into data frames with `pandas.read_sql_query` over the standard library's sqlite3
-and looks names up with a merge, which is where an analysis in pandas would begin.  Memory is the peak of the
-sum of Pss over all processes of a command.  The goal: a million rows in 5 s, memory that does not grow with
-the file.
+`cclbench ingest` reads the whole file into an empty store.  The other tool, in a new process on the same
+file, loads the same tables into data frames with `pandas.read_sql_query` and the standard library's sqlite3,
+and merges the names, as the first step of an analysis in pandas.  Memory is the peak of the sum of Pss over
+all processes of a command.  Goals: a million rows in 5 s, memory that does not grow with the file.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def ingest(trace: Path, repeat: int) -> list[Measurement]:
 
 
 def line(name: str, runs: list[Measurement], rows: int) -> str:
-    """A tool's time, speed and memory."""
+    """A row: time, speed and memory of a tool."""
     wall, peak = median(run.wall_s for run in runs), max(run.peak_bytes for run in runs)
     return f"  {name:20}{wall:9.2f}{rows / wall / 1e6:16.2f}{peak / 1e6:10.0f}"
 
@@ -74,7 +73,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Make the exports, measure, print."""
+    """Write the exports, measure and print."""
     asked = arguments()
     asked.workdir.mkdir(parents=True, exist_ok=True)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
@@ -94,12 +93,12 @@ def main() -> None:
         print(f"  {'':20}{'wall s':>9}{'million rows/s':>16}{'peak MB':>10}")
         print(line("cclbench ingest", ours, written), line("sqlite3 + pandas", theirs, written), sep="\n")
         wall, goal = median(run.wall_s for run in ours), GOAL_S_PER_MILLION * max(written / 1e6, 1)
-        print(f"  goal: within {goal:.1f} s: {'held' if wall <= goal else 'NOT held'}")
+        print(f"  goal: within {goal:.1f} s: {'met' if wall <= goal else 'NOT met'}")
         peaks.append(max(run.peak_bytes for run in ours))
         trace.unlink()
     for rows, peak in zip(sorted(asked.rows)[1:], peaks[1:], strict=True):
         growth = peak / peaks[0] - 1
-        verdict = "held" if growth <= GROWTH_GOAL else "NOT held"
+        verdict = "met" if growth <= GROWTH_GOAL else "NOT met"
         print(f"goal: peak at {rows:,} rows grows by at most {GROWTH_GOAL:.0%}: {growth:+.0%}: {verdict}")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wall time, CPU time and peak memory of a command with all the processes it starts."""
+"""Measure wall time, CPU time and peak memory of a command with all its processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARE = 0.1  # of one core at most, for sampling: walking the pages of some GB t
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a command took, from its start to its end and at its peak of memory, and what it printed."""
+    """Times, peak memory and output of a command."""
 
     wall_s: float
     cpu_s: float
@@ -35,11 +35,11 @@ class Measurement:
 
 
 class CommandError(Exception):
-    """A measured command that did not end with 0."""
+    """A measured command with an exit code other than 0."""
 
 
 def _read(pid: str, name: str) -> str:
-    """A file of a process under /proc, empty where the process has ended meanwhile."""
+    """A file of a process under /proc, empty if the process has ended."""
     try:
         return Path("/proc", pid, name).read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -53,7 +53,7 @@ def members(session: int) -> list[str]:
 
 
 def resident_bytes(pids: list[str]) -> int:
-    """Sum of the resident sets: cheap to read, and never below the proportional one."""
+    """Sum of the resident sets: fast to read, an upper bound of the proportional one."""
     sets = (_read(pid, "statm").split()[1:2] for pid in pids)
     return sum(int(pages) for known in sets for pages in known) * os.sysconf("SC_PAGESIZE")
 
@@ -65,7 +65,7 @@ def proportional_bytes(pids: list[str]) -> int:
 
 
 class Sampler(threading.Thread):
-    """Watches a session until it is told to stop; `peak_bytes` is the largest sum of Pss seen."""
+    """Samples a session until stopped; `peak_bytes` is the largest sum of Pss."""
 
     def __init__(self, session: int) -> None:
         super().__init__(daemon=True)
@@ -86,7 +86,7 @@ class Sampler(threading.Thread):
 
 
 def _adopt_orphans() -> None:
-    """Have processes whose parent has ended become this one's, so that their CPU time is told: Linux only."""
+    """Make this process the parent of orphans, so that their CPU time is counted (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -103,7 +103,7 @@ def _cpu_of_children(group: int | None = None) -> float:
 def measure(command: list[str], folder: Path, *, memory: bool = True) -> Measurement:
     """Run a command in `folder`, in a session of its own, and measure it; raises CommandError.
 
-    Watching its `memory` takes up to `SHARE` of a core; without, the peaks are 0.
+    Sampling `memory` takes up to `SHARE` of a core; without it, the peaks are 0.
     """
     _adopt_orphans()
     before = _cpu_of_children()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How faithful and how fast the replay is.
+"""Measure the accuracy and the speed of the replay.
 
-`replay.py identity SOURCE...` replays runs unchanged and prints their steps beside the measured ones;
-`replay.py truth --layouts 100` replays random layouts under another network and prints how far off that is;
-`replay.py scaling --jobs 36` predicts simulated jobs of 8 ranks at 64, and prints how far off that is;
-`replay.py bands --layouts 100` counts how often the bands of predictions hold the step of worlds that deviate
-from the model;
-`replay.py scale --ranks 64 --events 100000` makes a run of that size and times a prediction from it.
+`replay.py identity SOURCE...` replays runs unchanged and prints replayed and measured steps;
+`replay.py truth --layouts 100` replays random layouts under another network and prints the errors;
+`replay.py scaling --jobs 36` predicts simulated jobs of 8 ranks at 64 ranks, and prints the errors;
+`replay.py bands --layouts 100` counts how often the bands of predictions contain the step of simulations that
+deviate from the model;
+`replay.py scale --ranks 64 --events 100000` writes a run of that size and times a prediction from it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
     bands.add_argument("--seed", type=int, default=3)
     scale = modes.add_parser("scale", help="time and memory of a large run")
     scale.add_argument("--ranks", type=int, default=64)
-    scale.add_argument("--events", type=int, default=100_000, help="of each rank")
+    scale.add_argument("--events", type=int, default=100_000, help="events of each rank")
     given = parser.parse_args()
     if given.mode == "identity":
         faithful(given.sources, given.store)
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def faithful(sources: list[str], store: str | None) -> None:
-    """Measured and replayed step of each run, and what it would be without any transfer time."""
+    """Print measured and replayed step of each run, and the step without transfer times."""
     print("| run | ranks | nodes | rendezvous | measured ms | replayed ms | off | without transfers ms |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for source in sources:
@@ -87,7 +87,7 @@ def faithful(sources: list[str], store: str | None) -> None:
 
 
 def scaled(count: int) -> None:
-    """Errors of jobs at 64 ranks by what grows, and how often bounds hold."""
+    """Print errors of jobs at 64 ranks by scaled dimension, and the share of true steps within bounds."""
     jobs = beside_tests("scaled_jobs")
     found = [jobs.scaled(jobs.job(seed)) for seed in range(count)]
     print("| what grows | jobs | error, median | most | true step within bounds |")
@@ -103,7 +103,7 @@ def scaled(count: int) -> None:
 
 
 def banded(layouts: int, seed: int) -> None:
-    """Shares of random layouts whose true step is within the band, below and above it."""
+    """Print shares of random layouts whose true step is within, below and above the band."""
     perturbed = beside_tests("perturbed")
     print("| setting | deviates | layouts | within | below | above | band, median |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
@@ -124,7 +124,7 @@ def beside_tests(name: str) -> ModuleType:
 
 
 def true(layouts: int, seed: int) -> None:
-    """Errors of random layouts' steps: as they were, and under another network."""
+    """Print errors of random layouts' steps: unchanged, and under another network."""
     steps = beside_tests("true_steps")
     print("| network | events | layouts | replayed unchanged, most | predicted, median | p90 | most |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
@@ -138,7 +138,7 @@ def true(layouts: int, seed: int) -> None:
 
 
 def fast(ranks: int, events: int) -> None:
-    """Seconds and peak memory of reading, building, and two replays with their critical paths."""
+    """Print seconds and peak memory of reading, building, and two replays with critical paths."""
     with tempfile.TemporaryDirectory() as folder:
         made = make(Path(folder) / "run", ranks, events)
         begin = time.perf_counter()
@@ -157,9 +157,9 @@ def fast(ranks: int, events: int) -> None:
 
 
 def make(path: Path, ranks: int, events: int) -> Run:
-    """A run on disk: kernels of chance lengths, an all-reduce of all ranks every 30, which is awaited.
+    """Write a run: kernels of random lengths, and after every 30 an awaited all-reduce of all ranks.
 
-    Of its events a third each are kernels, launches and host operators.
+    A third of the events each are kernels, launches and host operators.
     """
     random = np.random.default_rng(1)
     blocks = max(events // 3 // KERNELS_A_COLLECTIVE, STEPS_OF_RUN)

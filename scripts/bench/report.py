@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a report gets and how long it takes: `report.py --ranks 64 --steps 1000`.
+"""Measure the size and the duration of a report: `report.py --ranks 64 --steps 1000`.
 
-Makes a run of that size in a temporary store (kernels drawn at random, one all-reduce a step, result rows
-that agree with them), writes its report, and loads the page in Chromium where there is one.
+Writes a run of that size to a temporary store (random kernels, one all-reduce per step, consistent result
+rows), writes its report, and loads the page in Chromium if it is installed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TRANSFER_NS = 400_000
 
 
 def main() -> None:
-    """Print the size of the page and the seconds it takes to write and to load it."""
+    """Print the size of the page and the seconds to write and to load it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--kernels", type=int, default=50, help="of each rank and step")
-    parser.add_argument("--keep", type=Path, help="write the page there")
+    parser.add_argument("--kernels", type=int, default=50, help="kernels of each rank and step")
+    parser.add_argument("--keep", type=Path, help="write the page to this file")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
@@ -52,11 +52,11 @@ def main() -> None:
             f" {given.ranks * given.steps * (given.kernels + 1):,} kernels (made in {made - begin:.1f} s):"
             f" written in {done - made:.2f} s, {page.stat().st_size / 1e6:.2f} MB"
         )
-        loaded(page)
+        time_loading(page)
 
 
-def loaded(page: Path) -> None:
-    """Print what Chromium needs to load the page and to answer a click."""
+def time_loading(page: Path) -> None:
+    """Print the seconds that Chromium needs to load the page and to respond to a click."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     try:
         from playwright.sync_api import sync_playwright
@@ -77,7 +77,7 @@ def loaded(page: Path) -> None:
 
 
 def make(path: Path, ranks: int, steps: int, kernels: int) -> ComparisonSubject:
-    """A run on disk and its result rows."""
+    """Write a run and its result rows."""
     random = np.random.default_rng(1)
     durations = random.integers(5_000, 60_000, (ranks, steps, kernels))
     durations[ranks // 3] += 2_000  # a straggler
@@ -148,7 +148,7 @@ def _table(columns: dict[str, object], schema: pa.Schema, count: int) -> pa.Tabl
 
 
 def _results(work: np.ndarray, step_ns: np.ndarray) -> pa.Table:
-    """Rows of the run, of ranks, and of ranks and steps, s."""
+    """Result rows of the run, of ranks, and of ranks and steps, s."""
     compute, step = work / 1e9, np.broadcast_to(step_ns / 1e9, work.shape)
     wait = (work.max(axis=0) - work) / 1e9
     exposed, nothing = step - compute, np.zeros(work.shape)

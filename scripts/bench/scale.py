@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure `cclbench run` from traces to all metrics over jobs of ever more ranks, and over more processes.
+"""Measure `cclbench run`, from traces to all metrics, over numbers of ranks and of processes.
 
     python scripts/bench/scale.py --ranks 10 100 1000 10000 --jobs 1 2 --page docs/performance.md
 
-A job has tensor-parallel groups of 8 and data-parallel groups across them. Each rank's trace has some 2,000
-rows: kernels with their launches and operators, and one collective in six kernels, which tells its group by
-name, as the PyTorch profiler writes it. Ranks differ in their clocks' offset, up to 100 us.
+A job has tensor-parallel groups of 8 and data-parallel groups across them. Each rank's trace has about 2,000
+rows: kernels with their launches and operators, and one collective per six kernels, with the name of its
+group, as the PyTorch profiler writes it. Clock offsets of ranks are up to 100 us.
 
-CPU is user and system time of all processes, `largest` the most that one process had resident. The goal: no
-process above 1 GB, and a cost a rank within 20 % from 100 ranks on. With --page the table and the picture of
-the page are replaced by this run's.
+CPU is user and system time of all processes, `largest` the largest resident set of a process. Goals: no
+process above 1 GB, and a cost per rank within 20 % from 100 ranks on. With --page the table and the picture
+of the page are replaced.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 
 
 def event(category: str, name: str, at: float, lasts: float, place: tuple[int, int], **told: Any) -> str:
-    """A row of the trace, times in microseconds."""
+    """A row of the trace, times in µs."""
     pid, tid = place
     row = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": at, "dur": lasts}
     return json.dumps(row | {"args": told})
 
 
 def template() -> str:
-    """A rank's trace, with marks where ranks differ."""
+    """A rank's trace, with placeholders where ranks differ."""
     host, device, comm = (4000, 4000), (0, 7), (0, 20)
     rows = []
     number = 0
@@ -83,7 +83,7 @@ def template() -> str:
 
 
 def write_job(folder: Path, ranks: int) -> int:
-    """Write the traces of a job; how many rows each has."""
+    """Write the traces of a job; returns the number of rows of each."""
     folder.mkdir()
     text = template()
     for rank in range(ranks):
@@ -111,7 +111,7 @@ def write_job(folder: Path, ranks: int) -> int:
 
 
 def run(source: Path, jobs: int) -> Measurement:
-    """`cclbench run` into an empty store."""
+    """Measure `cclbench run` into an empty store."""
     store = source.with_name("store")
     shutil.rmtree(store, ignore_errors=True)
     words = ["run", str(source), "--store", str(store), "--jobs", str(jobs), "--json"]
@@ -131,7 +131,7 @@ def table(rows: list[dict[str, float]]) -> str:
 
 
 def picture(rows: list[dict[str, float]], path: Path) -> None:
-    """Cost a rank, and the largest process, over ranks."""
+    """Picture of the cost per rank and of the largest process, over ranks."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -153,12 +153,12 @@ def picture(rows: list[dict[str, float]], path: Path) -> None:
 
 
 def main() -> int:
-    """Measure as the command line asks; exit code 1 where a goal is missed."""
+    """Measure and print; returns 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 10, 100, 1000])
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--workdir", type=Path, help="folder for traces and stores, on a large disk")
-    parser.add_argument("--page", type=Path, help="page whose table and picture are to be this run's")
+    parser.add_argument("--page", type=Path, help="page to update with the table and the picture")
     wishes = parser.parse_args()
     rows: list[dict[str, float]] = []
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write an Nsight Systems SQLite export of a simulated training job, of any number of rows.
 
-Tables, columns and mix of rows are those of schema 3.25 for PyTorch under emit_nvtx: about 1 kernel, 0.3
-copies, 2 CUDA calls and 5 NVTX ranges, each with a text of its own, in 8.3 rows.  The same arguments give
-the same rows.
+Tables, columns and mix of rows are those of schema 3.25 for PyTorch under emit_nvtx: 8.3 rows have about 1
+kernel, 0.3 copies, 2 CUDA calls and 5 NVTX ranges, each with its own text.  The same arguments give the same
+rows.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def ranges(units: int, pid: int) -> Rows:
 
 
 def write_export(path: Path, rows: int, ranks: int = 2) -> int:
-    """Write about `rows` rows of `ranks` processes to `path`; their number."""
+    """Write about `rows` rows of `ranks` processes to `path`; returns their number."""
     units = max(rows // ranks // ROWS_OF_UNIT, 1)
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as connection, connection:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the Kineto trace of one rank of a simulated training job, of any size.
 
-The layout, the order of the sections and the mix of rows are those of the PyTorch profiler with shapes,
-stacks and memory on. The same arguments give the same bytes. Memory does not grow with the file.
+Layout, order of sections and mix of rows are those of the PyTorch profiler with shapes, stacks and memory
+enabled. The same arguments give the same bytes. Memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def opening(rank: int, world_size: int, groups: dict[str, Group]) -> str:
 
 
 def closing(recorder: Recorder, groups: dict[str, Group], rank: int) -> str:
-    """The trace from the rows that name processes and threads to its end."""
+    """The end of the trace, from the rows that name processes and threads."""
     pid, device = recorder.pid, recorder.device
     processes = [(pid, "python3", "CPU", pid)]
     processes += [(gpu, "python3", f"GPU {gpu}", 5_000_000 + gpu) for gpu in range(GPUS_PER_NODE)]
@@ -77,8 +77,8 @@ def closing(recorder: Recorder, groups: dict[str, Group], rank: int) -> str:
 def write_trace(path: Path, megabytes: float, rank: int = 0, world_size: int = 8, seed: int = 0) -> int:
     """Write whole steps to `path` until it has `megabytes` (of 1e6 bytes); the number of steps.
 
-    The rows of a section follow one another over all steps, as the profiler writes them, so that all sections
-    but the first wait in temporary files beside `path`.
+    The profiler writes the rows of a section for all steps together; all sections but the first are therefore
+    kept in temporary files next to `path` until the end.
     """
     random = Random(f"{seed} {rank}")  # noqa: S311 - durations, not secrets
     groups = process_groups(rank, world_size)
@@ -105,7 +105,7 @@ def write_trace(path: Path, megabytes: float, rank: int = 0, world_size: int = 8
 
 
 def main() -> None:
-    """Write a trace as the command line asks."""
+    """Write a trace."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, metavar="OUT", help="the .json file to write")
     parser.add_argument(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command called in this process, and what is wrong with how it ended."""
+"""Call a command in this process, and check how it ended."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cclbench.ground.errors import CclbenchError
 
 
 def call(words: list[str]) -> tuple[int, BaseException | None, str]:
-    """Exit code, what was raised, and what stands on stderr."""
+    """Exit code, exception and stderr of a command."""
     raised: list[Exception] = []
 
-    def hear(error: Exception, session: Any) -> int:
+    def record_error(error: Exception, session: Any) -> int:
         raised.append(error)
-        return reported_by(error, session)
+        return report_error(error, session)
 
-    reported_by, errors = cclbench.cli.report_error, io.StringIO()
-    cclbench.cli.report_error = hear
+    report_error, errors = cclbench.cli.report_error, io.StringIO()
+    cclbench.cli.report_error = record_error
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
             if words[0] == "unpack":
@@ -35,14 +35,14 @@ def call(words: list[str]) -> tuple[int, BaseException | None, str]:
         return code, raised[0] if raised else None, errors.getvalue()
     except CclbenchError as error:
         return error.exit_code, error, f"error: {error}"
-    except BaseException as error:  # noqa: BLE001 - a traceback, which is what is looked for
+    except BaseException as error:  # noqa: BLE001 - a traceback is what the campaign looks for
         return -1, error, errors.getvalue()
     finally:
-        cclbench.cli.report_error = reported_by
+        cclbench.cli.report_error = report_error
 
 
-def promised(code: int, error: BaseException | None, told: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with how a command ended."""
+def broken_promises(code: int, error: BaseException | None, stderr: str) -> Iterator[tuple[str, str]]:
+    """Kind and description of each guarantee that the end of a command violates."""
     if code not in range(4):
         where = (
             [
@@ -55,9 +55,9 @@ def promised(code: int, error: BaseException | None, told: str) -> Iterator[tupl
         )
         last = f" at {'/'.join(Path(where[-1].filename).parts[-2:])}:{where[-1].lineno}" if where else ""
         yield ("exit 4" if code == 4 else "traceback"), f"{type(error).__name__}{last}: {str(error)[:200]}"
-    # A failed check (1) lists what it found.
-    lines = told[max(told.find("error: "), 0) :].strip().splitlines() if code in (2, 3) else []
+    # A failed check (1) may list any number of differences.
+    lines = stderr[max(stderr.find("error: "), 0) :].strip().splitlines() if code in (2, 3) else []
     if len(lines) > 3 or any(len(line) > 2_000 for line in lines):
         yield "message", f"{len(lines)} lines of up to {max(map(len, lines))} characters: {lines[0][:200]}"
-    if "Traceback (most recent" in told:
-        yield "traceback", told[-200:]
+    if "Traceback (most recent" in stderr:
+        yield "traceback", stderr[-200:]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many processes that read, compute, report and delete the same and other runs in one store at once.
+"""Run many processes that read, compute, report and delete runs in one store at the same time.
 
     python scripts/campaign/concurrency.py --rounds 10 --processes 8 --findings FOLDER [--seed S]
 
-Promised is: each command succeeds, or says in one to three lines that a run is not there where another
-process may have deleted it; every run is whole in the end; nothing temporary is left; and what the store then
-tells of every source is what a store of its own tells.  Exit code 1 where a promise was broken.
+Guaranteed: each command succeeds, or states in one to three lines that a run is missing if another process
+may have deleted it; every run is complete in the end; no temporary files are left; and the results of every
+source equal those from a separate store.  Exit code 1 if a guarantee is violated.
 """
 
 import sys
@@ -28,9 +28,9 @@ from cclbench.record.store import Store
 BREACHES = ("exit codes", "messages", "damaged runs", "leftovers", "other results")
 
 
-def script(desk: Desk, chance: Random, number: int, *, deleting: bool) -> list[list[str]]:
-    """The commands of one process, one after another; `delete` removes a run's folder as people do."""
-    listed = []
+def draw_commands(desk: Desk, chance: Random, number: int, *, deleting: bool) -> list[list[str]]:
+    """Commands of one process, in order; `delete` removes a run's folder as a user would."""
+    commands = []
     for at in range(chance.randint(1, 3)):
         source = chance.choice(("source", "first"))
         run = desk.run if source == "source" else desk.other
@@ -42,42 +42,42 @@ def script(desk: Desk, chance: Random, number: int, *, deleting: bool) -> list[l
             ["sql", run, "SELECT count(*) FROM events"],
             ["list", "runs"],
         ]
-        listed.append(chance.choice([*choices, *[["delete", run]] * deleting]))
-    return listed
+        commands.append(chance.choice([*choices, *[["delete", run]] * deleting]))
+    return commands
 
 
-def at_once(desk: Desk, scripts: list[list[list[str]]], *, deleting: bool) -> Counter[str]:
-    """Run the scripts side by side; the broken promises, counted by kind and told."""
+def run_together(desk: Desk, scripts: list[list[list[str]]], *, deleting: bool) -> Counter[str]:
+    """Run the scripts at the same time; returns and prints the violations, counted by kind."""
     found: Counter[str] = Counter()
     running: list[tuple[list[list[str]], subprocess.Popen[str] | None]] = [
         (list(each), None) for each in scripts
     ]
     while running:
-        still = []
+        unfinished = []
         for left, process in running:
             if process is not None and process.poll() is None:
-                still.append((left, process))
+                unfinished.append((left, process))
                 continue
             if process is not None:
-                told = process.communicate()[1].strip()
+                stderr = process.communicate()[1].strip()
                 if process.returncode not in ((0, 2, 3) if deleting else (0,)):
                     found["exit codes"] += 1
-                    print(f"{process.args[3:]}: exit code {process.returncode}: {told}", flush=True)
-                if process.returncode and len(told.splitlines()) > 3:
+                    print(f"{process.args[3:]}: exit code {process.returncode}: {stderr}", flush=True)
+                if process.returncode and len(stderr.splitlines()) > 3:
                     found["messages"] += 1
-                    print(f"{process.args[3:]}: {told}", flush=True)
+                    print(f"{process.args[3:]}: {stderr}", flush=True)
             while left and left[0][0] == "delete":
                 shutil.rmtree(desk.store / left.pop(0)[1], ignore_errors=True)
             if left:
-                still.append((left[1:], desk.start(left[0])))
-        running = still
+                unfinished.append((left[1:], desk.start(left[0])))
+        running = unfinished
     return found
 
 
-def settled(desk: Desk, expected: dict[str, meaning.Figures], *, deleted: bool) -> Counter[str]:
-    """What is wrong with the store in the end."""
+def check_store(desk: Desk, expected: dict[str, meaning.Figures], *, deleted: bool) -> Counter[str]:
+    """Violations in the store after all commands, counted by kind."""
     found: Counter[str] = Counter()
-    # A run that was being deleted while it was read may lie there in part: deleting is not the store's.
+    # A run that is deleted while it is read may remain in part: the deletion is not the store's.
     complaints = [] if deleted else list(shared.damaged(desk.store))
     for kind, words in (
         ("damaged runs", complaints),
@@ -101,13 +101,13 @@ def settled(desk: Desk, expected: dict[str, meaning.Figures], *, deleted: bool) 
 
 
 def main() -> int:
-    """The campaign; exit code 1 where a promise was broken."""
+    """Run the campaign; returns 1 if a guarantee is violated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--findings", type=Path, help="folder for what breaks a promise")
-    wishes = parser.parse_args()
+    parser.add_argument("--findings", type=Path, help="folder for inputs that violate a guarantee")
+    asked = parser.parse_args()
     rows = {name: Counter[str]() for name in ("new store", "same runs", "with deleting")}
     with TemporaryDirectory() as folder:
         desk = Desk(Path(folder))
@@ -116,23 +116,24 @@ def main() -> int:
             "source": meaning.figures(serial.get(desk.run)),
             "first": meaning.figures(serial.get(desk.other)),
         }
-        for number in range(wishes.rounds):
+        for number in range(asked.rounds):
             name = list(rows)[number % len(rows)]
-            chance = Random(f"{wishes.seed}/{number}")  # noqa: S311 - wants repeating, not guessing
+            chance = Random(f"{asked.seed}/{number}")  # noqa: S311 - must be repeatable, not unpredictable
             desk.renew(runs=name != "new store")
             scripts = [
-                script(desk, chance, n, deleting=name == "with deleting") for n in range(wishes.processes)
+                draw_commands(desk, chance, n, deleting=name == "with deleting")
+                for n in range(asked.processes)
             ]
             if name == "new store":
                 scripts = [
                     [words for words in each if words[0] in ("ingest", "run", "list")] for each in scripts
                 ]
-            found = at_once(desk, scripts, deleting=name == "with deleting")
-            found += settled(desk, expected, deleted=name == "with deleting")
+            found = run_together(desk, scripts, deleting=name == "with deleting")
+            found += check_store(desk, expected, deleted=name == "with deleting")
             rows[name].update({"rounds": 1, "commands": sum(map(len, scripts)), **found})
-            if found.total() and wishes.findings:
-                told = {"seed": wishes.seed, "round": number, "scripts": scripts, "found": found}
-                shared.keep(wishes.findings, f"concurrent-{number}", {}, told)
+            if found.total() and asked.findings:
+                record = {"seed": asked.seed, "round": number, "scripts": scripts, "found": found}
+                shared.keep(asked.findings, f"concurrent-{number}", {}, record)
     shared.show(
         [
             {"store": name, **{key: counts[key] for key in ("rounds", "commands", *BREACHES)}}

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command that writes where it cannot: files that may not grow, a full disk, a store that refuses.
+"""Run every command that writes under limits: on file size, on a full disk, in a read-only or forbidden
+store.
 
     python scripts/campaign/disk.py --sizes 20 --findings FOLDER [--seed S] [--command NAME]
 
-Promised is: exit code 2 or 3 with one to three lines (0 where what is there suffices), every run and output
-file whole or absent, nothing temporary left.  A full disk is a tmpfs, which takes root and is skipped
-without.  Exit code 1 where a promise was broken.
+Guaranteed: exit code 2 or 3 with one to three lines (0 if nothing needs to be written), every run and output
+file complete or absent, no temporary files left.  The full disk is a tmpfs, which needs root and is skipped
+without.  Exit code 1 if a guarantee is violated.
 """
 
 import sys
@@ -35,8 +36,8 @@ Options = dict[str, Any]
 
 
 @contextmanager
-def small_files(desk: Desk, chance: Random) -> Iterator[Options]:  # noqa: ARG001 - as the others
-    """No file may grow beyond some KiB."""
+def small_files(desk: Desk, chance: Random) -> Iterator[Options]:  # noqa: ARG001 - same signature for all
+    """Limit the size of files to some KiB."""
     most = int(2 ** chance.uniform(0, 17))
 
     def limit() -> None:
@@ -47,11 +48,11 @@ def small_files(desk: Desk, chance: Random) -> Iterator[Options]:  # noqa: ARG00
 
 @contextmanager
 def full_disk(desk: Desk, chance: Random) -> Iterator[Options]:
-    """The working folder, store and temporary files are on a disk with some KiB left."""
+    """Put the working folder, store and temporary files on a disk with some KiB free."""
     kept = desk.folder / "aside"
     desk.here.rename(kept)
     desk.here.mkdir()
-    size = sum(told for told, _ in shared.snapshot(kept).values()) * 3 + int(2 ** chance.uniform(12, 19))
+    size = sum(size for size, _ in shared.snapshot(kept).values()) * 3 + int(2 ** chance.uniform(12, 19))
     subprocess.run([MOUNT, "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(desk.here)], check=True)
     try:
         shutil.copytree(kept, desk.here, dirs_exist_ok=True)
@@ -67,8 +68,8 @@ def full_disk(desk: Desk, chance: Random) -> Iterator[Options]:
         kept.rename(desk.here)
 
 
-def _obey() -> None:
-    """Give up root's right to pass over permissions."""
+def _drop_capabilities() -> None:
+    """Drop root's capability to bypass permissions."""
     for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
         ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 
@@ -78,18 +79,18 @@ def _with_mode(desk: Desk, mode: int) -> Iterator[Options]:
     desk.store.mkdir(exist_ok=True)
     desk.store.chmod(mode)
     try:
-        yield {"preexec_fn": _obey}
+        yield {"preexec_fn": _drop_capabilities}
     finally:
         desk.store.chmod(0o755)
 
 
-def read_only(desk: Desk, chance: Random) -> Any:  # noqa: ARG001 - as the others
-    """A store that may be read, not written."""
+def read_only(desk: Desk, chance: Random) -> Any:  # noqa: ARG001 - same signature for all
+    """A store without write permission."""
     return _with_mode(desk, 0o555)
 
 
 def forbidden(desk: Desk, chance: Random) -> Any:  # noqa: ARG001
-    """A store that may not be entered."""
+    """A store without any permission."""
     return _with_mode(desk, 0o000)
 
 
@@ -99,20 +100,20 @@ FAULTS: dict[str, tuple[Callable[[Desk, Random], Any], bool]] = {
     "read-only store": (read_only, False),
     "forbidden store": (forbidden, False),
 }
-"""Each with whether it takes root."""
+"""By name: the fault, and whether it needs root."""
 
 
-def tried(desk: Desk, name: str, fault: str, chance: Random, whole: bytes | None) -> dict[str, str]:
-    """One command under one fault; the broken promises, by kind."""
+def run_under_fault(desk: Desk, name: str, fault: str, chance: Random, whole: bytes | None) -> dict[str, str]:
+    """Run one command under one fault; the violations, by kind."""
     command, found = COMMANDS[name], {}
     desk.renew(runs=chance.random() < 0.5 or "{run}" in command.words)
     with FAULTS[fault][0](desk, chance) as options:
         done = desk.call(desk.words(command, chance.choice(command.jobs)), **options)
-        told = done.stderr.strip()
+        stderr = done.stderr.strip()
     if done.returncode not in (0, 2, 3):
-        found["exit codes"] = f"{done.returncode}: {told[-1500:]}"
-    elif done.returncode and not 1 <= len(told.splitlines()) <= 3:
-        found["messages"] = told[-1500:]
+        found["exit codes"] = f"{done.returncode}: {stderr[-1500:]}"
+    elif done.returncode and not 1 <= len(stderr.splitlines()) <= 3:
+        found["messages"] = stderr[-1500:]
     if complaints := list(shared.damaged(desk.store)):
         found["half runs"] = complaints[0]
     if desk.output(command) not in (None, whole):
@@ -125,34 +126,34 @@ def tried(desk: Desk, name: str, fault: str, chance: Random, whole: bytes | None
 
 
 def main() -> int:
-    """The campaign; exit code 1 where a promise was broken."""
+    """Run the campaign; returns 1 if a guarantee is violated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, default=3, help="attempts at each command under each fault")
     parser.add_argument(
         "--command", action="append", choices=list(COMMANDS), help="only this one; repeatable"
     )
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--findings", type=Path, help="folder for what breaks a promise")
-    wishes = parser.parse_args()
+    parser.add_argument("--findings", type=Path, help="folder for inputs that violate a guarantee")
+    asked = parser.parse_args()
     root = os.geteuid() == 0
     rows = {fault: Counter[str]() for fault, (_, needs_root) in FAULTS.items() if root or not needs_root}
     with TemporaryDirectory() as folder:
         desk = Desk(Path(folder))
         whole = {}
-        for name in wishes.command or COMMANDS:
+        for name in asked.command or COMMANDS:
             desk.renew(runs=True)
             desk.call(desk.words(COMMANDS[name]))
             whole[name] = desk.output(COMMANDS[name])
-            for number in range(wishes.sizes):
+            for number in range(asked.sizes):
                 for fault, counts in rows.items():
-                    chance = Random(f"{wishes.seed}/{name}/{fault}/{number}")  # noqa: S311 - wants repeating
-                    found = tried(desk, name, fault, chance, whole[name])
+                    chance = Random(f"{asked.seed}/{name}/{fault}/{number}")  # noqa: S311 - must be repeatable
+                    found = run_under_fault(desk, name, fault, chance, whole[name])
                     counts.update(["commands", *found])
                     for kind, words in found.items():
                         print(f"{fault}: {name}: {kind}: {words}", flush=True)
-                        if wishes.findings:
+                        if asked.findings:
                             told = {
-                                "seed": wishes.seed,
+                                "seed": asked.seed,
                                 "number": number,
                                 "fault": fault,
                                 "kind": kind,
@@ -160,7 +161,7 @@ def main() -> int:
                             }
                             told["words"] = desk.words(COMMANDS[name])
                             shared.keep(
-                                wishes.findings,
+                                asked.findings,
                                 f"disk-{fault}-{name}-{number}-{kind}".replace(" ", "-"),
                                 {},
                                 told,

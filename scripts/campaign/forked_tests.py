@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests of a checkout, each time in a fork that has the libraries loaded but not cclbench.
+"""Run tests of a checkout, each request in a fork that has loaded the libraries but not cclbench.
 
     python scripts/campaign/forked_tests.py FOLDER
 
-A line of stdin is {"tests": [...], "arguments": [...], "cpu_s": ..., "wall_s": ...}; the answer is a line
-of stdout, {"code": ..., "output": ...}: what pytest ends with, null where a limit ended it.
+A request is a line of stdin, {"tests": [...], "arguments": [...], "cpu_s": ..., "wall_s": ...}; the response
+is a line of stdout, {"code": ..., "output": ...}, with the exit code of pytest, null if a limit ended it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from contextlib import suppress
 from pathlib import Path
 
 LIBRARIES = ("numpy", "pandas", "pyarrow.compute", "pyarrow.parquet", "pytest", "yaml")
-"""What most tests import, in a second; none starts a thread, which a fork would lack.  Plug-ins of pytest are
-not among them: it rewrites their assertions when they are imported."""
+"""Libraries of most tests, loaded in a second; none starts a thread, which a fork would lose.  Not pytest's
+plug-ins, whose assertions pytest rewrites when they are imported."""
 PAUSE_S = 0.02
 FAILED = 3
-"""What pytest ends with after an error of its own."""
+"""Exit code of pytest after an internal error."""
 
 
 def run(folder: Path, arguments: list[str], cpu_s: int, log: Path) -> None:
-    """In the fork: run pytest on the folder's own cclbench, and end with its code."""
+    """In the fork: run pytest on the folder's cclbench, and exit with its code."""
     code = FAILED
     try:
         os.setsid()
@@ -41,14 +41,14 @@ def run(folder: Path, arguments: list[str], cpu_s: int, log: Path) -> None:
         sys.path.insert(0, str(folder))
         code = int(importlib.import_module("pytest").main(arguments))
         sys.stdout.flush()
-    except Exception:  # noqa: BLE001 - whatever it is, its text is the answer
+    except Exception:  # noqa: BLE001 - any error is reported as text
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def ended(child: int, wall_s: float) -> int | None:
-    """The exit code of the fork once it has ended, None where a signal or the time did that."""
+def await_exit(child: int, wall_s: float) -> int | None:
+    """Wait for the fork and return its exit code; None if a signal or the time limit ended it."""
     until = time.monotonic() + wall_s
     status = 0
     while time.monotonic() < until:
@@ -65,7 +65,7 @@ def ended(child: int, wall_s: float) -> int | None:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Process requests until the end of stdin."""
     folder = Path(sys.argv[1])
     log = folder / "tests.log"
     for name in LIBRARIES:
@@ -78,7 +78,7 @@ def main() -> None:
         child = os.fork()
         if not child:
             run(folder, [*asked["arguments"], f"@{selected}"], asked["cpu_s"], log)
-        code = ended(child, asked["wall_s"])
+        code = await_exit(child, asked["wall_s"])
         print(json.dumps({"code": code, "output": log.read_text(errors="replace")}), flush=True)
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged inputs to every reader, to cards, catalogs, archives and stored runs.
+"""Run damaged inputs through every reader, and damaged cards, catalogs, archives and stored runs.
 
     python scripts/campaign/fuzz.py --inputs 1000 --findings FOLDER [--target NAME] [--state FILE]
 
-Inputs follow from the seed, the target's name and a number, so that a run can go on where one stopped
-(--state), and any input can be made again.  Promised is, for each: an exit code from 0 to 3, an error of one
-to three lines, at most `SECONDS` of computing, less than twice the memory of the clean input and 40 bytes for
-each of its own, a store untouched where the input is refused, and numbers that mean something (`meaning`)
-where it is accepted.  One process a core runs them one after another; a crash or hang costs that process and
-one input.  Exit code 1 where a promise was broken; `--again FOLDER` runs one finding again.
+Inputs follow from the seed, the target's name and a number, so that a campaign can be resumed (--state), and
+any input can be generated again.  Guaranteed for each: an exit code from 0 to 3, an error of one to three
+lines, at most `SECONDS` of CPU time, less memory than twice that of the clean input plus 40 bytes per byte of
+its own, an unchanged store if the input is refused, and consistent figures (`meaning`) if it is accepted.
+One process per core runs inputs one after another; a crash or hang costs that process and one input.  Exit
+code 1 if a guarantee is violated; `--again FOLDER` runs one finding again.
 """
 
 import sys
@@ -36,7 +36,7 @@ from typing import Any, Final
 
 import msgspec
 from campaign import meaning, shared
-from campaign.called import call, promised
+from campaign.called import broken_promises, call
 from campaign.mutators import mutate
 from campaign.seeds import Files, Seed, kineto, seeds, write
 
@@ -46,28 +46,28 @@ from cclbench.record.manifest import MANIFEST, Manifest
 from cclbench.record.store import Store
 
 SECONDS: Final = 20
-"""Of computing that an input may take; ten times that by the clock."""
+"""Limit of CPU time for an input, s; the limit of wall time is ten times that."""
 BYTES_A_BYTE: Final = 40
-"""Memory for each byte of an input, beside twice that of the clean one."""
+"""Memory allowed for each byte of an input, in addition to twice that of the clean input."""
 BREACHES: Final = ("traceback", "exit 4", "crash", "hang", "memory", "message", "store", "meaning")
 TRIALS: Final = 80
-"""Attempts at making a finding smaller."""
+"""Attempts to reduce the input of a finding."""
 Breach = tuple[str, str]
-"""Kind and words."""
+"""Kind and description."""
 Task = tuple[str, list[int]]
 """A target and the numbers of its inputs."""
 
 
 @dataclass
 class Outcome:
-    """What one input led to."""
+    """Result of one input."""
 
     code: int = 0
     breaches: list[Breach] = field(default_factory=list)
 
 
 class Bench:
-    """A store with one clean run in it, and a place for inputs: one a process."""
+    """A store with one clean run, and a folder for inputs; one for each process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.store, self.input, self.number = folder, folder / "store", folder / "input", 0
@@ -78,8 +78,8 @@ class Bench:
         """Peak memory of clean inputs, by command."""
 
     def attempt(self, seed: Seed, files: Files, command: str, *, deep: bool = False) -> Outcome:
-        """Run one command on one input; `deep` also compares with inputs that mean the same."""
-        # Each in a folder of its own name: a process may remember what a file that it knows said.
+        """Run one command on one input; `deep` also compares it with equivalent inputs."""
+        # Each in a folder of its own name, since a process may cache the content of a path.
         self.number += 1
         self.input = self.folder / f"input-{self.number}"
         place = self.store / seed.stored if seed.stored else self.input
@@ -100,48 +100,50 @@ class Bench:
         words = command.format(
             source=place / seed.entry, run=seed.stored, other=self.resident, out=self.folder / "out"
         )
-        before, found = self._kept(), Outcome()
-        own, more = ("CCLBENCH_STORE", str(self.store)), found.breaches
-        os.environ[own[0]] = own[1]
+        before, found = self._store_files(), Outcome()
+        breaches = found.breaches
+        os.environ["CCLBENCH_STORE"] = str(self.store)
         _reset_peak()
-        found.code, error, told = call(shlex.split(words))
+        found.code, error, stderr = call(shlex.split(words))
         peak = _peak()
-        more += promised(found.code, error, told)
+        breaches += broken_promises(found.code, error, stderr)
         size = sum(map(len, files.values()))
         if command in self.most and peak > 2 * self.most[command] + BYTES_A_BYTE * size:
-            more.append(("memory", f"{peak >> 20} MiB where a clean input takes {self.most[command] >> 20}"))
-        if found.code and self._kept() != before:
-            more.append(("store", "changed by an input that was refused"))
+            breaches.append(("memory", f"{peak >> 20} MiB, a clean input {self.most[command] >> 20} MiB"))
+        if found.code and self._store_files() != before:
+            breaches.append(("store", "changed by a refused input"))
         if seed.entry.startswith("a.") and any(path.is_symlink() for path in self.folder.rglob("*")):
-            more.append(("meaning", "a link was unpacked"))
+            breaches.append(("meaning", "a link was unpacked"))
         if found.code == 0 and command.startswith("run "):
-            more += [("meaning", words) for words in self._doubts(seed, files, command, deep=deep)]
+            breaches += [
+                ("meaning", words) for words in self._inconsistencies(seed, files, command, deep=deep)
+            ]
         return found
 
-    def _kept(self) -> dict[str, tuple[int, int]]:
-        """The store's files but results, which runs may have gained before another one was refused."""
+    def _store_files(self) -> dict[str, tuple[int, int]]:
+        """The store's files except results, which runs may have gained before another one was refused."""
         files = shared.snapshot(self.store)
-        return {name: told for name, told in files.items() if not name.endswith("results.parquet")}
+        return {name: stat for name, stat in files.items() if not name.endswith("results.parquet")}
 
-    def _doubts(self, seed: Seed, files: Files, command: str, *, deep: bool) -> Iterator[str]:
+    def _inconsistencies(self, seed: Seed, files: Files, command: str, *, deep: bool) -> Iterator[str]:
         (run,) = [run for run in Store(self.store).runs() if run.id != self.resident] or [None]
         if run is None:
             yield "an accepted input left no run"
             return
         for oracle in meaning.ORACLES:
             yield from list(oracle(run))[:1]
-        # Up to its damage a truncated file has an order.
+        # Rows of a truncated file cannot be reordered: the part before the damage would be another one.
         if not deep or seed.entry or "--allow-truncated" in command:
             return
-        was = meaning.figures(run)
+        before = meaning.figures(run)
         shutil.rmtree(run.path)
         for name, (change, may_refuse) in meaning.SAME.items():
-            yield from self._compared(name, was, files, command, change, may_refuse=may_refuse)
+            yield from self._compare_equivalent(name, before, files, command, change, may_refuse=may_refuse)
 
-    def _compared(
+    def _compare_equivalent(
         self,
         name: str,
-        was: meaning.Figures,
+        before: meaning.Figures,
         files: Files,
         command: str,
         change: Callable[[Files], Files],
@@ -155,21 +157,21 @@ class Bench:
             return
         shutil.rmtree(place)
         write(place, changed)
-        code, error, told = call(shlex.split(command.format(source=place)))
-        yield from (f"{name}: {words}" for _, words in promised(code, error, told))
+        code, error, stderr = call(shlex.split(command.format(source=place)))
+        yield from (f"{name}: {words}" for _, words in broken_promises(code, error, stderr))
         if code in (2, 3):
             yield from () if may_refuse else (f"{name}: refused: {error}",)
             return
         for run in Store(self.store).runs():
             if run.id != self.resident:
                 yield from (
-                    f"{name}: {line}" for line in list(meaning.differences(was, meaning.figures(run)))[:1]
+                    f"{name}: {line}" for line in list(meaning.differences(before, meaning.figures(run)))[:1]
                 )
                 shutil.rmtree(run.path)
 
 
 def rewrite_manifest(run: Path) -> None:
-    """List a run's files in its manifest as they are, as who changes them would; where it can be read."""
+    """Write a run's changed files to its manifest, as an attacker would; ignored if it cannot be read."""
     with suppress(InputError, OSError, ValueError, TypeError, KeyError, msgspec.DecodeError):
         document = json.loads((run / MANIFEST).read_bytes())
         ranks = [{**entry, "stored": []} for entry in document["ranks"]]
@@ -181,15 +183,15 @@ def _reset_peak() -> None:
 
 
 def _peak() -> int:
-    """Bytes of memory that this process had at most since `_reset_peak`."""
+    """Peak memory of this process since `_reset_peak`, bytes."""
     (line,) = [
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
     ]
     return int(line.split()[1]) << 10
 
 
-def _limited() -> None:
-    """End this process when an input takes too long: timers whose default is to kill."""
+def _set_time_limit() -> None:
+    """Start timers that kill this process if an input takes too long."""
     for timer, number, seconds in (
         (signal.ITIMER_PROF, signal.SIGPROF, SECONDS),
         (signal.ITIMER_REAL, signal.SIGALRM, 10 * SECONDS),
@@ -201,9 +203,9 @@ def _limited() -> None:
 # ---------------------------------------------------------------------------------------- inputs
 
 
-def made(target: list[Seed], name: str, number: int, seed: str) -> tuple[Seed, Files, str, bool]:
-    """Input `number` of a target: its seed, files, command, and whether to compare it with its like."""
-    chance = Random(f"{seed}/{name}/{number}")  # noqa: S311 - wants repeating, not guessing
+def draw_input(target: list[Seed], name: str, number: int, seed: str) -> tuple[Seed, Files, str, bool]:
+    """Input `number` of a target: its seed, files, command, whether to compare it with equivalent ones."""
+    chance = Random(f"{seed}/{name}/{number}")  # noqa: S311 - must be repeatable, not unpredictable
     chosen = chance.choice(target)
     files = dict(chosen.files)
     for _ in range(chance.choice((1, 1, 2))):
@@ -212,26 +214,26 @@ def made(target: list[Seed], name: str, number: int, seed: str) -> tuple[Seed, F
     return chosen, files, chance.choice(chosen.commands), chance.random() < 0.1
 
 
-def work(target: list[Seed], name: str, numbers: list[int], seed: str, tell: Callable[[Any], None]) -> None:
-    """Attempt inputs one after another, telling each number before and each outcome after."""
+def work(target: list[Seed], name: str, numbers: list[int], seed: str, send: Callable[[Any], None]) -> None:
+    """Attempt inputs one after another; sends each number before and each outcome after."""
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
         for clean in target:
             for command in dict.fromkeys(clean.commands):
-                _limited()
+                _set_time_limit()
                 _reset_peak()
                 bench.attempt(clean, clean.files, command)
                 bench.most[command] = max(bench.most.get(command, 0), _peak())
         for number in numbers:
-            tell(("begin", number))
-            _limited()
-            chosen, files, command, deep = made(target, name, number, seed)
+            send(("begin", number))
+            _set_time_limit()
+            chosen, files, command, deep = draw_input(target, name, number, seed)
             outcome = bench.attempt(chosen, files, command, deep=deep)
-            tell(("end", number, outcome.code, outcome.breaches))
+            send(("end", number, outcome.code, outcome.breaches))
 
 
-def _started(action: Callable[..., None], *arguments: Any) -> tuple[Process, Connection]:
-    """A process of its own that does `action`, and where it tells."""
+def _start_process(action: Callable[..., None], *arguments: Any) -> tuple[Process, Connection]:
+    """A process that runs `action`, and the connection that it sends to."""
     fork = multiprocessing.get_context("fork")
     receiving, sending = fork.Pipe(duplex=False)
     process = fork.Process(target=action, args=(*arguments, sending.send))
@@ -240,7 +242,7 @@ def _started(action: Callable[..., None], *arguments: Any) -> tuple[Process, Con
     return process, receiving
 
 
-def _ended(code: int) -> Breach:
+def _exit_breach(code: int) -> Breach:
     if code in (-signal.SIGPROF, -signal.SIGALRM):
         return "hang", f"more than {SECONDS} s"
     return "crash", f"ended by {signal.Signals(-code).name if code < 0 else code}"
@@ -249,8 +251,8 @@ def _ended(code: int) -> Breach:
 # -------------------------------------------------------------------------------------- findings
 
 
-def smaller(files: Files) -> Iterator[Files]:
-    """The same input with something less: a file, half a file, ever smaller stretches."""
+def reductions(files: Files) -> Iterator[Files]:
+    """Smaller inputs: without one file, without half a file, without ever smaller stretches."""
     for name in files if len(files) > 1 else ():
         yield {other: data for other, data in files.items() if other != name}
     for name, data in files.items():
@@ -260,52 +262,52 @@ def smaller(files: Files) -> Iterator[Files]:
             size //= 2
 
 
-def _alike(breaches: list[Breach], wanted: Breach) -> bool:
+def _includes_breach(breaches: list[Breach], wanted: Breach) -> bool:
     return any(kind == wanted[0] and _signature(words) == _signature(wanted[1]) for kind, words in breaches)
 
 
 def _reduce(
-    chosen: Seed, files: Files, command: str, deep: bool, wanted: Breach | None, tell: Callable[[Any], None]
+    chosen: Seed, files: Files, command: str, deep: bool, wanted: Breach | None, send: Callable[[Any], None]
 ) -> None:
-    """Tell the breaches of an input, then ever smaller inputs that break the promise `wanted` too."""
+    """Send the breaches of an input, then ever smaller inputs with the breach `wanted`."""
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
-        _limited()
+        _set_time_limit()
         _reset_peak()
         bench.attempt(chosen, chosen.files, command)
         bench.most[command] = _peak()
-        tell(bench.attempt(chosen, files, command, deep=deep).breaches)
+        send(bench.attempt(chosen, files, command, deep=deep).breaches)
         trials, found = TRIALS if wanted else 0, True
         while found:
             found = False
-            for less in smaller(files):
+            for reduced in reductions(files):
                 trials -= 1
                 if trials < 0:
                     return
-                _limited()
-                if _alike(bench.attempt(chosen, less, command, deep=deep).breaches, wanted):
-                    files, found = less, True
-                    tell(files)
+                _set_time_limit()
+                if _includes_breach(bench.attempt(chosen, reduced, command, deep=deep).breaches, wanted):
+                    files, found = reduced, True
+                    send(files)
                     break
 
 
-def seen_again(
+def reproduce(
     chosen: Seed, files: Files, command: str, deep: bool, wanted: Breach | None = None
 ) -> tuple[list[Breach], Files]:
-    """The breaches of one input in a fresh process, and the smallest that breaks the promise `wanted`."""
-    process, receiving = _started(_reduce, chosen, files, command, deep, wanted)
+    """Breaches of an input in a fresh process, and the smallest input with the breach `wanted`."""
+    process, receiving = _start_process(_reduce, chosen, files, command, deep, wanted)
     breaches: list[Breach] | None = None
     try:
         while True:
             if breaches is None:
                 breaches = receiving.recv()
-                if wanted and not _alike(breaches, wanted):
+                if wanted and not _includes_breach(breaches, wanted):
                     return breaches, files
             else:
                 files = receiving.recv()
     except EOFError:
         process.join()
-        return [_ended(process.exitcode)] if breaches is None else breaches, files
+        return [_exit_breach(process.exitcode)] if breaches is None else breaches, files
     finally:
         process.kill()
         process.join()
@@ -313,48 +315,50 @@ def seen_again(
 
 
 class Campaign:
-    """Counts by target and findings by kind, kept in a file between runs."""
+    """Counts by target and findings by kind, stored in a file between runs."""
 
-    def __init__(self, wishes: argparse.Namespace, targets: dict[str, list[Seed]]) -> None:
-        self.wishes, self.targets = wishes, targets
+    def __init__(self, asked: argparse.Namespace, targets: dict[str, list[Seed]]) -> None:
+        self.asked, self.targets = asked, targets
         self.counts: dict[str, Counter[str]] = {}
         self.known: set[str] = set()
-        if wishes.state and wishes.state.exists():
-            kept = json.loads(wishes.state.read_text())
-            wishes.seed, self.known = kept["seed"], set(kept["known"])
+        if asked.state and asked.state.exists():
+            kept = json.loads(asked.state.read_text())
+            asked.seed, self.known = kept["seed"], set(kept["known"])
             self.counts = {name: Counter(counts) for name, counts in kept["targets"].items()}
 
     def save(self) -> None:
-        """Write the state file, if there is to be one."""
-        if self.wishes.state:
-            told = {"seed": self.wishes.seed, "known": sorted(self.known), "targets": self.counts}
-            self.wishes.state.write_text(json.dumps(told, indent=1))
+        """Write the state file, if one was requested."""
+        if self.asked.state:
+            state = {"seed": self.asked.seed, "known": sorted(self.known), "targets": self.counts}
+            self.asked.state.write_text(json.dumps(state, indent=1))
 
     def run(self, tasks: list[Task]) -> None:
-        """Attempt the inputs of each task, side by side; what a crash leaves of one is a further task."""
+        """Attempt the inputs of all tasks in parallel; the rest of a crashed task becomes a new task."""
         at: dict[Connection, tuple[Process, Task, int | None]] = {}
         while tasks or at:
             for task in list(tasks):
-                # One process a target at a time: its count says how far it is.
+                # One process per target at a time: its count is the number of finished inputs.
                 busy = {name for _, (name, _), _ in at.values()}
-                if len(at) < self.wishes.jobs and task[0] not in busy:
+                if len(at) < self.asked.jobs and task[0] not in busy:
                     tasks.remove(task)
-                    process, receiving = _started(work, self.targets[task[0]], *task, self.wishes.seed)
+                    process, receiving = _start_process(work, self.targets[task[0]], *task, self.asked.seed)
                     at[receiving] = process, task, None
             for receiving in wait(list(at)):
                 process, (name, numbers), number = at[receiving]
                 try:
-                    kind, number, *told = receiving.recv()
+                    kind, number, *result = receiving.recv()
                     at[receiving] = process, (name, numbers), number
                     if kind == "end":
-                        self._count(name, number, *told)
+                        self._count(name, number, *result)
                 except EOFError:
                     process.join()
                     del at[receiving]
                     if process.exitcode and number is None:
-                        raise RuntimeError(f"{name}: a clean input: {_ended(process.exitcode)[1]}") from None
+                        raise RuntimeError(
+                            f"{name}: a clean input: {_exit_breach(process.exitcode)[1]}"
+                        ) from None
                     if process.exitcode:
-                        self._count(name, number, 0, [_ended(process.exitcode)])
+                        self._count(name, number, 0, [_exit_breach(process.exitcode)])
                         tasks.insert(0, (name, [n for n in numbers if n > number]))
                     self.save()
 
@@ -370,14 +374,14 @@ class Campaign:
                 self._keep(name, number, (kind, words))
 
     def _keep(self, name: str, number: int, breach: Breach) -> None:
-        chosen, files, command, deep = made(self.targets[name], name, number, self.wishes.seed)
-        again, files = seen_again(chosen, files, command, deep, breach)
-        words = "" if _alike(again, breach) else " (not seen again in a fresh process)"
+        chosen, files, command, deep = draw_input(self.targets[name], name, number, self.asked.seed)
+        again, files = reproduce(chosen, files, command, deep, breach)
+        words = "" if _includes_breach(again, breach) else " (not reproduced in a fresh process)"
         print(f"{name} {number}: {breach[0]}: {breach[1]}{words}", flush=True)
-        if self.wishes.findings:
-            told = {
+        if self.asked.findings:
+            record = {
                 "target": name,
-                "seed": self.wishes.seed,
+                "seed": self.asked.seed,
                 "number": number,
                 "kind": breach[0],
                 "words": breach[1] + words,
@@ -387,10 +391,10 @@ class Campaign:
                 "deep": deep,
                 "again": "python scripts/campaign/fuzz.py --again FOLDER",
             }
-            shared.keep(self.wishes.findings, f"{name}-{number}-{_slug(*breach)}", files, told)
+            shared.keep(self.asked.findings, f"{name}-{number}-{_slug(*breach)}", files, record)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table: a row a target, and their sum."""
+        """Rows of the table: one for each target, and their sum."""
         shown = {name: counts for name, counts in sorted(self.counts.items()) if counts["inputs"]}
         shown["all"] = sum(shown.values(), Counter())
         keys = ("inputs", "refused", "accepted", *BREACHES)
@@ -398,7 +402,7 @@ class Campaign:
 
 
 def _signature(words: str) -> str:
-    """A breach without its figures: the same place in the code, or the same oracle, is the same finding."""
+    """A breach without its figures: one place in the code, or one oracle, is one finding."""
     head = words.split(": ")[0]
     return head if " at " in head else "".join("#" if c.isdigit() else c for c in head)
 
@@ -408,51 +412,49 @@ def _slug(kind: str, words: str) -> str:
 
 
 def _again(folder: Path) -> int:
-    told = json.loads((folder / "finding.json").read_text())
+    record = json.loads((folder / "finding.json").read_text())
     files = {
         str(p.relative_to(folder / "input")): p.read_bytes()
         for p in sorted((folder / "input").rglob("*"))
         if p.is_file()
     }
-    clean = seeds()[told["target"]][0].files
-    chosen = Seed(clean, entry=told["entry"], stored=told["stored"])
-    found, _ = seen_again(chosen, files, told["command"].removeprefix("cclbench "), told["deep"])
+    clean = seeds()[record["target"]][0].files
+    chosen = Seed(clean, entry=record["entry"], stored=record["stored"])
+    found, _ = reproduce(chosen, files, record["command"].removeprefix("cclbench "), record["deep"])
     for kind, words in found:
         print(f"{kind}: {words}")
-    return int(_alike(found, (told["kind"], told["words"])))
+    return int(_includes_breach(found, (record["kind"], record["words"])))
 
 
 def main() -> int:
-    """The campaign; exit code 1 where a promise was broken."""
+    """Run the campaign; returns 1 if a guarantee is violated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--inputs", type=int, default=100, help="of each target, those of earlier runs among them"
+        "--inputs", type=int, default=100, help="inputs of each target, including those of earlier runs"
     )
     parser.add_argument("--target", action="append", help="only this one; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--state", type=Path, help="file that says how far the campaign is")
-    parser.add_argument("--findings", type=Path, help="folder for what breaks a promise")
-    parser.add_argument(
-        "--again", type=Path, metavar="FOLDER", help="run this finding again, and nothing else"
-    )
-    wishes = parser.parse_args()
-    if wishes.again:
-        return _again(wishes.again)
+    parser.add_argument("--state", type=Path, help="file with the state of the campaign")
+    parser.add_argument("--findings", type=Path, help="folder for inputs that violate a guarantee")
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="only run this finding again")
+    asked = parser.parse_args()
+    if asked.again:
+        return _again(asked.again)
     targets = seeds()
-    if unknown := set(wishes.target or ()) - set(targets):
+    if unknown := set(asked.target or ()) - set(targets):
         parser.error(f"no target {', '.join(sorted(unknown))}; known: {', '.join(sorted(targets))}")
-    campaign = Campaign(wishes, targets)
-    chosen = wishes.target or list(targets)
+    campaign = Campaign(asked, targets)
+    chosen = asked.target or list(targets)
     temporary = mkdtemp()
     os.environ["TMPDIR"] = temporary
     tasks = []
     for name in chosen:
         done = campaign.counts.setdefault(name, Counter())["inputs"]
-        # In turns of a hundred: what a long process hoards must not count as an input's.
+        # In tasks of a hundred, so that a long process's memory does not count as an input's.
         tasks += [
-            (first, name, list(range(first, min(first + 100, wishes.inputs))))
-            for first in range(done, wishes.inputs, 100)
+            (first, name, list(range(first, min(first + 100, asked.inputs))))
+            for first in range(done, asked.inputs, 100)
         ]
     campaign.run([(name, numbers) for _, name, numbers in sorted(tasks)])
     shutil.rmtree(temporary, ignore_errors=True)

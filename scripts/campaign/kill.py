@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands ended by a signal at a random moment, and runs that lost a table: what is left, what is told?
+"""Kill commands at a random moment, and damage tables of runs; check what is left and what is reported.
 
     python scripts/campaign/kill.py --kills 1000 --changes 100 --findings FOLDER [--seed S] [--command NAME]
 
-Promised is: every run in the store is whole or absent, as is the output file; nothing temporary is left, nor
-shared memory or semaphores (after SIGKILL: once processes were started again, and the command was repeated);
-SIGINT ends with 130, SIGTERM with 143, with at most one line on stderr.
+Guaranteed: every run in the store and the output file are complete or absent; no temporary files, shared
+memory or semaphores are left (after SIGKILL: once processes have been started again and the command was
+repeated); SIGINT ends with 130, SIGTERM with 143, with at most one line on stderr.
 
-Of a run one of whose tables was lost, cut, lengthened, replaced or joined by a further one it is promised
-that each command that opens it ends with exit code 3, names the table and makes nothing, that `verify --run`
-finds it, and that naming the source makes the run as it was.  Exit code 1 where a promise was broken.
+Guaranteed for a run with a lost, truncated, extended, replaced or additional table: each command that opens
+it ends with exit code 3, names the table and writes nothing; `verify --run` detects it; and naming the source
+ingests the run again.  Exit code 1 if a guarantee is violated.
 
-Semaphores are the machine's: what other programs make meanwhile counts as left behind, unless /dev/shm is
-this script's own, as by `unshare -m sh -c 'mount -t tmpfs none /dev/shm && python scripts/campaign/kill.py'`.
+Semaphores of other programs that run at the same time count as leftovers, unless /dev/shm is private, as with
+`unshare -m sh -c 'mount -t tmpfs none /dev/shm && python scripts/campaign/kill.py'`.
 """
 
 import sys
@@ -41,11 +41,11 @@ READING = ("metrics", "report", "compare", "timeline", "open", "hardware calibra
 """Commands that open a run of the store."""
 OF_CHANGES = ("accepted", "half files", "not named", "not made again")
 GRACE_S = 10.0
-"""How long workers may outlive the command."""
+"""Time that workers may outlive the command."""
 
 
 def group_ended(group: int) -> bool:
-    """Whether no process of the group is left, within `GRACE_S`; ends what is."""
+    """Whether all processes of the group end within `GRACE_S`; kills the others."""
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until:
         try:
@@ -60,7 +60,7 @@ def group_ended(group: int) -> bool:
 def kill(
     desk: Desk, name: str, jobs: int, number: signal.Signals, after_s: float, whole: bytes | None
 ) -> dict[str, str]:
-    """End one command after that time; the broken promises, by kind."""
+    """Signal one command after that time; the violations, by kind."""
     command, found = COMMANDS[name], {}
     desk.renew(runs=name not in NEEDS_NO_RUN)
     process = desk.start(desk.words(command, jobs))
@@ -69,18 +69,18 @@ def kill(
     except subprocess.TimeoutExpired:
         # A terminal sends Ctrl-C to the whole group.
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    told = process.communicate()[1]
+    stderr = process.communicate()[1]
     if not group_ended(process.pid):
         found["still running"] = f"workers {GRACE_S:.0f} s after the command"
     allowed = {0, -number} if number == signal.SIGKILL else {0, 128 + number, -number}
     if process.returncode not in allowed:
         found["exit codes"] = f"{process.returncode} after {number.name}"
-    # What came after the work was done leaves both lines.
-    lines = [line for line in told.splitlines() if line.strip() and not line.startswith("wrote ")]
+    # A signal after the work is done leaves both lines.
+    lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith("wrote ")]
     if number != signal.SIGKILL and len(lines) > 1:
-        found["messages"] = told.strip()[-1500:]
+        found["messages"] = stderr.strip()[-1500:]
     if number == signal.SIGKILL:
-        # One that the store has no results for, so that it starts processes.
+        # A command without stored results, so that it starts processes.
         desk.call([*desk.words(COMMANDS["run"], 2), "--window", "trace"])
     if complaints := list(shared.damaged(desk.store)):
         found["half runs"] = complaints[0]
@@ -94,7 +94,7 @@ def kill(
 
 
 def change(table: Path, other: Path, kind: str) -> None:
-    """Change a table of a run in that way; `other` is another one."""
+    """Damage a table of a run; `other` replaces it for the kind `replaced`."""
     content = table.read_bytes()
     if kind == "lost":
         table.unlink()
@@ -106,13 +106,13 @@ def change(table: Path, other: Path, kind: str) -> None:
 
 
 def change_run(desk: Desk, names: Sequence[str], kind: str, chance: Random) -> dict[str, str]:
-    """Change one table of a run and open it by those commands; the broken promises, by kind."""
+    """Damage one table of a run and open the run with those commands; the violations, by kind."""
     desk.renew(runs=True)
     found: dict[str, str] = {}
     path = desk.store / desk.run
     tables = sorted(set(path.rglob("*.parquet")) - {path / "results.parquet"})
     table = chance.choice(tables)
-    # One of the same size is told from it by those alone who read it.
+    # A table of the same size is detected only by commands that read it.
     other = chance.choice([each for each in tables if each.stat().st_size != table.stat().st_size])
     change(table, other, kind)
     place = f"{table.relative_to(path)} {kind}"
@@ -132,19 +132,19 @@ def change_run(desk: Desk, names: Sequence[str], kind: str, chance: Random) -> d
     return found
 
 
-def changes(desk: Desk, names: Sequence[str], number: int, seed: str) -> dict[str, Counter[str]]:
-    """So many changed runs; the broken promises by kind of change, counted and told."""
+def change_runs(desk: Desk, names: Sequence[str], number: int, seed: str) -> dict[str, Counter[str]]:
+    """Damage `number` runs; returns and prints the violations, counted by kind of change."""
     counts = {kind: Counter[str]() for kind in CHANGES}
     for at in range(number if names else 0):
         kind = CHANGES[at % len(CHANGES)]
-        found = change_run(desk, names, kind, Random(f"{seed}/changed/{at}"))  # noqa: S311 - wants repeating
+        found = change_run(desk, names, kind, Random(f"{seed}/changed/{at}"))  # noqa: S311 - must be repeatable
         counts[kind].update(["runs", *found])
         print(*(f"changed {at}: {words}" for words in found.values()), sep="\n", end="\n" * bool(found))
     return counts
 
 
-def measured(desk: Desk, name: str, command: Command, jobs: int) -> tuple[float, bytes | None]:
-    """How long the command takes when left alone, and what it makes."""
+def run_undisturbed(desk: Desk, name: str, command: Command, jobs: int) -> tuple[float, bytes | None]:
+    """Duration and output of the command without a signal."""
     desk.renew(runs=name not in NEEDS_NO_RUN)
     began = time.monotonic()
     done = desk.call(desk.words(command, jobs))
@@ -154,26 +154,26 @@ def measured(desk: Desk, name: str, command: Command, jobs: int) -> tuple[float,
 
 
 def main() -> int:
-    """The campaign; exit code 1 where a promise was broken."""
+    """Run the campaign; returns 1 if a guarantee is violated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=66, help="in all")
-    parser.add_argument("--changes", type=int, default=10, help="runs with a changed table, in all")
+    parser.add_argument("--kills", type=int, default=66, help="total number")
+    parser.add_argument("--changes", type=int, default=10, help="total number of runs with a damaged table")
     parser.add_argument(
         "--command", action="append", choices=list(COMMANDS), help="only this one; repeatable"
     )
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--findings", type=Path, help="folder for what breaks a promise")
-    wishes = parser.parse_args()
-    cases = [(name, jobs) for name in wishes.command or COMMANDS for jobs in COMMANDS[name].jobs]
+    parser.add_argument("--findings", type=Path, help="folder for inputs that violate a guarantee")
+    asked = parser.parse_args()
+    cases = [(name, jobs) for name in asked.command or COMMANDS for jobs in COMMANDS[name].jobs]
     counts: dict[tuple[str, int], Counter[str]] = {case: Counter() for case in cases}
     with TemporaryDirectory() as folder:
         desk = Desk(Path(folder))
         alone = {}
-        for number in range(wishes.kills):
-            chance = Random(f"{wishes.seed}/{number}")  # noqa: S311 - wants repeating, not guessing
+        for number in range(asked.kills):
+            chance = Random(f"{asked.seed}/{number}")  # noqa: S311 - must be repeatable, not unpredictable
             name, jobs = case = cases[number % len(cases)]
             if case not in alone:
-                alone[case] = measured(desk, name, COMMANDS[name], jobs)
+                alone[case] = run_undisturbed(desk, name, COMMANDS[name], jobs)
             lasts_s, whole = alone[case]
             sent, after_s = chance.choice(SIGNALS), chance.uniform(0, lasts_s)
             found = kill(desk, name, jobs, sent, after_s, whole)
@@ -183,12 +183,12 @@ def main() -> int:
                     f"{number}: {name} --jobs {jobs}, {sent.name} after {after_s:.3f} s: {kind}: {words}",
                     flush=True,
                 )
-                if wishes.findings:
-                    told = {"seed": wishes.seed, "number": number, "words": desk.words(COMMANDS[name], jobs)}
-                    told |= {"signal": sent.name, "after_s": after_s, "kind": kind, "told": words}
-                    shared.keep(wishes.findings, f"kill-{number}-{kind.replace(' ', '-')}", {}, told)
-        names = [name for name in READING if name in (wishes.command or READING)]
-        changed = changes(desk, names, wishes.changes, wishes.seed)
+                if asked.findings:
+                    record = {"seed": asked.seed, "number": number, "words": desk.words(COMMANDS[name], jobs)}
+                    record |= {"signal": sent.name, "after_s": after_s, "kind": kind, "told": words}
+                    shared.keep(asked.findings, f"kill-{number}-{kind.replace(' ', '-')}", {}, record)
+        names = [name for name in READING if name in (asked.command or READING)]
+        changed = change_runs(desk, names, asked.changes, asked.seed)
     of_changes = [
         {"table": kind, **{key: counted[key] for key in ("runs", *OF_CHANGES)}}
         for kind, counted in changed.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold of every input that is accepted: oracles on a run, and inputs that mean the same."""
+"""Checks of accepted inputs: oracles on a run, and equivalent inputs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cclbench.record.rows import builtins
 from cclbench.record.run import Run
 
 PARTS: Final = ("compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
-"""What a step's time is the sum of."""
+"""Parts that add up to a step's time."""
 KEYS: Final = ("metric", "rank", "step", "group", "collective", "category", "stat")
 Figures = dict[tuple[Any, ...], Any]
 
 
 def figures(run: Run) -> Figures:
-    """The value of every result row, its reason where it has none."""
+    """Status and value of every result row."""
     rows = builtins(run.saved_results or ())
     return {tuple(row[key] for key in KEYS): (row["status"], row["value"]) for row in rows}
 
 
 def differences(one: Figures, other: Figures) -> Iterator[str]:
-    """What two computations of the same say differently."""
+    """Differences between two sets of figures that must be equal."""
     for key in sorted({*one, *other}, key=str):
         (status, value), (state, figure) = one.get(key, ("absent", None)), other.get(key, ("absent", None))
         alike = value == figure or (
@@ -38,7 +38,7 @@ def differences(one: Figures, other: Figures) -> Iterator[str]:
             and figure is not None
             and math.isclose(value, figure, rel_tol=1e-9, abs_tol=1e-15)
         )
-        # A counter's one sample tells nothing, the same sample twice that nothing was counted.
+        # One sample of a counter gives no figure; the same sample twice gives 0.
         silent = status in ("absent", "not_applicable")
         nothing = silent and (figure == 0 or state == "not_applicable")
         nothing |= status == "partial" and state == "ok" and alike
@@ -48,17 +48,17 @@ def differences(one: Figures, other: Figures) -> Iterator[str]:
 
 
 def partition(run: Run) -> Iterator[str]:
-    """The parts of each rank's window are its length, to the nanosecond."""
+    """The parts of each rank's window add up to its length, to the nanosecond."""
     windows: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
     for (metric, rank, step, *other, stat), (_, value) in figures(run).items():
         if metric.startswith("time.") and value is not None and not any(other):
             windows[rank, step, stat][metric[5:]] = value
-    for (rank, step, stat), told in windows.items():
-        if rank is None or "step" not in told or not all(part in told for part in PARTS):
+    for (rank, step, stat), times in windows.items():
+        if rank is None or "step" not in times or not all(part in times for part in PARTS):
             continue
-        total = math.fsum(told[part] for part in PARTS)
-        if not math.isclose(total, told["step"], rel_tol=1e-12, abs_tol=1e-12):
-            yield f"rank {rank} step {step} {stat or ''}: parts are {total!r} s of {told['step']!r} s"
+        total = math.fsum(times[part] for part in PARTS)
+        if not math.isclose(total, times["step"], rel_tol=1e-12, abs_tol=1e-12):
+            yield f"rank {rank} step {step} {stat or ''}: parts are {total!r} s of {times['step']!r} s"
 
 
 def finite(run: Run) -> Iterator[str]:
@@ -71,7 +71,7 @@ def finite(run: Run) -> Iterator[str]:
 
 
 def spans(run: Run) -> Iterator[str]:
-    """No rank's window is longer than its trace: its events, and the steps that it states."""
+    """No rank's window is longer than its trace, which is its events and stated steps."""
     steps = {
         (rank, step): value
         for (metric, rank, step, *other), (_, value) in figures(run).items()
@@ -86,7 +86,8 @@ def spans(run: Run) -> Iterator[str]:
             continue
         span = (max(start + length for start, length in rows) - min(start for start, _ in rows)) / 1e9
         longest = max(
-            (value for (of, _), value in steps.items() if of == rank and value is not None), default=0.0
+            (value for (step_rank, _), value in steps.items() if step_rank == rank and value is not None),
+            default=0.0,
         )
         if longest > span * (1 + 1e-12) + 1e-12:
             yield f"rank {rank}: a window of {longest} s in a trace of {span} s"
@@ -95,7 +96,7 @@ def spans(run: Run) -> Iterator[str]:
 ORACLES: Final = (partition, finite, spans)
 
 
-# --------------------------------------------------------------------- inputs that mean the same
+# ---------------------------------------------------------------------------- equivalent inputs
 
 
 def _tables(data: bytes, order: str) -> bytes:
@@ -112,14 +113,14 @@ def _tables(data: bytes, order: str) -> bytes:
         return connection.serialize()
 
 
-def _backwards(message: bytes, numbers: tuple[int, ...]) -> bytes:
-    """A message whose fields of the first of these numbers stand the other way round; so within them."""
-    listed = fields(message)
-    places = [at for at, (number, wire, _) in enumerate(listed) if number == numbers[0] and wire == 2]
-    turned = [listed[at] for at in reversed(places)]
+def _reverse_fields(message: bytes, numbers: tuple[int, ...]) -> bytes:
+    """A message with its fields of the first number in reverse order, and recursively for the others."""
+    parsed = fields(message)
+    places = [at for at, (number, wire, _) in enumerate(parsed) if number == numbers[0] and wire == 2]
+    turned = [parsed[at] for at in reversed(places)]
     for at, (number, wire, value) in zip(places, turned, strict=True):
-        listed[at] = (number, wire, _backwards(value, numbers[1:]) if numbers[1:] else value)
-    return message_of(listed)
+        parsed[at] = (number, wire, _reverse_fields(value, numbers[1:]) if numbers[1:] else value)
+    return message_of(parsed)
 
 
 def _document(data: bytes, order: str) -> bytes:
@@ -132,21 +133,21 @@ def _row_order(name: str, data: bytes, order: str) -> bytes:
     if name.endswith(".sqlite"):
         return _tables(data, order)
     if name.endswith(".pb"):
-        return data * 2 if order == "twice" else _backwards(data, (1, 3, 4))
+        return data * 2 if order == "twice" else _reverse_fields(data, (1, 3, 4))
     if name.endswith(".jsonl"):
         if not data.endswith(b"\n"):
-            raise ValueError("a last line that is cut has its place")
+            raise ValueError("a truncated last line cannot be moved")
         lines = data.splitlines(keepends=True)
         return b"".join(lines * 2 if order == "twice" else lines[::-1])
     if name.endswith(".json"):
         return _document(data, order)
     if order == "twice":
         return data * 2
-    raise ValueError(f"the order of rows means something in {name}")
+    raise ValueError(f"the order of rows matters in {name}")
 
 
 def reordered(files: Files) -> Files:
-    """The same rows the other way round; `ValueError` or the like where there is no such order."""
+    """The rows in reverse order; `ValueError` or similar if the input has no such form."""
     return {name: _row_order(name, data, "reverse") for name, data in files.items()}
 
 
@@ -166,4 +167,4 @@ SAME: Final = {
     "rows twice": (rows_twice, True),
     "file twice": (file_twice, True),
 }
-"""Inputs that mean the same, and whether they may be refused instead."""
+"""Equivalent inputs, and whether they may be refused."""

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes single places of the package and counts the changes that some test notices.
+"""Mutation testing: change single places of the package, and count the changes that a test detects.
 
     python scripts/campaign/mutate.py --mutants 250 --seed 7 --out mutants.jsonl
 
-A mutant is one change: a comparison's bound or sense, + for -, `and` for `or`, a constant one off, a `not`
-less, a statement less, two arguments swapped, min for max.  At most one a source line is drawn.  Each runs in
-a copy of the checkout, against the tests nearest to it first: those named like the module, then its folder's
-and those that import it, then those of whole runs; the first that fails, or lasts longer than its time, kills
-it.  A test that kills must pass without the mutant; one that does not is left out.
+A mutant is one change: a comparison's bound or direction, + instead of -, `and` instead of `or`, a constant
+off by one, a removed `not`, a removed statement, two swapped arguments, min instead of max.  At most one
+mutant per source line is drawn.  Each runs in a copy of the checkout, against the closest tests first: those
+named like the module, then those of its folder and those that import it, then tests of whole runs.  The first
+test that fails or exceeds its time kills the mutant; it must pass without the mutant, else it is left out.
 
     python -m pytest --cov=cclbench --cov-context=test --cov-report=
     python scripts/campaign/mutate.py --mutants 250 --seed 7 --out mutants.jsonl --coverage .coverage
 
-With the coverage of each test, a mutant meets only tests that run its line: an hour instead of a day.  Tests
-that run cclbench as a program of its own are not in it, so that fewer mutants may be killed, never more.
+With coverage by test, a mutant runs only against tests that execute its line: an hour instead of a day.
+Tests that start cclbench as a process are not covered, so that fewer mutants may be killed, never more.
 
-Results are appended to --out; mutants that it holds are not run again, so that a campaign goes on where it
-was stopped.  equivalent_mutants.yaml names changes that no test can notice, with an argument each.
+Results are appended to --out; its mutants are not run again, so that a campaign can be resumed.
+equivalent_mutants.yaml lists changes that no test can detect, each with an argument.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a mutant."""
+    """Result of a mutant."""
 
     before: str
     after: str
@@ -126,7 +126,7 @@ class Mutants(ast.NodeVisitor):
         self.visit(ast.parse(text))
 
     def generic_visit(self, node: ast.AST) -> None:
-        """Everything but what is not run: annotations; and texts, whose places ast does not know."""
+        """Visit all nodes except annotations, which are not executed, and strings, without positions."""
         for name, value in ast.iter_fields(node):
             if name not in ANNOTATIONS:
                 for child in value if isinstance(value, list) else [value]:
@@ -134,41 +134,41 @@ class Mutants(ast.NodeVisitor):
                         self.visit(child)
 
     def visit_If(self, node: ast.If) -> None:
-        """All but imports for types alone."""
+        """All branches except imports for type checking."""
         if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
             self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Each bound taken in or out, each sense turned."""
+        """Include or exclude each bound; reverse each direction."""
         sides = [node.left, *node.comparators]
         for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
             self._between(left, right, COMPARISONS[type(operator)])
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """`and` for `or`: of two and more the first."""
+        """Swap `and` and `or`, at the first operator."""
         self._between(node.values[0], node.values[1], "or" if isinstance(node.op, ast.And) else "and")
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        """+ for -, & for |, where the operands are no texts."""
+        """Swap + and -, & and |, unless the operands are strings."""
         if type(node.op) in OPERATORS and not (_is_text(node.left) or _is_text(node.right)):
             self._between(node.left, node.right, OPERATORS[type(node.op)])
         self.generic_visit(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        """A `not`, `~` or sign less."""
+        """Remove a `not`, `~` or sign."""
         self._replace(node, self._of(node.operand))
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Numbers one more and one less."""
+        """Increase and decrease numbers by one."""
         if isinstance(node.value, int | float) and not isinstance(node.value, bool):
             for other in (node.value + 1, node.value - 1):
                 self._replace(node, f"{other!r}" if other >= 0 else f"({other!r})")
 
     def visit_Call(self, node: ast.Call) -> None:
-        """The first two arguments swapped; the least for the largest."""
+        """Swap the first two arguments; swap minimum and maximum."""
         if len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
             first, second = map(self._of, node.args[:2])
             if first != second:
@@ -178,18 +178,18 @@ class Mutants(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        """`min` for `max`."""
+        """Swap `min` and `max`."""
         if node.id in EXTREMES:
             self._replace(node, EXTREMES[node.id])
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """`np.minimum` for `np.maximum`, `.min()` for `.max()`."""
+        """Swap `np.minimum` and `np.maximum`, `.min()` and `.max()`."""
         if node.attr in EXTREMES:
             self._replace(node, f"{self._of(node.value)}.{EXTREMES[node.attr]}")
         self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """A call less; what a generator yields is a statement too."""
+        """Remove a call; a `yield` is a statement, too."""
         if not isinstance(node.value, ast.Constant):
             self._replace(node, "pass")
         self.generic_visit(node)
@@ -215,7 +215,7 @@ class Mutants(ast.NodeVisitor):
         self._add(node.lineno, *self._span(node), new)
 
     def _between(self, left: ast.expr, right: ast.expr, new: str) -> None:
-        """Replace the operator between two operands; the parentheses and comments around it stay."""
+        """Replace the operator between two operands, and keep parentheses and comments."""
         begin, end = self._span(left)[1], self._span(right)[0]
         gap = re.sub(rb"#.*", lambda comment: b" " * len(comment[0]), self.text[begin:end])
         place = re.search(rb"[^\s()]+(?:\s+(?:in|not)\b)?", gap)
@@ -247,7 +247,7 @@ def drawn(count: int, seed: int, modules: tuple[str, ...] = MODULES) -> list[Mut
 
 
 def compiles(mutant: Mutant) -> bool:
-    """Whether what it makes is a program still."""
+    """Whether the changed module compiles."""
     text = mutant.applied((REPOSITORY / mutant.path).read_bytes())
     try:
         compile(text, "mutant", "exec", dont_inherit=True)
@@ -257,7 +257,7 @@ def compiles(mutant: Mutant) -> bool:
 
 
 class TestsByLine:
-    """Which tests run a line, by the coverage of a run with a context a test."""
+    """Tests that execute a line, from coverage with one context per test."""
 
     def __init__(self, coverage: Path) -> None:
         self._data = CoverageData(str(coverage))
@@ -267,7 +267,7 @@ class TestsByLine:
         }
 
     def select(self, mutant: Mutant) -> list[list[str]]:
-        """The tests that run the line, nearest first; all of its file for a line that importing runs."""
+        """Tests that execute the line, closest first; all tests of the file for a line executed on import."""
         by_line = self._data.contexts_by_lineno(self._files[mutant.path.removeprefix("cclbench/")])
         running = {name.rpartition("|")[0] for name in by_line.get(mutant.line, ())} - {""}
         # Of what importing runs only the first test that imports it has a context.
@@ -309,7 +309,7 @@ def tests_of(path: str) -> list[list[str]]:
 
 
 def _in_function(mutant: Mutant) -> bool:
-    """Whether it is run by a call, not by importing its module."""
+    """Whether it is executed by a call, not by importing the module."""
     return any(
         node.body[0].lineno <= mutant.line <= (node.end_lineno or 0)
         for node in ast.walk(ast.parse((REPOSITORY / mutant.path).read_bytes()))
@@ -326,7 +326,7 @@ def _alike(word: str, other: str) -> bool:
 
 
 class Copy:
-    """A copy of the checkout in which one file at a time is changed."""
+    """A copy of the checkout with one changed file at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -350,11 +350,11 @@ class Copy:
         )
 
     def close(self) -> None:
-        """End the process that runs its tests."""
+        """End the process that runs the tests."""
         self._tests.communicate()
 
     def write(self, path: str, text: bytes) -> None:
-        """Change a file; its time tells stale bytecode, whose size may be the same, by whole seconds."""
+        """Write a file with a new modification time in whole seconds, so that stale bytecode is detected."""
         self._changes += 1
         target = self.folder / path
         target.write_bytes(text)
@@ -387,7 +387,7 @@ class Copy:
 
 
 class Campaign:
-    """Runs mutants, each in a copy of its own, and appends what became of them to a file."""
+    """Runs mutants in copies of the checkout, and appends the results to a file."""
 
     def __init__(self, out: Path, limit_s: float, by_line: TestsByLine | None) -> None:
         self.out, self.limit_s, self.by_line = out, limit_s, by_line
@@ -401,7 +401,7 @@ class Campaign:
         self.results = {(one.path, one.line, one.before, one.after): one for one in found}
 
     def run(self, mutants: list[Mutant], jobs: int) -> list[Result]:
-        """What became of each, in their order."""
+        """Results of the mutants, in order."""
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
             copies: Queue[Copy] = Queue()
             with ExitStack() as opened:
@@ -452,7 +452,7 @@ class Campaign:
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Mutants by folder, and the survivors with what they change."""
+    """Mutants by folder, and the survivors with their changes."""
     counts: dict[str, Counter[str]] = {}
     for one in results:
         folder = Path(one.path).parts[1].removesuffix(".py")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damage to files that knows their structure: each mutator takes chance and bytes, and returns other bytes.
+"""Structure-aware damage to files: each mutator takes random numbers and bytes, and returns other bytes.
 
-`mutate` draws from `MUTATORS` those of the file's kind and those of any bytes.
+`mutate` draws from the `MUTATORS` of the file's kind and of any bytes.
 """
 
 from __future__ import annotations

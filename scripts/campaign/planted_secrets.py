@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plant generated secrets and identities in every format that redaction rewrites; count what is published.
 
-`planted_secrets.py --rounds 5 --seed 1` makes a job of each format, with every secret in what gives it
-away and again, bare and encoded, in other places; runs `cclbench contribute`; and searches what it has
-written, byte for byte.  It prints a line a class, and exits with 1 where any survives, a job is refused or
-a document no longer parses.
+`planted_secrets.py --rounds 5 --seed 1` generates a job of each format, with every secret in a context that
+identifies it, and again, bare and encoded, in other places; runs `cclbench contribute`; and searches the
+output byte by byte.  It prints a line for each class, and exits with 1 if a secret survives, a job is refused
+or a document no longer parses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import yaml
-from secret_classes import HALVES, Planted, SecretClass, classes
+from secret_classes import HALVES, PlantedSecret, SecretClass, classes
 
 # This folder's files are called like modules that Python has; builders of small files are the tests'.
 sys.path.remove(str(Path(__file__).resolve().parent))
@@ -63,69 +63,73 @@ parallelism: {{dp_replicate: 2}}
 """
 
 
-def echoes(one: Planted) -> Iterator[str]:
-    """The value again, as other programs write it."""
-    if one.of.alone:
+def encoded_forms(secret: PlantedSecret) -> Iterator[str]:
+    """The value as other programs write it."""
+    if secret.secret_class.alone:
         return
-    raw = one.value.encode()
-    yield f"seen {one.value} again"
-    yield f"seen {one.value.swapcase()} again"
-    yield f"query?q={quote(one.value, safe='')}"
+    raw = secret.value.encode()
+    yield f"seen {secret.value} again"
+    yield f"seen {secret.value.swapcase()} again"
+    yield f"query?q={quote(secret.value, safe='')}"
     yield f"blob {base64.b64encode(raw).decode()} end"
     yield f"blob {base64.b64encode(b'x:' + raw + b'!').decode()} end"
     yield f"hex {raw.hex()} end"
-    yield f"said {json.dumps(json.dumps(one.value))[1:-1]} end"
+    yield f"said {json.dumps(json.dumps(secret.value))[1:-1]} end"
 
 
-def searched(values: list[Planted], data: bytes) -> Iterator[Planted]:
-    """Those that are in the bytes, in any of the encodings; written apart from what cclbench looks with."""
+def values_in(values: list[PlantedSecret], data: bytes) -> Iterator[PlantedSecret]:
+    """Values found in the bytes in any encoding; independent of the search in cclbench."""
     folded = data.lower()
-    for one in values:
-        if one.traces:
-            if any(trace.encode() in data for trace in one.traces):
-                yield one
+    for secret in values:
+        if secret.traces:
+            if any(trace.encode() in data for trace in secret.traces):
+                yield secret
             continue
-        raw = one.value.encode()
+        raw = secret.value.encode()
         shifted = [base64.b64encode(bytes(by) + raw)[skip:-4] for by, skip in ((0, 0), (1, 4), (2, 4))]
-        escaped = "".join(f"\\u{ord(letter):04x}" for letter in one.value).encode()
-        forms = [raw, raw.hex().encode(), quote(one.value, safe="").encode(), raw[::-1], escaped]
-        forms += [one.value.encode(encoding) for encoding in ("utf-16-le", "utf-16-be")]
-        forms.append(json.dumps(one.value)[1:-1].encode())
+        escaped = "".join(f"\\u{ord(letter):04x}" for letter in secret.value).encode()
+        forms = [raw, raw.hex().encode(), quote(secret.value, safe="").encode(), raw[::-1], escaped]
+        forms += [secret.value.encode(encoding) for encoding in ("utf-16-le", "utf-16-be")]
+        forms.append(json.dumps(secret.value)[1:-1].encode())
         if any(form.lower() in folded for form in forms) or any(len(s) > 5 and s in data for s in shifted):
-            yield one
+            yield secret
 
 
-def environment(values: list[Planted]) -> dict[str, str]:
-    """A process's environment with those that stand in one."""
-    own = (one.value for one in values if one.of.name == "captured environment")
-    return {"RANK": "0", "LANG": "C.UTF-8", "SHLVL": "1", **{f"PLAN_{i}": v for i, v in enumerate(own)}}
+def environment(values: list[PlantedSecret]) -> dict[str, str]:
+    """A process's environment with the values that occur in one."""
+    variables = (secret.value for secret in values if secret.secret_class.name == "captured environment")
+    return {"RANK": "0", "LANG": "C.UTF-8", "SHLVL": "1", **{f"PLAN_{i}": v for i, v in enumerate(variables)}}
 
 
-def texts(values: list[Planted]) -> list[str]:
-    """All that is planted as texts."""
-    return [text for one in values for text in (one.text, *echoes(one)) if text]
+def planted_texts(values: list[PlantedSecret]) -> list[str]:
+    """All planted texts."""
+    return [text for secret in values for text in (secret.text, *encoded_forms(secret)) if text]
 
 
-def hidden(values: list[Planted]) -> bytes:
-    """What no reader sees: for free pages, unknown fields and headers."""
-    return b"\n".join(one.value.encode() for one in values)
+def unread_bytes(values: list[PlantedSecret]) -> bytes:
+    """Bytes that no reader sees: for free pages, unknown fields and headers."""
+    return b"\n".join(secret.value.encode() for secret in values)
 
 
-def packed(data: bytes, unseen: bytes) -> bytes:
+def gzip_with_metadata(data: bytes, metadata: bytes) -> bytes:
     """A gzip file with an extra field, a name and a comment (RFC 1952)."""
     deflate = zlib.compressobj(wbits=-15)
     body = deflate.compress(data) + deflate.flush()
-    line = unseen.replace(b"\n", b" ")[:2000]
+    line = metadata.replace(b"\n", b" ")[:2000]
     fields = struct.pack("<H", len(line)) + line + line + b"\0" + line + b"\0"
     return b"\x1f\x8b\x08\x1c" + bytes(6) + fields + body + struct.pack("<II", zlib.crc32(data), len(data))
 
 
-def kineto(folder: Path, values: list[Planted]) -> str:
-    """Two ranks, and a dump of PyTorch's Flight Recorder and a memory snapshot beside them."""
+def kineto(folder: Path, values: list[PlantedSecret]) -> str:
+    """Two ranks, a dump of PyTorch's Flight Recorder and a memory snapshot."""
     job = importlib.import_module("contribute.conftest")
     recorder = importlib.import_module("formats.test_flight_recorder")
     for rank in (0, 1):
-        trace = job.trace(rank) | {"owner": None, "environment": environment(values), "notes": texts(values)}
+        trace = job.trace(rank) | {
+            "owner": None,
+            "environment": environment(values),
+            "notes": planted_texts(values),
+        }
         first = trace["traceEvents"][0]
         trace["traceEvents"] += [
             {
@@ -135,29 +139,31 @@ def kineto(folder: Path, values: list[Planted]) -> str:
                 "dur": 0,
                 "args": {"note": text},
             }
-            for i, text in enumerate(texts(values))
+            for i, text in enumerate(planted_texts(values))
         ]
-        content = packed(json.dumps(trace, ensure_ascii=bool(rank)).encode(), hidden(values))
+        content = gzip_with_metadata(
+            json.dumps(trace, ensure_ascii=bool(rank)).encode(), unread_bytes(values)
+        )
         (folder / f"rank{rank}.json.gz").write_bytes(content)
-    dump = recorder.dump(recorder.entry()) | {"env": environment(values), "notes": texts(values)}
-    (folder / "nccl_trace_rank_0").write_bytes(pickle.dumps(dump, protocol=2) + hidden(values))
+    dump = recorder.dump(recorder.entry()) | {"env": environment(values), "notes": planted_texts(values)}
+    (folder / "nccl_trace_rank_0").write_bytes(pickle.dumps(dump, protocol=2) + unread_bytes(values))
     snapshots = importlib.import_module("formats.test_memory_snapshot")
-    frames = [{"name": text, "filename": text, "line": 1} for text in texts(values)]
+    frames = [{"name": text, "filename": text, "line": 1} for text in planted_texts(values)]
     event = snapshots.event("alloc", 4096, 8, frames=frames)
-    taken = snapshots.snapshot([], [event]) | {"environment": environment(values)}
-    (folder / "rank0_memory_snapshot.pickle").write_bytes(pickle.dumps(taken) + hidden(values))
+    snapshot = snapshots.snapshot([], [event]) | {"environment": environment(values)}
+    (folder / "rank0_memory_snapshot.pickle").write_bytes(pickle.dumps(snapshot) + unread_bytes(values))
     return "pytorch"
 
 
-def nsys(folder: Path, values: list[Planted]) -> str:
-    """An export with texts in three tables, bytes, and pages that it no longer uses."""
+def nsys(folder: Path, values: list[PlantedSecret]) -> str:
+    """An export with texts in three tables, in bytes, and in unused pages."""
     files = importlib.import_module("helpers.nsys_files")
     path = folder / "capture.sqlite"
     steps = (0, 1000, 2000)
     marks = [files.nvtx(at, at + 900, f"step {at // 1000}") for at in steps]
     files.write(
         path,
-        StringIds=files.strings("gemm", "cudaLaunchKernel", *texts(values)),
+        StringIds=files.strings("gemm", "cudaLaunchKernel", *planted_texts(values)),
         CUPTI_ACTIVITY_KIND_KERNEL=[
             files.kernel(at + 100, at + 500, correlationId=1 + at) for at in (0, 1000, 2000)
         ],
@@ -169,35 +175,39 @@ def nsys(folder: Path, values: list[Planted]) -> str:
             for key, value in environment(values).items()
         ],
         ProcessStreams=[
-            {"globalPid": 1, "filenameId": i, "contentId": i} for i, _ in enumerate(texts(values))
+            {"globalPid": 1, "filenameId": i, "contentId": i} for i, _ in enumerate(planted_texts(values))
         ],
-        NOTES=[{"note": text, "raw": b"\0\1" + text.encode() + b"\xff"} for text in texts(values)],
-        WIDE=[{"raw": b"\0" + one.value.encode("utf-16-le") + b"\0"} for one in values if list(echoes(one))],
+        NOTES=[{"note": text, "raw": b"\0\1" + text.encode() + b"\xff"} for text in planted_texts(values)],
+        WIDE=[
+            {"raw": b"\0" + secret.value.encode("utf-16-le") + b"\0"}
+            for secret in values
+            if list(encoded_forms(secret))
+        ],
     )
     with closing(sqlite3.connect(path)) as base, base:
         base.execute("PRAGMA secure_delete = OFF")
         base.execute("CREATE TABLE GONE (note)")
-        base.execute("INSERT INTO GONE VALUES (?)", [hidden(values)])
+        base.execute("INSERT INTO GONE VALUES (?)", [unread_bytes(values)])
         base.execute("DROP TABLE GONE")
     return "pytorch"
 
 
-def xplane(folder: Path, values: list[Planted]) -> str:
-    """A profile of a TPU with texts in stats, bytes, metadata, errors, and in fields that nobody knows."""
+def xplane(folder: Path, values: list[PlantedSecret]) -> str:
+    """A TPU profile with texts in stats, bytes, metadata, errors and unknown fields."""
     files = importlib.import_module("helpers.xplane_files")
     plane = files.tpu(0, [("loop", 0, 400, {}), ("dot", 500, 300, {}), ("psum", 1000, 200, {})])
-    blob = "\n".join(texts(values)).encode()
-    told = files.Plane(
+    blob = "\n".join(planted_texts(values)).encode()
+    notes = files.Plane(
         "/host:notes", program=b"\x0a" + files.varint(len(blob)) + blob, raw=b"\xff\xfe" + blob
     )
-    for text in dict.fromkeys(texts(values)):
-        told.described(text, note=text)
+    for text in dict.fromkeys(planted_texts(values)):
+        notes.described(text, note=text)
     variables = "\0".join(f"{key}={value}" for key, value in environment(values).items())
-    told._say(told.message.stats, {"environment": variables})
-    unknown = files.varint(100 << 3 | 2) + files.varint(len(hidden(values))) + hidden(values)
-    message = proto.message_class().FromString(told.message.SerializeToString() + unknown)
-    told.message = message
-    data = files.space(plane, files.environment(), told) + unknown
+    notes._say(notes.message.stats, {"environment": variables})
+    unknown = files.varint(100 << 3 | 2) + files.varint(len(unread_bytes(values))) + unread_bytes(values)
+    message = proto.message_class().FromString(notes.message.SerializeToString() + unknown)
+    notes.message = message
+    data = files.space(plane, files.environment(), notes) + unknown
     data += b"\x12" + files.varint(len(blob)) + blob
     (folder / "host.xplane.pb").write_bytes(data)
     return "jax"
@@ -207,7 +217,7 @@ FORMATS = {"kineto and pickle": kineto, "nsys": nsys, "xplane": xplane}
 
 
 def documents(folder: Path, lines: list[str]) -> None:
-    """Every text as a value of a document of each language, and as a line of a log."""
+    """Write every text as a value of a document in each language, and as a line of a log."""
     (folder / "notes.json").write_text(json.dumps({"notes": lines}) + "\n" + "\0" * 512)
     (folder / "config.yaml").write_text(yaml.safe_dump({"notes": lines}, allow_unicode=True), "utf-8")
     values = "\n".join(f"n{i} = {json.dumps(line, ensure_ascii=False)}" for i, line in enumerate(lines))
@@ -219,16 +229,18 @@ def documents(folder: Path, lines: list[str]) -> None:
     (folder / "job.log").write_text("\n".join(lines), "utf-8")
 
 
-def job(folder: Path, make: Callable[[Path, list[Planted]], str], values: list[Planted]) -> list[str]:
-    """A contributor's files in the folder, and the command that contributes them."""
+def write_job(
+    folder: Path, make: Callable[[Path, list[PlantedSecret]], str], values: list[PlantedSecret]
+) -> list[str]:
+    """Write a contributor's files to the folder; returns the command that contributes them."""
     for part in ("capture", "launch", "collection"):
         (folder / part).mkdir(parents=True)
     framework = make(folder / "capture", values)
-    script = "#!/bin/sh\n" + "\n".join(texts(values)) + "\n"
+    script = "#!/bin/sh\n" + "\n".join(planted_texts(values)) + "\n"
     (folder / "launch" / "run.sh").write_text(script, encoding="utf-8")
-    documents(folder / "launch", texts(values))
-    of_card = "; ".join(one.text for one in values[:5] if "\n" not in one.text)
-    card = CARD.format(description=json.dumps(of_card), framework=framework)
+    documents(folder / "launch", planted_texts(values))
+    description = "; ".join(secret.text for secret in values[:5] if "\n" not in secret.text)
+    card = CARD.format(description=json.dumps(description), framework=framework)
     (folder / "card.yaml").write_text(card, encoding="utf-8")
     paths = [
         str(folder / "card.yaml"),
@@ -241,8 +253,8 @@ def job(folder: Path, make: Callable[[Path, list[Planted]], str], values: list[P
     return ["contribute", *paths, "--allow-gaps", "--no-input", "--json"]
 
 
-def called(words: list[str]) -> tuple[int, str]:
-    """Exit code and messages of a call of cclbench."""
+def run_cclbench(words: list[str]) -> tuple[int, str]:
+    """Run a command of cclbench; returns its exit code and messages."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -252,20 +264,20 @@ def called(words: list[str]) -> tuple[int, str]:
     return int(code or 0), err.getvalue()
 
 
-def found_in(folder: Path, values: list[Planted]) -> set[Planted]:
-    """Those that files below the folder hold: in names, in bytes, and decompressed."""
-    found = set[Planted]()
+def values_below(folder: Path, values: list[PlantedSecret]) -> set[PlantedSecret]:
+    """Values in files below the folder: in names, in bytes, and decompressed."""
+    found = set[PlantedSecret]()
     for path in sorted(folder.rglob("*")):
-        found.update(searched(values, str(path.relative_to(folder)).encode()))
+        found.update(values_in(values, str(path.relative_to(folder)).encode()))
         if path.is_file():
             data = path.read_bytes()
-            found.update(searched(values, data))
+            found.update(values_in(values, data))
             if data[:2] == b"\x1f\x8b":
-                found.update(searched(values, gzip.decompress(data)))
+                found.update(values_in(values, gzip.decompress(data)))
     return found
 
 
-def unreadable(folder: Path) -> list[str]:
+def unparsable(folder: Path) -> list[str]:
     """Documents below the folder that no longer parse."""
     parsers: dict[str, Callable[[str], object]] = {
         ".yaml": yaml.safe_load,
@@ -286,41 +298,44 @@ def unreadable(folder: Path) -> list[str]:
 def campaign(
     chosen: list[SecretClass], rounds: int, seed: int
 ) -> tuple[Counter[str], Counter[str], Counter[str], list[str]]:
-    """How many of each class were planted and survived, those that did by class and format, and faults.
+    """Planted and surviving secrets by class, survivors by format and class, and faults.
 
-    Faults are jobs that were refused and documents that no longer parse.
+    Faults are refused jobs and documents that no longer parse.
     """
     planted, survived, where, faults = Counter[str](), Counter[str](), Counter[str](), list[str]()
-    rng = random.Random(seed)  # noqa: S311 - of nothing real
+    rng = random.Random(seed)  # noqa: S311 - no real secrets
     for title, make in FORMATS.items():
-        values = [one.planted(number, rng) for number in range(rounds) for one in chosen]
+        values = [secret_class.planted(number, rng) for number in range(rounds) for secret_class in chosen]
         with tempfile.TemporaryDirectory() as folder:
-            words = job(Path(folder), make, values)
-            planted.update(one.of.name for one in found_in(Path(folder), values))
-            code, told = called(words)
+            words = write_job(Path(folder), make, values)
+            planted.update(secret.secret_class.name for secret in values_below(Path(folder), values))
+            code, messages = run_cclbench(words)
             if code:
-                faults.append(f"{title}: exit code {code}: {told.strip()}")
+                faults.append(f"{title}: exit code {code}: {messages.strip()}")
             collection = Path(folder) / "collection"
-            found = found_in(collection, values)
-            survived.update(one.of.name for one in found)
-            where.update(f"{title}: {one.of.name}" for one in found)
-            faults += [f"{title}: {why}" for why in unreadable(collection)]
+            found = values_below(collection, values)
+            survived.update(secret.secret_class.name for secret in found)
+            where.update(f"{title}: {secret.secret_class.name}" for secret in found)
+            faults += [f"{title}: {why}" for why in unparsable(collection)]
             if VERBOSE in os.environ:
-                for one in sorted(found, key=lambda one: one.of.name):
-                    print(f"{title}: {one.of.name}: {one.text!r} {one.value!r}", file=sys.stderr)
+                for secret in sorted(found, key=lambda secret: secret.secret_class.name):
+                    print(
+                        f"{title}: {secret.secret_class.name}: {secret.text!r} {secret.value!r}",
+                        file=sys.stderr,
+                    )
     return planted, survived, where, faults
 
 
 def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Counter[str], list[str]]:
-    """As `campaign`, of each text of each class by itself in a log, in JSON and in YAML, redacted alone.
+    """As `campaign`, with each text of each class alone in a log, in JSON and in YAML.
 
-    Nothing else shows what it is, and its echoes lie in a file beside it.
+    No other text identifies the secret; its encoded forms are in a second file.
     """
     planted, survived, faults = Counter[str](), Counter[str](), list[str]()
-    rng = random.Random(seed)  # noqa: S311 - of nothing real
-    for one in chosen:
-        for number in range(max(len(one.texts), 2) if one.texts[0] else 0):
-            secret = one.planted(number, rng)
+    rng = random.Random(seed)  # noqa: S311 - no real secrets
+    for secret_class in chosen:
+        for number in range(max(len(secret_class.texts), 2) if secret_class.texts[0] else 0):
+            secret = secret_class.planted(number, rng)
             for name, text in (
                 ("job.log", secret.text + "\n"),
                 ("notes.json", json.dumps({"notes": [secret.text]})),
@@ -329,22 +344,22 @@ def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Coun
                 with tempfile.TemporaryDirectory() as folder:
                     files = [Path(folder, name), Path(folder, "echoes.txt")]
                     files[0].write_text(text, encoding="utf-8")
-                    files[1].write_text("\n".join(echoes(secret)) + "\n", encoding="utf-8")
+                    files[1].write_text("\n".join(encoded_forms(secret)) + "\n", encoding="utf-8")
                     known, target = redaction.collect_identities(files), Path(folder, "redacted")
                     target.mkdir()
                     for path in files:
                         redaction.redact_file(path, target / path.name, identities=known)
-                    planted[one.name] += 1
-                    faults += [f"{one.name}: {why}" for why in unreadable(target)]
-                    if found_in(target, [secret]):
-                        survived[one.name] += 1
+                    planted[secret_class.name] += 1
+                    faults += [f"{secret_class.name}: {why}" for why in unparsable(target)]
+                    if values_below(target, [secret]):
+                        survived[secret_class.name] += 1
                         if VERBOSE in os.environ:
-                            print(f"{name}: {one.name}: {secret.text!r}", file=sys.stderr)
+                            print(f"{name}: {secret_class.name}: {secret.text!r}", file=sys.stderr)
     return planted, survived, faults
 
 
-def replaced_in(paths: list[Path]) -> Counter[str]:
-    """What redaction replaces in texts that hold no secret, by file and rule."""
+def replacements(paths: list[Path]) -> Counter[str]:
+    """Replacements in texts without a secret, by file and rule."""
     known = redaction.collect_identities(paths)
     with tempfile.TemporaryDirectory() as folder:
         changes = (
@@ -356,21 +371,19 @@ def replaced_in(paths: list[Path]) -> Counter[str]:
 
 
 def main() -> int:
-    """The table; 1 where a secret survives, nothing was published or a document no longer parses."""
+    """Print the table; returns 1 if a secret survives, nothing was published or a document does not parse."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of each class in each format")
-    parser.add_argument("--every", type=int, default=1, help="so-manyth class alone")
+    parser.add_argument("--rounds", type=int, default=5, help="secrets of each class in each format")
+    parser.add_argument("--every", type=int, default=1, help="use only every so many classes")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--half", choices=HALVES, help="of the classes, by a seeded draw (all of them)")
+    parser.add_argument("--half", choices=HALVES, help="half of the classes, drawn by a seed (default: all)")
     parser.add_argument(
         "--one-by-one", action="store_true", help="each secret alone in a log, in JSON and in YAML"
     )
-    parser.add_argument(
-        "--clean", type=Path, nargs="+", help="print what is replaced in these files, and end"
-    )
+    parser.add_argument("--clean", type=Path, nargs="+", help="only print the replacements in these files")
     asked = parser.parse_args()
     if asked.clean:
-        for what, count in sorted(replaced_in(asked.clean).items()):
+        for what, count in sorted(replacements(asked.clean).items()):
             print(f"{what} ({count})")
         return 0
     chosen = classes(asked.half)[:: asked.every]
@@ -381,12 +394,14 @@ def main() -> int:
         planted, survived, where, faults = campaign(chosen, asked.rounds, asked.seed)
     print("| class | planted | survived |")
     print("| --- | ---: | ---: |")
-    for one in chosen:
-        formats = [title for title in FORMATS if where[f"{title}: {one.name}"]]
-        of = f" in {', '.join(formats)}" if formats else ""
-        print(f"| {one.name} | {planted[one.name]} | {survived[one.name]}{of} |")
-    of = "one by one" if asked.one_by_one else f"in {len(FORMATS)} jobs"
-    print(f"| all, {of} | {planted.total()} | {survived.total()} |")
+    for secret_class in chosen:
+        formats = [title for title in FORMATS if where[f"{title}: {secret_class.name}"]]
+        places = f" in {', '.join(formats)}" if formats else ""
+        print(
+            f"| {secret_class.name} | {planted[secret_class.name]} | {survived[secret_class.name]}{places} |"
+        )
+    mode = "one by one" if asked.one_by_one else f"in {len(FORMATS)} jobs"
+    print(f"| all, {mode} | {planted.total()} | {survived.total()} |")
     for why in faults:
         print(why, file=sys.stderr)
     return 1 if survived or faults else 0

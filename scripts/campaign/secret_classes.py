@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classes of secrets and identities, values drawn from them, and the two halves of an exam of redaction.
 
-Rules of redaction are written with the half `development` in view; how many of `held-out` a rule finds that
-was written without it estimates how many of other people's are found.
+Redaction rules are written for the half `development`; the share of `held-out` that they find estimates the
+share of unknown secrets that are found.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LETTERS: Final = {
 
 
 def name(rng: random.Random) -> str:
-    """A user's or host's: no word of any language."""
+    """Name of a user or host, not a word of any language."""
     consonants = "".join(rng.choices("bcdfghjklmnpqrstvwxz", k=3))
     return consonants + "".join(rng.choices(string.ascii_lowercase, k=4)) + str(rng.randrange(10, 99))
 
@@ -60,7 +60,7 @@ _OTHERS: Final[dict[str, Callable[[random.Random], str]]] = {
 
 
 def draw(template: str, rng: random.Random) -> str:
-    """A value of a template; of letters and digits at least one is a digit."""
+    """A value of a template; at least one of letters and digits is a digit."""
 
     def one(part: re.Match[str]) -> str:
         if part[1] in _OTHERS:
@@ -76,7 +76,7 @@ def draw(template: str, rng: random.Random) -> str:
 
 @dataclass(frozen=True)
 class SecretClass:
-    """A class: its name, the template of its values, the lines that hold one, and who documents it."""
+    """A class: its name, the template of its values, lines that contain one, and its documentation."""
 
     name: str
     source: str
@@ -85,21 +85,21 @@ class SecretClass:
     alone: bool = False
     encoding: str = ""
 
-    def planted(self, number: int, rng: random.Random) -> Planted:
-        """A value in the text of that number."""
+    def planted(self, number: int, rng: random.Random) -> PlantedSecret:
+        """A value in the text with that number."""
         value = draw(self.value, rng)
         text = self.texts[number % len(self.texts)].replace("{}", value)
         if not self.encoding:
-            return Planted(self, value, text, ())
+            return PlantedSecret(self, value, text, ())
         encoded, traces = _ENCODINGS[self.encoding](text, value)
-        return Planted(self, value, encoded, tuple(traces))
+        return PlantedSecret(self, value, encoded, tuple(traces))
 
 
 @dataclass(frozen=True)
-class Planted:
-    """One secret: its class, its value, the text that holds it, and what remains of an encoded one."""
+class PlantedSecret:
+    """One secret: its class, its value, the text that contains it, and traces of an encoded one."""
 
-    of: SecretClass
+    secret_class: SecretClass
     value: str
     text: str
     traces: tuple[str, ...]
@@ -134,12 +134,13 @@ _ENCODINGS: Final[dict[str, Callable[[str, str], tuple[str, list[str]]]]] = {
     "folded": lambda text, value: _split("\\\n      ", value, f'key: "{text}"'),
     "strings": lambda text, value: _split('" "', value, f'"{text}"'),
 }
-"""A text encoded, and the pieces of which any in what is published is a secret that survived."""
+"""A text encoded, and the pieces, each of which counts as a surviving secret if it is published."""
 
 
 def classes(half: str | None = None) -> list[SecretClass]:
-    """All classes, or those of one of the `HALVES`, which a seeded draw parts."""
+    """All classes, or those of one of the `HALVES`, drawn by a seed."""
     listed = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-    every = [SecretClass(**{**entry, "texts": tuple(entry["texts"])}) for entry in listed]
-    held_out = set(random.Random(_HALVES_SEED).sample(sorted(one.name for one in every), len(every) // 2))  # noqa: S311
-    return [one for one in every if half is None or (one.name in held_out) is (half == HALVES[1])]
+    all_classes = [SecretClass(**{**entry, "texts": tuple(entry["texts"])}) for entry in listed]
+    names = sorted(each.name for each in all_classes)
+    held_out = set(random.Random(_HALVES_SEED).sample(names, len(names) // 2))  # noqa: S311
+    return [each for each in all_classes if half is None or (each.name in held_out) is (half == HALVES[1])]

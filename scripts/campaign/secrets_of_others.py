@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redact the texts that the tests of TruffleHog's detectors hold a secret in; count the secrets that stay.
+"""Redact texts with secrets from the tests of TruffleHog's detectors; count the secrets that remain.
 
 `secrets_of_others.py CLONE --sample 200 --seed 1` draws detectors from a clone of TruffleHog
-(https://github.com/trufflesecurity/trufflehog, AGPL-3.0: its texts are read and never kept), takes of each
-the first text in which it must find something, and redacts that alone in a log, in JSON and in YAML.  It
-prints a line for each detector one of whose secrets stays, and exits with 1 where there is one or a document
-no longer parses.
+(https://github.com/trufflesecurity/trufflehog, AGPL-3.0: its texts are read and never kept), takes the
+first text of each in which it must find something, and redacts it alone in a log, in JSON and in YAML.  It
+prints a line for each detector with a remaining secret, and exits with 1 if there is one or a document no
+longer parses.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _literal(code: str) -> str:
 
 
 def stays(text: str, secrets: list[str]) -> tuple[list[str], list[str]]:
-    """Secrets that the redacted text still holds in any of three files, and files that do not parse."""
+    """Secrets that remain in any of the three redacted files, and files that do not parse."""
     left, broken = list[str](), list[str]()
     for name, written, parse in (
         ("job.log", text, str),
@@ -83,12 +83,12 @@ def stays(text: str, secrets: list[str]) -> tuple[list[str], list[str]]:
 
 
 def main() -> int:
-    """What stays, a line each, and a last one with the counts."""
+    """Print a line for each detector with remaining secrets, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("clone", type=Path)
-    parser.add_argument("--sample", type=int, default=200, help="so many detectors")
+    parser.add_argument("--sample", type=int, default=200, help="number of detectors")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--skip", type=int, default=0, help="so many, which an earlier sample had")
+    parser.add_argument("--skip", type=int, default=0, help="detectors to skip, those of an earlier sample")
     asked = parser.parse_args()
     every = list(texts(asked.clone))
     random.Random(asked.seed).shuffle(every)  # noqa: S311 - a sample
@@ -99,9 +99,7 @@ def main() -> int:
         missed, faults = missed + bool(left), faults + len(broken)
         if left or broken:
             print(f"{detector}: {len(left)} of {3 * len(secrets)} stay {' '.join(broken)}".rstrip())
-    print(
-        f"{len(chosen)} of {len(every)} detectors: {missed} with a secret that stays, {faults} broken files"
-    )
+    print(f"{len(chosen)} of {len(every)} detectors: {missed} with a remaining secret, {faults} broken files")
     return 1 if missed or faults else 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small clean inputs of every kind, from what the tests build, each with the commands that read it."""
+"""Small clean inputs of every kind, built by the tests' helpers, each with the commands that read it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Seed:
 
 
 def _made(name: str, attribute: str) -> Any:
-    """What a module of the tests holds."""
+    """A module of the tests."""
     return getattr(importlib.import_module(name), attribute)
 
 
@@ -65,7 +65,7 @@ def _below(folder: Path) -> Files:
 
 
 def kineto() -> Files:
-    """Two ranks of two steps each, which compute and reduce."""
+    """Two ranks with two steps each, of compute and reductions."""
     from helpers.synthetic.kineto import write
     from helpers.synthetic.program import Collective, Compute, Copy, Layout, Link, Network, Program
     from helpers.synthetic.simulation import simulate
@@ -128,7 +128,7 @@ def _execution_trace() -> Files:
 
 
 def _evidence() -> Iterator[tuple[str, Files]]:
-    """What is no trace, by reader."""
+    """Inputs that are not traces, by reader."""
     entry, dump = (_made("formats.test_flight_recorder", name) for name in ("entry", "dump"))
     dumped = dump(entry(), entry("nccl:broadcast", record_id=1, collective_seq_id=2))
     yield "recorder-json", {"trace_0.json": json.dumps(dumped).encode()}
@@ -332,7 +332,7 @@ def _add_evidence(found: dict[str, list[Seed]], folder: Path) -> None:
 
 
 def write(folder: Path, files: Files) -> None:
-    """Those files, below that folder."""
+    """Write the files below the folder."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

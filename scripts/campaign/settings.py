@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random settings of whatif, search, export and `hardware predict`, on every trace that there is.
+"""Try random settings of whatif, search, export and `hardware predict` on all available traces.
 
     python scripts/campaign/settings.py --inputs 2000 [--data FOLDER] [--seed 1] [--only NUMBER]
 
-Every registered setting is drawn in the forms of its examples, with other numbers, names of the catalog and
-words that mean nothing; alone and combined, as settings, scenarios and sweeps.  Promised is, for each: exit
+Every registered setting is drawn in the form of its examples, with other numbers, names of the catalog and
+meaningless words; alone and combined, as settings, scenarios and sweeps.  Guaranteed for each: exit
 code 0, or 2 or 3 with an error of one to three lines.  Inputs follow from the seed and a number.  Runs are
-of the shipped data points and of what is read below --data.  Exit code 1 where a promise was broken.
+the shipped data points and the traces below --data.  Exit code 1 if a guarantee is violated.
 """
 
 import sys
@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from campaign import shared
-from campaign.called import call, promised
+from campaign.called import broken_promises, call
 from campaign.seeds import REPOSITORY, kineto, write
 
 import cclbench
@@ -53,14 +53,14 @@ SOURCES: Final = (
     "serving_repeats",
     "xprof/*.*",
 )
-"""What is read below the folder of data; what no reader reads is left out."""
+"""Sources below the data folder; files that no reader recognises are left out."""
 NUMBERS: Final = (
     *("0", "1", "2", "3", "4", "6", "7", "8", "16", "64", "1024", "1048576", "1048577", "999999999"),
     *("0.5", "0.000001", "0.9999", "1.000001", "1000000", "1000001", "99999999999999999999"),
     *("-1", "-0", "nan", "inf", "1e400", "1e3", "", "٣", "0x10"),
 )
 USUAL: Final = 10
-"""As many of `NUMBERS`, from the first on, are drawn most often."""
+"""Number of the first `NUMBERS` that are drawn most often."""
 WORDS: Final = ("none", "off", "tree", "ring", "x", "=", "..", ",", "é", "\x00", "a" * 300, "x2..x8", "graph")
 ALGORITHMS: Final = ("ring", "tree", "nvls", "nvlstree", "collnet", "direct", "pairwise", "quantum")
 SIZES: Final = ("1", "4096", "1MiB", "64MiB,1GiB", "8 KiB", "1000000000000")
@@ -87,14 +87,14 @@ SMALL: Final = 30_000
 
 
 class Chance(Random):
-    """What draws an input; a third of them are `careless`: of any word, also of those that mean nothing."""
+    """Random numbers of an input; a third of the inputs are `careless` and may contain meaningless words."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
         self.careless = self.random() < 0.35
 
     def slips(self, share: float) -> bool:
-        """Whether a careless input is to be wrong here."""
+        """Whether a careless input is wrong here."""
         return self.careless and self.random() < share / 2
 
 
@@ -102,7 +102,7 @@ Draw = Callable[[Chance, list[str], Path], list[str]]
 
 
 def number(chance: Chance) -> str:
-    """A number as people write it, or what is none."""
+    """A number as users write it, or an invalid one."""
     return chance.choice(NUMBERS if chance.slips(0.4) else NUMBERS[1:USUAL])
 
 
@@ -126,18 +126,18 @@ def value(chance: Chance, examples: str) -> str:
 
 
 def setting(chance: Chance) -> str:
-    """KEY=VALUE of any setting there is."""
+    """KEY=VALUE of a random setting."""
     key = chance.choice(list(CHANGES))
     if key == "collective.<kind>":
         return f"collective.{chance.choice(COLLECTIVE_KINDS)}={chance.choice(ALGORITHMS)}"
     drawn = value(chance, CHANGES.get(key).values)
     if key == "schedule" and not chance.slips(0.3):
         drawn = "{folder}/steps.yaml"
-    return f"{narrowed(chance, key)}={drawn}"
+    return f"{add_selection(chance, key)}={drawn}"
 
 
-def narrowed(chance: Chance, key: str) -> str:
-    """A key that selects nodes, by rank, step and conditions; any other as it is."""
+def add_selection(chance: Chance, key: str) -> str:
+    """The key with a rank, step and conditions if it selects nodes."""
     noun, _, measure = key.partition(".")
     if noun not in MEASURES:
         return key
@@ -157,7 +157,7 @@ def narrowed(chance: Chance, key: str) -> str:
 
 
 def of(chance: Chance, runs: list[str]) -> str:
-    """A run; half the time one of the first, which have cards."""
+    """A random run; half the time one of the first, which have cards."""
     return chance.choice(runs[:7] if chance.random() < 0.5 else runs)
 
 
@@ -167,7 +167,7 @@ def settings(chance: Chance) -> list[str]:
 
 
 def machine(chance: Chance) -> list[str]:
-    """Options that say what machine the run used."""
+    """Options that state the run's machine."""
     words = []
     if chance.random() < 0.4:
         words += ["--system", "aws" if chance.slips(0.2) else chance.choice(sorted(catalog.systems()))]
@@ -178,12 +178,12 @@ def machine(chance: Chance) -> list[str]:
 
 
 def form(chance: Chance) -> list[str]:
-    """How the answer is written."""
+    """Options of the output format."""
     return chance.choice(([], [], ["--json"], ["--format", "csv"], ["--format", "md"], ["-v"], ["-q"]))
 
 
 def whatif(chance: Chance, runs: list[str], _: Path) -> list[str]:
-    """`cclbench whatif`: settings that act together, scenarios on top of them, sweeps."""
+    """Words of `cclbench whatif`: combined settings, scenarios, sweeps."""
     if chance.random() < 0.3:
         return ["whatif", of(chance, runs), "--set", setting(chance)]
     words = ["whatif", of(chance, runs), *machine(chance), *form(chance)]
@@ -212,7 +212,7 @@ def whatif(chance: Chance, runs: list[str], _: Path) -> list[str]:
 
 
 def search(chance: Chance, runs: list[str], folder: Path) -> list[str]:
-    """`cclbench search`: a space of up to three settings, some with costs."""
+    """Words of `cclbench search`: a space of up to three settings, some with costs."""
     space: dict[str, list[str]] = {}
     for text in settings(chance):
         key, _, first = text.partition("=")
@@ -240,7 +240,7 @@ def search(chance: Chance, runs: list[str], folder: Path) -> list[str]:
 
 
 def predict(chance: Chance, _: list[str], __: Path) -> list[str]:
-    """`cclbench hardware predict`, of every machine."""
+    """Words of `cclbench hardware predict`, for any machine."""
     system = name(chance) if chance.slips(0.1) else chance.choice(sorted(catalog.systems()))
     words = ["hardware", "predict", "--system", system, *chance.choice(([], [], ["--json"]))]
     if chance.random() < 0.15:
@@ -262,7 +262,7 @@ def predict(chance: Chance, _: list[str], __: Path) -> list[str]:
 
 
 def export(chance: Chance, runs: list[str], folder: Path) -> list[str]:
-    """`cclbench export`, of the graph that is replayed."""
+    """Words of `cclbench export`, of the replayed graph."""
     words = ["export", of(chance, runs), "--format", chance.choice(("chakra", "astra-sim"))]
     place = folder / f"graph-{chance.randrange(1 << 40)}"
     return [*words, "--output", str(place), *[word for word in machine(chance) if word != "--force-system"]]
@@ -307,13 +307,13 @@ def _with_card(source: Path, run: Run, folder: Path) -> Path:
 
 
 def main() -> int:
-    """Attempt the inputs and print what they led to."""
+    """Attempt the inputs and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=200)
     parser.add_argument("--data", type=Path, default=REPOSITORY / "traces", help="folder of traces")
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--only", type=int, help="one input alone, with its error")
-    wishes = parser.parse_args()
+    parser.add_argument("--only", type=int, help="run only this input, and print its error")
+    asked = parser.parse_args()
     counts: dict[str, Counter[str]] = {draw.__name__: Counter() for draw, _ in COMMANDS}
     known: set[str] = set()
     slowest = (0.0, "")
@@ -321,23 +321,23 @@ def main() -> int:
         folder = Path(place)
         store = folder / "store"
         (folder / "steps.yaml").write_text(SCHEDULE)
-        runs = [run.id for run in ingest(wishes.data, store)]
+        runs = [run.id for run in ingest(asked.data, store)]
         print(f"runs: {len(runs)}", flush=True)
-        for at in range(wishes.inputs) if wishes.only is None else [wishes.only]:
-            words = drawn(wishes.seed, at, runs, folder)
+        for at in range(asked.inputs) if asked.only is None else [asked.only]:
+            words = drawn(asked.seed, at, runs, folder)
             own = counts[words[1] if words[0] == "hardware" else words[0]]
             begin = time.monotonic()
             of_run = [] if words[0] == "hardware" else ["--store", str(store)]
-            code, error, told = call([*words, *of_run])
+            code, error, stderr = call([*words, *of_run])
             slowest = max(slowest, (time.monotonic() - begin, shlex.join(words)))
             own["inputs"] += 1
             own["refused" if code else "accepted"] += 1
-            breaches = list(promised(code, error, told))
+            breaches = list(broken_promises(code, error, stderr))
             if code == 1:
-                breaches.append(("exit 1", told))
+                breaches.append(("exit 1", stderr))
             own["broken"] += bool(breaches)
-            if wishes.only is not None:
-                print(shlex.join(words), told, sep="\n")
+            if asked.only is not None:
+                print(shlex.join(words), stderr, sep="\n")
             for kind, what in breaches:
                 if (signature := re.sub(r"[\d.]+", "#", what)) not in known:
                     known.add(signature)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the campaigns have in common: their table, their findings, clean surroundings for a command."""
+"""Shared by the campaigns: tables, findings, and a clean environment for a command."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from cclbench.ground.schema import EVIDENCE
 from cclbench.record.store import Store
 
 SETTLES_S = 2.0
-"""How long what looks left over may yet be removed."""
+"""Time after which a leftover counts as one."""
 CCLBENCH = [sys.executable, "-m", "cclbench"]
 
 
-def surroundings(temporary: Path) -> dict[str, str]:
-    """The environment of a command of this checkout whose temporary files lie in a folder of its own."""
+def clean_environment(temporary: Path) -> dict[str, str]:
+    """Environment for a command of this checkout, with its temporary files in a separate folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CCLBENCH_")}
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(temporary), "COLUMNS": "80"}
 
 
 def snapshot(*folders: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of change of every file below those folders; of a folder (0, 0)."""
+    """Size and modification time of every file below the folders; (0, 0) for a folder."""
     found = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            told = path.lstat()
-            found[str(path)] = (0, 0) if path.is_dir() else (told.st_size, told.st_mtime_ns)
+            stat = path.lstat()
+            found[str(path)] = (0, 0) if path.is_dir() else (stat.st_size, stat.st_mtime_ns)
     return found
 
 
 def leftovers(temporary: Path) -> list[str]:
-    """What processes left behind: temporary files, and shared semaphores and memory that no process uses."""
+    """Leftovers of processes: temporary files, and unused shared semaphores and memory."""
     shared = Path("/dev/shm")  # noqa: S108 - looked at, not written
     names = {path.name for path in shared.iterdir()} if shared.is_dir() else set()
     left = {name for name in names if name.startswith(("sem.mp-", "psm_", "pym-"))}
@@ -54,15 +54,15 @@ def leftovers(temporary: Path) -> list[str]:
     return sorted([*left, *(str(path) for path in temporary.iterdir())])
 
 
-def keep(folder: Path, name: str, files: Files, told: Mapping[str, Any]) -> None:
-    """Write a finding: its files below `input/`, and what happened with how to see it again."""
+def keep(folder: Path, name: str, files: Files, record: Mapping[str, Any]) -> None:
+    """Write a finding: its files below `input/`, and a record of what happened and how to repeat it."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     write(folder / name / "input", files)
-    (folder / name / "finding.json").write_text(json.dumps(told, indent=1) + "\n")
+    (folder / name / "finding.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows of the same keys as one table."""
+    """Print rows with the same keys as a table."""
     names = list(rows[0])
     cells = [
         names,
@@ -77,12 +77,12 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
         print("  ".join([first, *rest]))
 
 
-# ------------------------------------------------------------------ commands that write, and where
+# ---------------------------------------------------------- commands that write, and their folder
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command that writes: its words, and the file or folder that it makes."""
+    """A command that writes: its words, and its output file or folder."""
 
     words: str
     output: str | None = None
@@ -117,7 +117,7 @@ hardware: {accelerator: nvidia-h100-sxm, count: 2, per_node: 2}
 
 
 class Desk:
-    """A working folder with sources, a card and a store of two runs, made anew for each command."""
+    """A working folder with sources, a card and a store of two runs, restored for each command."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.temporary = folder, folder / "tmp"
@@ -139,40 +139,40 @@ class Desk:
         shutil.copytree(self.store, self._runs)
 
     def words(self, command: Command, jobs: int = 1) -> list[str]:
-        """The command's words, of these runs."""
+        """The command's words, with the ids of the runs."""
         return command.words.format(run=self.run, other=self.other, jobs=jobs).split()
 
     def renew(self, *, runs: bool) -> None:
-        """The folder as it was, with the two runs or an empty store."""
+        """Restore the folder, with the two runs or an empty store."""
         shutil.rmtree(self.here)
         shutil.copytree(self._clean, self.here)
         if runs:
             shutil.copytree(self._runs, self.store)
 
     def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-        """Begin `cclbench WORDS` in the folder, in a process group of its own."""
+        """Start `cclbench WORDS` in the folder, in a new process group."""
         streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        place = {"cwd": self.here, "env": surroundings(self.temporary), "start_new_session": True}
+        place = {"cwd": self.here, "env": clean_environment(self.temporary), "start_new_session": True}
         return subprocess.Popen([*CCLBENCH, *words], **{**streams, **place, **options})
 
     def call(self, words: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """`cclbench WORDS` to its end."""
+        """Run `cclbench WORDS` and wait for it."""
         process = self.start(words, **options)
-        told = process.communicate()[1]
-        return subprocess.CompletedProcess(words, process.returncode, "", told)
+        stderr = process.communicate()[1]
+        return subprocess.CompletedProcess(words, process.returncode, "", stderr)
 
     def output(self, command: Command) -> bytes | None:
-        """What the command made: a file's bytes, a folder's listing; None where there is nothing."""
+        """Output of the command: a file's bytes or a folder's listing; None if there is none."""
         path = self.here / (command.output or "nothing")
         if path.is_dir():
-            # The next command sweeps hidden folders of those that were killed.
+            # The next command removes hidden folders of killed ones.
             shown = (p.relative_to(path) for p in sorted(path.rglob("*")))
             listed = [str(name) for name in shown if not name.parts[0].startswith(".")]
             return "\n".join(listed).encode() if listed else None
         return path.read_bytes() if path.is_file() else None
 
     def strays(self) -> list[str]:
-        """What no command is to leave: files here, hidden ones in the store, `leftovers` that are new."""
+        """Files that no command may leave: unknown files, hidden files in the store, new `leftovers`."""
         known = {path.name for path in self._clean.iterdir()} | {
             "runs",
             "out.html",
@@ -183,10 +183,10 @@ class Desk:
         hidden = self.store.glob(".*") if self.store.is_dir() else ()
         found = [p.name for p in self.here.iterdir() if p.name not in known] + [p.name for p in hidden]
         if new := set(leftovers(self.temporary)) - set(self._before):
-            time.sleep(SETTLES_S)  # what trackers of other processes are about to remove is not left
+            time.sleep(SETTLES_S)  # resource trackers of other processes may still remove it
             new &= set(leftovers(self.temporary))
         for name in new:
-            # Told once: what a later command leaves is its own.
+            # Removed, so that it is reported once.
             shutil.rmtree(name, ignore_errors=True)
         self._before = leftovers(self.temporary)
         return [*found, *sorted(new)]
@@ -198,7 +198,7 @@ def _board() -> bytes:
 
 
 def damaged(store: Path) -> Iterator[str]:
-    """What is wrong with the runs of a store: each must open, all its tables read, all hashes agree."""
+    """Damage of a store's runs: each must open, all its tables must be readable, all hashes must agree."""
     for run in Store(store).runs():
         try:
             _ = run.record, run.groups(), run.collectives(), run.steps(), run.events(), run.saved_results
@@ -206,5 +206,5 @@ def damaged(store: Path) -> Iterator[str]:
                 run.evidence(table)
             for change in run.verify_files().changes:
                 yield f"{run.id}: {change.path}: {change.what}"
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is found
+        except Exception as error:  # noqa: BLE001 - any error is damage
             yield f"{run.id}: {type(error).__name__}: {error}"

@@ -1,32 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often findings name what is wrong with small real jobs, and whether the gains they state come true.
+"""Score findings on small real jobs with a known cause of slowness: correct names, and correct gains.
 
     python bank.py --out FOLDER [--captures 3] [--disease NAME ...]
     python bank.py --gpu --out FOLDER
 
-Captures every disease of job.py sick and healed, in turn, into FOLDER/DISEASE/FORM-NUMBER, and prints a table
-of what `cclbench diagnose` says of them.  What FOLDER holds already is not captured again: a run can be
-resumed, and the same captures can be scored by another release.  With `--gpu` it scores what gpu_job.py
-captured into FOLDER, perhaps elsewhere, and captures nothing.  What else runs on the machine
-would be counted as the disease's, or as its cure.  So a capture begins when each core does a fixed piece of
-work in at most 10 % more than the least CPU time seen, and is made again where one does not afterwards, or
-where other programs took more than 3 % of the cores.
+Captures every disease of job.py with the cause (sick) and without it (healed), alternately, into
+FOLDER/DISEASE/FORM-NUMBER, and prints a table of the diagnoses.  Existing captures are kept, so that a run
+can be resumed and the same captures can be scored by another release.  With `--gpu` it only scores the
+captures of gpu_job.py in FOLDER.  Other load on the machine would distort the gains.  A capture therefore
+begins when each core does a fixed piece of work in at most 10 % more than the least CPU time measured, and is
+repeated if a core does not afterwards, or if other programs took more than 3 % of the cores.
 
-- true gain: what the mean step of the healed captures is shorter than that of the sick ones, by the job's own
-  clock, under the profiler and (in parentheses) without it.  A disease counts where that is 3 % and more, and
-  more than captures differ by chance.
-- chance: captures of one job differ, too.  By how much is taken from all of them together: the standard
-  deviation of the logarithm of their mean steps, pooled over diseases and forms.
-- stated: the bounds of the right findings, of several those of what the replay gains without all of them;
-  their means over the sick captures.
-- first, among three: sick captures whose first finding, or one of the first three, is a right one.
+- true gain: by how much the mean step of the healed captures is shorter than that of the sick ones, by the
+  job's own clock, under the profiler and (in parentheses) without it.  A disease counts if that is at least 3
+  % and more than captures differ by chance.
+- chance: the standard deviation of the logarithm of the mean steps of captures of one job, pooled over
+  diseases and forms.
+- stated: the bounds of the correct finding; of several, those of the replay without all of them; means over
+  the sick captures.
+- first, among three: sick captures whose first finding, or one of the first three, is correct.
 - all-clears: sick captures in which no finding gains 3 %.
-- within: sick captures of which the 95 % interval of the true gain (the capture's own mean step less that of
-  the healed ones) meets the bounds stated, give or take 1 % of the step; of those whose right findings state
-  a gain.
-- healed: what a finding gains in the median of the healed captures, at most, beyond what the sick ones have,
-  too; in parentheses the most in a single one.  What most healed captures have is the job's, what one has the
-  machine's.  Of a right finding the sick ones have what they state beyond the true gain.
+- within: of the sick captures whose correct findings state a gain, those in which the 95 % interval of the
+  true gain (the capture's mean step minus that of the healed ones) overlaps the stated bounds, ± 1 % of the
+  step.
+- healed: the largest gain of a finding in the median of the healed captures that the sick ones do not have;
+  in parentheses the largest in a single one.  For a correct finding, the sick captures have what they state
+  beyond the true gain.
 """
 
 from __future__ import annotations
@@ -59,18 +58,18 @@ from job import DISEASES, Disease, Switches, capture
 
 RANKS, STEPS = 2, 12
 NOTHING: Final = 0.03
-"""Share of the step below which there is nothing to gain."""
+"""Share of the step below which a gain does not count."""
 SLACK: Final = 0.01
 FORMS: Final = ("sick", "healed")
 OTHERS: Final = 0.03
-"""Share of the cores' time that other programs may take during one."""
+"""Share of the cores' time that other programs may take during a capture."""
 SLOWER: Final = 0.1
-"""How much longer a core may take for the fixed piece of work."""
+"""Share by which a core may take longer for the fixed piece of work."""
 ATTEMPTS: Final = 10
 
 
 class Capture:
-    """One job's mean steps, in seconds, what is found in its traces, and what its right findings gain."""
+    """One capture: mean steps of the job, s, findings in its traces, and the gain of the correct ones."""
 
     def __init__(self, folder: Path, store: Path, disease: Disease) -> None:
         seconds = json.loads((folder / "seconds.json").read_text())
@@ -82,7 +81,7 @@ class Capture:
         self.gain_s = self._joint_gain(run)
 
     def _joint_gain(self, run: cclbench.Run) -> tuple[float, float] | None:
-        """What the step gains at least and at most without what the right findings name."""
+        """Bounds of the gain if the causes of all correct findings are removed, s."""
         right = [one for one, is_one in zip(self.findings, self.right, strict=True) if is_one]
         valued = [one for one in right if one.gain_s is not None]
         if len(valued) < 2:
@@ -94,42 +93,41 @@ class Capture:
             for settings in (surely, [one.whatif for one in valued])
         )
         if isinstance(least, str) or isinstance(most, str):
-            raise TypeError(f"what right findings gain together is not known: {least}, {most}")
+            raise TypeError(f"the joint gain of correct findings is unknown: {least}, {most}")
         return min(least.seconds[0], most.seconds[0]), most.seconds[1]
 
 
 @dataclass(frozen=True)
 class Chance:
-    """By how much mean steps of captures of one job differ: the standard deviation of their logarithms."""
+    """Spread of the mean steps of captures of one job: the standard deviation of their logarithms."""
 
     spread: float
     freedom: int
 
     @classmethod
-    def of(cls, alike: list[list[Capture]]) -> Chance:
+    def pooled(cls, captures_by_job: list[list[Capture]]) -> Chance:
         """Pooled over lists of captures of one job each."""
-        logs = [[log(one.profiled_s) for one in captures] for captures in alike]
+        logs = [[log(one.profiled_s) for one in captures] for captures in captures_by_job]
         freedom = sum(len(own) - 1 for own in logs)
         squares = sum((value - fmean(own)) ** 2 for own in logs for value in own)
         return cls((squares / freedom) ** 0.5, freedom)
 
     def half_interval(self, *steps: tuple[float, float]) -> float:
-        """Half of the 95 % interval of a sum or difference of mean steps: of each its seconds, and how many
-        captures they are the mean of."""
+        """Half of the 95 % interval of a sum or difference of mean steps, each given as its seconds and its
+        number of captures."""
         return float(stdtrit(self.freedom, 0.975)) * self.spread * sum(s**2 / n for s, n in steps) ** 0.5
 
 
 def is_right(found: Finding, disease: Disease) -> bool:
-    """Whether a finding names the disease, and the rank that has it."""
+    """Whether a finding names the disease, and the rank with it."""
     ranks = found.ranks or [found.worst_rank]
     return found.name in disease.right and (disease.rank is None or disease.rank in ranks)
 
 
 def holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | None:
-    """Whether what the step gains lies within the bounds stated; None where none are.
+    """Whether the true gain lies within the stated bounds; None if no bounds are stated.
 
-    The capture's own step is as it was; what it would have been without the disease is as uncertain as a
-    further healed capture.
+    The capture's own step is exact; the step without the disease is as uncertain as another healed capture.
     """
     if sick.gain_s is None:
         return None
@@ -139,10 +137,10 @@ def holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | None:
 
 
 def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) -> list[dict[str, float]]:
-    """What findings of each healed capture gain at most, by name, beyond what the sick ones have, too."""
+    """Upper bounds of the gains in each healed capture, by finding, beyond those of the sick captures."""
     of_sick = {one.name for capture in sick for one in capture.findings}
     common = of_sick - set(disease.right)
-    if "small_messages" in of_sick:  # whose transfers are exposed, too, and listed once
+    if "small_messages" in of_sick:  # its transfers are also exposed, and listed once
         common.add("exposed_communication")
     stated = [one.gain_s[1] for one in sick if one.gain_s is not None]
     true_s = fmean(one.profiled_s for one in sick) - fmean(one.profiled_s for one in healed)
@@ -157,13 +155,13 @@ def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) ->
 
 
 def share(sick: list[float | None], healed: list[float | None]) -> float | None:
-    """What the mean sick step gains, of itself."""
+    """Gain of the mean sick step, as a share of it."""
     ill, well = ([s for s in seconds if s is not None] for seconds in (sick, healed))
     return 1 - fmean(well) / fmean(ill) if ill and well else None
 
 
 def harms(sick: list[Capture], healed: list[Capture], chance: Chance) -> bool:
-    """Whether the disease costs something that is more than chance."""
+    """Whether the cost of the disease is more than chance."""
     ill, well = (fmean(one.profiled_s for one in captures) for captures in (sick, healed))
     return ill - well > max(NOTHING * ill, chance.half_interval((ill, len(sick)), (well, len(healed))))
 
@@ -178,9 +176,9 @@ def score(
     for one in sick:
         within = holds(one, healed, chance)
         clear = not any(one.right) and all((found.gain_share or 0.0) < NOTHING for found in one.findings)
-        told = {"first": any(one.right[:1]), "three": any(one.right[:3]), "clear": clear}
-        told |= {"sick": True, "checked": within is not None, "within": within is True}
-        count.update(word for word, holds_true in told.items() if holds_true)
+        flags = {"first": any(one.right[:1]), "three": any(one.right[:3]), "clear": clear}
+        flags |= {"sick": True, "checked": within is not None, "within": within is True}
+        count.update(word for word, holds_true in flags.items() if holds_true)
     new = beyond_both(sick, healed, disease)
     most, what = max(((gain, name) for own in new for name, gain in own.items()), default=(0.0, ""))
     middle = max((median(own.get(name, 0.0) for own in new) for name in set().union(*new)), default=0.0)
@@ -204,13 +202,13 @@ def score(
 
 
 class Cores:
-    """How fast this process's cores are, by the CPU time that each takes for a fixed piece of work."""
+    """Speed of this process's cores, by the CPU time of each for a fixed piece of work."""
 
     def __init__(self) -> None:
         self._least_s = inf
 
     def slowness(self) -> float:
-        """By how much the slowest core exceeds the least time seen."""
+        """Share by which the slowest core exceeds the least time measured."""
         cores = os.sched_getaffinity(0)
         took_s = [self._work_s(core) for core in cores]
         os.sched_setaffinity(0, cores)
@@ -219,7 +217,7 @@ class Cores:
 
     @staticmethod
     def _work_s(core: int) -> float:
-        """The median of some repetitions on a core."""
+        """Median CPU time of some repetitions on a core, s."""
         os.sched_setaffinity(0, {core})
         took_s = []
         for _ in range(25):
@@ -230,7 +228,7 @@ class Cores:
 
 
 def capture_all(names: list[str], captures: int, out: Path) -> None:
-    """Capture every disease in both forms so often, but for what the folder has."""
+    """Capture every disease in both forms, except for captures in the folder."""
     cores = Cores()
     for number in range(captures):
         for name in names:
@@ -241,7 +239,7 @@ def capture_all(names: list[str], captures: int, out: Path) -> None:
 
 
 def capture_alone(form: Switches, folder: Path, cores: Cores) -> None:
-    """Capture a job while nothing else runs and all cores are fast; again where it was not so."""
+    """Capture a job while nothing else runs and all cores are fast; repeat it otherwise."""
     for attempt in range(1, ATTEMPTS + 1):
         while cores.slowness() > SLOWER:
             time.sleep(0.5)
@@ -258,7 +256,7 @@ def capture_alone(form: Switches, folder: Path, cores: Cores) -> None:
 
 
 def _used_by_others(work: Callable[[], None]) -> float:
-    """The share of the cores' time that other programs, and other machines on this one, take during work."""
+    """Share of the cores' time that other programs and virtual machines take during `work`."""
     begun, own = _ticks(), sum(os.times()[:4])
     work()
     busy, total = (now - then for now, then in zip(_ticks(), begun, strict=True))
@@ -267,13 +265,13 @@ def _used_by_others(work: Callable[[], None]) -> float:
 
 
 def _ticks() -> tuple[int, int]:
-    """The ticks of all cores since they were started in which they were not idle, and all."""
+    """Busy ticks and all ticks of all cores since boot."""
     fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(fields) - fields[3] - fields[4], sum(fields)
 
 
-def said(one: Capture) -> str:
-    """A capture's step and its findings, on a line."""
+def capture_summary(one: Capture) -> str:
+    """One line with a capture's step and findings."""
     listed = [
         f"{found.name}{found.ranks or ''} "
         + (f"{found.gain_s[0] * 1e3:.0f}-{found.gain_s[1] * 1e3:.0f} ms" if found.gain_s else "no gain")
@@ -287,8 +285,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the captures, made if missing")
     parser.add_argument("--captures", type=int, default=3, help="captures of each form")
     parser.add_argument("--disease", action="append", help="only this one; repeatable")
-    parser.add_argument("--gpu", action="store_true", help="score what gpu_job.py captured")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say what is found in each capture")
+    parser.add_argument("--gpu", action="store_true", help="score the captures of gpu_job.py")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the findings of each capture")
     asked = parser.parse_args()
     diseases = gpu_job.DISEASES if asked.gpu else DISEASES
     names = asked.disease or list(diseases)
@@ -302,14 +300,14 @@ def main() -> None:
         for name in names
         for form in FORMS
     }
-    chance = Chance.of(list(captures.values()))
+    chance = Chance.pooled(list(captures.values()))
     counts, rows = Counter[str](), []
     for name in names:
         row, count = score(name, diseases[name], *(captures[name, form] for form in FORMS), chance)
         if asked.verbose:
             for form in FORMS:
                 print(
-                    *(f"{name} {form}: {said(one)}" for one in captures[name, form]),
+                    *(f"{name} {form}: {capture_summary(one)}" for one in captures[name, form]),
                     sep="\n",
                     file=sys.stderr,
                 )

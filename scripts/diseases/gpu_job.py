@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a small Llama on one GPU with one thing wrong, or the same job without it, and capture it.
+"""Capture the training of a small Llama on one GPU, with and without one cause of slowness.
 
     python gpu_job.py --out FOLDER [--captures 3] [--disease NAME ...] [--seconds 300]
 
-Captures every disease sick and healed, in turn, into FOLDER/DISEASE/FORM-NUMBER, as bank.py does on CPU
-ranks; `bank.py --gpu --out FOLDER` scores them.  Each capture is a process of its own.  With `--seconds` no
-capture begins after so long.
+Captures every disease sick and healed, alternately, into FOLDER/DISEASE/FORM-NUMBER, as bank.py does on CPU
+ranks; `bank.py --gpu --out FOLDER` scores them.  Each capture runs in its own process.  With `--seconds` no
+capture begins after that time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STEPS: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """What a job does; `_s` are seconds a step, `_mb` sizes of a tensor that is copied in each."""
+    """Causes to switch on; `_s`: seconds in each step, `_mb`: size of a tensor copied in each step."""
 
     batch: int = 16
     sequence: int = 512
@@ -167,7 +167,7 @@ DISEASES: Final = {
 
 
 class HandwrittenNorm(nn.Module):
-    """RMS normalisation, an operator at a time."""
+    """RMS normalisation of separate operators."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class HandwrittenNorm(nn.Module):
 
 
 class HandwrittenLayerNorm(HandwrittenNorm):
-    """Layer normalisation, an operator at a time."""
+    """Layer normalisation of separate operators."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         centred = x - x.mean(-1, keepdim=True)
@@ -189,7 +189,7 @@ class HandwrittenLayerNorm(HandwrittenNorm):
 
 
 class HandwrittenAttention(Attention):
-    """Attention as products, scale, mask and softmax."""
+    """Attention of products, scale, mask and softmax."""
 
     def forward(self, x: torch.Tensor, by: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         by_head = self.wqkv(x).unflatten(-1, (-1, 3, self.head_dim))
@@ -222,14 +222,14 @@ class Gelu(nn.Module):
 
 
 class OnHost(nn.Embedding):
-    """An embedding whose table stays with the host."""
+    """An embedding whose table is in host memory."""
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return super().forward(tokens.cpu()).to("cuda")
 
 
 class Synchronized(nn.Module):
-    """A layer after which the host waits."""
+    """A layer after which the host synchronises."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ def build(switches: Switches) -> TinyLlama:
 def train_step(
     llama: TinyLlama, optimizer: torch.optim.Optimizer, switches: Switches
 ) -> Callable[[torch.Tensor], None]:
-    """What takes a batch on the GPU and trains a step with it."""
+    """Function that trains a step with a batch on the GPU."""
 
     def step(tokens: torch.Tensor) -> None:
         for part in tokens.chunk(switches.micro_batches):
@@ -303,7 +303,7 @@ def train_step(
 
 
 def as_graph(step: Callable[[torch.Tensor], None], tokens: torch.Tensor) -> Callable[[torch.Tensor], None]:
-    """A step captured once, and replayed."""
+    """A step captured as a CUDA graph and replayed."""
     replay = replayed(lambda: step(tokens))
 
     def copy_and_replay(batch: torch.Tensor) -> None:
@@ -314,7 +314,7 @@ def as_graph(step: Callable[[torch.Tensor], None], tokens: torch.Tensor) -> Call
 
 
 def train(switches: Switches, out: Path) -> Iterator[float]:
-    """Train under the profiler; the seconds of each step but the first, and the warm-up's."""
+    """Train under the profiler; returns the seconds of the steps after the first, and of the warm-up."""
     torch.backends.cuda.matmul.allow_tf32 = switches.tf32
     llama = build(switches)
     fused = switches.optimizer == "fused" and not switches.host_embedding
@@ -354,7 +354,7 @@ def train(switches: Switches, out: Path) -> Iterator[float]:
 
 
 def chatter() -> None:
-    """A thread that takes the interpreter for a millisecond in three, as one that writes logs does."""
+    """A thread that holds the interpreter for one of three milliseconds, like one that writes logs."""
     while True:
         deque(map(str, range(10_000)), 0)
         time.sleep(0.002)
@@ -383,7 +383,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the captures, made if missing")
     parser.add_argument("--captures", type=int, default=3, help="captures of each form")
     parser.add_argument("--disease", choices=DISEASES, action="append", help="only this one; repeatable")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no capture begins after them")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="no capture begins after that time"
+    )
     asked = parser.parse_args()
     until = time.monotonic() + asked.seconds
     for number in range(asked.captures):

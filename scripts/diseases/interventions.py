@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real traces of DDP over gloo with one rank made late: each row moves to where it would have been recorded.
+"""Delay one rank in real DDP traces over gloo, and move all rows as they would have been recorded.
 
-A rank's rows move by what is put in before them.  A collective begins on each rank as it did after its call,
-and ends as long after its last rank's arrival as it did; what follows a step's last collective waits for it.
-Times are integers, ns: how much longer each step becomes is known exactly.
+A rank's rows move by the delays inserted before them.  The time from a call to the begin of its collective
+and the time from the last arrival to its end are kept; work after a step's last collective waits for it.
+Times are integers, ns, so that the change of each step is known exactly.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _COLLECTIVE: Final = "gloo:"
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank's Kineto document, the times of its rows in ns."""
+    """One rank's Kineto document, with times of rows in ns."""
 
     document: dict[str, Any]
 
     @classmethod
     def read(cls, path: Path) -> RankTrace:
-        """Of a compressed trace, with times as they are written."""
+        """Read a compressed trace, with times as written."""
         document = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
         for event in document["traceEvents"]:
             event["begin"] = int(Decimal(event.get("ts", 0)) * 1000)
@@ -41,7 +41,7 @@ class RankTrace:
         return cls(document)
 
     def write(self, path: Path) -> None:
-        """As Kineto writes it, compressed."""
+        """Write a compressed trace, as Kineto does."""
         events = []
         for event in self.document["traceEvents"]:
             kept = {key: value for key, value in event.items() if key not in ("begin", "end")}
@@ -58,7 +58,7 @@ class RankTrace:
 
     @cached_property
     def main(self) -> list[list[Event]]:
-        """By step the rows of the thread that trains."""
+        """Rows of the training thread, by step."""
         thread, begins = self.steps[0]["tid"], [step["begin"] for step in self.steps]
         rows: list[list[Event]] = [[] for _ in begins]
         for event in sorted(self.document["traceEvents"], key=lambda event: event["begin"]):
@@ -68,7 +68,7 @@ class RankTrace:
 
     @cached_property
     def collectives(self) -> list[dict[str, Event]]:
-        """By step the library's rows, by the size of what they reduce."""
+        """Rows of the communication library, by step and size."""
         begins = [step["begin"] for step in self.steps]
         found: list[dict[str, Event]] = [{} for _ in begins]
         for event in self.document["traceEvents"]:
@@ -79,7 +79,7 @@ class RankTrace:
 
 
 def idle(length_ns: int) -> Added:
-    """Nothing happens for so long before each forward pass."""
+    """Insert idle time before each forward pass."""
 
     def added(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
         begin = next(event["begin"] for event in trace.main[step] if event["name"] == "forward")
@@ -89,7 +89,7 @@ def idle(length_ns: int) -> Added:
 
 
 def doubled_forward(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
-    """Operators of the forward pass take twice as long."""
+    """Double the duration of the forward pass's operators."""
     forward = next(event for event in trace.main[step] if event["name"] == "forward")
     at, total = [forward["begin"]], [0]
     for event in trace.main[step]:
@@ -101,7 +101,7 @@ def doubled_forward(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
 
 
 def intervene(traces: Mapping[int, RankTrace], rank: int, added: Added) -> list[int]:
-    """Put that into each step of one rank and move what depends on it; how much longer rank 0 is then, ns."""
+    """Apply a change to each step of one rank and move dependent rows; returns the delay of rank 0, ns."""
     late, longer = dict.fromkeys(traces, 0), []
     for step in range(len(traces[rank].steps)):
         put = added(traces[rank], step)
@@ -127,9 +127,9 @@ def intervene(traces: Mapping[int, RankTrace], rank: int, added: Added) -> list[
 
 
 def _move(rows: list[Event], ended: int, late: int, put: tuple[list[int], list[int]], waited: int) -> int:
-    """Move a step's rows on the thread that trains; how late it is from its last collective's end on.
+    """Move a step's rows on the training thread; returns the delay after its last collective, ns.
 
-    `ended` is when that was, `late` how late the step begins, `waited` how much later the collective ends.
+    `ended`: end of that collective; `late`: delay of the step's begin; `waited`: delay of that end.
     """
     called = max(event["end"] for event in rows if event["name"].startswith("c10d::"))
     busy = max(event["end"] for event in rows if event["ph"] == "X" and event["end"] <= ended)

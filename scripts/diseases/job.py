@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a small Llama on CPU ranks with one thing wrong, or the same job without it, and capture it.
+"""Capture the training of a small Llama on CPU ranks, with and without one cause of slowness.
 
     python job.py --disease slow_rank --sick --out FOLDER [--ranks 2] [--steps 12]
     python job.py --disease slow_rank --healed --out FOLDER
 
 Each rank is a process with a core of its own, and gloo connects them over the loopback interface.
-FOLDER/traces gets the traces of `--steps` steps, FOLDER/seconds.json how long rank 0's steps took by its own
-clock, under the profiler and without it.
+FOLDER/traces contains the traces of `--steps` steps, FOLDER/seconds.json the durations of rank 0's steps by
+its own clock, with and without the profiler.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PIECE: Final = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """What a job does; `_s` are seconds a step, `one_` is what only the rank `LATE` does."""
+    """Causes to switch on; `_s`: seconds in each step, `one_`: only on the rank `LATE`."""
 
     batch: int = 2
     sequence: int = 128
@@ -75,9 +75,9 @@ class Switches:
 
 @dataclass(frozen=True)
 class Disease:
-    """The names of findings that are right about it, the rank they have to name, and the two jobs.
+    """Names of the correct findings, the rank that they have to name, and the two jobs.
 
-    No name is right where no finding is about it.
+    There are no names if no finding describes the disease.
     """
 
     right: tuple[str, ...]
@@ -121,7 +121,7 @@ DISEASES: Final = {
 
 
 class Samples(Dataset[torch.Tensor]):
-    """Random tokens, each batch of which takes some time to load, as from a slow disk."""
+    """Random tokens; each batch takes some time to load, as from a slow disk."""
 
     def __init__(self, batches: int, shape: tuple[int, int], seconds: float) -> None:
         self.batches, self.shape, self.seconds = batches, shape, seconds
@@ -148,7 +148,7 @@ def reduce_gradients(model: nn.Module, how: str) -> None:
 
 
 def save(model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Write a checkpoint through to the disk."""
+    """Write a checkpoint and flush it to the disk."""
     with record_function("save_checkpoint"), path.open("wb") as file:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
         os.fsync(file.fileno())
@@ -168,7 +168,7 @@ def backward(model: nn.Module, tokens: torch.Tensor, switches: Switches) -> None
 
 
 def train(switches: Switches, steps: int, out: Path) -> Iterator[float]:
-    """Train under the profiler; the seconds of each step but the first, and the warm-up's."""
+    """Train under the profiler; returns the seconds of the steps after the first, and of the warm-up."""
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     llama = TinyLlama(layers=2, heads=4, head_dim=64).to(switches.dtype)
@@ -215,7 +215,7 @@ def train(switches: Switches, steps: int, out: Path) -> Iterator[float]:
 
 
 def work(rank: int, world: int, switches: Switches, steps: int, out: Path) -> None:
-    """One rank, on a core of its own."""
+    """Run one rank on its own core."""
     os.sched_setaffinity(0, {rank % min(switches.cores, os.cpu_count() or 1)})
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -236,7 +236,7 @@ def work(rank: int, world: int, switches: Switches, steps: int, out: Path) -> No
 
 
 def capture(switches: Switches, ranks: int, steps: int, out: Path) -> None:
-    """Run the job in processes of its own."""
+    """Run the job in new processes."""
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     # Forked ranks share the import of torch.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cclbench.selfcheck.reading import key_of
-from cclbench.selfcheck.relations import TwiceAsLong
+from cclbench.selfcheck.reading import row_key
+from cclbench.selfcheck.relations import TimesScaled
 
 Call = Callable[..., Any]
 
@@ -29,7 +29,7 @@ def test_the_command(call: Call, test_data: Path) -> None:
 def test_a_check_that_does_not_hold_fails(
     call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TwiceAsLong, "expected_place", lambda _, row: (key_of(row), 3.0))
+    monkeypatch.setattr(TimesScaled, "expected_row", lambda _, row: (row_key(row), 3.0))
     answer = call("selfcheck", test_data / "kineto" / "cpu_only")
     assert answer.code == 1
     assert "1 of 18 checks do not hold: scaling of time" in answer.err

@@ -15,12 +15,12 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, stdtrit
 
-from cclbench.comparison.interval import LEAST_STEPS, USUAL, compare_captures
+from cclbench.comparison.interval import LEAST_STEPS, USUAL_SPREAD, compare_captures
 
 Floats = np.ndarray
 
 
-def prior(spread: float, usual: float = USUAL) -> float:
+def prior(spread: float, usual: float = USUAL_SPREAD) -> float:
     return 1 / (1 + (spread / usual) ** 4)
 
 
@@ -181,7 +181,7 @@ def script(repository: Path) -> ModuleType:
 )
 def test_equal_jobs_are_rarely_called_different(script, captures, effect, noise, steps) -> None:
     """7 % and twice the standard error of 400 pairs."""
-    found = script.judged(script.Cell(captures, effect, noise, steps), 400)
+    found = script.judge_cell(script.Cell(captures, effect, noise, steps), 400)
     assert found.false_positives <= 0.07 + 2 * math.sqrt(0.07 * 0.93 / 400)
     assert found.reach < 0.25
 
@@ -197,7 +197,7 @@ def test_how_often_it_errs_is_what_the_page_says(script, repository: Path) -> No
     several, _ = shown.split("| captures of one step |")
     power = dict(re.findall(r"\| (\d and \d) \| 1 % .*?\| (\d+) % \| [\d.]+ % \|", several))
     cells = [
-        script.judged(script.Cell((3, 3, 0), 0.01, noise, steps), 100)
+        script.judge_cell(script.Cell((3, 3, 0), 0.01, noise, steps), 100)
         for noise in script.NOISES
         for steps in script.STEPS
         if min(steps) >= 10

@@ -94,7 +94,7 @@ def test_every_figure_of_the_catalog_has_its_source(site: ModuleType) -> None:
     row = "<tr><th><code>hbm_<wbr>bytes</code></th><td>80.0 GB</td><td>ml-engineering</td></tr>"
     assert row in h100
     assert '<li><code>ml-engineering</code>: <a href="https://' in h100
-    assert "says of <code>peak_<wbr>flops_<wbr>per_<wbr>s.<wbr>bf16</code>: 900 TFLOP/s" in h100
+    assert "states for <code>peak_<wbr>flops_<wbr>per_<wbr>s.<wbr>bf16</code>: 900 TFLOP/s" in h100
 
 
 def test_every_command_and_option_is_there(site: ModuleType) -> None:

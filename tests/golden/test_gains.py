@@ -36,5 +36,5 @@ def test_figures_of_real_traces_agree(source: str, test_data: Path, evidence_sto
 @pytest.mark.parametrize("cause", JOBS)
 def test_figures_of_simulated_jobs_agree(cause: str, tmp_path: Path) -> None:
     job = simulate_item(ExamItem("planted", cause, 5_000))
-    write_traces(job.planted.sick, job.truth.histories, tmp_path / "traces")
+    write_traces(job.planted.with_cause, job.truth.histories, tmp_path / "traces")
     assert breaches(cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")) == []

@@ -259,28 +259,33 @@ GOALS = {"below 64 KiB": 0.25, "64 KiB to 16 MiB": 0.25, "above 16 MiB": 0.17}
 def test_on_machines_left_out(test_data: Path) -> None:
     """Medians 25, 25 and 17 %, bias 5 %, bands that hold 75 to 88 % and 65 % of every class of machines."""
     unseen = program("unseen_machines")
-    known = [own for _, own in program("public_sweeps").usable(test_data / "nccl_tests")]
-    by = unseen.left_out(known)
+    known = [own for _, own in program("public_sweeps").priced_sweeps(test_data / "nccl_tests")]
+    by = unseen.residuals_without_system(known)
     for band, name in enumerate(BANDS):
-        found = unseen.together([unseen.missed(own, by[own.system], band=band) for own in known])
+        found = unseen.concatenate_errors(
+            [unseen.held_out_errors(own, by[own.system], band=band) for own in known]
+        )
         assert found.median <= GOALS[name], name
         assert abs(found.bias) <= 0.05, name
         assert 0.75 <= found.within <= 0.88, name
     for of in {unseen.machine_class(own) for own in known}:
         parts = [own for own in known if unseen.machine_class(own) == of]
-        assert unseen.together([unseen.missed(own, by[own.system]) for own in parts]).within >= 0.65, of
+        assert (
+            unseen.concatenate_errors([unseen.held_out_errors(own, by[own.system]) for own in parts]).within
+            >= 0.65
+        ), of
     # Pairs of the first and the last three systems; the script prints all.
     chosen = [*dict.fromkeys(own.system for own in known)]
     some = [own for own in known if own.system in (*chosen[:3], *chosen[-3:])]
-    pairs = [missed for _, missed in unseen.between_machines(some)]
-    assert unseen.together(pairs).within >= 0.75
+    pairs = [missed for _, missed in unseen.ratios_between_machines(some)]
+    assert unseen.concatenate_errors(pairs).within >= 0.75
 
 
 def test_on_the_most_ranks_a_calibration_is_no_worse_than_the_specification(test_data: Path) -> None:
     """By the median error on each machine's largest group."""
     unseen = program("unseen_machines")
-    known = program("public_sweeps").usable(test_data / "nccl_tests")
-    found = list(unseen.most_ranks(known, unseen.left_out([own for _, own in known])))
+    known = program("public_sweeps").priced_sweeps(test_data / "nccl_tests")
+    found = list(unseen.most_ranks(known, unseen.residuals_without_system([own for _, own in known])))
     worse = {each.public.file: each.calibrated.median - each.catalog.median for each in found}
     assert len(worse) == 6
     assert max(worse.values()) <= 0

@@ -180,7 +180,7 @@ def test_nothing_but_text_is_printed(
     codes = set()
     # of changes that each read all traces again one of rows and one of times; all are tests/selfcheck's
     monkeypatch.setattr(
-        "cclbench.selfcheck.relations.RELATIONS", (relations.LaterByADay, relations.TwiceAsLong)
+        "cclbench.selfcheck.relations.RELATIONS", (relations.TimesShifted, relations.TimesScaled)
     )
     if words in COMPUTED:
         compute = pkgutil.resolve_name(COMPUTED[words])

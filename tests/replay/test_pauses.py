@@ -17,7 +17,7 @@ USUAL = "host[python+unrecorded].time=usual"
 def saved(cause: str, seed: int, folder: Path) -> tuple[float, float]:
     """The shares of the step that it saves, and that the cause costs."""
     made = simulate_item(ExamItem("planted", cause, seed))
-    write_traces(made.planted.sick, made.truth.histories, folder / "traces")
+    write_traces(made.planted.with_cause, made.truth.histories, folder / "traces")
     answer = cclbench.whatif(cclbench.run(folder / "traces", store=folder / "store"), USUAL)
     assert made.gain is not None
     return 1 - answer.single_outcome.high_ns / answer.unchanged.step_ns, made.gain

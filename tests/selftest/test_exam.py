@@ -33,8 +33,8 @@ def planted(name: str, program: Program, strength: float) -> float:
     made = CAUSES[name].plant(
         HealthyJob(JOB, program, simulate_truth(program).step_s * 1e9, strength, seed=3)
     )
-    assert made.cured is not None
-    return simulate_truth(made.sick).step_s - simulate_truth(made.cured).step_s
+    assert made.without_cause is not None
+    return simulate_truth(made.with_cause).step_s - simulate_truth(made.without_cause).step_s
 
 
 def test_a_cause_of_no_strength_costs_nothing_and_more_strength_costs_more() -> None:

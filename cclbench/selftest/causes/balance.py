@@ -7,27 +7,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cclbench.selftest.jobs import build_program
-from cclbench.selftest.planting import HealthyJob, Planted, cause, is_of_layer, lengthen_rows
+from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_layer_compute, lengthen_rows
 from cclbench.selftest.program import Call, Instruction
 
 
-def _plant_uneven_experts(subject: HealthyJob, share: Callable[[int, int, int], float]) -> Planted:
+def _plant_uneven_experts(subject: HealthyJob, share: Callable[[int, int, int], float]) -> PlantedJob:
     ranks = range(subject.program.rank_count)
 
-    def plant_experts(mean: bool) -> Planted:
+    def plant_experts(mean: bool) -> PlantedJob:
         def change_experts(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call) or instruction.family != "expert":
                 return (instruction,)
-            everyone = [share(other, step, instruction.layer) for other in ranks]
-            return (lengthen_rows(instruction, sum(everyone) / len(everyone) if mean else everyone[rank]),)
+            shares = [share(any_rank, step, instruction.layer) for any_rank in ranks]
+            return (lengthen_rows(instruction, sum(shares) / len(shares) if mean else shares[rank]),)
 
         return subject.edit_program(change_experts)
 
-    return Planted(plant_experts(False).sick, plant_experts(True).sick)
+    return PlantedJob(plant_experts(False).with_cause, plant_experts(True).with_cause)
 
 
 @cause("expert_imbalance", layouts=("ep",))
-def busy_experts_of_one_rank(subject: HealthyJob) -> Planted:
+def busy_experts_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank's experts are sent more tokens than the others'."""
     victim = subject.victim_rank
     return _plant_uneven_experts(
@@ -36,7 +36,7 @@ def busy_experts_of_one_rank(subject: HealthyJob) -> Planted:
 
 
 @cause("expert_imbalance", layouts=("ep",))
-def experts_by_layer(subject: HealthyJob) -> Planted:
+def experts_by_layer(subject: HealthyJob) -> PlantedJob:
     """In each layer and step different experts are busy."""
     factors = subject.random_numbers.lognormal(
         0.0, 2 * subject.strength, (subject.program.rank_count, subject.job.steps, subject.job.layers)
@@ -45,20 +45,23 @@ def experts_by_layer(subject: HealthyJob) -> Planted:
 
 
 @cause("pipeline_bubble", layouts=("pp",), fixed=True)
-def few_microbatches(subject: HealthyJob) -> Planted:
+def few_microbatches(subject: HealthyJob) -> PlantedJob:
     """As many micro-batches as stages."""
-    return Planted(build_program(replace(subject.job, microbatches=subject.job.inner)), None)
+    return PlantedJob(build_program(replace(subject.job, microbatches=subject.job.inner)), None)
 
 
 @cause("pipeline_bubble", ranks=("late_rank",), layouts=("pp",), fixed=True)
-def uneven_stages(subject: HealthyJob) -> Planted:
+def uneven_stages(subject: HealthyJob) -> PlantedJob:
     """One stage has 50 % more compute."""
     stage = subject.victim_stage
     planted = subject.edit_program(
         lambda rank, _, it: (
             (it, it)
-            if isinstance(it, Call) and is_of_layer(it) and rank in stage and it.family in ("gemm", "norm")
+            if isinstance(it, Call)
+            and is_layer_compute(it)
+            and rank in stage
+            and it.family in ("gemm", "norm")
             else (it,)
         )
     )
-    return Planted(planted.sick, None, stage)
+    return PlantedJob(planted.with_cause, None, stage)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cclbench.selftest.jobs import scale_transfers
-from cclbench.selftest.planting import HealthyJob, Planted, cause, is_of_layer, lengthen_rows
-from cclbench.selftest.program import RECORDED_AGAIN, Call, Instruction, Kernel
+from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_layer_compute, lengthen_rows
+from cclbench.selftest.program import RECOMPUTE_OFFSET, Call, Instruction, Kernel
 
 
 @cause(ranks=("slow_device",), layouts=("ddp", "fsdp", "tp"), steps=9)
-def slow_device(subject: HealthyJob) -> Planted:
+def slow_device(subject: HealthyJob) -> PlantedJob:
     """One rank's clocks are low."""
     victim = subject.victim_rank
     planted = subject.scale_kernels(lambda rank, _, __: 1 + subject.strength if rank == victim else 1.0)
@@ -20,7 +20,7 @@ def slow_device(subject: HealthyJob) -> Planted:
 
 
 @cause("throttling", ranks=("slow_device",), layouts=("ddp", "fsdp"), steps=13)
-def throttled_rank(subject: HealthyJob) -> Planted:
+def throttled_rank(subject: HealthyJob) -> PlantedJob:
     """One rank's clocks fall in the middle of the capture."""
     victim = subject.victim_rank
     since = int(subject.random_numbers.integers(4, 8))
@@ -31,13 +31,13 @@ def throttled_rank(subject: HealthyJob) -> Planted:
 
 
 @cause("throttling", layouts=("ddp", "fsdp"), steps=13)
-def heat(subject: HealthyJob) -> Planted:
+def heat(subject: HealthyJob) -> PlantedJob:
     """All ranks' clocks fall from step to step."""
     return subject.scale_kernels(lambda _, step, __: 1 + 2 * subject.strength * step / subject.job.steps)
 
 
 @cause("tensor_cores", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
-def single_precision_products(subject: HealthyJob) -> Planted:
+def single_precision_products(subject: HealthyJob) -> PlantedJob:
     """Some of the smallest matrix products run in fp32 without tensor cores."""
     least = min(
         work.ns
@@ -45,15 +45,15 @@ def single_precision_products(subject: HealthyJob) -> Planted:
         if isinstance(call, Call) and call.family == "gemm"
         for work in call.works
     )
-    chosen: dict[object, float] = {}
+    draws: dict[object, float] = {}
     random = subject.random_numbers
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or instruction.family != "gemm":
             return (instruction,)
-        place = (instruction.layer, instruction.phase, instruction.dims)
+        product = (instruction.layer, instruction.phase, instruction.dims)
         small = instruction.works[0].ns < 2 * least
-        if chosen.setdefault(place, random.random()) > subject.strength or not small:
+        if draws.setdefault(product, random.random()) > subject.strength or not small:
             return (instruction,)
         works = tuple(
             replace(work, ns=round(work.ns * 15.5), name="ampere_sgemm_128x128_tn")
@@ -66,7 +66,7 @@ def single_precision_products(subject: HealthyJob) -> Planted:
 
 
 @cause("misaligned_products", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
-def odd_sizes(subject: HealthyJob) -> Planted:
+def odd_sizes(subject: HealthyJob) -> PlantedJob:
     """Sizes that are not a multiple of a tile: the library uses a kernel for single elements."""
     factor = 1.6 + 3 * subject.strength
 
@@ -85,7 +85,7 @@ def odd_sizes(subject: HealthyJob) -> Planted:
 
 
 @cause("unfused_attention", "memory_bound", layouts=("ddp", "fsdp", "pp"))
-def unfused_attention(subject: HealthyJob) -> Planted:
+def unfused_attention(subject: HealthyJob) -> PlantedJob:
     """Attention as two products and kernels that scale, mask and normalise the scores between them."""
     ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
     sequence, head = 2048, 128
@@ -122,7 +122,7 @@ def _kernel_name(op: str) -> str:
 
 
 @cause("memory_bound")
-def eager_activations(subject: HealthyJob) -> Planted:
+def eager_activations(subject: HealthyJob) -> PlantedJob:
     """An activation as ten elementwise operators."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -132,77 +132,77 @@ def eager_activations(subject: HealthyJob) -> Planted:
         ops = ("aten::mul", "aten::pow", "aten::tanh", "aten::add")
         return tuple(replace(call, op=ops[piece % 4]) for piece in range(pieces))
 
-    return subject.insert_beside_calls(after)
+    return subject.insert_near_calls(after)
 
 
 @cause("recompute", layouts=("ddp", "fsdp"))
-def recomputed_layers(subject: HealthyJob) -> Planted:
+def recomputed_layers(subject: HealthyJob) -> PlantedJob:
     """The backward pass of a layer runs its forward operators again (activation checkpointing)."""
     share = min(1.0, 3 * subject.strength)
     steps = []
-    for own in subject.program.steps:
-        made = []
-        for step in own:
+    for rank_steps in subject.program.steps:
+        recomputed = []
+        for step in rank_steps:
             forward: dict[int, list[Call]] = {}
             new: list[Instruction] = []
             begun: set[int] = set()
             for it in step:
-                if isinstance(it, Call) and is_of_layer(it):
+                if isinstance(it, Call) and is_layer_compute(it):
                     if it.phase == "forward":
                         forward.setdefault(it.layer, []).append(it)
                     elif it.layer not in begun:
                         begun.add(it.layer)
-                        again = forward[it.layer][: round(share * len(forward[it.layer]))]
+                        repeated = forward[it.layer][: round(share * len(forward[it.layer]))]
                         new += [
                             replace(
                                 call,
                                 phase="backward",
                                 node="CheckpointFunctionBackward",
-                                sequence=(call.sequence or 0) + RECORDED_AGAIN,
+                                sequence=(call.sequence or 0) + RECOMPUTE_OFFSET,
                             )
-                            for call in again
+                            for call in repeated
                         ]
                 new.append(it)
-            made.append(tuple(new))
-        steps.append(tuple(made))
-    return Planted(replace(subject.program, steps=tuple(steps)), subject.program)
+            recomputed.append(tuple(new))
+        steps.append(tuple(recomputed))
+    return PlantedJob(replace(subject.program, steps=tuple(steps)), subject.program)
 
 
 @cause("contention", layouts=("ddp", "fsdp"))
-def contention(subject: HealthyJob) -> Planted:
+def contention(subject: HealthyJob) -> PlantedJob:
     """Communication takes cores and bandwidth from concurrent kernels."""
     # Transfers must overlap much of the compute and still be hidden.
     busy = scale_transfers(subject.program, 2.0, lambda *_: True)
-    return Planted(replace(busy, contention=1 + 2 * subject.strength), busy)
+    return PlantedJob(replace(busy, contention=1 + 2 * subject.strength), busy)
 
 
 @cause("uneven_ranks", layouts=("ddp", "fsdp"), steps=10)
-def varied_sequences(subject: HealthyJob) -> Planted:
+def varied_sequences(subject: HealthyJob) -> PlantedJob:
     """Each rank's sequences are longer in some steps and shorter in others; no rank is at fault."""
     factors = subject.random_numbers.lognormal(
         0.0, subject.strength, (subject.program.rank_count, subject.job.steps)
     )
     means = factors.mean(axis=0)
 
-    def planted(rank_factor: bool) -> Planted:
+    def planted(rank_factor: bool) -> PlantedJob:
         def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-            if not isinstance(instruction, Call) or not is_of_layer(instruction):
+            if not isinstance(instruction, Call) or not is_layer_compute(instruction):
                 return (instruction,)
             return (lengthen_rows(instruction, float(factors[rank, step] if rank_factor else means[step])),)
 
         return subject.edit_program(change)
 
-    return Planted(planted(True).sick, planted(False).sick)
+    return PlantedJob(planted(True).with_cause, planted(False).with_cause)
 
 
 @cause(ranks=("late_rank",), layouts=("ddp", "fsdp"), steps=8)
-def longer_sequences_of_one_rank(subject: HealthyJob) -> Planted:
+def longer_sequences_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank has more tokens in every step."""
     victim = subject.victim_rank
     planted = subject.edit_program(
         lambda rank, _, it: (
             (lengthen_rows(it, 1 + subject.strength),)
-            if isinstance(it, Call) and is_of_layer(it) and rank == victim
+            if isinstance(it, Call) and is_layer_compute(it) and rank == victim
             else (it,)
         )
     )
@@ -210,7 +210,7 @@ def longer_sequences_of_one_rank(subject: HealthyJob) -> Planted:
 
 
 @cause(ranks=("slow_device", "late_rank"), layouts=("ddp", "fsdp"), steps=9)
-def slow_memory_of_one_rank(subject: HealthyJob) -> Planted:
+def slow_memory_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank's memory is slow: kernels that move bytes take longer, products do not."""
     victim = subject.victim_rank
 
@@ -222,14 +222,14 @@ def slow_memory_of_one_rank(subject: HealthyJob) -> Planted:
 
 
 @cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp"))
-def slow_products(subject: HealthyJob) -> Planted:
+def slow_products(subject: HealthyJob) -> PlantedJob:
     """Matrix products of all ranks take several times as long as their FLOPs need."""
     factor = 1 + 4 * subject.strength
     return subject.scale_kernels(lambda _, __, call: factor if call.family == "gemm" else 1.0)
 
 
 @cause("below_roofline", "unfused_norm", "memory_bound", layouts=("ddp", "fsdp", "tp"))
-def slow_norms(subject: HealthyJob) -> Planted:
+def slow_norms(subject: HealthyJob) -> PlantedJob:
     """Normalisation kernels take many times as long as their bytes need."""
     factor = 1 + 20 * subject.strength
     return subject.scale_kernels(lambda _, __, call: factor if call.family == "norm" else 1.0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cclbench.selftest.planting import HealthyJob, Planted, cause, is_collective, is_of_layer
+from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_collective, is_layer_compute
 from cclbench.selftest.program import (
     COMPUTE,
     Batch,
@@ -33,26 +33,26 @@ _ADAM = (
 
 
 @cause("synchronization")
-def synchronized_layers(subject: HealthyJob) -> Planted:
+def synchronized_layers(subject: HealthyJob) -> PlantedJob:
     """The host waits for the device after some operators, as in code that measures times."""
     random = subject.random_numbers
-    chosen = {step: random.random(10_000) for step in range(subject.job.steps)}
+    draws = {step: random.random(10_000) for step in range(subject.job.steps)}
     count = [0]
 
     def after(_: int, step: int, call: Call) -> Sequence[Instruction]:
         count[0] += 1
-        if not is_of_layer(call) or chosen[step][count[0] % 10_000] > subject.strength:
+        if not is_layer_compute(call) or draws[step][count[0] % 10_000] > subject.strength:
             return ()
         return (
             Synchronize(phase=call.phase),
             Pause(20_000 + round(0.02 * subject.strength * subject.step_ns), phase=call.phase),
         )
 
-    return subject.insert_beside_calls(after)
+    return subject.insert_near_calls(after)
 
 
 @cause("synchronization")
-def item_in_layers(subject: HealthyJob) -> Planted:
+def item_in_layers(subject: HealthyJob) -> PlantedJob:
     """`.item()` of a device tensor, and Python that branches on it."""
     every = 4
 
@@ -64,17 +64,17 @@ def item_in_layers(subject: HealthyJob) -> Planted:
             Pause(round(subject.strength * 0.1 * subject.step_ns), phase=call.phase),
         )
 
-    return subject.insert_beside_calls(after)
+    return subject.insert_near_calls(after)
 
 
 @cause("host_bound")
-def slow_python(subject: HealthyJob) -> Planted:
+def slow_python(subject: HealthyJob) -> PlantedJob:
     """Python between operators takes long on all ranks."""
 
     return _slow_python(subject, frozenset(range(subject.program.rank_count)))
 
 
-def _slow_python(subject: HealthyJob, ranks: frozenset[int]) -> Planted:
+def _slow_python(subject: HealthyJob, ranks: frozenset[int]) -> PlantedJob:
     def slow_python(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or rank not in ranks:
             return (instruction,)
@@ -84,12 +84,12 @@ def _slow_python(subject: HealthyJob, ranks: frozenset[int]) -> Planted:
 
 
 @cause("short_kernels")
-def unfused_kernels(subject: HealthyJob) -> Planted:
+def unfused_kernels(subject: HealthyJob) -> PlantedJob:
     """The same work of a layer in many short kernels: no fusion, no graph."""
     pieces = 1 + round(60 * subject.strength)
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not is_of_layer(instruction):
+        if not isinstance(instruction, Call) or not is_layer_compute(instruction):
             return (instruction,)
         works = tuple(replace(work, ns=max(1_000, work.ns // pieces)) for work in instruction.works)
         return (replace(instruction, works=works),) * pieces
@@ -98,7 +98,7 @@ def unfused_kernels(subject: HealthyJob) -> Planted:
 
 
 @cause("unfused_optimizer", "short_kernels")
-def unfused_optimizer(subject: HealthyJob) -> Planted:
+def unfused_optimizer(subject: HealthyJob) -> PlantedJob:
     """AdamW parameter by parameter: eight kernels of a few µs each."""
     parameters = round(400 * subject.strength)
 
@@ -124,7 +124,7 @@ def unfused_optimizer(subject: HealthyJob) -> Planted:
 
 
 @cause("data_loading")
-def slow_workers(subject: HealthyJob) -> Planted:
+def slow_workers(subject: HealthyJob) -> PlantedJob:
     """Workers make a batch more slowly than the device uses it."""
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -136,7 +136,7 @@ def slow_workers(subject: HealthyJob) -> Planted:
 
 
 @cause("data_loading")
-def loading_in_process(subject: HealthyJob) -> Planted:
+def loading_in_process(subject: HealthyJob) -> PlantedJob:
     """No workers: the training thread makes the batch."""
     pause = Pause(
         round(subject.step_ns * 2 * subject.strength),
@@ -148,7 +148,7 @@ def loading_in_process(subject: HealthyJob) -> Planted:
 
 
 @cause("data_loading", ranks=("late_rank",), steps=9)
-def slow_loader_of_one_rank(subject: HealthyJob) -> Planted:
+def slow_loader_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank's storage is slow."""
     victim = subject.victim_rank
     pause = Pause(
@@ -163,7 +163,7 @@ def slow_loader_of_one_rank(subject: HealthyJob) -> Planted:
 
 
 @cause("data_loading", steps=9)
-def checkpoint_every_third_step(subject: HealthyJob) -> Planted:
+def checkpoint_every_third_step(subject: HealthyJob) -> PlantedJob:
     """The training thread writes a checkpoint."""
 
     def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -179,38 +179,38 @@ def checkpoint_every_third_step(subject: HealthyJob) -> Planted:
 
 
 @cause("host_pauses", "host_bound", "uneven_ranks", steps=8)
-def garbage_collection(subject: HealthyJob) -> Planted:
+def garbage_collection(subject: HealthyJob) -> PlantedJob:
     """Pauses of the interpreter, each rank's at its own times, twice a step on average."""
     random = subject.random_numbers
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        if not is_of_layer(call) or random.random() > 0.04:
+        if not is_layer_compute(call) or random.random() > 0.04:
             return ()
         return (
             Pause(round(subject.step_ns * subject.strength * random.lognormal(0, 0.3)), phase=call.phase),
         )
 
-    return subject.insert_beside_calls(after)
+    return subject.insert_near_calls(after)
 
 
 @cause("cold_start", "warm_up")
-def first_calls(subject: HealthyJob) -> Planted:
+def first_calls(subject: HealthyJob) -> PlantedJob:
     """In the first step each kernel's first launch loads its code."""
-    seen: set[tuple[int, str]] = set()
+    loaded: set[tuple[int, str]] = set()
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or is_collective(instruction):
             return (instruction,)
-        names = {(rank, work.name) for work in instruction.works if isinstance(work, Kernel)} - seen
-        seen.update(names)
-        more = len(names) * round(subject.step_ns * subject.strength)
-        return (replace(instruction, launch_ns=instruction.launch_ns + more),)
+        names = {(rank, work.name) for work in instruction.works if isinstance(work, Kernel)} - loaded
+        loaded.update(names)
+        load_ns = len(names) * round(subject.step_ns * subject.strength)
+        return (replace(instruction, launch_ns=instruction.launch_ns + load_ns),)
 
     return subject.edit_program(change)
 
 
 @cause(ranks=("late_rank", "host_bound", "short_kernels"), steps=9)
-def oversubscribed_cores(subject: HealthyJob) -> Planted:
+def oversubscribed_cores(subject: HealthyJob) -> PlantedJob:
     """One rank's host runs at a fraction of its speed."""
     victim, factor = subject.victim_rank, 1 + 60 * subject.strength
 
@@ -230,37 +230,37 @@ def oversubscribed_cores(subject: HealthyJob) -> Planted:
 
 
 @cause(ranks=("late_rank", "host_bound"), steps=9)
-def late_thread_of_one_rank(subject: HealthyJob) -> Planted:
+def late_thread_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank's host does other work before each step, after a wait for the device."""
     victim = subject.victim_rank
-    more = (
+    delay = (
         Synchronize(phase="loader"),
         Pause(round(subject.step_ns * subject.strength), phase="loader"),
     )
     planted = subject.edit_program(
-        lambda rank, _, it: (*more, it) if isinstance(it, Batch) and rank == victim else (it,)
+        lambda rank, _, it: (*delay, it) if isinstance(it, Batch) and rank == victim else (it,)
     )
     return replace(planted, ranks=frozenset((victim,)))
 
 
 @cause("host_pauses", ranks=("late_rank", "host_bound"), steps=10)
-def stall_every_third_step_of_one_rank(subject: HealthyJob) -> Planted:
+def stall_every_third_step_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank writes logs every third step."""
     victim = subject.victim_rank
-    more = (
+    delay = (
         Synchronize(phase="loader"),
         Pause(round(subject.step_ns * 3 * subject.strength), phase="loader"),
     )
     planted = subject.edit_program(
         lambda rank, step, it: (
-            (*more, it) if isinstance(it, Batch) and rank == victim and step % 3 == 1 else (it,)
+            (*delay, it) if isinstance(it, Batch) and rank == victim and step % 3 == 1 else (it,)
         )
     )
     return replace(planted, ranks=frozenset((victim,)))
 
 
 @cause("synchronization", "exposed_copies")
-def pageable_input(subject: HealthyJob) -> Planted:
+def pageable_input(subject: HealthyJob) -> PlantedJob:
     """Inputs of each layer are copied from pageable memory: the host waits for each."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -271,11 +271,11 @@ def pageable_input(subject: HealthyJob) -> Planted:
         dims = ((max(1, copy.size // 4),),) * 2
         return (Call("aten::copy_", (copy,), dims=dims, dtype="float", family="copy", blocks=True),)
 
-    return subject.insert_beside_calls(after)
+    return subject.insert_near_calls(after)
 
 
 @cause("synchronization", "short_kernels")
-def norm_of_each_gradient(subject: HealthyJob) -> Planted:
+def norm_of_each_gradient(subject: HealthyJob) -> PlantedJob:
     """Before the optimizer step, the host reads the norm of each parameter's gradient."""
     parameters = max(1, round(300 * subject.strength))
     reduce = Kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", 6_000, 80)
@@ -291,11 +291,11 @@ def norm_of_each_gradient(subject: HealthyJob) -> Planted:
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         return (norm, item_call("optimizer")) * parameters if call.family == "optimizer" else ()
 
-    return subject.insert_beside_calls(after, first=True)
+    return subject.insert_near_calls(after, before=True)
 
 
 @cause("synchronization", "host_bound", "host_pauses")
-def logging_behind_a_wait(subject: HealthyJob) -> Planted:
+def logging_behind_a_wait(subject: HealthyJob) -> PlantedJob:
     """Each step ends with a wait for the device, followed by logging."""
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -308,7 +308,7 @@ def logging_behind_a_wait(subject: HealthyJob) -> Planted:
 
 
 @cause("data_loading", steps=10)
-def loader_that_refills(subject: HealthyJob) -> Planted:
+def loader_that_refills(subject: HealthyJob) -> PlantedJob:
     """Every fourth batch takes the workers long, as when a shuffle buffer is refilled."""
 
     def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -320,7 +320,7 @@ def loader_that_refills(subject: HealthyJob) -> Planted:
 
 
 @cause("host_bound", "pipeline_bubble", ranks=("late_rank",), layouts=("pp",), steps=9)
-def slow_python_of_one_stage(subject: HealthyJob) -> Planted:
+def slow_python_of_one_stage(subject: HealthyJob) -> PlantedJob:
     """The hosts of one pipeline stage run Python for longer than their kernels take."""
     stage = subject.victim_stage
     return replace(_slow_python(subject, stage), ranks=stage)

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cclbench.selftest.planting import HealthyJob, Planted, cause, is_of_layer
+from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_layer_compute
 from cclbench.selftest.program import COMPUTE, Call, Copy, Instruction, Runtime
 
 
 def _insert_copies(
     subject: HealthyJob, direction: str, bytes_per_ns: float, families: tuple[str, ...]
-) -> Planted:
+) -> PlantedJob:
     def copies_after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         if call.family not in families or call.layer < 0:
             return ()
@@ -21,23 +21,23 @@ def _insert_copies(
         dims = ((max(1, copy.size // 2),),) * 2
         return (Call("aten::copy_", (copy,), dims=dims, family="copy", phase=call.phase),)
 
-    return subject.insert_beside_calls(copies_after)
+    return subject.insert_near_calls(copies_after)
 
 
 @cause("exposed_copies")
-def offloaded_activations(subject: HealthyJob) -> Planted:
+def offloaded_activations(subject: HealthyJob) -> PlantedJob:
     """Activations are copied to pinned memory on the compute stream."""
     return _insert_copies(subject, "DtoH", 22.0, ("attention",))
 
 
 @cause("exposed_copies")
-def copies_on_the_device(subject: HealthyJob) -> Planted:
+def copies_on_the_device(subject: HealthyJob) -> PlantedJob:
     """`.clone()` and `.contiguous()` of contiguous tensors, by the copy engine."""
     return _insert_copies(subject, "DtoD", 800.0, ("gemm", "expert"))
 
 
 @cause("device_allocation")
-def allocator_retries(subject: HealthyJob) -> Planted:
+def allocator_retries(subject: HealthyJob) -> PlantedJob:
     """The caching allocator frees its blocks and allocates anew: cudaFree waits for the device."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -50,23 +50,23 @@ def allocator_retries(subject: HealthyJob) -> Planted:
             Runtime("cudaMalloc", 2 * ns, phase=call.phase),
         )
 
-    return subject.insert_beside_calls(after)
+    return subject.insert_near_calls(after)
 
 
 @cause("device_allocation")
-def allocations_in_steps(subject: HealthyJob) -> Planted:
+def allocations_in_steps(subject: HealthyJob) -> PlantedJob:
     """Growing sizes: repeated cudaMalloc."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        if not is_of_layer(call) or call.family == "norm":
+        if not is_layer_compute(call) or call.family == "norm":
             return ()
         return (Runtime("cudaMalloc", round(subject.step_ns * 0.2 * subject.strength), phase=call.phase),)
 
-    return subject.insert_beside_calls(after)
+    return subject.insert_near_calls(after)
 
 
 @cause("exposed_copies", ranks=("late_rank",), layouts=("ddp", "fsdp"), steps=9)
-def slow_bus_of_one_rank(subject: HealthyJob) -> Planted:
+def slow_bus_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank's copies from its host are slow, as with fewer PCIe lanes."""
     victim = subject.victim_rank
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cclbench.selftest.job import REDUCE
 from cclbench.selftest.jobs import scale_transfers
-from cclbench.selftest.planting import HealthyJob, Planted, cause, is_collective
+from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_collective
 from cclbench.selftest.program import (
     COMPUTE,
     Call,
@@ -22,24 +22,24 @@ from cclbench.selftest.program import (
 
 
 @cause("slow_link", layouts=("tp", "ep"))
-def slow_link_of_one_group(subject: HealthyJob) -> Planted:
+def slow_link_of_one_group(subject: HealthyJob) -> PlantedJob:
     """The links between one data-parallel group's ranks are slow."""
     groups = [group for group in subject.program.groups if group[0].startswith("outer")]
     name = groups[int(subject.random_numbers.integers(len(groups)))][0]
     factor = 2 + 200 * subject.strength
-    sick = scale_transfers(subject.program, factor, lambda _, __, work: work.group == name)
-    return Planted(sick, subject.program)
+    slow = scale_transfers(subject.program, factor, lambda _, __, work: work.group == name)
+    return PlantedJob(slow, subject.program)
 
 
 @cause("slow_network", "exposed_communication", layouts=("ddp", "fsdp"))
-def slow_network(subject: HealthyJob) -> Planted:
+def slow_network(subject: HealthyJob) -> PlantedJob:
     """All links are slow."""
-    sick = scale_transfers(subject.program, 1 + 200 * subject.strength, lambda *_: True)
-    return Planted(sick, subject.program)
+    slow = scale_transfers(subject.program, 1 + 200 * subject.strength, lambda *_: True)
+    return PlantedJob(slow, subject.program)
 
 
 @cause("exposed_communication", layouts=("ddp", "fsdp"))
-def no_overlap(subject: HealthyJob) -> Planted:
+def no_overlap(subject: HealthyJob) -> PlantedJob:
     """Compute waits for each collective as soon as it is launched."""
     slower = scale_transfers(subject.program, min(4.0, 1 + 6 * subject.strength), lambda *_: True)
 
@@ -48,11 +48,11 @@ def no_overlap(subject: HealthyJob) -> Planted:
             return ()
         return (StreamWait(COMPUTE, call.works[0].stream, phase=call.phase),)
 
-    return Planted(replace(subject, program=slower).insert_beside_calls(after).sick, slower)
+    return PlantedJob(replace(subject, program=slower).insert_near_calls(after).with_cause, slower)
 
 
 @cause("small_messages", layouts=("ddp", "fsdp"))
-def collective_per_parameter(subject: HealthyJob) -> Planted:
+def collective_per_parameter(subject: HealthyJob) -> PlantedJob:
     """A collective for each small tensor instead of each bucket, over links of high latency."""
     pieces = 2 + round(400 * subject.strength)
     subject = replace(subject, program=_add_latency(subject.program))
@@ -72,34 +72,34 @@ def collective_per_parameter(subject: HealthyJob) -> Planted:
 
 
 @cause("exposed_communication", layouts=("ddp",))
-def reductions_behind_the_backward_pass(subject: HealthyJob) -> Planted:
+def reductions_behind_the_backward_pass(subject: HealthyJob) -> PlantedJob:
     """Gradients are reduced after the backward pass, instead of bucket by bucket during compute."""
     slower = scale_transfers(subject.program, min(6.0, 1 + 12 * subject.strength), lambda *_: True)
 
-    def late(step: Step) -> Step:
-        reduced = [one for one in step if isinstance(one, Call) and is_collective(one)]
-        kept = [one for one in step if one not in reduced]
-        at = next(i for i, one in enumerate(kept) if isinstance(one, StreamWait) and one.stream == COMPUTE)
-        waits = [one for one in kept if isinstance(one, StreamWait) and one.stream == REDUCE]
-        rest = [one for one in kept[:at] if one not in waits]
-        return (*rest, StreamWait(REDUCE, COMPUTE, phase="backward"), *reduced, *kept[at:])
+    def move_reductions(step: Step) -> Step:
+        reductions = [it for it in step if isinstance(it, Call) and is_collective(it)]
+        others = [it for it in step if it not in reductions]
+        end = next(i for i, it in enumerate(others) if isinstance(it, StreamWait) and it.stream == COMPUTE)
+        waits = [it for it in others if isinstance(it, StreamWait) and it.stream == REDUCE]
+        backward = [it for it in others[:end] if it not in waits]
+        return (*backward, StreamWait(REDUCE, COMPUTE, phase="backward"), *reductions, *others[end:])
 
-    steps = tuple(tuple(late(step) for step in own) for own in slower.steps)
-    return Planted(replace(slower, steps=steps), slower)
+    steps = tuple(tuple(move_reductions(step) for step in rank_steps) for rank_steps in slower.steps)
+    return PlantedJob(replace(slower, steps=steps), slower)
 
 
 @cause("slow_network", "slow_link", "exposed_communication", layouts=("ddp", "fsdp"), steps=9)
-def network_that_is_slow_in_some_steps(subject: HealthyJob) -> Planted:
+def network_that_is_slow_in_some_steps(subject: HealthyJob) -> PlantedJob:
     """Every third step all transfers take many times as long, as with another job's traffic."""
-    sick = scale_transfers(subject.program, 1 + 400 * subject.strength, lambda _, step, __: step % 3 == 1)
-    return Planted(sick, subject.program)
+    slow = scale_transfers(subject.program, 1 + 400 * subject.strength, lambda _, step, __: step % 3 == 1)
+    return PlantedJob(slow, subject.program)
 
 
 @cause("slow_network", "slow_link", "exposed_communication", layouts=("tp",))
-def tensor_parallel_across_nodes(subject: HealthyJob) -> Planted:
+def tensor_parallel_across_nodes(subject: HealthyJob) -> PlantedJob:
     """The links between the ranks of a tensor-parallel group are those between nodes."""
     factor = 2 + 100 * subject.strength
-    return Planted(
+    return PlantedJob(
         scale_transfers(subject.program, factor, lambda _, __, work: work.group.startswith("inner")),
         subject.program,
     )

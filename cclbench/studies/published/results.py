@@ -37,7 +37,10 @@ def _column_row(row: PublishedRow, column: str) -> Row:
     elif instead := [defect.words for defect in defects if defect.no_number]:
         reason = instead[0]
     else:
-        value, reason = conversion.convert(number), "; ".join(defect.words for defect in defects) or None
+        value, reason = (
+            conversion.convert_number(number),
+            "; ".join(defect.words for defect in defects) or None,
+        )
     collective = alias.collectives[-1] if alias.collectives else None
     return _result_row(
         alias.metric, value, reason, window=conversion.window_policy(row), collective=collective
