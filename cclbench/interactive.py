@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cclbench.api import diagnose, ingest, metrics, run, runs, search, whatif
-from cclbench.comparison.build import compare, subject_of
+from cclbench.comparison.build import compare, run_subject
 from cclbench.comparison.comparison import Comparison
 from cclbench.ground.text import html_of
 from cclbench.record.run import Run
@@ -74,20 +74,20 @@ def report(shown: Run | Comparison, path: str | Path) -> Path:
 
     target = Path(path)
     check_page(target)
-    page = run_page(subject_of("A", shown)) if isinstance(shown, Run) else comparison_page(shown)
+    page = run_page(run_subject("A", shown)) if isinstance(shown, Run) else comparison_page(shown)
     write_page(page, target)
     return target
 
 
 @html_of.register
 def _(shown: Run) -> str:
-    from cclbench.present.cell import of_run
+    from cclbench.present.cell import run_cell
 
-    return of_run(shown)
+    return run_cell(shown)
 
 
 @html_of.register
 def _(shown: Comparison) -> str:
-    from cclbench.present.cell import of_comparison
+    from cclbench.present.cell import comparison_cell
 
-    return of_comparison(shown)
+    return comparison_cell(shown)

@@ -21,7 +21,7 @@ TRACES = (
 )
 DATA_POINTS = ("tiny-llama-operators-ddp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu")
 LITTLE = {
-    "cclbench.record.rank": {"MOST_KEPT": 0, "SMALL_ROWS": 100},
+    "cclbench.record.rank": {"MOST_KEPT": 0},
 }
 """By module what bounds memory, and how little it is here."""
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.rank_view import Windows
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.formats import READERS, by_precedence
+from cclbench.formats import READERS, sort_by_precedence
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.units import humanise
@@ -104,7 +104,7 @@ def nvlink_bytes(run: RunView) -> Iterator[Value]:
 
 def _counted_bytes(run: RunView, port: str, noun: str) -> Iterator[Value]:
     table = with_plain_words(run.table("counters"))
-    sources = by_precedence(pc.unique(table["source"]).to_pylist())
+    sources = sort_by_precedence(pc.unique(table["source"]).to_pylist())
     by_source = {
         source: ways
         for source in sources
@@ -317,5 +317,5 @@ def _why_none(table: pa.Table, port: str, noun: str) -> str:
         if found_kinds
         else f"the run has no {noun} counters"
     )
-    captures = (READERS.get(name).counts.get(port) for name in reversed(by_precedence(READERS)))
+    captures = (READERS.get(name).counts.get(port) for name in reversed(sort_by_precedence(READERS)))
     return f"{problem}: add {', or '.join(filter(None, captures))}"

@@ -21,7 +21,7 @@ from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
 from cclbench.analyzers.view.platform import samples_per_step, tokens_per_sample
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.formats import by_precedence
+from cclbench.formats import sort_by_precedence
 from cclbench.ground import intervals
 from cclbench.ground.units import humanise
 
@@ -104,7 +104,7 @@ def _counted_energy(rows: pa.Table) -> tuple[pa.Table, str, str]:
     """Energies over intervals from one tool, J; the tool, and its counter."""
     known = rows.filter(pc.is_in(rows["counter"], pa.array(_COUNTERS)))
     timed = known.filter(pc.and_(known["start_ns"].is_valid(), known["end_ns"].is_valid()))
-    for source in by_precedence(pc.unique(timed["source"]).to_pylist()):
+    for source in sort_by_precedence(pc.unique(timed["source"]).to_pylist()):
         of_source = timed.filter(pc.equal(timed["source"], source))
         for counter in _COUNTERS:
             energies = _energy_intervals(of_source.filter(pc.equal(of_source["counter"], counter)), counter)

@@ -93,7 +93,7 @@ GENERATIONS: Final = (
     ("gfx90a", "gtcx2  isa90a"),
     ("gfx942", "gtcx3  isa942"),
 )
-_STATED: Final = re.compile(
+_TARGET: Final = re.compile(
     r"(?:^|_|nvjet_)sm(\d{2,3})(?!\d)|cutlass(?:3x)?_(?:sm)?(\d{2,3})_|isa(\d{3}|90a)_"
 )
 _ALIGNMENT: Final = re.compile(r"align[a-d]?(\d{1,2})(?!\d)")
@@ -132,19 +132,19 @@ def _compiled_rules() -> tuple[
 def kernel_arithmetic(name: str) -> Arithmetic:
     """Library, precision, tensor cores, alignment and generation of a matrix kernel, by its name."""
     text = name[:_REACH].lower()
-    libraries, kinds, generations = _compiled_rules()
-    kind = next((rule for rule, pattern in kinds if pattern.search(text)), None)
-    stated = _STATED.search(text)
+    libraries, rules, generations = _compiled_rules()
+    rule = next((candidate for candidate, pattern in rules if pattern.search(text)), None)
+    target = _TARGET.search(text)
     generation = next((word for word, pattern in generations if pattern.search(text)), None)
-    if stated is not None and stated[3] is None:
-        generation = f"sm{stated[1] or stated[2]}"
-    elif stated is not None:
-        generation = f"gfx{stated[3]}"
-    aligned = [int(number) for number in _ALIGNMENT.findall(text)]
+    if target is not None and target[3] is None:
+        generation = f"sm{target[1] or target[2]}"
+    elif target is not None:
+        generation = f"gfx{target[3]}"
+    alignments = [int(number) for number in _ALIGNMENT.findall(text)]
     return Arithmetic(
         library=next((word for word, pattern in libraries if pattern.search(text)), None),
-        precision=kind.precision if kind else None,
-        tensor_cores=kind.tensor_cores if kind else None,
-        alignment=min(aligned, default=None),
+        precision=rule.precision if rule else None,
+        tensor_cores=rule.tensor_cores if rule else None,
+        alignment=min(alignments, default=None),
         generation=generation,
     )

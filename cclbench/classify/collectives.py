@@ -11,7 +11,7 @@ tests/classify/kernel_names.yaml lists each with the file it is from.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from cclbench.classify.fused import FUSED
@@ -126,7 +126,7 @@ LIBRARIES: Final = (
     ),
 )
 
-_CALLED: Final = (
+_KIND_MARKS: Final = (
     ("reduce_scatter", "reducescatter"),
     ("all_reduce", "allreduce"),
     ("all_gather", "allgather"),
@@ -214,28 +214,29 @@ def collective_name(name: str, vendor: str | None = None) -> CollectiveName | No
     Also None for a kernel that computes in the same launch (`fused`).
     `vendor` is the accelerator's, "nvidia", "amd" or None: RCCL's kernels carry NCCL's names.
     """
-    collective = of_subject(rule_subject(name), vendor)
+    collective = subject_collective(rule_subject(name), vendor)
     if collective is not None and _REDUCE_SCATTER_INSTANCE.search(name):
         return collective._replace(kind="reduce_scatter")
     return collective
 
 
-def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
+@lru_cache(maxsize=1 << 13)
+def subject_collective(subject: str, vendor: str | None = None) -> CollectiveName | None:
     """`collective_name` for a name given by its subject."""
     rules = _compiled_rules()
-    if not rules.any_library.search(named) or rules.not_communication.search(named):
+    if not rules.any_library.search(subject) or rules.not_communication.search(subject):
         return None
-    library = next(library for library, pattern in rules.libraries if pattern.search(named))
+    library = next(library for library, pattern in rules.libraries if pattern.search(subject))
     if library == "nccl" and vendor == "amd":
         library = "rccl"
-    kind = next((kind for kind, pattern in rules.kinds if pattern.search(named)), None)
+    kind = next((kind for kind, pattern in rules.kinds if pattern.search(subject)), None)
     return CollectiveName(kind, library)
 
 
 def kind_of(name: str) -> str | None:
     """The kind of a collective by a framework's name: `_allgather_base`, `alltoallv`, `all_reduce`."""
     letters = re.sub(r"[^a-z]", "", name.lower())
-    return next((kind for kind, mark in _CALLED if mark in letters), None)
+    return next((kind for kind, mark in _KIND_MARKS if mark in letters), None)
 
 
 # In units of (n − 1)/n, by nccl-tests' doc/PERFORMANCE.md.

@@ -18,7 +18,7 @@ import re
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from cclbench.classify.collectives import alternatives_pattern, of_subject
+from cclbench.classify.collectives import alternatives_pattern, subject_collective
 from cclbench.classify.fused import FUSED, FUSED_BY_ARGUMENT
 from cclbench.classify.names import rule_subject
 
@@ -190,23 +190,23 @@ def _compiled_rules() -> tuple[tuple[str | None, re.Pattern[str], re.Pattern[str
 
 def kernel_category(name: str) -> str | None:
     """The category of a kernel or op (`gemm`, `attention`, ..., `communication`), None if unknown."""
-    for word, inside in _candidate_rules(rule_subject(name)):
+    for category, inside in _candidate_rules(rule_subject(name)):
         if inside is None or inside.search(name.lower()):
-            return word
+            return category
     return None
 
 
 @lru_cache(maxsize=1 << 14)
-def _candidate_rules(named: str) -> tuple[tuple[str | None, re.Pattern[str] | None], ...]:
+def _candidate_rules(subject: str) -> tuple[tuple[str | None, re.Pattern[str] | None], ...]:
     """The rules whose pattern matches a subject, up to the first without a second pattern.
 
     Cached because a trace has many times more names than subjects: one per functor or tile size.
     """
-    if of_subject(named):
+    if subject_collective(subject):
         return (("communication", None),)
     candidates: list[tuple[str | None, re.Pattern[str] | None]] = []
     for word, pattern, inside in _compiled_rules():
-        if pattern.search(named):
+        if pattern.search(subject):
             candidates.append((word, inside))
             if inside is None:
                 break

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 ANONYMOUS: Final = "(anonymous namespace)"
@@ -75,14 +76,15 @@ def base_name(name: str) -> str:
     plain = text.replace("<unnamed>", ANONYMOUS).replace(ANONYMOUS, "\0").replace("operator ()", "operator()")
     if text.startswith("_Z") or _PROSE.match(plain):
         return text
-    kept, called = _outside_brackets(plain)
-    if called or kept.startswith("void "):
-        kept = kept.rpartition(" ")[2]
-    if _LAUNCHER.match(kept):
-        kept = launched_name(plain) or kept
-    return kept.replace("\0", ANONYMOUS).replace("\1", " ") or name
+    outside, has_parameters = _outside_brackets(plain)
+    if has_parameters or outside.startswith("void "):
+        outside = outside.rpartition(" ")[2]
+    if _LAUNCHER.match(outside):
+        outside = launched_name(plain) or outside
+    return outside.replace("\0", ANONYMOUS).replace("\1", " ") or name
 
 
+@lru_cache(maxsize=1 << 13)
 def rule_subject(name: str) -> str:
     """The text that rules match: the qualified name, or for a launcher its kernel's name; lower case."""
     return (launched_name(name) or qualified_name(name)).lower()
@@ -105,11 +107,11 @@ def _mangled_launched(name: str) -> str | None:
     parts, at = _mangled_components(name)
     outermost = parts[0]
     while _LAUNCHER.match("::".join(parts)):
-        before = _BEFORE_TYPE.match(name, at)
-        if before is None:
+        type_prefix = _BEFORE_TYPE.match(name, at)
+        if type_prefix is None:
             return None
-        parts, at = _mangled_components(name, before.end())
-        if before[1]:  # S_ is the first prefix there was: the launcher's outermost namespace
+        parts, at = _mangled_components(name, type_prefix.end())
+        if type_prefix[1]:  # S_ is the first prefix there was: the launcher's outermost namespace
             parts.insert(0, outermost)
     return "::".join(parts)[:_HEAD_REACH] or None
 
@@ -121,33 +123,33 @@ def _outside_brackets(text: str) -> tuple[str, bool]:
     to the result type (`decltype(f()) g()`).
     A space inside a lambda's name becomes `\\1`, so that it does not look like the end of a type.
     """
-    kept: list[str] = []
-    opened: list[str] = []
-    last, called = 0, False
+    outside: list[str] = []
+    brackets: list[str] = []
+    last, has_parameters = 0, False
     for token in _TOKEN.finditer(text):
         bracket = token[0]
         opener = _CLOSES.get(bracket)
         if len(bracket) > 1:
             continue
         if opener is None:
-            if not opened:
-                kept.append(text[last : token.start()])
+            if not brackets:
+                outside.append(text[last : token.start()])
                 last = token.start()
-            opened.append(bracket)
+            brackets.append(bracket)
             continue
-        if opener not in opened or (bracket == ">" and opened[-1] != "<"):
+        if opener not in brackets or (bracket == ">" and brackets[-1] != "<"):
             continue  # a comparison inside parentheses
-        while opened.pop() != opener:
+        while brackets.pop() != opener:
             pass
-        if opened:
+        if brackets:
             continue
         if bracket in "}]":
-            kept.append(text[last : token.end()].replace(" ", "\1"))
+            outside.append(text[last : token.end()].replace(" ", "\1"))
         last = token.end()
         if bracket == ")":
-            called = True
+            has_parameters = True
             if not text.startswith(("::", " "), last) or text.startswith(" const", last):
-                return "".join(kept), called
-    if not opened:
-        kept.append(text[last:])
-    return "".join(kept), called or bool(opened)
+                return "".join(outside), has_parameters
+    if not brackets:
+        outside.append(text[last:])
+    return "".join(outside), has_parameters or bool(brackets)

@@ -34,8 +34,8 @@ def is_serving_step(name: str) -> bool:
 def serving_phase(name: str) -> str | None:
     """prefill, decode or mixed, by the name of an engine's step; None where it states neither."""
     if vllm := _VLLM.fullmatch(name):
-        either = (vllm[1].strip("0") != "", vllm[2].strip("0") != "")
-        return {(True, False): "prefill", (False, True): "decode", (True, True): "mixed"}.get(either)
+        has_phases = (vllm[1].strip("0") != "", vllm[2].strip("0") != "")
+        return {(True, False): "prefill", (False, True): "decode", (True, True): "mixed"}.get(has_phases)
     sglang = _SGLANG.fullmatch(name)
     return _MODES.get(sglang[1]) if sglang else None
 

@@ -73,9 +73,9 @@ def _metric_rows(_: Path) -> Rows:
 
 def _finding_rows(_: Path) -> Rows:
     from cclbench.findings.finding import FINDINGS
-    from cclbench.present.terminal.explanation import of_finding
+    from cclbench.present.terminal.explanation import finding_explanation
 
-    rows = [of_finding(FINDINGS.get(name)) for name in FINDINGS]
+    rows = [finding_explanation(FINDINGS.get(name)) for name in FINDINGS]
     return rows + _broken_rows(FINDINGS.broken, "title")
 
 

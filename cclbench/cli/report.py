@@ -29,7 +29,7 @@ def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> N
       cclbench report traces/my-job -o my-job.html
       cclbench report my-job-3f2a91c0 -o my-job.html
     """
-    from cclbench.comparison.build import subject_of
+    from cclbench.comparison.build import run_subject
     from cclbench.present.html import check_page, write_page
     from cclbench.present.page import run_page
     from cclbench.present.terminal.output import progress_bar
@@ -37,7 +37,7 @@ def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> N
 
     check_page(output)
     with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
-        subject = subject_of("A", work.open_run(run), engine=work.engine, progress=bars)
+        subject = run_subject("A", work.open_run(run), engine=work.engine, progress=bars)
         text = run_page(subject, engine=work.engine, progress=bars)
     write_page(text, output)
     if verbosity >= 0:

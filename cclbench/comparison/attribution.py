@@ -42,15 +42,17 @@ def part_changes(base: ComparisonSubject, other: ComparisonSubject, change_ns: i
         busy = [pair for part, pair in spans.items() if part not in IDLE]
         whole_busy = [sum(seconds or 0.0 for seconds in column) for column in zip(*busy, strict=True)]
         spans = {BUSY: [*whole_busy], **{part: spans[part] for part in IDLE}}
-    known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
-    exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in known.values()]
+    part_seconds = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
+    exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in part_seconds.values()]
     untold = {
         part: tuple(s.letter for s, span in zip((base, other), pair, strict=True) if span is None)
         for part, pair in spans.items()
     }
     return tuple(
         PartChange(part, before, after, ns, _part_movers(base, other, part), untold[part])
-        for (part, (before, after)), ns in zip(known.items(), round_to_total(exact, change_ns), strict=True)
+        for (part, (before, after)), ns in zip(
+            part_seconds.items(), round_to_total(exact, change_ns), strict=True
+        )
     )
 
 
@@ -60,35 +62,35 @@ def round_to_total(exact: Sequence[Fraction], total: int) -> list[int]:
         return []
     rounded = [number.__floor__() for number in exact]
     by_remainder = sorted(range(len(exact)), key=lambda i: (rounded[i] - exact[i], i))
-    each, more = divmod(total - sum(rounded), len(exact))
-    for place, i in enumerate(by_remainder):
-        rounded[i] += each + (place < more)
+    addition, larger = divmod(total - sum(rounded), len(exact))
+    for position, i in enumerate(by_remainder):
+        rounded[i] += addition + (position < larger)
     return rounded
 
 
 def _part_movers(base: ComparisonSubject, other: ComparisonSubject, part: str) -> tuple[PartMover, ...]:
     """The components of a part whose time differs, largest change first."""
-    before, after = _finer_seconds(base, part), _finer_seconds(other, part)
+    before, after = _component_seconds(base, part), _component_seconds(other, part)
     movers = [
         PartMover(dimension, name, before.get((dimension, name), 0.0), after.get((dimension, name), 0.0))
         for dimension, name in sorted(before.keys() | after.keys())
     ]
-    moved = [mover for mover in movers if mover.change_s]
-    return tuple(sorted(moved, key=lambda m: (-abs(m.change_s), _DIMENSIONS.index(m.dimension), m.name)))
+    changed = [mover for mover in movers if mover.change_s]
+    return tuple(sorted(changed, key=lambda m: (-abs(m.change_s), _DIMENSIONS.index(m.dimension), m.name)))
 
 
-def _finer_seconds(subject: ComparisonSubject, part: str) -> dict[tuple[Dimension, str], float]:
+def _component_seconds(subject: ComparisonSubject, part: str) -> dict[tuple[Dimension, str], float]:
     """Seconds of the part by kernel category, collective, group and parallel dimension."""
     seconds: dict[tuple[Dimension, str], float] = {}
     part_row = subject.results.row(_STEP_PARTS, stat=part)
     for row in subject.results.rows:
         if row.metric == _STEP_PARTS and row.stat == part and row is not part_row:
-            place = _mover_place(row, part)
-            seconds[place] = seconds.get(place, 0.0) + row.number
+            component = _row_component(row, part)
+            seconds[component] = seconds.get(component, 0.0) + row.number
     return seconds
 
 
-def _mover_place(row: Row, part: str) -> tuple[Dimension, str]:
+def _row_component(row: Row, part: str) -> tuple[Dimension, str]:
     if row.group is not None:
         return "group", row.group
     if row.collective is not None:

@@ -13,22 +13,22 @@ from typing import Final, Unpack
 
 from cclbench.analyzers.metric import resolve_metrics
 from cclbench.comparison import gate
-from cclbench.comparison.captures import divide_by_calls, mean_of
+from cclbench.comparison.captures import divide_by_calls, mean_results
 from cclbench.comparison.comparison import Comparison, Versus
 from cclbench.comparison.fingerprint import (
     Equality,
     Fingerprint,
     WorkUnit,
+    find_work_unit,
     scale_to_call,
-    unit_of,
     work_equality,
     work_fingerprint,
 )
 from cclbench.comparison.interval import Captures
 from cclbench.comparison.lines import card_differences, metric_lines
-from cclbench.comparison.operators import tables_of, work_differences
+from cclbench.comparison.operators import subject_operator_tables, work_differences
 from cclbench.comparison.percentiles import with_pooled_percentiles
-from cclbench.comparison.repeats import repeats_in
+from cclbench.comparison.repeats import repeated_captures
 from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import judge_subject
@@ -66,31 +66,33 @@ def compare(
     gates = [
         gate.parse_gate(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)
     ]
-    with workspace(**options) as used:
-        sides = [_expand_patterns(runs, used.store), _expand_patterns(against, used.store)]
-        asked = [*sides[0], *sides[1]]
-        opened = [used.open_run(run) for run in asked]
-        jobs_of = _jobs_of_runs(_require_distinct(asked, opened), len(sides[0]) if against else None)
-        unmarked = any(_step_sources(run) == {None} for run in opened)
+    with workspace(**options) as session:
+        sides = [_expand_patterns(runs, session.store), _expand_patterns(against, session.store)]
+        references = [*sides[0], *sides[1]]
+        opened_runs = [session.open_run(run) for run in references]
+        jobs = _jobs_of_runs(_require_distinct(references, opened_runs), len(sides[0]) if against else None)
+        unmarked = any(_step_sources(run) == {None} for run in opened_runs)
         subjects = tuple(
-            job_of(
+            job_subject(
                 letter,
                 captures,
                 Selection(_job_window(captures, window, unmarked=unmarked), model=model),
-                used.engine,
-                used.progress,
+                session.engine,
+                session.progress,
             )
-            for letter, captures in zip(ascii_uppercase, jobs_of, strict=False)
+            for letter, captures in zip(ascii_uppercase, jobs, strict=False)
         )
-        tables = tables_of(subjects, used.engine, used.progress)
+        tables = subject_operator_tables(subjects, session.engine, session.progress)
     base, *others = subjects
-    fingerprints = {one.letter: work_fingerprint(one, tables.get(one.letter)) for one in subjects}
+    fingerprints = {
+        subject.letter: work_fingerprint(subject, tables.get(subject.letter)) for subject in subjects
+    }
     units = [_work_unit(base, other, fingerprints) for other in others]
     work = [
         _work_equality(fingerprints[base.letter], fingerprints[other.letter], unit)
         for other, unit in zip(others, units, strict=True)
     ]
-    repeats = repeats_in(used.store, subjects)
+    repeats = repeated_captures(session.store, subjects)
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(
@@ -108,28 +110,32 @@ def compare(
         ),
         operators=work_differences(subjects, tables),
         checks=tuple(
-            gate.check_gate(one, base, other, equality, repeats) for one in gates for other, equality in pairs
+            gate.check_gate(condition, base, other, equality, repeats)
+            for condition in gates
+            for other, equality in pairs
         ),
     )
 
 
 def _with_scaling(
-    found: Versus, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures]
+    versus: Versus, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures]
 ) -> Versus:
     """The verdict, with the scaling efficiency where both run the same job at two sizes."""
-    scaling = scaling_of(base, other, found.work, repeats)
+    scaling = scaling_of(base, other, versus.work, repeats)
     if scaling is None:
-        return found
-    return replace(found, scaling=scaling, words=f"{found.words} {scaling_words(scaling)}")
+        return versus
+    return replace(versus, scaling=scaling, words=f"{versus.words} {scaling_words(scaling)}")
 
 
 def _work_unit(
-    base: ComparisonSubject, other: ComparisonSubject, prints: Mapping[str, Fingerprint]
+    base: ComparisonSubject, other: ComparisonSubject, fingerprints: Mapping[str, Fingerprint]
 ) -> WorkUnit | None:
     """The operator that counts the work of two captures without steps; None where there is none."""
-    alone = len(base.each_capture) == len(other.each_capture) == 1
-    whole = base.window_policy == other.window_policy == "trace"
-    return unit_of(prints[base.letter], prints[other.letter]) if alone and whole else None
+    single_captures = len(base.each_capture) == len(other.each_capture) == 1
+    whole_traces = base.window_policy == other.window_policy == "trace"
+    if not (single_captures and whole_traces):
+        return None
+    return find_work_unit(fingerprints[base.letter], fingerprints[other.letter])
 
 
 def _work_equality(base: Fingerprint, other: Fingerprint, unit: WorkUnit | None) -> Equality:
@@ -146,45 +152,45 @@ def _scale_to_calls(
     """Both subjects unchanged, or with a `unit`, their results per call."""
     if unit is None:
         return base, other
-    calls_of = ((base, unit.before), (other, unit.after))
+    subject_calls = ((base, unit.before), (other, unit.after))
     scaled_base, scaled_other = (
         replace(subject, results=divide_by_calls(subject.results, calls), per_call=(unit.operator, calls))
-        for subject, calls in calls_of
+        for subject, calls in subject_calls
     )
     return scaled_base, scaled_other
 
 
-def _expand_patterns(asked: Sequence[str | Path | Run], store: Store) -> list[str | Path | Run]:
+def _expand_patterns(references: Sequence[str | Path | Run], store: Store) -> list[str | Path | Run]:
     """The runs asked for, each pattern (`main-*`) expanded to matching files, or else stored runs."""
     expanded: list[str | Path | Run] = []
-    for run in asked:
+    for run in references:
         if not isinstance(run, str) or not has_magic(run) or Path(run).exists():
             expanded.append(run)
             continue
         matches = sorted(glob(run)) or fnmatch.filter(store.ids(), run)
         if not matches:
-            raise UsageError(f"{shown(run)} fits no file here and no run in the store")
+            raise UsageError(f"{shown(run)} matches no file and no run in the store")
         expanded += matches
     return expanded
 
 
-def _jobs_of_runs(opened: Sequence[Run], first: int | None) -> Sequence[Sequence[Run]]:
-    """The captures of each job: `opened[:first]` and the rest, or one job per run if `first` is None."""
-    return [[run] for run in opened] if first is None else [opened[:first], opened[first:]]
+def _jobs_of_runs(runs: Sequence[Run], first_count: int | None) -> Sequence[Sequence[Run]]:
+    """The captures of each job: `runs[:first_count]` and the rest, or one job per run if it is None."""
+    return [[run] for run in runs] if first_count is None else [runs[:first_count], runs[first_count:]]
 
 
-def _require_distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequence[Run]:
+def _require_distinct(references: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequence[Run]:
     """The runs; `UsageError` unless there are 2 to 26, all different."""
     if not 2 <= len(runs) <= _MOST:
         raise UsageError(f"compare takes 2 to {_MOST} runs, not {len(runs)}")
-    seen: dict[Path, str] = {}
-    for name, run in zip(asked, runs, strict=True):
+    labels: dict[Path, str] = {}
+    for name, run in zip(references, runs, strict=True):
         label = run.id if isinstance(name, Run) else str(name)
         path = run.path.resolve()
-        if path in seen:
-            both = label if seen[path] == label else f"{seen[path]} and {label}"
-            raise UsageError(f"{both}: the same run, {run.id}, twice", hint="compare different runs")
-        seen[path] = label
+        if path in labels:
+            names = label if labels[path] == label else f"{labels[path]} and {label}"
+            raise UsageError(f"{names}: the same run twice ({run.id})", hint="compare different runs")
+        labels[path] = label
     return runs
 
 
@@ -201,7 +207,7 @@ def _job_window(captures: Sequence[Run], window: str, *, unmarked: bool) -> str:
     return "trace" if unmarked and any("graph" in _step_sources(run) for run in captures) else window
 
 
-def job_of(
+def job_subject(
     letter: str,
     captures: Sequence[Run],
     selection: Selection,
@@ -210,16 +216,16 @@ def job_of(
 ) -> ComparisonSubject:
     """A job as a subject, with the mean of its captures' results."""
     names = [letter] if len(captures) == 1 else [f"{letter}{place}" for place in range(1, len(captures) + 1)]
-    each = [
-        subject_of(name, run, selection, engine, progress) for name, run in zip(names, captures, strict=True)
+    subjects = [
+        run_subject(name, run, selection, engine, progress) for name, run in zip(names, captures, strict=True)
     ]
-    if len(each) == 1:
-        return each[0]
-    results = with_pooled_percentiles(mean_of([one.results for one in each]), each)
-    return ComparisonSubject(letter, each[0].stored, results, each[0].card, tuple(each))
+    if len(subjects) == 1:
+        return subjects[0]
+    results = with_pooled_percentiles(mean_results([subject.results for subject in subjects]), subjects)
+    return ComparisonSubject(letter, subjects[0].stored, results, subjects[0].card, tuple(subjects))
 
 
-def subject_of(
+def run_subject(
     letter: str,
     run: Run,
     selection: Selection = _ALL,

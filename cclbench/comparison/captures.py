@@ -18,7 +18,7 @@ _PARTS: Final = metric_name("time.step_parts")
 _Key = tuple[str | int | None, ...]
 
 
-def mean_of(captures: Sequence[Results]) -> Results:
+def mean_results(captures: Sequence[Results]) -> Results:
     """Mean over captures of each run-level and rank-level row; rows of single steps are dropped.
 
     A figure that any capture lacks has no mean: the row's reason names that capture.  Within a step part, a
@@ -26,11 +26,16 @@ def mean_of(captures: Sequence[Results]) -> Results:
     result has no step parts.
     """
     rows = [{_row_key(row): row for row in capture if row.step is None} for capture in captures]
-    keys = dict.fromkeys(key for own in rows for key in own)
-    parts = [{key for key in own if key[0] == _PARTS and not _is_within_part(key)} for own in rows]
-    if any(own != parts[0] for own in parts):
+    keys = dict.fromkeys(key for capture_rows in rows for key in capture_rows)
+    parts = [
+        {key for key in capture_rows if key[0] == _PARTS and not _is_within_part(key)}
+        for capture_rows in rows
+    ]
+    if any(capture_rows != parts[0] for capture_rows in parts):
         keys = {key: None for key in keys if key[0] != _PARTS}
-    return Results.from_rows([_mean_row(key, [own.get(key) for own in rows]) for key in keys])
+    return Results.from_rows(
+        [_mean_row(key, [capture_rows.get(key) for capture_rows in rows]) for key in keys]
+    )
 
 
 def _row_key(row: Row) -> _Key:
@@ -43,28 +48,30 @@ def _is_within_part(key: _Key) -> bool:
 
 
 def _mean_row(key: _Key, rows: Sequence[Row | None]) -> Row:
-    known = [row for row in rows if row is not None]
-    first = known[0]
-    within = key[0] == _PARTS and _is_within_part(key)
-    values = [row.value if row is not None and row.has_value else 0.0 if within else None for row in rows]
+    present = [row for row in rows if row is not None]
+    first = present[0]
+    is_component = key[0] == _PARTS and _is_within_part(key)
+    values = [
+        row.value if row is not None and row.has_value else 0.0 if is_component else None for row in rows
+    ]
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         if not numbers:
             return first
-        place = values.index(None)
-        row = rows[place]
-        why = (row.reason if row is not None else None) or "it has no such figure"
-        reason = f"capture {place + 1} of {len(rows)}: {why}"
+        missing = values.index(None)
+        row = rows[missing]
+        absence = (row.reason if row is not None else None) or "the run has no such figure"
+        reason = f"capture {missing + 1} of {len(rows)}: {absence}"
         return replace(first, value=None, status="not_applicable", provenance=None, reason=reason)
-    partial = next((row for row in known if row.status == "partial"), None)
-    kinds = {row.provenance for row in known}
+    partial = next((row for row in present if row.status == "partial"), None)
+    kinds = {row.provenance for row in present}
     return replace(
         partial or first,
         value=fmean(numbers),
         provenance=first.provenance if len(kinds) == 1 else "derived",
-        coverage=min((row.coverage for row in known if row.coverage is not None), default=None),
+        coverage=min((row.coverage for row in present if row.coverage is not None), default=None),
         coverage_time=min(
-            (row.coverage_time for row in known if row.coverage_time is not None), default=None
+            (row.coverage_time for row in present if row.coverage_time is not None), default=None
         ),
     )
 

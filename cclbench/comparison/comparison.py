@@ -86,7 +86,7 @@ class Versus:
     """The other's measure / the base's; None where either lacks it."""
     low: float | None
     high: float | None
-    """95 % interval of the ratio (`interval`); None where either has less than 3 closed steps."""
+    """95 % interval of the ratio (`interval`); None where either has fewer than 3 complete steps."""
     spread: CaptureSpread | None
     """Spread between captures of one job, and its basis; None where `ratio` is."""
     captures_needed: int | None

@@ -20,11 +20,11 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "schema": "comparison.v2",
         "subjects": [_subject_document(subject) for subject in comparison.subjects],
         "warnings": list(comparison.warnings),
-        "versus": [_versus_document(one) for one in comparison.versus],
-        "cards": [_as_lists(asdict(one)) for one in comparison.cards],
-        "lines": [_as_lists(asdict(one)) for one in comparison.lines],
-        "operators": [_as_lists(asdict(one)) for one in comparison.operators],
-        "checks": [{**asdict(one), "passed": one.is_passed} for one in comparison.checks],
+        "versus": [_versus_document(entry) for entry in comparison.versus],
+        "cards": [_as_lists(asdict(entry)) for entry in comparison.cards],
+        "lines": [_as_lists(asdict(entry)) for entry in comparison.lines],
+        "operators": [_as_lists(asdict(entry)) for entry in comparison.operators],
+        "checks": [{**asdict(entry), "passed": entry.is_passed} for entry in comparison.checks],
         "passed": comparison.is_passed,
     }
 
@@ -37,9 +37,12 @@ def flat_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             yield {**head, "subject": letter, **asdict(figure)}
 
 
-def _versus_document(one: Versus) -> dict[str, Any]:
-    found = _as_lists(asdict(one))
-    return {**found, "spread": one.spread and {**found["spread"], "source": one.spread.basis_words}}
+def _versus_document(versus: Versus) -> dict[str, Any]:
+    document = _as_lists(asdict(versus))
+    return {
+        **document,
+        "spread": versus.spread and {**document["spread"], "source": versus.spread.basis_words},
+    }
 
 
 def _subject_document(subject: ComparisonSubject) -> dict[str, Any]:

@@ -28,13 +28,13 @@ Status = Literal["proved", "refuted", "unknown"]
 
 _EQUAL: Final = 0.005
 """Relative difference of FLOPs up to which work is equal."""
-_OTHER: Final = 0.1
+_DIFFERENT: Final = 0.1
 """Relative difference from which work differs; below it, data may vary from step to step."""
-_KNOWN: Final = 0.9
+_LEAST_FLOPS_SHARE: Final = 0.9
 """Least share of the compute time that must have FLOPs."""
 _LEAST_CALLS: Final = 10
 _MULTIPLE: Final = 0.02
-_SERVED: Final = ("completed", "input_tokens", "output_tokens")
+_SERVING_TOTALS: Final = ("completed", "input_tokens", "output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ def work_fingerprint(subject: ComparisonSubject, tables: OperatorTables | None) 
     if tables is None or subject.whole_graphs:
         return fingerprint
     ops = tables.ops
-    known = ops.modelled_share >= _KNOWN
+    has_flops = ops.modelled_share >= _LEAST_FLOPS_SHARE
     return replace(
         fingerprint,
-        flops=sum(row.flops or 0.0 for row in ops.rows) / ops.windows if known else None,
+        flops=sum(row.flops or 0.0 for row in ops.rows) / ops.windows if has_flops else None,
         calls=_calls_per_window(ops, with_flops=True),
         all_calls=_calls_per_window(ops),
         recomputes=bool(subject.results.value(_RECOMPUTE_SHARE)),
@@ -106,16 +106,16 @@ def _calls_per_window(table: OperatorTable, *, with_flops: bool = False) -> dict
 
 def _serving_totals(subject: ComparisonSubject) -> dict[str, Any]:
     """Settings and totals of a serving client's benchmark; empty unless there is exactly one."""
-    entries = [one for one in subject.stored.record.evidence if one.reader == "serving"]
+    entries = [entry for entry in subject.stored.record.evidence if entry.reader == "serving"]
     if len(entries) != 1:
         return {}
     table = subject.stored.evidence("serving")
     totals = {
         row["figure"]: row["value"]
         for row in table.to_pylist()
-        if row["figure"] in _SERVED and row["stat"] is None
+        if row["figure"] in _SERVING_TOTALS and row["stat"] is None
     }
-    return {**entries[0].facts, **totals} if len(totals) == len(_SERVED) else {}
+    return {**entries[0].facts, **totals} if len(totals) == len(_SERVING_TOTALS) else {}
 
 
 def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:
@@ -125,20 +125,20 @@ def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:
     if base.flops and other.flops:
         return _equal_flops(base, other)
     if base.ranks == other.ranks:
-        for before, after, what in (
+        for before, after, label in (
             (base.calls, other.calls, "calls of {}"),
             (base.bytes, other.bytes, "bytes of {}"),
         ):
             multiple = _is_whole_multiple(before, after)
             if multiple:
                 name = min(before, key=lambda key: before[key])
-                calls = what.format(name)
+                calls = label.format(name)
                 counts = f"{_count_words(after[name])} against {_count_words(before[name])} {calls} a step"
                 return Equality("refuted", counts)
     return UNKNOWN
 
 
-def unit_of(base: Fingerprint, other: Fingerprint) -> WorkUnit | None:
+def find_work_unit(base: Fingerprint, other: Fingerprint) -> WorkUnit | None:
     """The least-called operator with FLOPs; None unless the calls of all such operators differ by one ratio.
 
     Each capture must hold at least ten calls, since a capture's ends may fall anywhere between calls.
@@ -148,18 +148,18 @@ def unit_of(base: Fingerprint, other: Fingerprint) -> WorkUnit | None:
     ratios = [other.calls[name] / base.calls[name] for name in base.calls]
     name = min(base.calls, key=lambda name: base.calls[name])
     unit = WorkUnit(name, base.calls[name], other.calls[name])
-    alike = max(ratios) / min(ratios) <= 1 + _OTHER
-    return unit if alike and min(unit.before, unit.after) >= _LEAST_CALLS else None
+    is_one_ratio = max(ratios) / min(ratios) <= 1 + _DIFFERENT
+    return unit if is_one_ratio and min(unit.before, unit.after) >= _LEAST_CALLS else None
 
 
-def scale_to_call(done: Fingerprint, calls: float) -> Fingerprint:
+def scale_to_call(fingerprint: Fingerprint, calls: float) -> Fingerprint:
     """The fingerprint per call, of a capture that holds `calls` calls."""
     return replace(
-        done,
-        flops=done.flops and done.flops / calls,
-        calls={name: count / calls for name, count in done.calls.items()},
-        all_calls={name: count / calls for name, count in done.all_calls.items()},
-        bytes={kind: amount / calls for kind, amount in done.bytes.items()},
+        fingerprint,
+        flops=fingerprint.flops and fingerprint.flops / calls,
+        calls={name: count / calls for name, count in fingerprint.calls.items()},
+        all_calls={name: count / calls for name, count in fingerprint.all_calls.items()},
+        bytes={kind: amount / calls for kind, amount in fingerprint.bytes.items()},
     )
 
 
@@ -171,21 +171,21 @@ def _equally_served(base: Mapping[str, Any], other: Mapping[str, Any]) -> Equali
             return Equality(
                 "refuted", f"{words} {_value_words(other.get(key))} against {_value_words(base.get(key))}"
             )
-    requests, *tokens = (f"{base[key]:,.0f}" for key in _SERVED)
-    return Equality("proved", f"{requests} requests of {tokens[0]} tokens in and {tokens[1]} out, of each")
+    requests, *tokens = (f"{base[key]:,.0f}" for key in _SERVING_TOTALS)
+    return Equality("proved", f"{requests} requests, {tokens[0]} input and {tokens[1]} output tokens each")
 
 
 def _equal_flops(base: Fingerprint, other: Fingerprint) -> Equality:
     assert base.flops and other.flops  # noqa: S101, PT018 - callers have looked
     before, after = base.flops * base.ranks, other.flops * other.ranks
-    apart = abs(after - before) / max(after, before)
+    difference = abs(after - before) / max(after, before)
     figures = f"{humanise(after, 'FLOP')} against {humanise(before, 'FLOP')} a step"
-    if apart <= _EQUAL:
-        return Equality("proved", f"{humanise(before, 'FLOP')} a step of each")
-    if apart < _OTHER:
-        return Equality("unknown", f"{figures}, which data may make differ from step to step")
+    if difference <= _EQUAL:
+        return Equality("proved", f"{humanise(before, 'FLOP')} a step each")
+    if difference < _DIFFERENT:
+        return Equality("unknown", f"{figures}, which may differ with the data of a step")
     if base.recomputes != other.recomputes:
-        return Equality("unknown", f"{figures}, of which one recomputes its forward pass")
+        return Equality("unknown", f"{figures}; only one of them recomputes its forward pass")
     counts = _least_called_operator(base, other)
     return Equality("refuted", f"{counts}, {figures}" if counts else figures)
 
@@ -194,14 +194,14 @@ def _least_called_operator(base: Fingerprint, other: Fingerprint) -> str | None:
     """In words, the least-called operator whose calls per rank differ by the ratio of the FLOPs."""
     assert base.flops and other.flops  # noqa: S101, PT018 - callers have looked
     ratio = other.flops / base.flops
-    alike = [
+    candidates = [
         (calls, name)
         for name, calls in base.all_calls.items()
         if name in other.all_calls and abs(other.all_calls[name] / calls / ratio - 1) <= _MULTIPLE
     ]
-    if not alike:
+    if not candidates:
         return None
-    calls, name = min(alike)
+    calls, name = min(candidates)
     return f"{_count_words(other.all_calls[name])} against {_count_words(calls)} calls of {name}"
 
 
@@ -211,8 +211,12 @@ def _is_whole_multiple(before: Mapping[str, float], after: Mapping[str, float]) 
     if not ratios or set(before) != set(after):
         return False
     factor = max(ratios[0], 1 / ratios[0])
-    whole = round(factor)
-    return whole > 1 and abs(factor / whole - 1) <= _MULTIPLE and max(ratios) / min(ratios) - 1 <= _MULTIPLE
+    multiple = round(factor)
+    return (
+        multiple > 1
+        and abs(factor / multiple - 1) <= _MULTIPLE
+        and max(ratios) / min(ratios) - 1 <= _MULTIPLE
+    )
 
 
 def _count_words(number: float) -> str:
@@ -226,19 +230,17 @@ def _value_words(value: object) -> str:
 
 
 def evidence_contradiction(
-    base: ComparisonSubject, other: ComparisonSubject, found: Equality, reasons: Sequence[str]
+    base: ComparisonSubject, other: ComparisonSubject, traces: Equality, reasons: Sequence[str]
 ) -> str | None:
     """A warning where cards and evidence contradict; None where they agree or either is silent."""
     pair = f"{base.letter} and {other.letter}"
-    if found.status == "proved" and reasons:
+    if traces.status == "proved" and reasons:
         differs = ", ".join(reasons)
         return (
-            f"the cards of {pair} say that their work differs ({differs}), their traces that it is equal"
-            f" ({found.reason})"
+            f"the cards of {pair} state different work ({differs}), but their traces show equal work"
+            f" ({traces.reason})"
         )
-    stated = base.workload.work_key is not None and base.workload.work_key == other.workload.work_key
-    if found.status == "refuted" and not reasons and stated:
-        return (
-            f"the cards of {pair} say that their work is equal, their traces that it differs: {found.reason}"
-        )
+    is_stated_equal = base.workload.work_key is not None and base.workload.work_key == other.workload.work_key
+    if traces.status == "refuted" and not reasons and is_stated_equal:
+        return f"the cards of {pair} state equal work, but their traces show different work: {traces.reason}"
     return None

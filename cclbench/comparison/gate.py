@@ -20,7 +20,7 @@ from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import Captures
 from cclbench.comparison.lines import metric_selector
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.comparison.verdict import ratio_of, spread_words, stated_figure, too_few
+from cclbench.comparison.verdict import ratio_of, row_figure_words, spread_words, too_few_steps_reason
 from cclbench.comparison.work import work_inequalities
 from cclbench.ground.errors import CclbenchError, CheckFailed, UsageError, near
 from cclbench.ground.text import shown
@@ -41,8 +41,8 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _EXPRESSION: Final = re.compile(
     r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
 )
-_NAMED: Final = 3
-_TAKEN: Final = {"derived": "measured"}
+_MOST_LISTED: Final = 3
+_SAME_PROVENANCE: Final = {"derived": "measured"}
 """Provenances treated as another: derived values rest on measured ones."""
 _NEXT_KEY: Final = rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)"
 """A comma before a key; values may contain commas, as group 1,3."""
@@ -88,41 +88,41 @@ def parse_gate(expression: str) -> Gate:
 def _parse_comparison(expression: str) -> Gate:
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
-        raise UsageError("not understood", hint=_EXAMPLE)
-    name, part, compared, sign, number, unit = match.groups()
+        raise UsageError("not of the form METRIC OP VALUE", hint=_EXAMPLE)
+    name, selector, comparator, sign, number, unit = match.groups()
     metric, keys = _metric_and_keys(name)
-    keys |= _parse_keys(part)
+    keys |= _parse_keys(selector)
     percent = unit == "%"
     if percent and not sign:
         hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
         raise UsageError("a percentage needs a sign", hint=hint)
     value = float(number) / 100 if percent else _base_value(metric, keys, number, unit)
-    return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
+    return Gate(expression, metric, keys, comparator, -value if sign == "-" else value, bool(sign), percent)
 
 
 def _metric_and_keys(name: str) -> tuple[MetricName, dict[str, str]]:
     if name in METRICS:
         return METRICS.get(name).name, {}
-    alias, meant = ALIASES.get(name), SYNONYMS.get(name, ())
-    if len(meant) == 1:
-        return METRICS.get(meant[0]).name, {}
-    if meant:
-        raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(meant)}")
+    alias, metrics = ALIASES.get(name), SYNONYMS.get(name, ())
+    if len(metrics) == 1:
+        return METRICS.get(metrics[0]).name, {}
+    if metrics:
+        raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(metrics)}")
     if alias is None:
         raise UsageError(f"no metric is called {name}", hint=near(name, METRICS, OTHER_NAMES))
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
-        raise UsageError(f"{name} stands for several figures", hint=hint)
+        raise UsageError(f"{name} covers several figures", hint=hint)
     return METRICS.get(alias.metric).name, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
-def _parse_keys(part: str | None) -> dict[str, str]:
+def _parse_keys(selector: str | None) -> dict[str, str]:
     keys: dict[str, str] = {}
-    for one in re.split(_NEXT_KEY, part) if part else ():
-        key, equals, value = (word.strip() for word in one.partition("="))
+    for pair in re.split(_NEXT_KEY, selector) if selector else ():
+        key, equals, value = (word.strip() for word in pair.partition("="))
         if key not in KEYS or not equals or not value or key in keys:
             hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
-            raise UsageError(f"{shown(one.strip())} selects nothing", hint=hint)
+            raise UsageError(f"{shown(pair.strip())} is not a valid selector", hint=hint)
         keys[key] = value
     return keys
 
@@ -134,8 +134,10 @@ def _base_value(metric: str, keys: Mapping[str, str], number: str, unit: str) ->
     if dimension is None and not unit:
         return float(number)
     if dimension is None or not unit:
-        wanted = "a plain number" if dimension is None else f"a unit: it is in {base}"
-        raise UsageError(f"{metric} takes {wanted}", hint=_EXAMPLE)
+        expected = (
+            "a number without a unit" if dimension is None else f"a number with a unit (base unit {base})"
+        )
+        raise UsageError(f"{metric} takes {expected}", hint=_EXAMPLE)
     return parse_quantity(f"{number} {unit}", dimension)
 
 
@@ -145,11 +147,13 @@ def require_passed(checks: Sequence[GateCheck]) -> None:
     Refusals are listed apart from failures, since they are no regressions.
     """
     messages = []
-    for outcome, words in (("failed", "checks failed"), ("refused", "checks cannot be made")):
+    for outcome, words in (("failed", "checks failed"), ("refused", "checks refused")):
         reasons = [f"{check.expression}: {check.reason}" for check in checks if check.outcome == outcome]
         if reasons:
-            more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
-            messages.append(f"{len(reasons)} of {len(checks)} {words}: {'; '.join(reasons[:_NAMED])}{more}")
+            more = f"; and {len(reasons) - _MOST_LISTED} more" if len(reasons) > _MOST_LISTED else ""
+            messages.append(
+                f"{len(reasons)} of {len(checks)} {words}: {'; '.join(reasons[:_MOST_LISTED])}{more}"
+            )
     if messages:
         raise CheckFailed(". ".join(messages))
 
@@ -169,48 +173,50 @@ def check_gate(
     def gate_check(outcome: Literal["passed", "failed", "refused"], reason: str) -> GateCheck:
         return GateCheck(gate.expression, other.letter, outcome, reason)
 
-    holds = _OPERATORS[gate.operator]
+    is_met = _OPERATORS[gate.operator]
     name = metric_selector(gate.metric, gate.keys)
     row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
     for subject, subject_row in pairs:
         if subject_row is None or not subject_row.has_value:
-            why = f": {subject_row.reason}" if subject_row and subject_row.reason else ""
-            return gate_check("failed", f"{subject.letter} has no {name}{why}")
+            reason = f": {subject_row.reason}" if subject_row and subject_row.reason else ""
+            return gate_check("failed", f"{subject.letter} has no {name}{reason}")
         if subject_row.status == "partial":
             return gate_check("refused", f"{name} of {subject.letter} is partial ({subject_row.reason})")
     assert row is not None  # noqa: S101 - just looked
-    words = f"{name} of {other.letter} is {stated_figure(row)}"
+    words = f"{name} of {other.letter} is {row_figure_words(row)}"
     if not gate.against or before is None:
-        return gate_check("failed" if holds(row.number, gate.number) else "passed", words)
-    words += f", of {base.letter} {stated_figure(before)}"
+        return gate_check("failed" if is_met(row.number, gate.number) else "passed", words)
+    words += f", of {base.letter} {row_figure_words(before)}"
     if refusal := _refusal_reason(base, other, before, row, work):
-        return gate_check("refused", f"{words}, and {refusal}")
+        return gate_check("refused", f"{words}, but {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
     positive = before.number > 0 and row.number > 0
     if positive:
         words += f": {_percent_words(row.number / before.number)}"
-    if not positive or gate.keys or not _of_steps(gate.metric):
-        return gate_check("failed" if holds(row.number, limit) else "passed", words)
+    if not positive or gate.keys or not _has_step_values(gate.metric):
+        return gate_check("failed" if is_met(row.number, limit) else "passed", words)
     ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
-        return gate_check("refused", f"{words}, and there is no interval: {too_few(base, other)}")
+        return gate_check(
+            "refused", f"{words}, but there is no interval: {too_few_steps_reason(base, other)}"
+        )
     words += (
         f" (95 % interval {_percent_words(ratio.low)} to {_percent_words(ratio.high)}; {spread_words(ratio)})"
     )
     # The whole interval must lie beyond the limit, so the end nearer to passing decides.
     decisive = ratio.low if gate.operator.startswith(">") else ratio.high
-    beyond = holds(decisive * before.number, limit)
-    if not beyond and holds(row.number, limit):
-        words += ", which does not lie beyond the limit"
-    return gate_check("failed" if beyond else "passed", words)
+    is_beyond = is_met(decisive * before.number, limit)
+    if not is_beyond and is_met(row.number, limit):
+        words += ", which is not wholly beyond the limit"
+    return gate_check("failed" if is_beyond else "passed", words)
 
 
 def _percent_words(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.2f} %"
 
 
-def _of_steps(metric: MetricName) -> bool:
+def _has_step_values(metric: MetricName) -> bool:
     """Whether the metric has a value for each step, so that a change has an interval."""
     return metric in (_STEP, _MFU) or metric.startswith("throughput.")
 
@@ -221,10 +227,10 @@ def _refusal_reason(
     """Why the two figures cannot be compared; None where they can."""
     if reasons := work_inequalities(base, other, work):
         return f"their work differs ({', '.join(reasons)})"
-    for subject, found in ((base, before), (other, row)):
-        if found.window == "trace" and not subject.is_published:
+    for subject, figure in ((base, before), (other, row)):
+        if figure.window == "trace" and not subject.is_published:
             return f"the window of {subject.letter} is its whole trace, as long as the capture"
-    kinds = [_TAKEN.get(found.provenance or "", found.provenance) for found in (before, row)]
+    kinds = [_SAME_PROVENANCE.get(figure.provenance or "", figure.provenance) for figure in (before, row)]
     if kinds[0] != kinds[1]:
-        return f"{base.letter}'s is {kinds[0]}, {other.letter}'s {kinds[1]}"
+        return f"{base.letter}'s figure is {kinds[0]}, {other.letter}'s is {kinds[1]}"
     return None

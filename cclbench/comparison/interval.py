@@ -32,7 +32,7 @@ Captures = Sequence[Floats]
 LEAST_STEPS: Final = 3
 """Steps of a job, over all its captures, below which no interval is stated."""
 LEVEL: Final = 0.95
-USUAL: Final = 0.045
+USUAL_SPREAD: Final = 0.045
 """Spread τ up to which the prior is flat."""
 _USUAL_OF_STEPS: Final = 0.1
 """The same for captures of one step each, whose spread includes step noise."""
@@ -42,7 +42,7 @@ _PRIOR: Final = 0.7
 """Prior correlation of neighbouring steps, ..."""
 _PRIOR_STEPS: Final = 20
 """... with the weight of this many steps."""
-_MOST: Final = 0.95
+_LARGEST_RHO: Final = 0.95
 """Largest correlation considered; closer to 1 is drift, not noise."""
 _MOST_CAPTURES: Final = 100
 
@@ -61,9 +61,15 @@ class CaptureSpread:
     @property
     def basis_words(self) -> str:
         """What the spread is estimated from."""
-        own, others = bool(self.repeated), bool(self.stored)
+        repeated, stored = bool(self.repeated), bool(self.stored)
         return (
-            "captures and store" if own and others else "captures" if own else "store" if others else "prior"
+            "captures and store"
+            if repeated and stored
+            else "captures"
+            if repeated
+            else "store"
+            if stored
+            else "prior"
         )
 
 
@@ -89,9 +95,9 @@ def compare_captures(
     """
     jobs = [_JobCaptures(captures) for captures in (base, other)]
     ratio = jobs[1].mean / jobs[0].mean
-    steps = _StepVariation.of_jobs(jobs)
-    usual = USUAL if whole or any(job.step_deviations for job in jobs) else _USUAL_OF_STEPS
-    spreads = _SpreadDistribution.after_captures(
+    steps = _StepVariation.from_jobs(jobs)
+    usual = USUAL_SPREAD if whole or any(job.step_deviations for job in jobs) else _USUAL_OF_STEPS
+    spreads = _SpreadDistribution.from_captures(
         [(job, steps) for job in jobs], [_JobCaptures(captures) for captures in repeats], usual
     )
     spread = CaptureSpread(
@@ -100,10 +106,12 @@ def compare_captures(
     distance = abs(float(np.log(ratio)))
     if not whole and any(job.step_count < LEAST_STEPS for job in jobs):
         return RatioInterval(ratio, None, None, spread, None)
-    variance, freedom = steps.of_means(jobs)
-    reach = spreads.half_width(sum(1 / len(job.captures) for job in jobs), variance, freedom)
-    needed = _captures_needed(distance, spreads.median_spread, variance / 2) if distance else None
-    return RatioInterval(ratio, float(np.exp(-reach) * ratio), float(np.exp(reach) * ratio), spread, needed)
+    variance, freedom = steps.difference_variance(jobs)
+    half_width = spreads.half_width(sum(1 / len(job.captures) for job in jobs), variance, freedom)
+    captures_needed = _captures_needed(distance, spreads.median_spread, variance / 2) if distance else None
+    return RatioInterval(
+        ratio, float(np.exp(-half_width) * ratio), float(np.exp(half_width) * ratio), spread, captures_needed
+    )
 
 
 class _JobCaptures:
@@ -143,21 +151,25 @@ class _StepVariation:
     pooled: float
 
     @classmethod
-    def of_jobs(cls, jobs: Sequence[_JobCaptures]) -> _StepVariation:
+    def from_jobs(cls, jobs: Sequence[_JobCaptures]) -> _StepVariation:
         """From lag-1 autocorrelation ρ, corrected for its bias −(1+4ρ)/n (Kendall 1954) and shrunk."""
-        within = [d for job in jobs for d in job.step_deviations]
-        power = sum(float(d @ d) for d in within)
+        deviations = [d for job in jobs for d in job.step_deviations]
+        power = sum(float(d @ d) for d in deviations)
         if not power:
             return cls(_PRIOR, 0.0)
-        correlation = sum(float(d[1:] @ d[:-1]) for d in within) / power
-        correlation += (1 + 4 * correlation) * len(within) / sum(map(len, within))
-        freedom = sum(len(d) - 2 for d in within)
+        correlation = sum(float(d[1:] @ d[:-1]) for d in deviations) / power
+        correlation += (1 + 4 * correlation) * len(deviations) / sum(map(len, deviations))
+        freedom = sum(len(d) - 2 for d in deviations)
         rho = float(
-            np.clip((freedom * correlation + _PRIOR_STEPS * _PRIOR) / (freedom + _PRIOR_STEPS), -_MOST, _MOST)
+            np.clip(
+                (freedom * correlation + _PRIOR_STEPS * _PRIOR) / (freedom + _PRIOR_STEPS),
+                -_LARGEST_RHO,
+                _LARGEST_RHO,
+            )
         )
-        return cls(rho, power / sum(len(d) - _variance_inflation(len(d), rho) for d in within))
+        return cls(rho, power / sum(len(d) - _variance_inflation(len(d), rho) for d in deviations))
 
-    def of_mean(self, job: _JobCaptures, steps: int) -> float:
+    def mean_variance(self, job: _JobCaptures, steps: int) -> float:
         """Relative variance of the mean of `steps` steps of a job."""
         variance = 0.0
         if job.step_deviations:
@@ -167,19 +179,19 @@ class _StepVariation:
             )
         return max(variance, self.pooled) * _variance_inflation(steps, self.rho) / steps
 
-    def of_means(self, jobs: Sequence[_JobCaptures]) -> tuple[float, float]:
+    def difference_variance(self, jobs: Sequence[_JobCaptures]) -> tuple[float, float]:
         """Variance of the difference of the jobs' means, and its degrees of freedom (Welch)."""
         variances, freedoms = [], []
         for job in jobs:
-            each = [self.of_mean(job, len(steps)) for steps in job.captures]
-            variances.append(sum(each) / len(each) ** 2)
+            mean_variances = [self.mean_variance(job, len(steps)) for steps in job.captures]
+            variances.append(sum(mean_variances) / len(mean_variances) ** 2)
             freedom = sum((len(d) - 1) / _variance_inflation(len(d), self.rho) for d in job.step_deviations)
             freedoms.append(freedom or np.inf)
         total = sum(variances)
         if not total:
             return 0.0, np.inf
-        lost = sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-        return total, total**2 / lost if lost else np.inf
+        welch_terms = sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+        return total, total**2 / welch_terms if welch_terms else np.inf
 
 
 def _variance_inflation(steps: int, rho: float) -> float:
@@ -194,19 +206,19 @@ class _SpreadDistribution:
     weights: Floats
 
     @classmethod
-    def after_captures(
+    def from_captures(
         cls,
         jobs: Sequence[tuple[_JobCaptures, _StepVariation]],
         repeats: Sequence[_JobCaptures],
         usual: float,
     ) -> _SpreadDistribution:
         """Posterior given all captures: Σ (n means − their mean)² is (τ² + w) times χ² of n − 1."""
-        logs = np.log(_SPREADS) - np.log1p((_SPREADS / usual) ** _TAIL)  # per logarithm of τ
-        for job, steps in [*jobs, *((job, _StepVariation.of_jobs([job])) for job in repeats)]:
-            within = np.mean([steps.of_mean(job, len(one)) for one in job.captures])
-            variance = _SPREADS**2 + within
-            logs -= (job.extra_captures * np.log(variance) + job.sum_of_squares / variance) / 2
-        weights = np.exp(logs - logs.max())
+        log_weights = np.log(_SPREADS) - np.log1p((_SPREADS / usual) ** _TAIL)  # per logarithm of τ
+        for job, steps in [*jobs, *((job, _StepVariation.from_jobs([job])) for job in repeats)]:
+            step_variance = np.mean([steps.mean_variance(job, len(one)) for one in job.captures])
+            variance = _SPREADS**2 + step_variance
+            log_weights -= (job.extra_captures * np.log(variance) + job.sum_of_squares / variance) / 2
+        weights = np.exp(log_weights - log_weights.max())
         return cls(weights / weights.sum())
 
     @property
@@ -222,12 +234,12 @@ class _SpreadDistribution:
         from scipy.optimize import brentq
         from scipy.special import ndtr, ndtri, stdtrit
 
-        beyond = (1 - LEVEL) / 2
+        tail = (1 - LEVEL) / 2
         if np.isfinite(freedom):
-            variance *= float(stdtrit(freedom, beyond) / ndtri(beyond)) ** 2
+            variance *= float(stdtrit(freedom, tail) / ndtri(tail)) ** 2
         deviation = np.sqrt(_SPREADS**2 * captures + variance)
-        widest = float(deviation.max()) * 10
-        return float(brentq(lambda h: float(self.weights @ ndtr(-h / deviation)) - beyond, 0.0, widest))
+        largest = float(deviation.max()) * 10
+        return float(brentq(lambda h: float(self.weights @ ndtr(-h / deviation)) - tail, 0.0, largest))
 
 
 def _captures_needed(distance: float, spread: float, variance: float) -> int | None:
@@ -235,6 +247,6 @@ def _captures_needed(distance: float, spread: float, variance: float) -> int | N
     from scipy.special import stdtrit
 
     captures = np.arange(2, _MOST_CAPTURES + 1)
-    reach = stdtrit(2 * captures - 2, (1 + LEVEL) / 2) * np.sqrt(2 * (spread**2 + variance) / captures)
-    enough = captures[reach < distance]
-    return int(enough[0]) if len(enough) else None
+    half_widths = stdtrit(2 * captures - 2, (1 + LEVEL) / 2) * np.sqrt(2 * (spread**2 + variance) / captures)
+    sufficient = captures[half_widths < distance]
+    return int(sufficient[0]) if len(sufficient) else None

@@ -66,8 +66,8 @@ def _narrowing_keys(subject: ComparisonSubject, metric: MetricName) -> Iterator[
 
 
 def _metric_line(subjects: Sequence[ComparisonSubject], metric: MetricName, keys: Mapping[str, str]) -> Line:
-    known = [row for s in subjects if (row := s.results.row(metric, **keys)) is not None]
-    first = next((row for row in known if row.has_value), known[0])
+    rows = [row for s in subjects if (row := s.results.row(metric, **keys)) is not None]
+    first = next((row for row in rows if row.has_value), rows[0])
     return Line(
         metric_selector(metric, keys),
         first.unit,
@@ -85,7 +85,7 @@ def subject_figure(subject: ComparisonSubject, metric: MetricName, keys: Mapping
     """The subject's value, with its band if modelled, or why it has none."""
     row = subject.results.row(metric, **keys)
     if row is None:
-        return MetricFigure(None, "not_applicable", None, "this run has no such figure")
+        return MetricFigure(None, "not_applicable", None, "the run has no such figure")
     low, high = (
         subject.results.value(metric, **{**keys, "stat": end}) if row.provenance == "modelled" else None
         for end in _BAND

@@ -38,9 +38,9 @@ class _WorkSum:
     name: str
     calls: int
     time_ns: int
-    least_s: float
+    roofline_s: float
     """Roofline time of the calls that have one."""
-    known_s: float
+    modelled_s: float
     """Device time of those calls."""
     model: tuple[str, str] | None
     """Cost-model family, and FLOPs per step and rank."""
@@ -69,17 +69,17 @@ def work_differences(
     )
 
 
-def tables_of(
+def subject_operator_tables(
     subjects: Sequence[ComparisonSubject], engine: Engine = SERIAL, progress: Progress | None = None
 ) -> dict[str, OperatorTables]:
     """Operators by subject letter, for subjects that have some; several captures' steps are joined."""
     by_letter = {}
     for subject in subjects:
-        each = [_operator_tables(one, engine, progress) for one in subject.each_capture]
-        known = [tables for tables in each if tables is not None]
-        if known and len(known) == len(each):
+        capture_tables = [_operator_tables(capture, engine, progress) for capture in subject.each_capture]
+        present = [tables for tables in capture_tables if tables is not None]
+        if present and len(present) == len(capture_tables):
             names = ("ops", "shapes", "modules")
-            joined = {name: _join_tables([getattr(tables, name) for tables in known]) for name in names}
+            joined = {name: _join_tables([getattr(tables, name) for tables in present]) for name in names}
             by_letter[subject.letter] = OperatorTables(**joined)
     return by_letter
 
@@ -91,7 +91,7 @@ def _operator_tables(
     if not has_operators(subject.stored):
         return None
     try:
-        found = operator_costs_by(
+        tables = operator_costs_by(
             subject.stored,
             ("op", "shape", "module"),
             window=subject.window_policy or "steps",
@@ -100,7 +100,7 @@ def _operator_tables(
         )
     except UsageError:
         return None
-    return OperatorTables(*found) if found[0].windows else None
+    return OperatorTables(*tables) if tables[0].windows else None
 
 
 def _join_tables(tables: Sequence[OperatorTable]) -> OperatorTable:
@@ -127,8 +127,8 @@ def _joined_row(rows: Sequence[OperatorRow], total_ns: int) -> OperatorRow:
     time_ns = sum(row.time_ns for row in rows)
     sums: dict[str, float | None] = {}
     for name in ("flops", "bytes", "roofline_s", "gap_s"):
-        known = [value for row in rows if (value := getattr(row, name)) is not None]
-        sums[name] = sum(known) if known else None
+        present = [value for row in rows if (value := getattr(row, name)) is not None]
+        sums[name] = sum(present) if present else None
     modelled_ns = sum(row.modelled_share * row.time_ns for row in rows)
     return replace(
         rows[0],
@@ -146,7 +146,7 @@ def work_difference(base: str, other: str, before: OperatorTables, after: Operat
     change_ns = round(Fraction(after.ops.time_ns, steps[1]) - Fraction(before.ops.time_ns, steps[0]))
     ops = _work_changes(_table_sums(before.ops), _table_sums(after.ops), steps, change_ns)
     modules: tuple[WorkChange, ...] = ()
-    if all(any(row.key != NO_MODULE for row in one.modules.rows) for one in (before, after)):
+    if all(any(row.key != NO_MODULE for row in tables.modules.rows) for tables in (before, after)):
         modules = _work_changes(
             _module_classes(before.modules), _module_classes(after.modules), steps, change_ns
         )
@@ -162,29 +162,29 @@ def work_difference(base: str, other: str, before: OperatorTables, after: Operat
     )
 
 
-def _table_sums(found: OperatorTable) -> list[_WorkSum]:
+def _table_sums(table: OperatorTable) -> list[_WorkSum]:
     """Totals of each row of a table."""
-    return [_row_sum(row.key, row, found.windows) for row in found.rows]
+    return [_row_sum(row.key, row, table.windows) for row in table.rows]
 
 
 def _row_sum(name: str, row: OperatorRow, steps: int) -> _WorkSum:
     flops = f"{row.flops / steps:.{_DIGITS}g}" if row.flops and row.modelled_share == 1 else ""
-    least_s, gap_s = row.roofline_s or 0.0, row.gap_s or 0.0
+    roofline_s, gap_s = row.roofline_s or 0.0, row.gap_s or 0.0
     model = (row.family, flops) if row.family and flops else None
-    return _WorkSum(name, row.calls, row.time_ns, least_s, least_s + gap_s, model)
+    return _WorkSum(name, row.calls, row.time_ns, roofline_s, roofline_s + gap_s, model)
 
 
-def _module_classes(found: OperatorTable) -> list[_WorkSum]:
+def _module_classes(table: OperatorTable) -> list[_WorkSum]:
     """Totals by module, added up over modules that differ only in their numbers."""
     sums: dict[str, _WorkSum] = {}
-    for row in found.rows:
+    for row in table.rows:
         name = "/".join(_NUMBER.sub("", part) for part in row.key.split("/"))
-        row_sum = _row_sum(name, row, found.windows)
+        row_sum = _row_sum(name, row, table.windows)
         total = sums.setdefault(name, _WorkSum(name, 0, 0, 0.0, 0.0, None))
         total.calls += row_sum.calls
         total.time_ns += row_sum.time_ns
-        total.least_s += row_sum.least_s
-        total.known_s += row_sum.known_s
+        total.roofline_s += row_sum.roofline_s
+        total.modelled_s += row_sum.modelled_s
     return list(sums.values())
 
 
@@ -201,12 +201,12 @@ def _work_changes(
         _work_change(pair, steps, ns)
         for pair, ns in zip(pairs, round_to_total(exact, change_ns), strict=True)
     ]
-    return tuple(sorted(changes, key=lambda one: (-abs(one.change_ns), one.name)))
+    return tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.name)))
 
 
 def _work_change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChange:
     a, b = pair
-    names = [one.name for one in pair if one]
+    names = [work.name for work in pair if work]
     return WorkChange(
         name=names[0],
         also=names[-1] if names[-1] != names[0] else None,
@@ -216,36 +216,38 @@ def _work_change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChan
     )
 
 
-def _work_time(one: _WorkSum | None, steps: int) -> WorkTime | None:
-    if one is None:
+def _work_time(work: _WorkSum | None, steps: int) -> WorkTime | None:
+    if work is None:
         return None
-    known = one.known_s > 0
+    has_roofline = work.modelled_s > 0
     return WorkTime(
-        time_s=one.time_ns / steps / NS_PER_S,
-        calls=one.calls / steps,
-        roofline_s=one.least_s / steps if known else None,
-        reached=one.least_s / one.known_s if known else None,
+        time_s=work.time_ns / steps / NS_PER_S,
+        calls=work.calls / steps,
+        roofline_s=work.roofline_s / steps if has_roofline else None,
+        reached=work.roofline_s / work.modelled_s if has_roofline else None,
     )
 
 
 def _pair_sums(before: Sequence[_WorkSum], after: Sequence[_WorkSum]) -> list[Pair]:
     """Sums paired by name, else by unambiguous cost-model family and FLOPs; the rest unpaired."""
-    theirs = {one.name: one for one in after}
-    pairs: list[Pair] = [(one, theirs.pop(one.name)) for one in before if one.name in theirs]
-    paired = {one.name for one, _ in pairs if one}
-    mine = [one for one in before if one.name not in paired]
-    models, others = _unshared_sums(mine), _unshared_sums(theirs.values())
-    for one in mine:
-        match = others.get(one.model) if one.model and models.get(one.model) is one else None
-        pairs.append((one, theirs.pop(match.name) if match else None))
-    return [*pairs, *((None, one) for one in theirs.values())]
+    after_by_name = {work.name: work for work in after}
+    pairs: list[Pair] = [
+        (work, after_by_name.pop(work.name)) for work in before if work.name in after_by_name
+    ]
+    paired = {work.name for work, _ in pairs if work}
+    unpaired = [work for work in before if work.name not in paired]
+    unique_before, unique_after = _unshared_sums(unpaired), _unshared_sums(after_by_name.values())
+    for work in unpaired:
+        match = unique_after.get(work.model) if work.model and unique_before.get(work.model) is work else None
+        pairs.append((work, after_by_name.pop(match.name) if match else None))
+    return [*pairs, *((None, work) for work in after_by_name.values())]
 
 
 def _unshared_sums(sums: Iterable[_WorkSum]) -> dict[tuple[str, str], _WorkSum]:
     """Sums by cost-model family and FLOPs, where only one sum has them."""
-    listed = list(sums)
-    counts = Counter(one.model for one in listed)
-    return {one.model: one for one in listed if one.model and counts[one.model] == 1}
+    works = list(sums)
+    counts = Counter(work.model for work in works)
+    return {work.model: work for work in works if work.model and counts[work.model] == 1}
 
 
 def _with_shapes(
@@ -255,17 +257,19 @@ def _with_shapes(
     steps: tuple[int, int],
 ) -> WorkChange:
     """The change with its shares by shape, where both call the operator with the same shapes."""
-    mine = before.get(change.name, ())
-    theirs = after.get(change.also or change.name, ())
-    if len(mine) < 2 or {one.name for one in mine} != {one.name for one in theirs}:
+    before_shapes = before.get(change.name, ())
+    after_shapes = after.get(change.also or change.name, ())
+    if len(before_shapes) < 2 or {work.name for work in before_shapes} != {
+        work.name for work in after_shapes
+    }:
         return change
-    return replace(change, shapes=_work_changes(mine, theirs, steps, change.change_ns))
+    return replace(change, shapes=_work_changes(before_shapes, after_shapes, steps, change.change_ns))
 
 
-def _by_operator(found: OperatorTable) -> dict[str, list[_WorkSum]]:
+def _by_operator(table: OperatorTable) -> dict[str, list[_WorkSum]]:
     """Totals by operator, one per shapes, named by the shapes alone."""
     sums: dict[str, list[_WorkSum]] = {}
-    for row in found.rows:
+    for row in table.rows:
         operator, shapes = row.operator_and_shapes
-        sums.setdefault(operator, []).append(_row_sum(shapes, row, found.windows))
+        sums.setdefault(operator, []).append(_row_sum(shapes, row, table.windows))
     return sums

@@ -31,27 +31,29 @@ def with_pooled_percentiles(results: Results, captures: Sequence[ComparisonSubje
 
     @cache
     def pooled_values(figure: str, category: str | None) -> dict[str | None, Value]:
-        parts = []
+        all_benchmarks = []
         for capture in captures:
             benchmarks = [
-                one for one in run_benchmarks(RunView(capture.stored)) if category in (None, one.label)
+                benchmark
+                for benchmark in run_benchmarks(RunView(capture.stored))
+                if category in (None, benchmark.label)
             ]
-            parts += benchmarks
+            all_benchmarks += benchmarks
             if pool_benchmarks(benchmarks) is None:
                 return {}
-        pooled = pool_benchmarks(parts)
+        pooled = pool_benchmarks(all_benchmarks)
         return {} if pooled is None else {value.stat: value for value in latency_values(pooled, figure)}
 
-    def of_all_requests(row: Row) -> Row:
+    def with_pooled_value(row: Row) -> Row:
         if row.metric not in figures or not _PERCENTILE.fullmatch(row.stat or ""):
             return row
         value = pooled_values(figures[row.metric], row.category).get(row.stat)
-        return _by_capture(row, captures) if value is None else _of_value(row, value, len(captures))
+        return _unpooled_row(row, captures) if value is None else _pooled_row(row, value, len(captures))
 
-    return Results.from_rows([of_all_requests(row) for row in results])
+    return Results.from_rows([with_pooled_value(row) for row in results])
 
 
-def _of_value(row: Row, value: Value, captures: int) -> Row:
+def _pooled_row(row: Row, value: Value, captures: int) -> Row:
     words = [f"of all requests of {captures} captures together", value.words]
     partial = value.coverage if value.status == "partial" else None
     return replace(
@@ -65,9 +67,9 @@ def _of_value(row: Row, value: Value, captures: int) -> Row:
     )
 
 
-def _by_capture(row: Row, captures: Sequence[ComparisonSubject]) -> Row:
-    keys = {key: word for key in ("stat", "category") if (word := getattr(row, key)) is not None}
+def _unpooled_row(row: Row, captures: Sequence[ComparisonSubject]) -> Row:
+    keys = {key: value for key in ("stat", "category") if (value := getattr(row, key)) is not None}
     values = [capture.results.value(row.metric, **keys) for capture in captures]
-    each = ", ".join("none" if value is None else humanise(value, row.unit) for value in values)
-    reason = f"percentiles cannot be pooled without each capture's requests; by capture {each}"
+    value_words = ", ".join("none" if value is None else humanise(value, row.unit) for value in values)
+    reason = f"percentiles cannot be pooled without each capture's requests; per capture: {value_words}"
     return replace(row, value=None, status="not_applicable", provenance=None, reason=reason, coverage=None)

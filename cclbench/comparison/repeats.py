@@ -25,7 +25,7 @@ _DIGITS: Final = 3
 """Significant digits of work figures in which captures of one job agree."""
 
 
-def repeats_in(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Captures]:
+def repeated_captures(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Captures]:
     """Captures of each stored job that was captured more than once and does the work of a subject.
 
     Captures are of one job where their source names differ only in the last number (`base-1`, `base-2`) and
@@ -33,9 +33,9 @@ def repeats_in(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Ca
     subjects' own captures are left out.
     """
     own_paths = {capture.stored.path.resolve() for subject in subjects for capture in subject.each_capture}
-    wanted = {_work_text(subject.each_capture[0]) for subject in subjects} - {""}
+    subject_works = {_work_text(subject.each_capture[0]) for subject in subjects} - {""}
     jobs: dict[tuple[str, str, str], list[Floats]] = {}
-    for run in store.runs() if wanted else ():
+    for run in store.runs() if subject_works else ():
         if run.path.resolve() in own_paths:
             continue
         try:
@@ -47,7 +47,7 @@ def repeats_in(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Ca
             row, work = results.row(metric), _work_text(subject)
         except InputError:
             continue  # damaged: `list runs` says so
-        if row is not None and row.status == "ok" and row.window != "trace" and work in wanted:
+        if row is not None and row.status == "ok" and row.window != "trace" and work in subject_works:
             series = _LAST_NUMBER.sub("#", run.record.source)
             jobs.setdefault((series, _card_text(subject), work), []).append(capture_figures(subject, metric))
     return [captures for captures in jobs.values() if len(captures) > 1]
@@ -60,12 +60,14 @@ def _card_text(subject: ComparisonSubject) -> str:
 
 def _work_text(subject: ComparisonSubject) -> str:
     """A subject's work and system by its evidence, as JSON; empty without evidence of work."""
-    done = work_fingerprint(subject, None)
-    counted: dict[str, float | None] = {
+    fingerprint = work_fingerprint(subject, None)
+    counts: dict[str, float | None] = {
         metric: subject.results.value(metric) for metric in (_KERNELS, _COLLECTIVES)
     }
-    amounts = {name: f"{number:.{_DIGITS}g}" for name, number in {**done.bytes, **counted}.items() if number}
-    if not (amounts or done.served):
+    amounts = {
+        name: f"{number:.{_DIGITS}g}" for name, number in {**fingerprint.bytes, **counts}.items() if number
+    }
+    if not (amounts or fingerprint.served):
         return ""
     system = (subject.devices, subject.device_count, subject.ranks, subject.stored.reader)
-    return json.dumps((amounts, done.served, done.ranks, system), sort_keys=True, default=str)
+    return json.dumps((amounts, fingerprint.served, fingerprint.ranks, system), sort_keys=True, default=str)

@@ -12,7 +12,7 @@ from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import Captures, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of
-from cclbench.comparison.work import GLOBAL_BATCH, differs_but_in_size
+from cclbench.comparison.work import GLOBAL_BATCH, differs_beyond_size
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 
@@ -27,9 +27,9 @@ def scaling_of(
 
     `work`: whether their work is equal by their traces; `repeats`: captures of other jobs.
     """
-    fewer, more = sorted((base, other), key=lambda one: one.device_count or 0)
+    fewer, more = sorted((base, other), key=lambda subject: subject.device_count or 0)
     kind = _scaling_kind(fewer, more, work)
-    rows = [one.results.row(_RATE) for one in (fewer, more)]
+    rows = [subject.results.row(_RATE) for subject in (fewer, more)]
     if kind is None or not all(row is not None and row.value and row.status == "ok" for row in rows):
         return None
     interval = compare_captures(captures_of(fewer, _RATE), captures_of(more, _RATE), repeats)
@@ -51,10 +51,10 @@ def _scaling_kind(
 ) -> Literal["strong", "weak"] | None:
     """strong: the same global batch; weak: the same batch per device; None: neither."""
     devices, batches = (
-        [one.device_count for one in (fewer, more)],
-        [GLOBAL_BATCH(one) for one in (fewer, more)],
+        [subject.device_count for subject in (fewer, more)],
+        [GLOBAL_BATCH(subject) for subject in (fewer, more)],
     )
-    if None in devices or None in batches or devices[0] == devices[1] or differs_but_in_size(fewer, more):
+    if None in devices or None in batches or devices[0] == devices[1] or differs_beyond_size(fewer, more):
         return None
     if batches[0] == batches[1]:
         return None if work.status == "refuted" else "strong"
@@ -62,22 +62,24 @@ def _scaling_kind(
     return "weak" if same_share and work.status != "proved" else None
 
 
-def scaling_words(found: Scaling) -> str:
+def scaling_words(scaling: Scaling) -> str:
     """`Strong scaling from 2 to 8 devices: 91.2 % (95 % interval 88.0 % to 94.5 %).`"""
-    fewer, more = found.devices
-    words = f"{found.kind.capitalize()} scaling from {fewer:,} to {more:,} devices:"
-    words += f" {humanise(found.efficiency, '1')} of the tokens per second and device"
-    if found.low is None or found.high is None:
+    fewer, more = scaling.devices
+    words = f"{scaling.kind.capitalize()} scaling from {fewer:,} to {more:,} devices:"
+    words += f" {humanise(scaling.efficiency, '1')} of the tokens per second and device"
+    if scaling.low is None or scaling.high is None:
         return f"{words}."
-    return f"{words} (95 % interval {humanise(found.low, '1')} to {humanise(found.high, '1')})."
+    return f"{words} (95 % interval {humanise(scaling.low, '1')} to {humanise(scaling.high, '1')})."
 
 
 def with_scaling(lines: Iterable[Line], versus: Sequence[Versus]) -> tuple[Line, ...]:
     """The lines, with each subject's scaling efficiency against the first filled in."""
     scalings = {one.other: one.scaling for one in versus if one.scaling is not None}
     figures = {
-        letter: MetricFigure(one.efficiency, "ok", "derived", scaling_words(one), one.low, one.high)
-        for letter, one in scalings.items()
+        letter: MetricFigure(
+            scaling.efficiency, "ok", "derived", scaling_words(scaling), scaling.low, scaling.high
+        )
+        for letter, scaling in scalings.items()
     }
     return tuple(
         replace(line, figures={**line.figures, **figures}) if line.metric == METRIC else line

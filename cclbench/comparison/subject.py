@@ -94,7 +94,7 @@ class ComparisonSubject:
         return self.captures or (self,)
 
     @property
-    def place_among(self) -> int:
+    def index(self) -> int:
         """Index among the subjects, from 0."""
         return ascii_uppercase.find(self.letter)
 
@@ -217,5 +217,5 @@ class ComparisonSubject:
 def _plan_words(degrees: Mapping[str, Any]) -> str | None:
     if all(degree is None for degree in degrees.values()):
         return None
-    split = [f"{_DEGREES[key]}{degree}" for key, degree in degrees.items() if degree and degree > 1]
-    return " x ".join(split) or "unsplit"
+    degree_words = [f"{_DEGREES[key]}{degree}" for key, degree in degrees.items() if degree and degree > 1]
+    return " x ".join(degree_words) or "unsplit"

@@ -12,7 +12,14 @@ import numpy as np
 from cclbench.comparison.attribution import change_of_step, part_changes
 from cclbench.comparison.comparison import PARTS, Outcome, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
-from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Floats, RatioInterval, compare_captures
+from cclbench.comparison.interval import (
+    LEAST_STEPS,
+    USUAL_SPREAD,
+    Captures,
+    Floats,
+    RatioInterval,
+    compare_captures,
+)
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work import PHASE, is_different, is_work_unknown, work_inequalities
 from cclbench.ground.units import humanise
@@ -22,12 +29,12 @@ from cclbench.record.rows import Row
 _STEP: Final = metric_name("time.step")
 _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 
-_TOLD: Final = 0.05
+_MENTIONED_SHARE: Final = 0.05
 """Share of the largest part's change from which a part is mentioned."""
-_MOST_TOLD: Final = 4
-_SMALL: Final = 1.05
+_MOST_MENTIONED: Final = 4
+_PERCENT_BELOW: Final = 1.05
 """Factor below which a difference is given in percent."""
-_FINE: Final = 0.02
+_NARROW: Final = 0.02
 """Interval width below which more digits are printed."""
 CLIENT: Final = metric_name("serving.output_throughput")
 _UNITS: Final[dict[MetricName, str]] = {
@@ -49,8 +56,8 @@ def judge_subject(
     """
     reasons = work_inequalities(base, other, work)
     measure = _chosen_measure(base, other, reasons)
-    why_not = _incomparable_reason(base, other, measure, reasons)
-    ratio = None if why_not else ratio_of(base, other, measure, repeats)
+    refusal = _incomparable_reason(base, other, measure, reasons)
+    ratio = None if refusal else ratio_of(base, other, measure, repeats)
     outcome = _ratio_outcome(ratio, measure) if ratio else "not comparable"
     change_ns = change_of_step(base, other)
     parts = part_changes(base, other, change_ns) if change_ns is not None else ()
@@ -58,21 +65,21 @@ def judge_subject(
     words = (
         _verdict_words(base, other, measure, ratio, outcome, work)
         if ratio
-        else f"{pair} are not comparable: {why_not}."
+        else f"{pair} are not comparable: {refusal}."
     )
     if ratio and reasons:
-        words += f" They are ranked so since their work differs: {', '.join(reasons)}."
+        words += f" They are ranked by {_UNITS[measure]} because their work differs: {', '.join(reasons)}."
     elif ratio and _work_unknown(base, other, work):
-        held = "a step of each is"
+        work_source = "their steps do"
         if measure == CLIENT:
-            held = "their clients asked for"
+            work_source = "their clients requested"
         elif _is_whole_trace(base):
-            held = "the two traces hold"
-        words += f" Whether {held} equal work is unknown."
+            work_source = "the two traces contain"
+        words += f" Whether {work_source} equal work is unknown."
     elif ratio and work.status == "proved" and (is_work_unknown(base) or is_work_unknown(other)):
         words += f" Their work is equal: {work.reason}."
     if base.per_call and other.per_call:
-        words += f" They hold {other.per_call[1]:,.0f} and {base.per_call[1]:,.0f} such calls."
+        words += f" They contain {other.per_call[1]:,.0f} and {base.per_call[1]:,.0f} such calls."
     return Versus(
         base=base.letter,
         other=other.letter,
@@ -95,18 +102,18 @@ def _incomparable_reason(
 ) -> str | None:
     """Why the two cannot be ranked; None where they can."""
     if is_different(PHASE, base, other):
-        return f"their steps are of another kind ({reasons[0]})"
+        return f"their steps are of different kinds ({reasons[0]})"
     windows = {base.window_policy, other.window_policy} - {None}
     if len(windows) > 1 and "trace" in windows:
-        whole = base.letter if base.window_policy == "trace" else other.letter
-        return f"the window of {whole} is its whole trace, no step"
+        letter = base.letter if base.window_policy == "trace" else other.letter
+        return f"the window of {letter} is its whole trace, not a step"
     for subject in (base, other):
         row = subject.results.row(measure)
         if not subject.results.value(measure):
-            lacks = f"{subject.letter} has no {measure}"
+            absence = f"{subject.letter} has no {measure}"
             if row is not None and row.reason:
-                lacks += f" ({row.reason})"
-            return f"their work differs ({', '.join(reasons)}) and {lacks}" if reasons else lacks
+                absence += f" ({row.reason})"
+            return f"their work differs ({', '.join(reasons)}) and {absence}" if reasons else absence
         if row is not None and row.status == "partial":
             return f"{measure} of {subject.letter} is partial ({row.reason})"
     return None
@@ -133,7 +140,7 @@ def ratio_of(
 
 
 def captures_of(subject: ComparisonSubject, metric: MetricName) -> Captures:
-    """Each capture's figures of its closed steps, whose mean is the capture's; that alone without steps."""
+    """Each capture's figures of its complete steps, whose mean is the capture's; that alone without steps."""
     return [capture_figures(one, metric) for one in subject.each_capture]
 
 
@@ -172,13 +179,13 @@ def _verdict_words(
     if outcome == "undecided":
         return (
             f"{_longer_words(base, other, measure, ratio)} in these captures ({figures})."
-            f" Whether it is in others is not known: {too_few(base, other)}."
+            f" Whether it is in others is unknown: {too_few_steps_reason(base, other)}."
         )
     if outcome == "no difference":
         interval = _interval_words(base, other, ratio, inverse=ratio.ratio < 1)
         words = f"{_longer_words(base, other, measure, ratio)} in these captures"
-        words += ", which can be chance" * (ratio.ratio != 1)
-        return f"{words} ({figures}; {interval}). {_to_settle(ratio)}".rstrip()
+        words += ", which may be chance" * (ratio.ratio != 1)
+        return f"{words} ({figures}; {interval}). {_resolution_words(ratio)}".rstrip()
     assert ratio.low is not None  # noqa: S101 - else undecided
     if measure == _STEP and _work_unknown(base, other, work):  # less time need not be more speed
         words = _longer_words(base, other, measure, ratio)
@@ -192,40 +199,42 @@ def _longer_words(
 ) -> str:
     """`B's step is 1.2 × longer than A's`."""
     is_time = measure == _STEP
-    what = "rate" if not is_time else "trace" if _is_whole_trace(base) else "step"
+    quantity = "rate" if not is_time else "trace" if _is_whole_trace(base) else "step"
     if base.per_call:
-        what = f"time per call of {base.per_call[0]}"
+        quantity = f"time per call of {base.per_call[0]}"
     if ratio.ratio == 1:
-        return f"{other.letter}'s {what} is as {'long' if is_time else 'high'} as {base.letter}'s"
+        return f"{other.letter}'s {quantity} is as {'long' if is_time else 'high'} as {base.letter}'s"
     more, less = ("longer", "shorter") if is_time else ("higher", "lower")
-    how = f"{_factor_words(ratio)} {more if ratio.ratio > 1 else less}"
-    return f"{other.letter}'s {what} is {how} than {base.letter}'s"
+    factor = f"{_factor_words(ratio)} {more if ratio.ratio > 1 else less}"
+    return f"{other.letter}'s {quantity} is {factor} than {base.letter}'s"
 
 
-def too_few(base: ComparisonSubject, other: ComparisonSubject) -> str:
+def too_few_steps_reason(base: ComparisonSubject, other: ComparisonSubject) -> str:
     """Why there is no interval, and what would give one."""
     if _is_whole_trace(base):
-        return "a whole trace is one figure, as long as the capture; mark steps, or capture each three times"
+        return (
+            "a whole trace is one figure, as long as the capture: mark steps, or capture each job three times"
+        )
     counts = " and ".join(
-        f"{subject.letter} has {'none but an open one' if subject.all_open else subject.step_count}"
+        f"{subject.letter} has {'only an incomplete one' if subject.all_open else subject.step_count}"
         for subject in (base, other)
     )
-    return f"it takes {LEAST_STEPS} closed steps of each, {counts}"
+    return f"an interval needs {LEAST_STEPS} complete steps of each, {counts}"
 
 
-def _to_settle(ratio: RatioInterval) -> str:
+def _resolution_words(ratio: RatioInterval) -> str:
     """How many captures would resolve a difference of that size."""
     if ratio.ratio == 1:
         return ""
     if ratio.captures_needed is None:
-        return "More than 100 captures of each would be needed to tell so small a difference."
-    return f"About {ratio.captures_needed} captures of each would tell a difference of that size."
+        return "It would take more than 100 captures of each to resolve so small a difference."
+    return f"About {ratio.captures_needed} captures of each would resolve a difference of this size."
 
 
 def _factor_words(ratio: RatioInterval) -> str:
     """The factor between the means, in either direction: `1.34×`, or `2.1 %` where it is small."""
     factor = max(ratio.ratio, 1 / ratio.ratio)
-    return humanise(factor, "ratio") if factor >= _SMALL else f"{100 * (factor - 1):.2g} %"
+    return humanise(factor, "ratio") if factor >= _PERCENT_BELOW else f"{100 * (factor - 1):.2g} %"
 
 
 def _work_unknown(base: ComparisonSubject, other: ComparisonSubject, work: Equality) -> bool:
@@ -243,7 +252,7 @@ def _is_whole_trace(subject: ComparisonSubject) -> bool:
 def _figure_words(subject: ComparisonSubject, measure: MetricName) -> str:
     row = subject.results.row(measure)
     assert row is not None  # noqa: S101 - it has a ratio
-    return stated_figure(row).removesuffix(" /s")
+    return row_figure_words(row).removesuffix(" /s")
 
 
 def _interval_words(
@@ -251,9 +260,9 @@ def _interval_words(
 ) -> str:
     assert ratio.low is not None and ratio.high is not None  # noqa: S101, PT018 - else undecided
     low, high = (1 / ratio.high, 1 / ratio.low) if inverse else (ratio.low, ratio.high)
-    digits = 2 if high - low >= _FINE else 4
-    over = f"{_evidence_words(base, other)}; {spread_words(ratio)}"
-    return f"95 % interval {low:.{digits}f} to {high:.{digits}f} over {over}"
+    digits = 2 if high - low >= _NARROW else 4
+    evidence = f"{_evidence_words(base, other)}; {spread_words(ratio)}"
+    return f"95 % interval {low:.{digits}f} to {high:.{digits}f} over {evidence}"
 
 
 def _evidence_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
@@ -273,10 +282,11 @@ def spread_words(ratio: RatioInterval) -> str:
     """The assumed or estimated spread between captures of one job, and its basis."""
     spread = ratio.spread
     if not spread.repeated and not spread.stored:
-        usual = f"{100 * USUAL:g} %"
-        return f"captures of one job are taken to differ by up to {usual}, since none is repeated"
-    words = f"captures of one job differ by some {100 * spread.value:.2g} %"
-    return words if spread.repeated else f"{words}, as repeated ones in the store do"
+        usual = f"{100 * USUAL_SPREAD:g} %"
+        assumption = f"captures of one job are assumed to differ by up to {usual}"
+        return f"{assumption}, since neither job was captured twice"
+    words = f"captures of one job differ by about {100 * spread.value:.2g} %"
+    return words if spread.repeated else f"{words}, as repeated captures in the store do"
 
 
 def _parts_words(
@@ -290,27 +300,27 @@ def _parts_words(
     if not change_ns:
         return ""
     noun = "The window" if "trace" in (base.window_policy, other.window_policy) else "A step"
-    lead = f"In the mean {noun[0].lower()}{noun[1:]}" if outcome in ("no difference", "undecided") else noun
-    more = "longer" if change_ns > 0 else "shorter"
-    words = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
+    is_mean = outcome in ("no difference", "undecided")
+    beginning = f"In the mean {noun[0].lower()}{noun[1:]}" if is_mean else noun
+    direction = "longer" if change_ns > 0 else "shorter"
+    words = f"{beginning} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {direction}"
     if base.per_call:
         words += " per call"
-    moved = sorted(parts, key=lambda part: -abs(part.change_ns))
-    mentioned = [part for part in moved if abs(part.change_ns) >= _TOLD * abs(moved[0].change_ns)][
-        :_MOST_TOLD
-    ]
+    by_size = sorted(parts, key=lambda part: -abs(part.change_ns))
+    least_ns = _MENTIONED_SHARE * abs(by_size[0].change_ns) if by_size else 0
+    mentioned = [part for part in by_size if abs(part.change_ns) >= least_ns][:_MOST_MENTIONED]
     if not mentioned:
         return f"{words}."
     return f"{words}: {', '.join(map(_part_words, mentioned))}."
 
 
 def _part_words(change: PartChange) -> str:
-    most = next((m for m in change.movers if m.dimension in ("category", "collective")), None)
-    within = f" ({most.name} {signed_seconds(most.change_s)})" if most else ""
-    return f"{PARTS[change.part]} {signed_seconds(change.change_ns / 1e9)}{within}"
+    largest = next((m for m in change.movers if m.dimension in ("category", "collective")), None)
+    mover_words = f" ({largest.name} {signed_seconds(largest.change_s)})" if largest else ""
+    return f"{PARTS[change.part]} {signed_seconds(change.change_ns / 1e9)}{mover_words}"
 
 
-def stated_figure(row: Row) -> str:
+def row_figure_words(row: Row) -> str:
     """A row's figure in words, with its provenance unless measured or derived."""
     figure = humanise(row.number, row.unit)
     return figure if row.provenance in ("measured", "derived") else f"{row.provenance} {figure}"

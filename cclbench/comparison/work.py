@@ -64,8 +64,8 @@ _NEEDED: Final = (("workload.model.name",), ("workload.batch.global",), _LENGTHS
 
 def is_different(fact: Fact, a: ComparisonSubject, b: ComparisonSubject) -> bool:
     """Whether both subjects have the fact and the values differ."""
-    one, another = fact(a), fact(b)
-    return one is not None and another is not None and not _is_equal(one, another)
+    value_a, value_b = fact(a), fact(b)
+    return value_a is not None and value_b is not None and not _is_equal(value_a, value_b)
 
 
 def work_inequalities(
@@ -83,7 +83,7 @@ def work_inequalities(
     return differences or [traces.reason] * (traces.status == "refuted")
 
 
-def differs_but_in_size(base: ComparisonSubject, other: ComparisonSubject) -> bool:
+def differs_beyond_size(base: ComparisonSubject, other: ComparisonSubject) -> bool:
     """Whether, by their cards, their work differs in more than the samples per step."""
     return any(is_different(fact, base, other) for label, fact in _WORK.items() if label not in _SIZES)
 
@@ -112,7 +112,7 @@ def comparison_warnings(
         *_fact_differences(subjects, _SETUP, ""),
         *(warning for subject in subjects for warning in _subject_warnings(subject)),
         *_provenance_warnings(subjects),
-        *_untold_parts(subjects),
+        *_indistinct_parts(subjects),
     )
 
 
@@ -128,19 +128,19 @@ def _fact_differences(
     subjects: Sequence[ComparisonSubject], facts: Mapping[str, Fact], lead: str
 ) -> Iterator[str]:
     for label, fact in facts.items():
-        known = {s.letter: value for s in subjects if (value := fact(s)) is not None}
-        values = list(known.values())
+        by_letter = {s.letter: value for s in subjects if (value := fact(s)) is not None}
+        values = list(by_letter.values())
         if any(not _is_equal(values[0], value) for value in values[1:]):
-            listed = ", ".join(f"{letter} {_quote_value(value)}" for letter, value in known.items())
+            listed = ", ".join(f"{letter} {_quote_value(value)}" for letter, value in by_letter.items())
             yield f"{lead}{label}: {listed}"
 
 
 def _unknown_work(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
-    without = [subject.letter for subject in subjects if is_work_unknown(subject)]
-    if without:
+    unknown = [subject.letter for subject in subjects if is_work_unknown(subject)]
+    if unknown:
         yield (
-            f"nothing says what a step of {_join_words(without)} works on (a workload card would):"
-            " whether the work is equal is unknown"
+            f"the work of a step of {_join_words(unknown)} is unknown (a workload card can state it):"
+            " equal work cannot be checked"
         )
     for subject in subjects:
         needed = () if is_work_unknown(subject) else _NEEDED
@@ -153,23 +153,24 @@ def _subject_warnings(subject: ComparisonSubject) -> Iterator[str]:
     """Limitations of one subject's own figures."""
     letter = subject.letter
     if subject.is_published:
-        yield f"the figures of {letter} are published ones, not measured here"
+        yield f"the figures of {letter} are published, not computed from a trace"
         return
     if subject.window_policy == "trace":
-        yield f"the window of {letter} is its whole trace, no step"
+        yield f"the window of {letter} is its whole trace, not a step"
     if subject.whole_graphs:
-        yield f"CUDA graphs of {letter} were traced whole: what its device does in them is not known"
+        yield f"CUDA graphs of {letter} were traced whole: their kernels are unknown"
     if subject.all_open:
-        yield f"the only step of {letter} is open: it ends with its last device event, since no step follows"
+        yield (
+            f"the only step of {letter} is incomplete: no step follows, so it ends with its last device event"
+        )
     world = subject.world_size
     if world and len(subject.ranks) < world:
-        yield (
-            f"{letter} has traces of {len(subject.ranks)} of {world} ranks: its slowest rank may be another"
-        )
+        traced = f"{len(subject.ranks)} of {world} ranks"
+        yield f"{letter} has traces of {traced}: its slowest rank may have no trace"
     if words := card_contradiction(subject.results):
-        yield f"of {letter}: {words}"
+        yield f"{letter}: {words}"
     if any(entry.truncated for entry in subject.stored.record.ranks):
-        yield f"a trace of {letter} ends early: its figures end before the cut"
+        yield f"a trace of {letter} is truncated: its figures cover the part before"
 
 
 def _provenance_warnings(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
@@ -185,22 +186,22 @@ def _provenance_warnings(subjects: Sequence[ComparisonSubject]) -> Iterator[str]
         if modelled and len(modelled) < len(provenances):
             mixed.setdefault(_join_words(modelled), []).append(metric)
     for letters, metrics in mixed.items():
-        yield f"modelled in {letters} and not in the others: {_join_words(sorted(metrics))}"
+        yield f"modelled in {letters} but not in the others: {_join_words(sorted(metrics))}"
 
 
-def _untold_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
+def _indistinct_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
     """Step parts that some subjects distinguish and others cannot."""
-    whole = [subject for subject in subjects if subject.results.value(_STEP_PARTS) is not None]
-    for part, into, words in (
+    with_parts = [subject for subject in subjects if subject.results.value(_STEP_PARTS) is not None]
+    for part, merged_part, words in (
         ("idle_host", "idle_other", "how much of the idle time is host-bound"),
         ("exposed_wait", "exposed_unmatched", "how much of the exposed communication is waiting"),
     ):
-        silent = [s for s in whole if s.results.value(_STEP_PARTS, stat=part) is None]
-        if silent and len(silent) < len(whole):
-            row = silent[0].results.row(_STEP_PARTS, stat=into)
-            why = f" ({row.reason})" if row and row.reason else ""
-            who = f"{_join_words([s.letter for s in silent])} cannot tell {words}{why}"
-            yield f"{who}: all of it is in {PARTS[into]}"
+        indistinct = [s for s in with_parts if s.results.value(_STEP_PARTS, stat=part) is None]
+        if indistinct and len(indistinct) < len(with_parts):
+            row = indistinct[0].results.row(_STEP_PARTS, stat=merged_part)
+            reason = f" ({row.reason})" if row and row.reason else ""
+            statement = f"{_join_words([s.letter for s in indistinct])} does not show {words}{reason}"
+            yield f"{statement}: all of it is in {PARTS[merged_part]}"
 
 
 def _is_equal(a: Any, b: Any) -> bool:
@@ -217,5 +218,5 @@ def _quote_value(value: Any) -> str:
 
 def _join_words(words: Sequence[str]) -> str:
     more = len(words) - _LISTED
-    shown = list(words[:_LISTED]) + ([f"{more} more"] if more > 0 else [])
-    return " and ".join(shown) if len(shown) < 3 else ", ".join(shown)
+    listed = list(words[:_LISTED]) + ([f"{more} more"] if more > 0 else [])
+    return " and ".join(listed) if len(listed) < 3 else ", ".join(listed)

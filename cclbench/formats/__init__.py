@@ -61,10 +61,10 @@ __all__ = [
     "Rows",
     "StatedPayloads",
     "Trace",
-    "by_precedence",
     "execution_trace_reader",
     "recognise_format",
     "several_processes",
+    "sort_by_precedence",
     "trace_reader",
 ]
 
@@ -123,7 +123,7 @@ class Format(Protocol):
     described_by: str | None = None
     """Name of a file that lists which files of its folder are of this format, if needed to recognise them."""
 
-    def described(self, path: Path) -> bool:
+    def is_described(self, path: Path) -> bool:
         """Whether the file `described_by` lists this one; `InputError` if that file is invalid."""
         del path
         return False
@@ -192,7 +192,7 @@ class Reader(Format, Protocol):
         del path
         return [Part()]
 
-    def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
+    def inflate_parts(self, path: Path, folder: Path) -> Iterator[Part]:
         """Inflate a compressed file once; yield each part as soon as its bytes are in `folder`.
 
         Called for parts with `stream`.  `InputError` if the stream is damaged.
@@ -332,7 +332,7 @@ def execution_trace_reader(name: str) -> ExecutionTraceReader:
     return reader
 
 
-def by_precedence(names: Iterable[str]) -> list[str]:
+def sort_by_precedence(names: Iterable[str]) -> list[str]:
     """Names of formats, highest precedence first; names that are not registered come last."""
     known = {name: READERS.get(name).precedence for name in READERS}
     return sorted(names, key=lambda name: (-known.get(name, -1), name))

@@ -131,7 +131,7 @@ def open_target(original: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[b
 
 
 @contextmanager
-def output(original: Path, target: Path | None) -> Iterator[Callable[[bytes], object]]:
+def open_output(original: Path, target: Path | None) -> Iterator[Callable[[bytes], object]]:
     """A function that writes to the target, compressed if the original is; without a target it discards."""
     if target is None:
         yield lambda _: None

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.formats.files import display_path, output, read_blocks, read_head, strip_padding
+from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
 from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, Redactor
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
@@ -287,7 +287,7 @@ class JsonRewriter:
                 self._redactor.count("name", {ANNOTATION: 1})
             elif _event_category(pieces, i) in self._categories:
                 text = self._decode_text(pieces[i + 2])
-                new, counts = self._redactor.annotation(text)
+                new, counts = self._redactor.redact_annotation(text)
                 if new != text:
                     pieces[i + 2] = _encode_text(new, pieces[i + 2])
                     self._redactor.count("name", counts)
@@ -310,7 +310,7 @@ def rewrite_json(
         redactor, display_path(path), categories=categories, named=named, withheld=withheld, outer=outer
     )
     try:
-        with output(path, target) as write:
+        with open_output(path, target) as write:
             for block in strip_padding(read_blocks(path)):
                 write(rewriter.feed_block(block))
             write(rewriter.finish())

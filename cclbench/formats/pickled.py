@@ -21,7 +21,7 @@ from pickletools import opcodes
 from struct import Struct, error
 from typing import Any, Final
 
-from cclbench.formats.files import display_path, output
+from cclbench.formats.files import display_path, open_output
 from cclbench.formats.rewriting import ENVIRONMENT, JOB, SOURCE_PATH, Redactor
 from cclbench.formats.texts import damaged_error, read_whole
 
@@ -315,7 +315,7 @@ def rewrite_pickle(
         raise damaged_error(Path(display_path(path)), str(error)) from None
     except RecursionError:
         raise damaged_error(Path(display_path(path)), "is nested too deeply") from None
-    with output(path, target) as write:
+    with open_output(path, target) as write:
         write(pickle.dumps(new, protocol=_PROTOCOL))
 
 

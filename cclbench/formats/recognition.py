@@ -26,7 +26,7 @@ def recognise_head(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
     A file next to it that describes it (`Format.described_by`) takes precedence over its content.
     """
     for candidate in map(READERS.get, READERS):
-        if candidate.described_by is not None and candidate.described(path):
+        if candidate.described_by is not None and candidate.is_described(path):
             return candidate, head
     reader = recognise_format(path, head)
     size = HEAD_BYTES

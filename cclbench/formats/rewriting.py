@@ -55,7 +55,7 @@ class Redactor(Protocol):
         """Whether the text of a field with this name is kept although a rule matched."""
         ...
 
-    def annotation(self, text: str) -> Replaced:
+    def redact_annotation(self, text: str) -> Replaced:
         """The name of a range: replaced by a number, unless it is a framework's own."""
         ...
 
@@ -63,11 +63,11 @@ class Redactor(Protocol):
         """Whether an annotation is a framework's own: a step, a phase or a collective."""
         ...
 
-    def suspicious(self, data: bytes) -> bool:
+    def is_suspicious(self, data: bytes) -> bool:
         """Whether bytes may contain something to redact; a quick check with false positives."""
         ...
 
-    def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
+    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Bytes of unknown format with the texts in them replaced by texts of the same length."""
         ...
 

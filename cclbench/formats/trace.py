@@ -208,7 +208,7 @@ class Part(msgspec.Struct, frozen=True):
     begin: int | None = None
     end: int | None = None
     stream: bool = False
-    """Whether it is a whole compressed file, whose parts `Reader.inflated` yields."""
+    """Whether it is a whole compressed file, whose parts `Reader.inflate_parts` yields."""
     inflated: str | None = None
     """The file with the part's inflated bytes; deleted once it is read."""
 

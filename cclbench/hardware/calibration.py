@@ -113,7 +113,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
         known = [pair for pair in known if _is_same_group(*pair, group, spec)] or known
         away = np.min([_octaves_away(sweep, spec.sizes) for _, sweep in known], axis=0)
-        deviation, shared, reason = _of_ranks(known, spec)
+        deviation, shared, reason = _expected_deviation(known, spec)
         times = spec.time_s * np.exp(deviation)
         if (away > 1).any():
             reason += "; beyond the measured sizes it returns to the model, with a band that widens"
@@ -253,7 +253,7 @@ def _is_same_group(own: Group, sweep: Sweep, group: Group, spec: Prediction) -> 
     return (own.ranks, own.nodes, sweep.kind) == (group.ranks, group.nodes, spec.setting.kind)
 
 
-def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[Floats, float, str]:
+def _expected_deviation(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[Floats, float, str]:
     """Expected deviation by size, its correlation with the nearest measured one, and the reason to print.
 
     Between two rank counts it is interpolated over log ranks; beyond the last one it is that one's times the

@@ -21,7 +21,7 @@ import msgspec
 from cclbench import __version__
 from cclbench.classify import TAXONOMY
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.formats import by_precedence
+from cclbench.formats import sort_by_precedence
 from cclbench.ground.errors import InputError
 from cclbench.ground.schema import LAYOUT, VERSION
 from cclbench.ground.text import first_few
@@ -130,7 +130,7 @@ def by_kind(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
     """Trace files grouped by reader, in order of precedence; the first kind is the run's own."""
     return [
         tuple(file for file in files if file.reader == reader)
-        for reader in by_precedence({file.reader for file in files})
+        for reader in sort_by_precedence({file.reader for file in files})
     ]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.engine import Engine, Progress
-from cclbench.formats import READERS, LoggedCommunicator, by_precedence
+from cclbench.formats import READERS, LoggedCommunicator, sort_by_precedence
 from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
 from cclbench.ingestion.entry import manifest_file
@@ -102,7 +102,7 @@ def ingest_evidence(
     listed |= {ProcessGroup(name="", ranks=group) for own in joined for one in own if (group := one.of.group)}
     groups = sorted(listed, key=lambda group: (group.ranks or (), group.name))
     calls: dict[str, dict[int, list[Path]]] = {}
-    for name in by_precedence({one.entry.reader for one in done if one.ranks}):
+    for name in sort_by_precedence({one.entry.reader for one in done if one.ranks}):
         for one in done:
             for rank in one.ranks if one.entry.reader == name else ():
                 calls.setdefault(name, {}).setdefault(rank, []).append(one.timings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +44,7 @@ class PartTask:
     def inflated_parts(self) -> Iterator[PartTask]:
         """Tasks of a stream's parts, each as soon as its inflated bytes are on disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        parts = trace_reader(self.file.reader).inflated(self.file.path, self.folder)
+        parts = trace_reader(self.file.reader).inflate_parts(self.file.path, self.folder)
         return (replace(self, part=part, index=index) for index, part in enumerate(parts))
 
 
@@ -215,7 +214,6 @@ def read_part(task: PartTask) -> PartDone:
     return read_summary(file, read, trace.base_ns)
 
 
-@lru_cache(maxsize=1 << 12)
 def _communicates_itself(name: str) -> bool:
     """Whether a host row is the transfer itself, not a call that starts one."""
     told = classify.collective_name(name)

@@ -33,10 +33,10 @@ class Tensor:
     def bytes(self) -> int:
         """Elements times element size; raises `NoModel` where the element type is unknown."""
         if not self.dtype:
-            raise NoModel("the trace records no element types of its arguments")
+            raise NoModel("the element types of its arguments are not recorded")
         size = element_bytes(self.dtype)
         if size is None:
-            raise NoModel(f"the size of an element of type {self.dtype!r} is not known")
+            raise NoModel(f"the element size of type {self.dtype!r} is unknown")
         return self.elements * size
 
     @property
@@ -44,8 +44,8 @@ class Tensor:
         """Bytes of elements at distinct addresses: an expanded dimension (stride 0) counts once."""
         if self.strides is None or len(self.strides) != len(self.shape):
             return self.bytes
-        kept = (size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
-        return Tensor(tuple(kept), self.dtype).bytes
+        sizes = (size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
+        return Tensor(tuple(sizes), self.dtype).bytes
 
     @property
     def precision(self) -> str | None:
@@ -80,7 +80,7 @@ class Call:
             raise NoModel(f"no tensor is recorded as argument {index}")
         return argument
 
-    def optional(self, index: int) -> Tensor | None:
+    def optional_tensor(self, index: int) -> Tensor | None:
         """The tensor argument at `index`; None where none is recorded."""
         argument = self.arguments[index] if index < len(self.arguments) else None
         return argument if isinstance(argument, Tensor) else None
@@ -105,7 +105,7 @@ class Call:
 _NO_TENSOR = ("", "Scalar", "ScalarList", "GenericList", "None", "Device", "Str", "Bool", "Int", "Float")
 
 
-def parse(
+def parse_call(
     name: str,
     shapes: str | None,
     dtypes: str | None,
@@ -119,21 +119,24 @@ def parse(
     `shapes`: sizes, or for a list of tensors the sizes of each; `dtypes`: type names; `strides`: as `shapes`;
     `values`: texts of non-tensor arguments.  Absent or malformed entries count as not recorded.
     """
-    sizes, types, steps, texts = (_parse_list(text) for text in (shapes, dtypes, strides, values))
+    sizes, types, stride_lists, texts = (_parse_list(text) for text in (shapes, dtypes, strides, values))
     arguments = tuple(
-        _parse_argument(_entry_at(sizes, i), _entry_at(types, i), _entry_at(steps, i), _entry_at(texts, i))
+        _parse_argument(
+            _entry_at(sizes, i), _entry_at(types, i), _entry_at(stride_lists, i), _entry_at(texts, i)
+        )
         for i in range(max(map(len, (sizes, types, texts))))
     )
     return Call(name, arguments, kernels, annotation)
 
 
 def _parse_argument(sizes: Any, dtype: Any, strides: Any, text: Any) -> Argument:
-    listed = isinstance(sizes, list) and any(isinstance(size, list) for size in sizes)
-    if listed:
+    is_list = isinstance(sizes, list) and any(isinstance(size, list) for size in sizes)
+    if is_list:
         types = dtype if isinstance(dtype, list) else [""] * len(sizes)
-        steps = strides if isinstance(strides, list) else []
+        stride_lists = strides if isinstance(strides, list) else []
         tensors = [
-            _parse_tensor(size, _entry_at(types, i), _entry_at(steps, i)) for i, size in enumerate(sizes)
+            _parse_tensor(size, _entry_at(types, i), _entry_at(stride_lists, i))
+            for i, size in enumerate(sizes)
         ]
         return tuple(tensor for tensor in tensors if tensor is not None)
     if isinstance(dtype, str) and dtype not in _NO_TENSOR and element_bytes(dtype) is not None:
@@ -146,8 +149,10 @@ def _parse_argument(sizes: Any, dtype: Any, strides: Any, text: Any) -> Argument
 def _parse_tensor(sizes: Any, dtype: Any, strides: Any) -> Tensor | None:
     if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
         return None
-    steps = isinstance(strides, list) and all(type(step) is int for step in strides)
-    return Tensor(tuple(sizes), dtype if isinstance(dtype, str) else "", tuple(strides) if steps else None)
+    has_strides = isinstance(strides, list) and all(type(step) is int for step in strides)
+    return Tensor(
+        tuple(sizes), dtype if isinstance(dtype, str) else "", tuple(strides) if has_strides else None
+    )
 
 
 def _parse_scalar(text: Any) -> Argument:
@@ -171,5 +176,5 @@ def _parse_list(text: str | None) -> list[Any]:
     return decoded if isinstance(decoded, list) else []
 
 
-def _entry_at(listed: list[Any], index: int) -> Any:
-    return listed[index] if index < len(listed) else None
+def _entry_at(entries: list[Any], index: int) -> Any:
+    return entries[index] if index < len(entries) else None

@@ -72,9 +72,9 @@ class _ChainKind(NamedTuple):
     cost: Callable[[Sequence[Call]], Cost]
     backward: tuple[float, float] = (0.0, 0.0)
     """FLOPs and bytes of its gradients as one kernel, relative to the forward pass."""
-    apart: str = ""
+    unfused: str = ""
     """Letters of calls in between that are not fused."""
-    fits: Callable[[Sequence[Call]], bool] = lambda _: True
+    accepts: Callable[[Sequence[Call]], bool] = lambda _: True
 
 
 def _attention_cost(calls: Sequence[Call]) -> Cost:
@@ -82,31 +82,31 @@ def _attention_cost(calls: Sequence[Call]) -> Cost:
     that were converted to fp32 beforehand count in their original type."""
     first, last = _attention_products(calls)
     costs = cost_of(first), cost_of(last)
-    read = sum(one.bytes for one in (*_product_operands(first), _product_operands(last)[1]))
+    read = sum(operand.bytes for operand in (*_product_operands(first), _product_operands(last)[1]))
     cost = Cost(
         flops=costs[0].flops + costs[1].flops,
         precision=costs[0].precision,
         read_bytes=read,
         written_bytes=costs[1].written_bytes,
     )
-    converted = calls[0]
-    if converted.name != "aten::copy_" or converted.tensor(0).precision != "fp32":
+    conversion = calls[0]
+    if conversion.name != "aten::copy_" or conversion.tensor(0).precision != "fp32":
         return cost
-    source = converted.tensor(1)
-    narrower = converted.tensor(0).bytes // max(source.bytes, 1)
-    if source.precision is None or narrower < 2:
+    source = conversion.tensor(1)
+    ratio = conversion.tensor(0).bytes // max(source.bytes, 1)
+    if source.precision is None or ratio < 2:
         return cost
     return replace(
         cost,
         precision=source.precision,
-        read_bytes=cost.read_bytes // narrower,
-        written_bytes=cost.written_bytes // narrower,
+        read_bytes=cost.read_bytes // ratio,
+        written_bytes=cost.written_bytes // ratio,
     )
 
 
 def _attention_products(calls: Sequence[Call]) -> tuple[Call, Call]:
     """The products of queries and keys, and of scores and values."""
-    products = [one for one in calls if _call_letter(one.name) == "B"]
+    products = [call for call in calls if _call_letter(call.name) == "B"]
     return products[0], products[-1]
 
 
@@ -115,7 +115,7 @@ def _has_softmax_of_scores(calls: Sequence[Call]) -> bool:
     try:
         left, right = _product_operands(_attention_products(calls)[0])
         scores = left.elements // left.shape[-1] * right.shape[-1]
-        return any(scores == one.tensor(0).elements for one in calls if _call_letter(one.name) in "SE")
+        return any(scores == call.tensor(0).elements for call in calls if _call_letter(call.name) in "SE")
     except (NoModel, LookupError, ZeroDivisionError):
         return True
 
@@ -128,15 +128,15 @@ def _product_operands(call: Call) -> tuple[Tensor, Tensor]:
 
 def _one_pass_cost(calls: Sequence[Call]) -> Cost:
     """Reads the first operand (for a copy, its source) and writes as much."""
-    entry = calls[0].tensor(1 if calls[0].name == "aten::copy_" else 0)
-    return Cost(flops=0, precision=None, read_bytes=entry.bytes, written_bytes=entry.bytes)
+    operand = calls[0].tensor(1 if calls[0].name == "aten::copy_" else 0)
+    return Cost(flops=0, precision=None, read_bytes=operand.bytes, written_bytes=operand.bytes)
 
 
 def _rotation_cost(calls: Sequence[Call]) -> Cost:
     """Reads what is rotated and writes as much: the first operand, or the halves concatenated last."""
-    entry = calls[0].tensor(0)
-    halves = sum(one.elements for one in calls[-1].tensors) if _call_letter(calls[-1].name) == "k" else 0
-    size = entry.bytes * max(entry.elements, halves) // max(entry.elements, 1)
+    operand = calls[0].tensor(0)
+    halves = sum(half.elements for half in calls[-1].tensors) if _call_letter(calls[-1].name) == "k" else 0
+    size = operand.bytes * max(operand.elements, halves) // max(operand.elements, 1)
     return Cost(flops=0, precision=None, read_bytes=size, written_bytes=size)
 
 
@@ -144,7 +144,7 @@ def _activation_cost(calls: Sequence[Call]) -> Cost:
     """A gated activation reads gate and value and writes their product; GELU by its formula reads its first
     operand and writes as much.  A sigmoid is assumed to gate another value than its argument: an upper bound.
     """
-    if not {"i", "o"} & {_call_letter(one.name) for one in calls}:
+    if not {"i", "o"} & {_call_letter(call.name) for call in calls}:
         return _one_pass_cost(calls)
     gate = calls[0].tensor(0)
     return Cost(flops=0, precision=None, read_bytes=2 * gate.bytes, written_bytes=gate.bytes)
@@ -152,11 +152,11 @@ def _activation_cost(calls: Sequence[Call]) -> Cost:
 
 def _update_cost(calls: Sequence[Call]) -> Cost:
     """Reads parameter, gradient and two moments, writes all but the gradient; addcdiv moves four tensors."""
-    last = next((one for one in reversed(calls) if one.name.rstrip("_").endswith("addcdiv")), None)
+    last = next((call for call in reversed(calls) if call.name.rstrip("_").endswith("addcdiv")), None)
     if last is None:
-        raise NoModel("no addcdiv among them")
-    each = cost_of(last).bytes // 4
-    return Cost(flops=0, precision=None, read_bytes=4 * each, written_bytes=3 * each)
+        raise NoModel("the chain has no addcdiv")
+    tensor_bytes = cost_of(last).bytes // 4
+    return Cost(flops=0, precision=None, read_bytes=4 * tensor_bytes, written_bytes=3 * tensor_bytes)
 
 
 _BETWEEN: Final = "[^BMFx]*"
@@ -167,14 +167,14 @@ KINDS: Final = {
         _attention_cost,
         # the scores again and four products, for two; queries, keys, values, output and their gradients
         backward=(2.5, 2.0),
-        fits=_has_softmax_of_scores,
+        accepts=_has_softmax_of_scores,
     ),
     "norm": _ChainKind(
         re.compile("c?(?:pearm|espea(?:rm|qd))(?:mc|cm|m|c)?"), _one_pass_cost, backward=(0.0, 1.5)
     ),
     # SwiGLU and GeGLU; GELU by tanh or erf, swish, an operator at a time
     "activation": _ChainKind(
-        re.compile("iM?m|mpmamtam|mdgam|m?om"), _activation_cost, backward=(0.0, 5 / 3), apart="M"
+        re.compile("iM?m|mpmamtam|mdgam|m?om"), _activation_cost, backward=(0.0, 5 / 3), unfused="M"
     ),
     "rotary": _ChainKind(re.compile("mnkma|mmsmmak"), _rotation_cost, backward=(0.0, 1.0)),
     "optimizer": _ChainKind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update_cost),
@@ -188,12 +188,12 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
     `sequence`, shape (calls,): autograd's sequence number of each call, or of the call whose gradient it
     computes; −1 where there is none.
     """
-    letters = [_call_letter(one.name) for one in calls]
-    taken = np.zeros(len(calls), np.bool_)
+    letters = [_call_letter(call.name) for call in calls]
+    is_used = np.zeros(len(calls), np.bool_)
     by_number = np.argsort(sequence, kind="stable")
     numbers = sequence[by_number]
 
-    def backward_places(forward: tuple[int, ...]) -> tuple[int, ...]:
+    def backward_indices(forward: tuple[int, ...]) -> tuple[int, ...]:
         ids = sequence[list(forward)]
         ids = ids[ids >= 0]
         if not len(ids):
@@ -202,25 +202,25 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
             np.searchsorted(numbers, ids.min()) : np.searchsorted(numbers, ids.max(), "right")
         ]
         candidates = candidates[candidates > forward[-1]]
-        if rule.apart:
+        if rule.unfused:
             candidates = candidates[np.isin(sequence[candidates], ids)]
-        return tuple(np.sort(candidates[~taken[candidates]]).tolist())
+        return tuple(np.sort(candidates[~is_used[candidates]]).tolist())
 
     for kind, rule in KINDS.items():
         for match in rule.pattern.finditer("".join(letters)):
-            places = range(*match.span())
-            members = [calls[at] for at in places]
-            if taken[places.start : places.stop].any() or not rule.fits(members):
+            indices = range(*match.span())
+            members = [calls[index] for index in indices]
+            if is_used[indices.start : indices.stop].any() or not rule.accepts(members):
                 continue
             if kind == "optimizer" and _LISTS in members[0].name and not _has_update(members):
                 continue
-            forward = tuple(at for at in places if letters[at] not in rule.apart)
+            forward = tuple(index for index in indices if letters[index] not in rule.unfused)
             yield Chain(kind, forward, forward)
-            backward = backward_places(forward) if any(rule.backward) else ()
+            backward = backward_indices(forward) if any(rule.backward) else ()
             if backward:
                 yield Chain(kind, backward, forward)
-            for at in (*forward, *backward):
-                letters[at], taken[at] = _OTHER, True  # a call is in one chain at most
+            for index in (*forward, *backward):
+                letters[index], is_used[index] = _OTHER, True  # a call is in one chain at most
 
 
 def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) -> Cost:
@@ -230,15 +230,15 @@ def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) ->
     try:
         cost = rule.cost(forward)
     except (LookupError, TypeError, ValueError) as error:
-        raise NoModel(f"its recorded arguments do not fit ({type(error).__name__})") from None
+        raise NoModel(f"its recorded arguments do not fit the model ({type(error).__name__})") from None
     if not backward:
         return cost
-    flops, size = rule.backward
+    flops_ratio, bytes_ratio = rule.backward
     return replace(
         cost,
-        flops=round(cost.flops * flops),
-        read_bytes=round(cost.read_bytes * size),
-        written_bytes=round(cost.written_bytes * size),
+        flops=round(cost.flops * flops_ratio),
+        read_bytes=round(cost.read_bytes * bytes_ratio),
+        written_bytes=round(cost.written_bytes * bytes_ratio),
     )
 
 

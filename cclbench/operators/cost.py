@@ -33,7 +33,7 @@ class Cost:
     """Assumptions besides the recorded arguments."""
 
     @classmethod
-    def of(
+    def from_tensors(
         cls,
         *,
         flops: int = 0,
@@ -46,8 +46,8 @@ class Cost:
         return cls(
             flops=flops,
             precision=precision if flops else None,
-            read_bytes=sum(one.distinct_bytes for one in reads if one is not None),
-            written_bytes=sum(one.distinct_bytes for one in writes if one is not None),
+            read_bytes=sum(tensor.distinct_bytes for tensor in reads if tensor is not None),
+            written_bytes=sum(tensor.distinct_bytes for tensor in writes if tensor is not None),
             assumes=assumes,
         )
 
@@ -119,7 +119,8 @@ def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
             Source: mine/ops.cpp
             \"""
             x = call.tensor(0)
-            return Cost.of(flops=x.elements, precision=vector_precision(x.dtype), reads=(x,), writes=(x,))
+            precision = vector_precision(x.dtype)
+            return Cost.from_tensors(flops=x.elements, precision=precision, reads=(x,), writes=(x,))
 
     The formula takes a `Call` and returns its `Cost`, or raises `NoModel` with a reason.
     """
@@ -145,8 +146,8 @@ def model_of(operator: str) -> CostModel | None:
     ]
     models.sort(key=lambda model: model.is_ours)
     if len(models) > 1 and not models[0].is_ours:
-        taken, left = (f"{model.name} of {model.formula.__module__}" for model in models[:2])
-        warnings.warn(f"{operator} has two cost models: {taken} is used, {left} is not", stacklevel=2)
+        used, unused = (f"{model.name} of {model.formula.__module__}" for model in models[:2])
+        warnings.warn(f"{operator} has two cost models: {used} is used, {unused} is not", stacklevel=2)
     return models[0] if models else None
 
 
@@ -166,5 +167,5 @@ def cost_of(call: Call) -> Cost:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise NoModel(f"its recorded arguments do not fit its model ({type(error).__name__})") from None
     if not 0 <= cost.flops < _MOST or not 0 <= cost.read_bytes < _MOST or not 0 <= cost.written_bytes < _MOST:
-        raise NoModel("its recorded arguments cannot be true")
+        raise NoModel("its recorded arguments are implausible")
     return cost

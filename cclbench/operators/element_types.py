@@ -40,12 +40,12 @@ def promotion_rank(dtype: str) -> int:
     return 1 if catalog_precision(dtype) in (None, "int8") else 2
 
 
-def stated_type(value: Any, otherwise: str) -> str:
-    """The type that a recorded dtype argument names; `otherwise` where there is none."""
+def stated_type(value: Any, default: str) -> str:
+    """The type that a recorded dtype argument names; `default` where there is none."""
     if value is None:
-        return otherwise
+        return default
     if type(value) is not int or value not in _SCALAR_TYPES:
-        raise NoModel(f"the element type of its result, {value!r}, is not known")
+        raise NoModel(f"the element type of its result, {value!r}, is unknown")
     return _SCALAR_TYPES[value]
 
 
@@ -53,16 +53,19 @@ def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str
     """The type of an elementwise result (torch.result_type): tensors without dimensions and Python numbers
     count only where their kind is higher, and then as that kind's default type.
     """
-    dimensioned = [one for one in tensors if one.shape] or list(tensors)
-    widest = max(dimensioned, key=lambda one: (promotion_rank(one.dtype), one.bytes // max(one.elements, 1)))
-    floats = any(promotion_rank(one.dtype) == 2 for one in tensors) or any(
-        isinstance(one, float) for one in scalars
+    dimensioned = [tensor for tensor in tensors if tensor.shape] or list(tensors)
+    widest = max(
+        dimensioned,
+        key=lambda tensor: (promotion_rank(tensor.dtype), tensor.bytes // max(tensor.elements, 1)),
+    )
+    floats = any(promotion_rank(tensor.dtype) == 2 for tensor in tensors) or any(
+        isinstance(scalar, float) for scalar in scalars
     )
     if floats and promotion_rank(widest.dtype) < 2:
         return "float32"
     # Neither 16-bit floating type can represent the other.
     sixteen_bits = {"bf16", "fp16"}
-    if widest.precision in sixteen_bits and sixteen_bits <= {one.precision for one in dimensioned}:
+    if widest.precision in sixteen_bits and sixteen_bits <= {tensor.precision for tensor in dimensioned}:
         return "float32"
     return widest.dtype
 
@@ -90,7 +93,7 @@ def matrix_precision(call: Call, operand: Tensor) -> str | None:
     if promotion_rank(operand.dtype) == 3:
         raise NoModel("products of complex numbers are not modelled")
     if operand.precision == "fp32" and any(
-        kernel_arithmetic(one).precision == "tf32" for one in call.kernels
+        kernel_arithmetic(kernel).precision == "tf32" for kernel in call.kernels
     ):
         return "tf32"
     return operand.precision
@@ -102,10 +105,10 @@ def type_in_kernels(call: Call) -> str | None:
     `BinaryOpListAlphaFunctor<float, ...>` states the type, `OpaqueType<2u>` (of copies) only its size.
     """
     for kernel in call.kernels:
-        if found := re.search(r"OpaqueType<(\d+)u?>", kernel):
-            return f"uint{8 * int(found[1])}"
-        if found := re.search(r"(?:Functor|CatArray\w+)<((?:c10::)?\w+)", kernel):
-            return found[1]
+        if match := re.search(r"OpaqueType<(\d+)u?>", kernel):
+            return f"uint{8 * int(match[1])}"
+        if match := re.search(r"(?:Functor|CatArray\w+)<((?:c10::)?\w+)", kernel):
+            return match[1]
     return None
 
 
@@ -113,8 +116,12 @@ def with_element_types(call: Call, tensors: Iterable[Tensor]) -> tuple[Tensor, .
     """The tensors, with the kernels' element type where none is recorded; `NoModel` without either."""
     dtype = None
     tensors = tuple(tensors)
-    if any(not one.dtype for one in tensors):
+    if any(not tensor.dtype for tensor in tensors):
         dtype = type_in_kernels(call)
         if dtype is None:
-            raise NoModel("the element type of its lists of tensors is recorded neither here nor by kernels")
-    return tuple(one if one.dtype else Tensor(one.shape, dtype or "", one.strides) for one in tensors)
+            raise NoModel(
+                "the element type of its tensor lists is neither recorded nor in its kernels' names"
+            )
+    return tuple(
+        tensor if tensor.dtype else Tensor(tensor.shape, dtype or "", tensor.strides) for tensor in tensors
+    )

@@ -11,8 +11,8 @@ def pairs_up_to(queries: int, keys: int, last: int) -> int:
 
     def first_keys(n: int) -> int:
         """Σ min(m, keys) over m = 1 .. n."""
-        within = min(max(n, 0), keys)
-        return within * (within + 1) // 2 + max(n - keys, 0) * keys
+        uncapped = min(max(n, 0), keys)
+        return uncapped * (uncapped + 1) // 2 + max(n - keys, 0) * keys
 
     return first_keys(last + queries) - first_keys(last)
 
@@ -28,18 +28,18 @@ class Mask:
     """The keys that each query sees; a negative window bound means unbounded."""
 
     causal: bool = False
-    from_the_end: bool = False
+    aligned_at_end: bool = False
     """Unequal lengths are aligned at the last query and key (flash-attention), else at the first."""
     left: int = -1
     right: int = -1
 
     def count_pairs(self, queries: int, keys: int) -> int:
         """Number of query-key pairs that the mask leaves."""
-        shift = keys - queries if self.from_the_end else 0
+        shift = keys - queries if self.aligned_at_end else 0
         right = 0 if self.causal else self.right
         return visible_pairs(queries, keys, shift=shift, left=self.left, right=right)
 
     @property
-    def leaves_out(self) -> bool:
+    def hides_keys(self) -> bool:
         """Whether the mask may hide keys from a query."""
         return self.causal or self.left >= 0 or self.right >= 0

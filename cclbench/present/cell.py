@@ -21,7 +21,7 @@ from cclbench.record.run import Run
 _MOST_RANKS: Final = 8
 
 
-def of_run(run: Run) -> str:
+def run_cell(run: Run) -> str:
     """A run as HTML; if it has no metrics, how to compute them."""
     rows = list(run.figures.summary)
     bars = bars_of(by_rank(rows), finer=lambda one: all(finer.short for finer in one.finer))
@@ -50,7 +50,7 @@ def _is_drawn(part: StepSlice, bars: Sequence[PartitionBar]) -> bool:
     return any(one is part and seconds for bar in bars for one, seconds in bar.slices)
 
 
-def of_comparison(comparison: Comparison) -> str:
+def comparison_cell(comparison: Comparison) -> str:
     """A comparison as HTML: the verdicts, each run's first finding, the parts of the difference."""
     return render_template(
         "cell_comparison.html",

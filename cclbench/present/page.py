@@ -32,7 +32,7 @@ from cclbench.present.sections import (
     subject_headline,
     whole_work,
 )
-from cclbench.present.table import missing_metrics, of_comparison, of_run
+from cclbench.present.table import comparison_topics, missing_metrics, run_topics
 from cclbench.present.words import (
     breakable_name,
     gain_words,
@@ -61,7 +61,7 @@ def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: P
         "causes": run_findings(run),
         "tiles": headline_tiles(run),
         "calls": tables_of_calls(run.results.rows, most=MOST_CALLS) if not run.stored.ranks else [],
-        "topics": of_run(run),
+        "topics": run_topics(run),
         "operators": operator_section(run, engine=engine, progress=progress),
     }
     return render_page("run.html", _common_context([run], f"{run.id}: where the time goes") | context)
@@ -78,7 +78,7 @@ def comparison_page(comparison: Comparison) -> str:
         "parts_of_step": PARTS,
         "most_movers": MOST_MOVERS,
         "most_works": MOST_WORKS,
-        "topics": of_comparison(comparison),
+        "topics": comparison_topics(comparison),
         "lacking": merge_alike((run, NO_OPERATORS) for run in runs if not has_operators(run.stored)),
     }
     title = " against ".join(run.id for run in runs)

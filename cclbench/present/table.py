@@ -46,7 +46,7 @@ class MetricLine:
 Topic = tuple[str, tuple[MetricLine, ...]]
 
 
-def of_run(run: ComparisonSubject) -> list[Topic]:
+def run_topics(run: ComparisonSubject) -> list[Topic]:
     """The metrics with a number: the run's value, the range over its ranks, and the parts."""
     lines = []
     for metric in sorted(run.results.run, key=metric_order):
@@ -63,7 +63,7 @@ def of_run(run: ComparisonSubject) -> list[Topic]:
     return _by_topic(lines)
 
 
-def of_comparison(comparison: Comparison) -> list[Topic]:
+def comparison_topics(comparison: Comparison) -> list[Topic]:
     """The metrics of any subject: each subject's number, and each further one's change from the first."""
     letters = [subject.letter for subject in comparison.subjects]
     lines = []

@@ -51,8 +51,7 @@ _VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 CONTENT: Final = b"cclbench.content"
 """Footer key of the SHA-256 of the bytes before the footer."""
 SMALL_ROWS: Final = 8192
-"""Rows up to which a file is read by one thread and with all columns at once: threads, and opening it again,
-would take longer."""
+"""Rows up to which a file is read by one thread: several would take longer."""
 _BUFFER: Final = 1 << 18
 """Bytes of a table that are hashed and written at a time."""
 _COUNTED: Final = {"collectives": ("instance", "collective")}

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.schema import EVENTS, KINDS, OPERATORS, TABLES
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import SMALL_ROWS, checked_rows, damaged, opened_table, read_table
+from cclbench.record.files import checked_rows, damaged, opened_table, read_table
 from cclbench.record.manifest import RankEntry, StoredFile
 
 BATCH_ROWS: Final = 1 << 16
@@ -29,15 +28,15 @@ _CELL: Final = 8
 class Rank:
     """One rank of a run: its entry in the manifest and its tables.
 
-    Columns of events and operators are cached once read, up to `room` bytes (by default none); batches are
-    the same with and without the cache.
+    Columns of events and operators are cached once read, up to `room` bytes (by default none); rows are the
+    same with and without the cache, in batches that span files or not.
     """
 
     def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float, *, room: int = 0) -> None:
         self.path, self.entry = path, entry
         self._room = room
-        self._kept: dict[str, dict[str, list[pa.ChunkedArray]]] = {}
-        """By file and column: parts of `BATCH_ROWS` rows, with one chunk per dictionary."""
+        self._kept: dict[str, pa.Table] = {}
+        """Cached columns by kind of event, each in one chunk."""
         self.clock_residual_ns = clock_residual_ns
         """Residual of the clock correction at the ends of collectives, of the worst rank."""
 
@@ -59,10 +58,9 @@ class Rank:
         """Columns of the events of some kinds, in bounded batches and a fixed order."""
         for kind in checked_names("kind of event", kinds, KINDS):
             rows = 0
-            for file in self._event_files.get(kind, ()):
-                for batch in self._file_batches(file, columns):
-                    rows += len(batch)
-                    yield batch
+            for batch in self._kind_batches(kind, columns):
+                rows += len(batch)
+                yield batch
             if rows != (written := self.entry.rows.get(kind, 0)):
                 folder = self.path / "events" / f"rank={self.entry.rank}"
                 raise damaged(folder, f"{rows:,} rows of kind {kind}, of which {written:,} were written")
@@ -77,35 +75,37 @@ class Rank:
                 files.setdefault(file.path.removeprefix(folder).partition("-")[0], []).append(file)
         return files
 
-    def _file_batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Batches of some columns of a file."""
-        kept, path = self._kept.setdefault(file.path, {}), self.path / file.path
-        lacking = [name for name in columns if name not in kept]
-        if not lacking or self._cache_columns(file, lacking):
-            schema = pa.schema([EVENTS.field(name) for name in columns])
-            for stretch in zip(*(kept[name] for name in columns), strict=True):
-                yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
+    def _kind_batches(self, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Batches of some columns of a kind of events."""
+        files = self._event_files.get(kind, [])
+        if self._cache_columns(kind, files, columns):
+            yield from self._kept[kind].select(list(columns)).to_batches(BATCH_ROWS)
             return
-        with opened_table(path, EVENTS, listed=file) as table:
-            for batch in table.iter_batches(BATCH_ROWS, columns=list(columns)):
-                yield checked_rows(batch, EVENTS, path)
+        for file in files:
+            path = self.path / file.path
+            with opened_table(path, EVENTS, listed=file) as table:
+                for batch in table.iter_batches(BATCH_ROWS, columns=list(columns)):
+                    yield checked_rows(batch, EVENTS, path)
 
-    def _cache_columns(self, file: StoredFile, names: Sequence[str]) -> bool:
-        """Read columns of a file into the cache, if there is room; whether they were."""
-        kept, path = self._kept[file.path], self.path / file.path
-        rows = file.rows or 0
-        if rows <= SMALL_ROWS:
-            names = [name for name in EVENTS.names if name not in kept]
+    def _cache_columns(self, kind: str, files: Sequence[StoredFile], columns: Sequence[str]) -> bool:
+        """Read columns of a kind of events into the cache, if there is room; whether it has them all."""
+        kept = self._kept.get(kind, pa.table({}))
+        if set(columns) <= set(kept.column_names):
+            return True
+        rows = sum(file.rows or 0 for file in files)
+        # Few rows are read with all columns: to open their files again would take longer.
+        wanted = EVENTS.names if rows <= BATCH_ROWS else columns
+        names = [name for name in wanted if name not in kept.column_names]
         size = rows * len(names) * _CELL
         if size > self._room:
             return False
         self._room -= size
-        stretches_by_name: dict[str, list[pa.ChunkedArray]] = {name: [] for name in names}
-        with opened_table(path, EVENTS, listed=file) as table:
-            for stretch in _batch_tables(table, names, path):
-                for name, stretches in stretches_by_name.items():
-                    stretches.append(_single_chunk(stretch[name]))
-        kept |= stretches_by_name
+        schema = pa.schema([EVENTS.field(name) for name in names])
+        tables = [read_table(self.path / file.path, EVENTS, columns=names, listed=file) for file in files]
+        read = pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+        for name in kept.column_names:
+            read = read.append_column(EVENTS.field(name), kept[name])
+        self._kept[kind] = read
         return True
 
     def collectives(self) -> pa.Table:
@@ -146,23 +146,3 @@ def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -
         if name not in known:
             raise UsageError(f"unknown {noun} {name!r}", hint=near(name, known))
     return listed
-
-
-def _batch_tables(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
-    """The rows in tables of `BATCH_ROWS`; a reader returns batches that end at each new dictionary."""
-    parts: list[pa.RecordBatch] = []
-    threads = file.metadata.num_rows > SMALL_ROWS
-    for batch in file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=threads):
-        parts.append(checked_rows(batch, EVENTS, path))
-        if sum(map(len, parts)) == BATCH_ROWS:
-            yield pa.Table.from_batches(parts)
-            parts = []
-    if parts:
-        yield pa.Table.from_batches(parts)
-
-
-def _single_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in one chunk; a column of words keeps one chunk per dictionary."""
-    if column.num_chunks == 1 or pa.types.is_dictionary(column.type):
-        return column
-    return pa.chunked_array([column.combine_chunks()])

@@ -268,12 +268,13 @@ def count_of(text: str, value: str) -> int:
     return int(value)
 
 
-def read_word(word: str) -> Callable[[str, str], float]:
-    """A parser that accepts only the word `wanted`, as 0."""
+def read_choice(*words: str) -> Callable[[str, str], int]:
+    """A parser that accepts only these words, each as its index."""
 
-    def read_value(text: str, value: str) -> float:
-        if value != word:
-            raise UsageError(f"{text}: {value!r} is not {word!r}, the only value")
-        return 0.0
+    def read_value(text: str, value: str) -> int:
+        if value not in words:
+            key, _, _ = text.partition("=")
+            raise UsageError(f"{text}: {key} cannot be {value!r}", hint=f"use {' or '.join(words)}")
+        return words.index(value)
 
     return read_value

@@ -19,7 +19,7 @@ import pyarrow as pa
 from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.ground.intervals import Int64
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
-from cclbench.operators.call import Call, NoModel, parse
+from cclbench.operators.call import Call, NoModel, parse_call
 from cclbench.operators.chains import KINDS, find_chains, fused_cost
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
 from cclbench.record.rank import Rank
@@ -238,7 +238,7 @@ def _launching_calls(
             if code_of_name >= 0
         ]
         arguments = {column: text[column][int(heads[example_call])].as_py() for column in _TEXTS}
-        example_parsed = parse(**arguments, kernels=(*kernel_names,))
+        example_parsed = parse_call(**arguments, kernels=(*kernel_names,))
         try:
             costed.append(_KernelCall(example_parsed, cost_of(example_parsed)))
         except NoModel:

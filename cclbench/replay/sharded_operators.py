@@ -22,7 +22,7 @@ import pyarrow as pa
 from cclbench.ground.intervals import Int64
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.normalize.operators import Ids
-from cclbench.operators.call import Call, NoModel, Tensor, parse
+from cclbench.operators.call import Call, NoModel, Tensor, parse_call
 from cclbench.operators.cost import Cost, cost_of, model_of
 from cclbench.record.run import Run
 
@@ -76,7 +76,7 @@ class TensorCutting:
         self, name: str, shapes: str | None, dtypes: str | None, values: str | None, phase: str
     ) -> BoundedFactor | None:
         """Factor of a recorded call; None where its arguments do not determine it."""
-        return self.of_call(parse(name, shapes, dtypes, None, values), phase)
+        return self.of_call(parse_call(name, shapes, dtypes, None, values), phase)
 
     def of_call(self, call: Call, phase: str) -> BoundedFactor | None:
         """Factor of a call; None where its arguments do not determine it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cclbench.classify import base_name, bus_factor, kernel_category
-from cclbench.operators.call import NoModel, parse
+from cclbench.operators.call import NoModel, parse_call
 from cclbench.operators.cost import cost_of, model_of
 
 
@@ -39,7 +39,7 @@ def _cost(
     """FLOPs, bytes and precision of a call, or why nothing counts them."""
     launched = tuple(name or "" for name in kernels or ())
     try:
-        cost = cost_of(parse(operator or "", shapes, dtypes, strides, values, launched, annotation))
+        cost = cost_of(parse_call(operator or "", shapes, dtypes, strides, values, launched, annotation))
     except NoModel as reason:
         return {"flops": None, "bytes": None, "precision": None, "why_not": str(reason)}
     return {

@@ -12,7 +12,7 @@ from cclbench.classify.serving_steps import (
     request_lengths,
     serving_phase,
 )
-from cclbench.operators.call import NoModel, parse
+from cclbench.operators.call import NoModel, parse_call
 from cclbench.operators.cost import cost_of
 
 # A prefill of 3 queries behind 2 cached keys (q = 3, k = 5), and two requests that generate: 1 query to 4 and
@@ -38,7 +38,7 @@ def test_attention_to_cached_keys() -> None:
 
     5 queries and results of 64 B, 15 keys and values of 2 heads: 15 · 2 · 16 · 2 B.
     """
-    cost = cost_of(parse("vllm::unified_attention_with_output", SHAPES, TYPES, annotation=STEP))
+    cost = cost_of(parse_call("vllm::unified_attention_with_output", SHAPES, TYPES, annotation=STEP))
     assert (cost.flops, cost.precision) == (2816, "bf16")
     assert (cost.read_bytes, cost.written_bytes) == (5 * 64 + 960, 5 * 64)
     assert "annotation" in (cost.assumes or "")
@@ -46,7 +46,7 @@ def test_attention_to_cached_keys() -> None:
 
 def test_without_lengths_there_is_no_figure() -> None:
     with pytest.raises(NoModel, match="lies in device memory"):
-        cost_of(parse("vllm::unified_attention_with_output", SHAPES, TYPES))
+        cost_of(parse_call("vllm::unified_attention_with_output", SHAPES, TYPES))
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def test_one_benchmark_each_has_the_prior(tmp_path: Path, store: Path) -> None:
     assert (found.measure, found.outcome) == ("serving.output_throughput", "no difference")
     assert found.spread.basis_words == "prior"
     assert found.work.status == "proved"
-    assert found.words.startswith("B's rate is 3 % higher than A's in these captures, which can be chance (")
-    assert "Their work is equal: 100 requests of 5,000 tokens in and 1,000 out, of each." in found.words
+    assert found.words.startswith("B's rate is 3 % higher than A's in these captures, which may be chance (")
+    assert "Their work is equal: 100 requests, 5,000 input and 1,000 output tokens each." in found.words
 
 
 def test_the_stores_repeats_of_equal_work_tell_how_much_is_chance(tmp_path: Path, store: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_stores_repeats_of_equal_work_tell_how_much_is_chance(tmp_path: Path
         cclbench.run(benchmark(tmp_path, f"base-{number}", rate), store=store)
     (found,) = compare(a, b, store=store).versus
     assert (found.outcome, found.spread.basis_words, found.spread.stored) == ("faster", "store", 4)
-    assert "as repeated ones in the store do" in found.words
+    assert "as repeated captures in the store do" in found.words
 
 
 def test_captures_of_each_side_by_words_and_patterns(call: Call, tmp_path: Path, store: Path) -> None:
@@ -81,11 +81,11 @@ def test_captures_of_each_side_by_words_and_patterns(call: Call, tmp_path: Path,
     by_id = call("compare", "a-*", "--against", "b-*", "--store", store, "-q")
     words = " ".join(by_id.out.split())
     assert words.startswith("B is 1.10× faster than A (110 against 100 output tokens per second; 95 %")
-    assert "over 3 captures of each; captures of one job differ by some" in words
+    assert "over 3 captures of each; captures of one job differ by about" in words
 
 
 def test_a_pattern_that_fits_nothing_and_an_option_without_a_word(call: Call, store: Path) -> None:
-    with pytest.raises(UsageError, match=r'"none-\*" fits no file here and no run in the store'):
+    with pytest.raises(UsageError, match=r'"none-\*" matches no file and no run in the store'):
         compare("none-*", "b", store=store)
     done = call("compare", "a", "b", "--against")
     assert done.code == 2

@@ -79,10 +79,10 @@ def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
     assert (fsdp4.low or 2) < 1 < (fsdp4.high or 0)
     assert (ddp.high or 2) < 1
     assert fsdp4.words.startswith(
-        "B's step is 1.11× shorter than A's in these captures, which can be chance (608 ms against 676 ms a"
+        "B's step is 1.11× shorter than A's in these captures, which may be chance (608 ms against 676 ms a"
         f" step; 95 % interval {1 / (fsdp4.high or 1):.2f} to {1 / (fsdp4.low or 1):.2f} over 12 steps of"
     )
-    assert "About 3 captures of each would tell a difference of that size." in fsdp4.words
+    assert "About 3 captures of each would resolve a difference of this size." in fsdp4.words
     assert ddp.words.startswith("C is 1.26× faster than A (537 ms against 676 ms a step;")
     for one in shipped.versus:
         assert one.work.status == "proved"
@@ -152,7 +152,7 @@ def test_results_made_with_another_catalog_are_not_reused(
             "kineto/h100_qwen",
             "kineto/sglang_decode_mi300x",
             "undecided",
-            ["nothing says what a step of A and B"],
+            ["the work of a step of A and B is unknown"],
         ),
         (
             "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
@@ -164,7 +164,7 @@ def test_results_made_with_another_catalog_are_not_reused(
             "xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb",
             "kineto/dlrm_8xv100",
             "undecided",
-            ["kind of trace: A xplane, B kineto", "A cannot tell how much of the idle time is host-bound"],
+            ["kind of trace: A xplane, B kineto", "A does not show how much of the idle time is host-bound"],
         ),
     ],
 )
@@ -175,9 +175,9 @@ def test_other_readers_and_devices_compare_and_warn(
     (one,) = found.versus
     assert one.outcome == outcome
     if outcome == "undecided":
-        assert "A has none but an open one" in one.words or "B has none but an open one" in one.words
+        assert "A has only an incomplete one" in one.words or "B has only an incomplete one" in one.words
     assert sum(change.change_ns for change in one.changes) == one.change_ns
-    for start in ["nothing says what a step of A and B", *warned]:
+    for start in ["the work of a step of A and B is unknown", *warned]:
         assert any(warning.startswith(start) for warning in found.warnings), (start, found.warnings)
 
 
@@ -235,7 +235,7 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
     (one,) = found.versus
     assert one.changes == ()
     assert (one.low, one.high) == (None, None)
-    assert "the figures of B are published ones, not measured here" in found.warnings
+    assert "the figures of B are published, not computed from a trace" in found.warnings
     assert found.subjects[1].devices == ("google-tpu-v6e",)
     assert any(text.startswith("the work differs: model: A tiny-llama-5M, B ") for text in found.warnings)
     step = next(line for line in found.lines if line.metric == "time.step")

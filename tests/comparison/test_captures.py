@@ -9,7 +9,7 @@ import pytest
 from helpers.compared_subjects import parts_of, row, steps_of, subject
 
 from cclbench.comparison.attribution import change_of_step, part_changes
-from cclbench.comparison.captures import mean_of
+from cclbench.comparison.captures import mean_results
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of, judge_subject, ratio_of
 from cclbench.comparison.work import comparison_warnings
@@ -19,7 +19,7 @@ from cclbench.present.charts.straggler import rank_lateness
 def job(letter: str, *captures: list[dict[str, Any]], **facts: Any) -> ComparisonSubject:
     each = tuple(subject(f"{letter}{n}", rows, **facts) for n, rows in enumerate(captures, 1))
     return ComparisonSubject(
-        letter, each[0].stored, mean_of([one.results for one in each]), each[0].card, each
+        letter, each[0].stored, mean_results([one.results for one in each]), each[0].card, each
     )
 
 
@@ -57,7 +57,7 @@ def test_what_a_capture_lacks_is_no_mean_of_the_others() -> None:
     assert (found.value, found.status) == (None, "not_applicable")
     assert found.reason == "capture 2 of 2: nobody knows"
     absent = job("A", known, [row("time.step", 1.0)]).results.row("compute.mfu")
-    assert absent.reason == "capture 2 of 2: it has no such figure"
+    assert absent.reason == "capture 2 of 2: the run has no such figure"
 
 
 def test_a_partial_capture_makes_the_mean_partial() -> None:
@@ -88,7 +88,7 @@ def test_captures_of_several_jobs_are_warned_of() -> None:
     one, other = (
         subject(name, [row("time.step", 1.0)], world=world) for name, world in (("A1", 4), ("A2", 8))
     )
-    both = ComparisonSubject("A", one.stored, mean_of([one.results, other.results]), None, (one, other))
+    both = ComparisonSubject("A", one.stored, mean_results([one.results, other.results]), None, (one, other))
     told = comparison_warnings([both, subject("B", [row("time.step", 1.0)])])
     assert "the captures of A differ: number of devices: A1 4, A2 8" in told
 

@@ -29,7 +29,7 @@ def test_equal_flops_are_equal_work_however_it_is_split() -> None:
     """Sharded over twice as many ranks, with other collectives, and half the calls of each rank."""
     other = Fingerprint(8, 0.5e12, {"aten::mm": 48.0}, {"aten::mm": 48.0}, {"all_gather": 1e9})
     assert work_equality(BASE, other).status == "proved"
-    assert work_equality(BASE, other).reason == "4.00 TFLOP a step of each"
+    assert work_equality(BASE, other).reason == "4.00 TFLOP a step each"
 
 
 def test_twice_the_micro_batches_are_refuted_with_both_counts() -> None:
@@ -45,15 +45,13 @@ def test_as_many_calls_of_half_the_size_are_told_by_their_flops() -> None:
 def test_between_equal_and_other_nothing_is_said() -> None:
     found = work_equality(BASE, replace(BASE, flops=1.03e12))
     assert found.status == "unknown"
-    assert (
-        found.reason == "4.12 TFLOP against 4.00 TFLOP a step, which data may make differ from step to step"
-    )
+    assert found.reason == "4.12 TFLOP against 4.00 TFLOP a step, which may differ with the data of a step"
 
 
 def test_recomputation_is_no_other_work() -> None:
     found = work_equality(BASE, replace(BASE, flops=1.33e12, recomputes=True))
     assert found.status == "unknown"
-    assert "one recomputes its forward pass" in found.reason
+    assert "only one of them recomputes its forward pass" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -95,13 +93,11 @@ def test_proved_work_needs_no_card() -> None:
 def test_cards_and_traces_that_contradict_one_another_are_told() -> None:
     a, b = (subject(letter, [row("time.step", 1.0)], card()) for letter in "AB")
     (told, *_) = comparison_warnings([a, b], [work_equality(BASE, scaled(2.0))])
-    assert told.startswith(
-        "the cards of A and B say that their work is equal, their traces that it differs: 4"
-    )
+    assert told.startswith("the cards of A and B state equal work, but their traces show different work: 4")
     half = subject("B", [row("time.step", 1.0)], card(workload__batch__global=8))
     said = evidence_contradiction(a, half, work_equality(BASE, BASE), ["global batch 8 against 16"])
     assert said is not None
-    assert "their traces that it is equal (4.00 TFLOP a step of each)" in said
+    assert "their traces show equal work (4.00 TFLOP a step each)" in said
     assert evidence_contradiction(a, b, work_equality(BASE, BASE), []) is None
 
 

@@ -15,12 +15,12 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, stdtrit
 
-from cclbench.comparison.interval import LEAST_STEPS, USUAL, compare_captures
+from cclbench.comparison.interval import LEAST_STEPS, USUAL_SPREAD, compare_captures
 
 Floats = np.ndarray
 
 
-def prior(spread: float, usual: float = USUAL) -> float:
+def prior(spread: float, usual: float = USUAL_SPREAD) -> float:
     return 1 / (1 + (spread / usual) ** 4)
 
 

@@ -50,7 +50,7 @@ def test_a_line_has_every_subjects_figure_or_its_reason() -> None:
     }
     assert mfu.figures == {
         "A": MetricFigure(None, "not_applicable", None, "no card"),
-        "B": MetricFigure(None, "not_applicable", None, "this run has no such figure"),
+        "B": MetricFigure(None, "not_applicable", None, "the run has no such figure"),
     }
 
 

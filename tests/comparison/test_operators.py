@@ -18,7 +18,12 @@ import cclbench.comparison.operators as comparison_operators
 from cclbench.analyzers.view.operator_sums import NO_MODULE, By
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
-from cclbench.comparison.operators import OperatorTables, tables_of, work_difference, work_differences
+from cclbench.comparison.operators import (
+    OperatorTables,
+    subject_operator_tables,
+    work_difference,
+    work_differences,
+)
 from cclbench.ground.errors import UsageError
 from cclbench.operator_table import OperatorRow, OperatorTable, operator_costs
 
@@ -240,7 +245,10 @@ def with_operators(
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
-    return [(one.base, one.other, one.change_ns) for one in work_differences(subjects, tables_of(subjects))]
+    return [
+        (one.base, one.other, one.change_ns)
+        for one in work_differences(subjects, subject_operator_tables(subjects))
+    ]
 
 
 def test_each_run_that_has_operators_is_set_against_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +282,7 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
     rows = [row("time.step", 1.0, window=window)] if window else []
     subjects = [subject(letter, rows) for letter in "AB"]
-    assert len(work_differences(subjects, tables_of(subjects))) == 1
+    assert len(work_differences(subjects, subject_operator_tables(subjects))) == 1
     assert seen == [asked, asked]
 
 
@@ -299,7 +307,7 @@ def test_operators_of_several_captures_are_those_of_all_their_steps(
     )
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
     rows = [row("time.step", 1.0)]
-    known = tables_of([captured(subject("A", rows), subject("B", rows))])
+    known = subject_operator_tables([captured(subject("A", rows), subject("B", rows))])
     if lacking:
         assert known == {}
         return

@@ -62,5 +62,5 @@ def test_percentiles_of_summaries_are_each_captures(test_data: Path, tmp_path: P
     row = of_a(compare(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
     assert (row.value, row.status) == (None, "not_applicable")
     assert row.reason == (
-        "percentiles cannot be pooled without each capture's requests; by capture 68.0 ms, 73.2 ms"
+        "percentiles cannot be pooled without each capture's requests; per capture: 68.0 ms, 73.2 ms"
     )

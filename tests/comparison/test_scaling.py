@@ -18,7 +18,7 @@ from cclbench.comparison.verdict import captures_of, judge_subject
 
 RATE = "throughput.tokens_per_device"
 REFUTED = Equality("refuted", "4 against 2 calls")
-PROVED = Equality("proved", "1.00 TFLOP a step of each")
+PROVED = Equality("proved", "1.00 TFLOP a step each")
 
 
 def a_run(letter: str, devices: int, batch: int, rates: list[float], **changes: Any) -> ComparisonSubject:

@@ -30,7 +30,7 @@ def workload(**known: Any) -> WorkFacts:
 
 
 def test_its_place_follows_from_its_letter() -> None:
-    assert [subject(letter, []).place_among for letter in ("A", "C", "Z")] == [0, 2, 25]
+    assert [subject(letter, []).index for letter in ("A", "C", "Z")] == [0, 2, 25]
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,15 @@ from helpers.compared_subjects import STEADY, captured, card, parts_of, row, ste
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.comparison import Versus
 from cclbench.comparison.fingerprint import Equality
-from cclbench.comparison.interval import USUAL, Captures, RatioInterval, compare_captures
+from cclbench.comparison.interval import USUAL_SPREAD, Captures, RatioInterval, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import CLIENT, judge_subject, signed_seconds
 
 TOKENS = "throughput.tokens_per_device"
-ONCE = f"captures of one job are taken to differ by up to {100 * USUAL:g} %, since none is repeated"
+ONCE = (
+    f"captures of one job are assumed to differ by up to {100 * USUAL_SPREAD:g} %,"
+    " since neither job was captured twice"
+)
 """Of two captures, where no other job was captured more often."""
 
 
@@ -69,18 +72,20 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
     assert found.outcome == "no difference"
     assert found.low < 1 < found.high
     assert found.words.startswith(
-        "B's step is 1.05× longer than A's in these captures, which can be chance (1.05 s against 1.00 s a"
+        "B's step is 1.05× longer than A's in these captures, which may be chance (1.05 s against 1.00 s a"
         f" step; 95 % interval {found.low:.2f} to {found.high:.2f} over 4 steps of each; {ONCE})."
     )
     expected = between([1.0, 1.1, 0.9, 1.0], [1.05, 1.2, 0.9, 1.05])
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     needed = found.captures_needed
-    assert f"). About {needed} captures of each would tell a difference of that size. In the" in found.words
+    assert (
+        f"). About {needed} captures of each would resolve a difference of this size. In the" in found.words
+    )
     assert "In the mean a step of B is 50.0 ms longer." in found.words
     assert 2 < needed == expected.captures_needed < 100
     back = of_steps([1.05, 1.2, 0.9, 1.05], [1.0, 1.1, 0.9, 1.0])
     assert back.words.startswith(
-        "B's step is 1.05× shorter than A's in these captures, which can be chance (1.00 s against 1.05 s a"
+        "B's step is 1.05× shorter than A's in these captures, which may be chance (1.00 s against 1.05 s a"
         f" step; 95 % interval {1 / back.high:.2f} to {1 / back.low:.2f} over 4 steps of each;"
     )
 
@@ -100,7 +105,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     assert found.outcome == "no difference"
     assert found.ratio == pytest.approx(229.001 / 30)
     assert found.low < 1 < found.ratio < found.high
-    assert "7.63× longer than A's in these captures, which can be chance (7.63 s against" in found.words
+    assert "7.63× longer than A's in these captures, which may be chance (7.63 s against" in found.words
     without = of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10)
     assert without.outcome == "slower"
 
@@ -123,8 +128,8 @@ def test_below_three_steps_the_estimate_is_told_and_then_the_doubt(
     assert found.ratio == pytest.approx(sum(after) / len(after) / (sum(before) / len(before)))
     assert found.words.startswith(f"B's step is {estimate}")
     assert (
-        f" a step). Whether it is in others is not known: it takes 3 closed steps of each, {doubt}. In"
-        in found.words
+        " a step). Whether it is in others is unknown: an interval needs 3 complete steps of each,"
+        f" {doubt}. In" in found.words
     )
     assert "In the mean a step of B is" in found.words
 
@@ -137,13 +142,11 @@ def test_whole_traces_have_lengths_and_no_verdict() -> None:
     )
     assert judge_subject(base, other).words == (
         "B's trace is 1.50× longer than A's in these captures (1.50 s against 1.00 s for the whole trace)."
-        " Whether it is in others is not known: a whole trace is one figure, as long as the capture; mark"
-        " steps, or capture each three times. Whether the two traces hold equal work is unknown. In the mean"
-        " the window of B is 500 ms longer: compute +500 ms."
+        " Whether it is in others is unknown: a whole trace is one figure, as long as the capture: mark"
+        " steps, or capture each job three times. Whether the two traces contain equal work is unknown. In"
+        " the mean the window of B is 500 ms longer: compute +500 ms."
     )
-    assert (
-        "equal work" not in judge_subject(base, other, Equality("proved", "1.00 TFLOP a step of each")).words
-    )
+    assert "equal work" not in judge_subject(base, other, Equality("proved", "1.00 TFLOP a step each")).words
 
 
 def test_a_partial_figure_is_not_ranked() -> None:
@@ -167,7 +170,10 @@ def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     assert 1 < found.low < 2 < found.high
     assert "(1,024 against 512 tokens per second and device;" in found.words
-    assert "They are ranked so since their work differs: global batch 32 against 16." in found.words
+    assert (
+        "They are ranked by tokens per second and device because their work differs: global batch 32"
+        " against 16." in found.words
+    )
     assert "A step of B is 500 ms longer" in found.words
     back = judge_subject(large, small)
     assert (back.outcome, back.ratio) == ("slower", 0.5)
@@ -203,12 +209,12 @@ def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
         (
             subject("A", parts_of(compute=1.0), card()),
             subject("B", parts_of(compute=2.0), card(workload__phase="inference")),
-            "their steps are of another kind (phase inference against training)",
+            "their steps are of different kinds (phase inference against training)",
         ),
         (
             subject("A", [r | {"window": "trace"} for r in parts_of(compute=1.0)]),
             subject("B", parts_of(compute=2.0)),
-            "the window of A is its whole trace, no step",
+            "the window of A is its whole trace, not a step",
         ),
         (
             subject("A", parts_of(compute=1.0)),
@@ -230,14 +236,14 @@ def test_steps_of_unknown_work_are_longer_or_shorter_and_not_slower_or_faster() 
         subject("A", steps_of("time.step", [1.0] * 3)), subject("B", steps_of("time.step", [3.0] * 3), card())
     )
     assert found.words.startswith("B's step is 3.00× longer than A's (3.00 s against 1.00 s a step;")
-    assert "Whether a step of each is equal work is unknown." in found.words
+    assert "Whether their steps do equal work is unknown." in found.words
 
 
 def test_the_work_of_either_may_be_unknown() -> None:
     base = subject("A", steps_of("time.step", [3.0] * 3), card())
     found = judge_subject(base, subject("B", steps_of("time.step", [1.0] * 3)))
     assert found.words.startswith("B's step is 3.00× shorter than A's (1.00 s against 3.00 s a step;")
-    assert "Whether a step of each is equal work is unknown." in found.words
+    assert "Whether their steps do equal work is unknown." in found.words
     known = judge_subject(base, subject("B", steps_of("time.step", [1.0] * 3), card()))
     assert "unknown" not in known.words
 
@@ -294,7 +300,7 @@ def test_a_difference_without_parts_is_told_without_them() -> None:
     )
     assert found.words == (
         "B's step is as long as A's in these captures (1.00 s against 1.00 s a step). Whether it is in others"
-        " is not known: it takes 3 closed steps of each, A has 0 and B has 0."
+        " is unknown: an interval needs 3 complete steps of each, A has 0 and B has 0."
     )
 
 
@@ -342,7 +348,7 @@ def test_long_steps_are_in_the_mean_and_its_interval_either_way_round() -> None:
 def test_a_hundred_captures_do_not_tell_a_hair() -> None:
     found = of_steps([1.0, 1.5, 0.5], [1.0000001, 1.5, 0.5])
     assert (found.outcome, found.captures_needed) == ("no difference", None)
-    assert "More than 100 captures of each would be needed to tell so small a difference." in found.words
+    assert "It would take more than 100 captures of each to resolve so small a difference." in found.words
 
 
 def test_runs_without_spread_that_are_equal_are_no_different() -> None:
@@ -361,15 +367,17 @@ def test_an_open_step_alone_is_said_to_be_one() -> None:
         subject("A", [row("time.step", 1.0, reason=reason)], card()),
         subject("B", steps_of("time.step", [1.5] * 2), card()),
     )
-    assert "it takes 3 closed steps of each, A has none but an open one and B has 2." in found.words
+    assert (
+        "an interval needs 3 complete steps of each, A has only an incomplete one and B has 2." in found.words
+    )
 
 
 def test_the_window_that_is_a_whole_trace_is_named() -> None:
     whole = [r | {"window": "trace"} for r in parts_of(compute=1.0)]
     found = judge_subject(subject("A", parts_of(compute=2.0)), subject("B", whole))
     assert found.words == (
-        "B and A are not comparable: the window of B is its whole trace, no step. The window of B is 1.00 s"
-        " shorter: compute -1.00 s."
+        "B and A are not comparable: the window of B is its whole trace, not a step. The window of B is 1.00"
+        " s shorter: compute -1.00 s."
     )
     annotated = [r | {"window": "annotations"} for r in steps_of("time.step", [1.5] * 3)]
     found = judge_subject(subject("A", steps_of("time.step", [1.0] * 3)), subject("B", annotated))
@@ -439,8 +447,8 @@ def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
     assert f"over 3 steps of each; {ONCE})." in once.words
     stored = of_steps([1.0] * 3, [1.021] * 3, STEADY)
     assert (stored.outcome, stored.spread and stored.spread.basis_words) == ("slower", "store")
-    some = f"captures of one job differ by some {100 * stored.spread.value:.2g} %"
-    assert f"over 3 steps of each; {some}, as repeated ones in the store do)." in stored.words
+    some = f"captures of one job differ by about {100 * stored.spread.value:.2g} %"
+    assert f"over 3 steps of each; {some}, as repeated captures in the store do)." in stored.words
     assert stored.spread.value < 0.001 < 0.01 < once.spread.value
 
 
@@ -453,27 +461,25 @@ def test_of_several_captures_their_number_is_the_evidence() -> None:
     found = judge_subject(job("A", 1.0, 1.001, 0.999), job("B", 1.021, 1.022, 1.02))
     assert (found.outcome, found.spread.basis_words, found.spread.repeated) == ("slower", "captures", 4)
     assert found.ratio == pytest.approx(1.021)
-    some = f"captures of one job differ by some {100 * found.spread.value:.2g} %"
+    some = f"captures of one job differ by about {100 * found.spread.value:.2g} %"
     assert f" over 3 captures of each; {some})." in found.words
     unlike = judge_subject(job("A", 1.0, 1.3), job("B", 1.0, 1.1, 1.5))
     assert unlike.outcome == "no difference"
-    assert "over 3 and 2 captures; captures of one job differ by some" in unlike.words
+    assert "over 3 and 2 captures; captures of one job differ by about" in unlike.words
     both = judge_subject(job("A", 1.0, 1.001, 0.999), job("B", 1.021), repeats=STEADY)
     assert both.spread.basis_words == "captures and store"
-    assert "over 1 and 3 captures; captures of one job differ by some" in both.words
+    assert "over 1 and 3 captures; captures of one job differ by about" in both.words
     assert "of the store" not in both.words
 
 
 def test_proved_work_is_slower_or_faster_though_no_card_tells() -> None:
-    proved = Equality("proved", "1.00 TFLOP a step of each")
+    proved = Equality("proved", "1.00 TFLOP a step each")
     found = judge_subject(
         *(subject(x, steps_of("time.step", [s] * 3)) for x, s in (("A", 1.0), ("B", 3.0))), proved
     )
     assert found.work == proved
     assert found.words.startswith("B is 3.00× slower than A (3.00 s against 1.00 s a step;")
-    assert found.words.endswith(
-        " Their work is equal: 1.00 TFLOP a step of each. A step of B is 2.00 s longer."
-    )
+    assert found.words.endswith(" Their work is equal: 1.00 TFLOP a step each. A step of B is 2.00 s longer.")
 
 
 def test_refuted_work_is_ranked_by_tokens_or_not_at_all() -> None:
@@ -481,7 +487,7 @@ def test_refuted_work_is_ranked_by_tokens_or_not_at_all() -> None:
     rows = [[*steps_of("time.step", [s] * 3), *steps_of(TOKENS, [512.0 * s] * 3, "1/s")] for s in (1.0, 2.0)]
     found = judge_subject(*(subject(x, own) for x, own in zip("AB", rows, strict=True)), refuted)
     assert (found.measure, found.outcome, found.work) == (TOKENS, "faster", refuted)
-    assert "since their work differs: 8 against 4 calls of aten::mm." in found.words
+    assert "because their work differs: 8 against 4 calls of aten::mm." in found.words
     found = judge_subject(*(subject(x, own[:4]) for x, own in zip("AB", rows, strict=True)), refuted)
     assert found.outcome == "not comparable"
     assert found.words.startswith(
@@ -507,13 +513,13 @@ def served(letter: str, *rates: float) -> ComparisonSubject:
 
 def test_servers_are_compared_by_what_their_client_measured() -> None:
     """A benchmark's one figure is of all its requests, and has an interval though it has no steps."""
-    proved = Equality("proved", "80 requests of 8,000 tokens in and 4,000 out, of each")
+    proved = Equality("proved", "80 requests, 8,000 input and 4,000 output tokens each")
     found = judge_subject(served("A", 1000.0), served("B", 1500.0), proved)
     assert (found.measure, found.outcome, found.ratio) == (CLIENT, "faster", 1.5)
     assert found.words == (
         "B is 1.50× faster than A (1,500 against 1,000 output tokens per second; 95 % interval"
         f" {found.low:.2f} to {found.high:.2f} over one benchmark each; {ONCE}). Their work is equal: 80"
-        " requests of 8,000 tokens in and 4,000 out, of each."
+        " requests, 8,000 input and 4,000 output tokens each."
     )
     less = judge_subject(served("A", 1500.0, 1510.0), served("B", 1000.0, 1005.0), proved)
     assert less.outcome == "slower"

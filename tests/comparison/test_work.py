@@ -76,7 +76,7 @@ def test_the_phase_alone_does_not_tell_the_work() -> None:
 def test_six_are_listed_by_name(letters: str, named: str) -> None:
     silent = [subject(letter, STEP) for letter in letters]
     (first,) = comparison_warnings([*silent, subject("Z", STEP, card())])
-    assert first.startswith(f"nothing says what a step of {named} works on")
+    assert first.startswith(f"the work of a step of {named} is unknown")
 
 
 def test_precision_and_the_number_of_devices_are_no_other_work() -> None:
@@ -90,7 +90,7 @@ def test_without_a_card_the_work_is_unknown() -> None:
     assert work_inequalities(*pair) == []
     assert (is_work_unknown(pair[0]), is_work_unknown(pair[1])) == (True, False)
     (first,) = comparison_warnings(pair)
-    assert first.startswith("nothing says what a step of A works on (a workload card would)")
+    assert first.startswith("the work of a step of A is unknown (a workload card can state it)")
     lacking = two(workload__batch__global=None, workload__batch__sequence_length=None)
     (first,) = comparison_warnings(lacking)
     assert first == (
@@ -108,17 +108,17 @@ def test_a_request_of_inference_has_an_input_length() -> None:
     ("other", "says"),
     [
         (subject("B", STEP, card(), ranks=1, world=4), "B has traces of 1 of 4 ranks"),
-        (subject("B", STEP, card(), truncated=True), "a trace of B ends early"),
+        (subject("B", STEP, card(), truncated=True), "a trace of B is truncated"),
         (subject("B", STEP, card(), reader="nsys"), "kind of trace: A kineto, B nsys"),
         (subject("B", steps_of("time.step", [1.0, 1.0]), card()), "number of steps: A 1, B 2"),
         (subject("B", [STEP[0] | {"window": "annotations"}], card()), "window: A steps, B annotations"),
         (
             subject("B", [STEP[0] | {"window": "trace"}], card()),
-            "the window of B is its whole trace, no step",
+            "the window of B is its whole trace, not a step",
         ),
         (
             subject("B", [STEP[0] | {"provenance": "published"}], card(), published={"source": "x"}),
-            "the figures of B are published ones",
+            "the figures of B are published",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_modelled_figure_beside_a_measured_one_is_named() -> None:
         [*STEP, row("comm.busbw", 2e9, "B/s", provenance="modelled"), row("comm.volume", 1.0, "B")],
         card(),
     )
-    assert comparison_warnings((measured, modelled)) == ("modelled in B and not in the others: comm.busbw",)
+    assert comparison_warnings((measured, modelled)) == ("modelled in B but not in the others: comm.busbw",)
     assert comparison_warnings((modelled, modelled)) == ()
 
 
@@ -153,8 +153,8 @@ def test_modelled_figures_are_named_by_who_has_them() -> None:
 
     three = made("A"), made("B", "comm.volume", "comm.busbw"), made("C", "comm.algbw")
     assert comparison_warnings(three) == (
-        "modelled in B and not in the others: comm.busbw and comm.volume",
-        "modelled in C and not in the others: comm.algbw",
+        "modelled in B but not in the others: comm.busbw and comm.volume",
+        "modelled in C but not in the others: comm.algbw",
     )
 
 
@@ -162,17 +162,17 @@ def test_how_much_waiting_is_may_be_untold_too() -> None:
     told = subject("A", parts_of(compute=1.0, exposed_wait=0.1, exposed_unmatched=0.1), card())
     silent = subject("B", parts_of(compute=1.0, exposed_unmatched=0.2), card())
     without = subject("C", STEP, card())
-    assert [w for w in comparison_warnings((told, silent, without)) if "cannot tell" in w] == [
-        "B cannot tell how much of the exposed communication is waiting: all of it is in exposed unmatched"
+    assert [w for w in comparison_warnings((told, silent, without)) if "does not show" in w] == [
+        "B does not show how much of the exposed communication is waiting: all of it is in exposed unmatched"
     ]
-    assert not any("cannot tell" in w for w in comparison_warnings((silent, silent, without)))
+    assert not any("does not show" in w for w in comparison_warnings((silent, silent, without)))
 
 
 def test_a_lone_open_step_and_a_cut_weaken_each_run_by_itself() -> None:
     open_step = subject("B", [row("time.step", 1.0, reason=f"{ALL_OPEN}: whatever")], card(), truncated=True)
     assert comparison_warnings((open_step,)) == (
-        "the only step of B is open: it ends with its last device event, since no step follows",
-        "a trace of B ends early: its figures end before the cut",
+        "the only step of B is incomplete: no step follows, so it ends with its last device event",
+        "a trace of B is truncated: its figures cover the part before",
     )
     assert comparison_warnings((subject("A", STEP, card(), ranks=3, world=3),)) == ()
 
@@ -183,7 +183,7 @@ def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
     rows[-1]["reason"] = "the CPU is the device"
     (warning,) = comparison_warnings((told, subject("B", rows, card())))
     assert warning == (
-        "B cannot tell how much of the idle time is host-bound (the CPU is the device):"
+        "B does not show how much of the idle time is host-bound (the CPU is the device):"
         " all of it is in other idle"
     )
 

@@ -30,18 +30,18 @@ def add_twice(call: Call) -> Cost:
     Source: mine/ops.py: add_twice(a, b)
     """
     a, b = call.tensor(0), call.tensor(1)
-    return Cost.of(flops=2 * a.elements, precision="fp32", reads=(a, b), writes=(a,))
+    return Cost.from_tensors(flops=2 * a.elements, precision="fp32", reads=(a, b), writes=(a,))
 '''
 
 ASK = """
-from cclbench.operators.call import parse
+from cclbench.operators.call import parse_call
 from cclbench.operators.cost import MODELS, cost_of, model_of
 
-call = parse("mine::add_twice", "[[2, 3], [2, 3]]", '["float", "float"]')
+call = parse_call("mine::add_twice", "[[2, 3], [2, 3]]", '["float", "float"]')
 cost = cost_of(call)
 about = model_of(call.name).docstring_parts["FLOPs"]
 print(cost.flops, cost.bytes, about, MODELS.origin("add_twice"), sorted(MODELS.broken))
-print(cost_of(parse("aten::mm", "[[2, 3], [3, 4]]", '["float", "float"]')).flops)
+print(cost_of(parse_call("aten::mm", "[[2, 3], [3, 4]]", '["float", "float"]')).flops)
 """
 
 

@@ -13,7 +13,7 @@ from docs.test_pages import installed
 from helpers.packages import path_to
 from helpers.page_commands import blocks, here
 
-from cclbench.formats import READERS, by_precedence
+from cclbench.formats import READERS, sort_by_precedence
 
 CARD = """\
 version: 2
@@ -124,9 +124,9 @@ def test_bytes_that_a_format_cannot_rewrite_are_refused_with_the_reason(outside:
 
 def test_the_format_that_tells_most_comes_first_and_an_unknown_one_last() -> None:
     traces = ["a-plug-in", "xla_json", "xplane", "nsys", "kineto"]
-    assert by_precedence(traces) == ["kineto", "nsys", "xplane", "xla_json", "a-plug-in"]
+    assert sort_by_precedence(traces) == ["kineto", "nsys", "xplane", "xla_json", "a-plug-in"]
     counters = ["fabric_counters", "nvidia_smi", "dcgm", "nsys"]
-    assert by_precedence(counters) == ["nsys", "dcgm", "nvidia_smi", "fabric_counters"]
+    assert sort_by_precedence(counters) == ["nsys", "dcgm", "nvidia_smi", "fabric_counters"]
 
 
 def test_formats_say_what_they_are() -> None:

@@ -382,12 +382,12 @@ def test_a_numbered_annotation_still_tells_its_phase() -> None:
         ("acme_loss", "loss"),
         ("acme optimizer run", "optimizer"),
     ):
-        once, counts = scrubber.annotation(text)
+        once, counts = scrubber.redact_annotation(text)
         assert once.startswith("annotation-")
         assert once.endswith(f" {phase}")
         assert counts
-        assert scrubber.annotation(once) == (once, {})
-    assert " " not in scrubber.annotation("acme trick")[0]
+        assert scrubber.redact_annotation(once) == (once, {})
+    assert " " not in scrubber.redact_annotation("acme trick")[0]
 
 
 def test_what_a_card_publishes_is_in_lists_too_but_not_under_its_description(tmp_path: Path) -> None:

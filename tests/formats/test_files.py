@@ -14,8 +14,8 @@ from cclbench.formats import files, streams
 from cclbench.formats.files import (
     copy_file,
     name_inside,
+    open_output,
     open_target,
-    output,
     read_blocks,
     read_head,
     replace_atomically,
@@ -207,7 +207,7 @@ class TestReplacing:
         made = []
         for now in (1_000_000_000, 1_500_000_000):
             monkeypatch.setattr("time.time", lambda now=now: now)
-            with output(source, target) as write:
+            with open_output(source, target) as write:
                 write(text)
             made.append(target.read_bytes())
         assert gzip.decompress(made[0]) == text
@@ -219,10 +219,10 @@ class TestReplacing:
     def test_what_is_plain_is_written_plain_and_to_no_target_nothing(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a", tmp_path / "b"
         source.write_text("x")
-        with output(source, target) as write:
+        with open_output(source, target) as write:
             write(b"y")
         assert target.read_bytes() == b"y"
-        with output(source, None) as write:
+        with open_output(source, None) as write:
             write(b"z")
         assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
 

@@ -89,7 +89,7 @@ class TestParts:
         for name in ("CHUNK", "PIECE"):
             monkeypatch.setattr(json_events, name, 24)
         lengths = []
-        for part in Kineto().inflated(path, tmp_path):
+        for part in Kineto().inflate_parts(path, tmp_path):
             assert part.begin is not None
             lengths.append(part.end and part.end - part.begin)
         assert len(lengths) > 2

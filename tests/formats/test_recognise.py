@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_precedence, recognise_format
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, recognise_format, sort_by_precedence
 from cclbench.formats.recognition import head_of, recognise_head
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.ground.errors import InputError
@@ -187,7 +187,9 @@ def test_damage_behind_the_first_member_of_a_stream(tmp_path: Path) -> None:
 
 def test_what_tells_most_of_a_run_comes_first():
     names = [
-        name for name in by_precedence([*READERS, "a format of old"]) if name in TOLD_IN_ORDER or " " in name
+        name
+        for name in sort_by_precedence([*READERS, "a format of old"])
+        if name in TOLD_IN_ORDER or " " in name
     ]
     assert names == [*TOLD_IN_ORDER, "a format of old"]
 
@@ -316,4 +318,4 @@ def test_a_mark_of_the_second_look_is_enough(tmp_path):
 
 def test_a_format_of_no_parts_says_so_of_a_compressed_file(tmp_path):
     with pytest.raises(InputError, match=r"x.gz: timeline reads no parts of compressed files$"):
-        READERS.get("timeline").inflated(tmp_path / "x.gz", tmp_path)
+        READERS.get("timeline").inflate_parts(tmp_path / "x.gz", tmp_path)

@@ -226,7 +226,7 @@ def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
     known = Instruction(
         opcode, "communication", "f32", in_bytes, out_bytes, hlo.Participants(groups=((0, 1),))
     )
-    payload = collectives.of_program(known, 7, collectives.DeviceMember(0))
+    payload = collectives.program_payload(known, 7, collectives.DeviceMember(0))
     assert (payload.source, payload.collective) == ("hlo", opcode.removesuffix("-start").replace("-", "_"))
     assert (payload.in_bytes, payload.out_bytes, payload.group_size) == (in_bytes, out, 2)
 
@@ -238,7 +238,10 @@ def test_what_is_no_collective_has_no_payload():
         ("all-reduce-done", hlo.Participants()),
         ("add", None),
     ):
-        assert collectives.of_program(Instruction(opcode, None, "f32", 1, 1, participants), 7, member) is None
+        assert (
+            collectives.program_payload(Instruction(opcode, None, "f32", 1, 1, participants), 7, member)
+            is None
+        )
     instruction = hlo.parse_instruction("%x = f32[4] add(f32[4] %a)")
     assert collectives.collective_payload(instruction, 7, member) is None
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.formats.xplane.collectives import DeviceMember, of_program
+from cclbench.formats.xplane.collectives import DeviceMember, program_payload
 from cclbench.formats.xplane.space import XSpace
 from cclbench.operator_table import operator_costs_by
 from cclbench.record.run import Run
@@ -232,7 +232,7 @@ def test_the_program_s_replica_groups_are_whom_devices_met(profile: Path) -> Non
         program = ran.programs[op.program]
         known, ids = program.instructions[op.name], program.device_ids
         assert ids is not None
-        payload = of_program(known, op.program, DeviceMember(op.device, {op.program: ids}))
+        payload = program_payload(known, op.program, DeviceMember(op.device, {op.program: ids}))
         assert sorted(payload.ranks or ()) == sorted(op.meeting.devices)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cclbench
-from cclbench.comparison.build import subject_of
+from cclbench.comparison.build import run_subject
 from cclbench.normalize.operators import Ranges
 from cclbench.operator_table import operator_costs
 from cclbench.present.operators import operator_section
@@ -110,7 +110,7 @@ def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(
 
 def test_a_report_tells_what_the_table_of_operators_does(test_data: Path, evidence_store: Path) -> None:
     run = cclbench.ingest(test_data / "kineto" / "h100_qwen", store=evidence_store)
-    found, by_op = operator_section(subject_of("", run)), operator_costs(run, "op")
+    found, by_op = operator_section(run_subject("", run)), operator_costs(run, "op")
     assert len({row.operator for row in found.rows}) == len(by_op.rows) == 20
     for row in by_op.rows:
         own = [one for one in found.rows if one.operator == row.key]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.card.model import Card, card_of
-from cclbench.comparison.captures import mean_of
+from cclbench.comparison.captures import mean_results
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.schema import RESULTS
 from cclbench.record.facts import TraceFacts
@@ -152,5 +152,5 @@ def captured(*captures: ComparisonSubject) -> ComparisonSubject:
     first, *others = captures
     if not others:
         return first
-    results = mean_of([capture.results for capture in captures])
+    results = mean_results([capture.results for capture in captures])
     return ComparisonSubject(first.letter, first.stored, results, first.card, captures)

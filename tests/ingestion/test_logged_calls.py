@@ -16,7 +16,7 @@ from helpers.nccl_job import Process, fsdp2_pp4, interleaved
 from rich.console import Console
 
 import cclbench
-from cclbench.comparison.build import subject_of
+from cclbench.comparison.build import run_subject
 from cclbench.present.page import run_page
 from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
@@ -421,7 +421,7 @@ def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
     assert (found.name, found.ranks, found.gain_s) == ("missing_calls", [3], None)
     assert found.query is not None
     assert run.sql(found.query)["calls"].to_pylist() == [2, *[3] * 7]
-    page = run_page(subject_of("A", run))
+    page = run_page(run_subject("A", run))
     assert '<p class="verdict">239 calls of collectives and transfers carry' in page
     listed = page[page.index("Calls in its logs") : page.index("</section>", page.index("Calls in its logs"))]
     assert re.search(r"<td>0-6:2</td>.*send</td>.*36</td>.*37.7 MB</td>.*1MiB-4MiB</td>", listed)

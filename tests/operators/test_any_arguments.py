@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.operators.call import Argument, Call, NoModel, Tensor, parse
+from cclbench.operators.call import Argument, Call, NoModel, Tensor, parse_call
 from cclbench.operators.cost import MODELS, Cost, cost_of
 
 TYPES = (
@@ -92,7 +92,7 @@ def test_any_arguments_give_a_cost_or_a_reason(arguments: tuple[Argument, ...], 
 
 @given(st.tuples(*[st.none() | st.text() | st.recursive(SCALARS, st.lists).map(json.dumps)] * 4))
 def test_any_texts_are_a_call(texts: tuple[str | None, ...]) -> None:
-    call = parse("aten::mm", *texts)
+    call = parse_call("aten::mm", *texts)
     assert call.name == "aten::mm"
 
 
@@ -128,6 +128,6 @@ def test_no_operator_has_two_models() -> None:
     ],
 )
 def test_values_are_read_as_pytorch_prints_them(text: str, value: object) -> None:
-    call = parse("aten::any", "[[]]", '["Scalar"]', None, json.dumps([text]))
+    call = parse_call("aten::any", "[[]]", '["Scalar"]', None, json.dumps([text]))
     assert call.value(0) == value
     assert type(call.value(0)) is type(value)

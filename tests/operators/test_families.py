@@ -514,7 +514,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
             1.0,
             False,
         ),
-        "of several lengths",
+        "differ in length",
     ),
     ("aten::mul", (t(3, dtype="c10::complex<float>"), 2), "complex"),
     ("aten::where", (t(3, dtype="bool"),), "how many elements are true"),
@@ -522,9 +522,9 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
     ("dot_general", (t(2, 3), t(3, 4)), "does more than this product"),
     ("aten::mm", (), "a capture with record_shapes=True has them"),
-    ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it trains"),
+    ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it is in training mode"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
-    ("triton_tem_fused_bmm_3", (t(5, 2, 3), t(5, 3, 4), t(5, 2, 4)), "made from a template"),
+    ("triton_tem_fused_bmm_3", (t(5, 2, 3), t(5, 3, 4), t(5, 2, 4)), "is a template kernel"),
     # of three square matrices every two could be meant; 3·4·4/8 is no square
     ("triton_tem_fused_mm_3", (t(2, 2), t(2, 2), t(2, 2), t(2, 2)), "which of its tensors are multiplied"),
     ("triton_tem_fused_mm_3", (t(3, 4), t(4, 1), t(2, 4)), "which of its tensors are multiplied"),
@@ -533,7 +533,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     (
         "fbgemm::dense_embedding_codegen_lookup_function",
         (t(60), i64(2), t(3, dtype="int"), 8, 6, i64(3), 5, i64(7), i64(9), 0),
-        "of several widths",
+        "differ in width",
     ),
     (
         "fbgemm::split_embedding_codegen_lookup_adagrad_function",
@@ -543,13 +543,13 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     (
         "fbgemm::permute_2D_sparse_data",
         (t(3, dtype="int"), t(2, 5, dtype="int"), i64(9)),
-        "leaves out or repeats",
+        "drops or repeats",
     ),
     ("torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>", (t(8, 6),), "saved in its context"),
     ("_GroupedLinear", (bf16(6, 4), bf16(5, 3)), "weights are not recorded"),
     ("record_param_comms", (t(9),), "is communication"),
     ("_LinearBackward", (t(2, 3),), "saved in its context"),
-    ("aten::add", (t(2, 3, dtype="int5"), t(2, 3)), "element of type 'int5'"),
+    ("aten::add", (t(2, 3, dtype="int5"), t(2, 3)), "element size of type 'int5'"),
     ("mine::unheard_of", (t(2, 3),), "no cost model for this operator"),
 ]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.operators.call import Call, NoModel, parse
+from cclbench.operators.call import Call, NoModel, parse_call
 from cclbench.operators.cost import Cost, cost_of
 
 TOLERANCE = 0.005
@@ -81,7 +81,7 @@ def recorded(row: dict[str, str]) -> Call:
         )
         annotation = f"execute_1_context_1({context})_generation_1({generation})"
     texts = [json.dumps(one) for one in (dims, types, strides, values)]
-    return parse(row["name"], *texts, annotation=annotation)
+    return parse_call(row["name"], *texts, annotation=annotation)
 
 
 def rows(folder: Path) -> Iterator[tuple[dict[str, str], Cost | NoModel]]:

@@ -149,7 +149,7 @@ def test_a_single_rank_takes_the_median_of_its_steps() -> None:
         ("copies.bandwidth=x0", "not a factor above 0"),
         ("host.time=fast", "is not a time"),
         ("host[loader].time=off", "is not a time"),
-        ("overlap=on", "is not 'off'"),
+        ("overlap=on", "overlap cannot be 'on'; use off"),
         ("hosts=x0", "did you mean host"),
     ],
 )

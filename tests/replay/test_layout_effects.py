@@ -239,7 +239,7 @@ def test_a_batch_of_as_many_replicas_is_as_it_was() -> None:
     )
     assert parse_scenario(["batch=rank"]).changes == {"batch": 0}
     assert parse_scenario(["batch=global"]).changes == {"batch": 1}
-    with pytest.raises(UsageError, match="batch=all: 'all' is not rank or global"):
+    with pytest.raises(UsageError, match=r"^batch=all: batch cannot be 'all'; use rank or global$"):
         parse_scenario(["batch=all"])
 
 

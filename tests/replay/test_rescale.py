@@ -13,7 +13,7 @@ from helpers.replay_subjects import card, subject
 
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import TimeBounds, amount_of, count_of, factor_of, read_word, share_of, time_of
+from cclbench.replay.change import TimeBounds, amount_of, count_of, factor_of, read_choice, share_of, time_of
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.rescale import (
     card_sizes,
@@ -157,7 +157,8 @@ def test_values_as_people_write_them() -> None:
     assert amount_of("k=100TB/s", "100TB/s", "bandwidth") == 1e14
     assert amount_of("k=400Gb/s", "400 Gb/s", "bandwidth") == 5e10
     assert (count_of("k=64", "64"), count_of("k=999999999", "999999999")) == (64, 999_999_999)
-    assert read_word("off")("k=off", "off") == 0
+    assert read_choice("off")("k=off", "off") == 0
+    assert read_choice("off", "on")("k=on", "on") == 1
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_values_as_people_write_them() -> None:
         (count_of, "0", "k=0: '0' is not a whole number from 1 to 999,999,999; such as 64"),
         (count_of, "1000000000", "not a whole number from 1"),
         (count_of, "2.5", "not a whole number from 1"),
-        (read_word("off"), "on", "k=on: 'on' is not 'off', the only value"),
+        (read_choice("off"), "on", "k=on: k cannot be 'on'; use off"),
         (time_of, "1.000001s", "k=1.000001s is more than 1 s; is the unit right"),
     ],
 )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.transfers import size_range
-from cclbench.formats import READERS, by_precedence
+from cclbench.formats import READERS, sort_by_precedence
 
 _ALIKE: Final = ("rank", "kind", "group", "communicator", "bytes", "src_rank", "dst_rank", "from_begin")
 _ROWS: Final = 1 << 18
@@ -82,7 +82,9 @@ class LoggedCalls:
 def logged_calls(timings: pa.Table) -> LoggedCalls | None:
     """The calls of the preferred reader that lists them; None where no file of the run does."""
     sources = set(timings["source"].unique().to_pylist())
-    listing = [name for name in by_precedence(READERS) if READERS.get(name).lists_calls and name in sources]
+    listing = [
+        name for name in sort_by_precedence(READERS) if READERS.get(name).lists_calls and name in sources
+    ]
     if not listing:
         return None
     timings = timings.append_column(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cclbench.analyzers.view.columns import short_codes
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
-from cclbench.operators.call import Call, NoModel, parse
+from cclbench.operators.call import Call, NoModel, parse_call
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class OperatorCalls:
         name, shapes, dtypes, strides, values, annotation = texts
         if self._counted_inside[call]:
             return WorkKind(Call(name or ""), linked=True, why_not=_INSIDE)
-        parsed = parse(name or "", shapes, dtypes, strides, values, kernels, annotation)
+        parsed = parse_call(name or "", shapes, dtypes, strides, values, kernels, annotation)
         try:
             return WorkKind(parsed, linked=True, cost=cost_of(parsed))
         except NoModel as why:

@@ -13,7 +13,7 @@ from cclbench.contribute.redaction import plain_text
 from cclbench.contribute.redaction.documents import LANGUAGES, Language, NotWellFormedError
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.formats import AnyReader
-from cclbench.formats.files import display_path, output, read_blocks, read_head, strip_padding
+from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.recognition import recognise_head
 from cclbench.ground.errors import InputError
@@ -41,7 +41,7 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
         what = f"cannot be redacted: format {found.name} cannot rewrite its texts"
     card, language = is_card(path), language_of(path)
     try:
-        with output(path, target) as write:
+        with open_output(path, target) as write:
             text = _text_blocks(path, what)
             if found is not None and language is None and not scrubber.learns:
                 text = _published_lines(text, found, scrubber)

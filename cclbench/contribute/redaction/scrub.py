@@ -187,7 +187,7 @@ class Scrubber:
             counts[kind] += 1
         return new, counts
 
-    def annotation(self, text: str) -> tuple[str, Counter[str]]:
+    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
         """Number a user's annotation; scrub a framework's own as any text.
 
         If the annotation names a phase, the phase follows the number.
@@ -199,7 +199,7 @@ class Scrubber:
         number = self.known.pseudonym_of(kinds.ANNOTATION, text)
         return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
 
-    def suspicious(self, data: bytes) -> bool:
+    def is_suspicious(self, data: bytes) -> bool:
         """Whether bytes may hold something to redact; only scrubbing the texts in them decides."""
         lower = data.lower()
         for pattern in PATTERNS:
@@ -215,7 +215,7 @@ class Scrubber:
             return True
         return self.known.may_be_mentioned(data.decode(errors="replace"))
 
-    def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
+    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Scrub the texts in bytes of unknown format and pad them to their original length."""
         counts: Counter[str] = Counter()
 

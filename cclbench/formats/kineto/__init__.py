@@ -101,7 +101,7 @@ class Kineto(Reader):
             return [Part()]
         return [Part(begin=begin, end=end) for begin, end in pairwise([0, *sorted(begins), size])]
 
-    def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
+    def inflate_parts(self, path: Path, folder: Path) -> Iterator[Part]:
         """Parts of about `PART_BYTES`, or larger to limit their number."""
         # Here and below: imports that are not needed to recognise a file.
         from cclbench.formats.kineto.events import DECODER

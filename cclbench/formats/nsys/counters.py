@@ -49,12 +49,12 @@ def counter_samples(
     capture: CapturedProcesses, member: str, dropped: Counter[str], *, first: bool
 ) -> Iterator[pa.Table]:
     """Tables of `schema.COUNTERS` for a member's GPUs; with the first member also for network interfaces."""
-    yield from _of_gpus(capture, member, dropped, first=first)
+    yield from _gpu_samples(capture, member, dropped, first=first)
     if first:
-        yield from _of_interfaces(capture, dropped)
+        yield from _interface_samples(capture, dropped)
 
 
-def _of_gpus(
+def _gpu_samples(
     capture: CapturedProcesses, member: str, dropped: Counter[str], *, first: bool
 ) -> Iterator[pa.Table]:
     database, table, names = capture.database, "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
@@ -124,7 +124,7 @@ def _gpu_metric_owners(capture: CapturedProcesses) -> dict[str, dict[int, int]]:
     return owners
 
 
-def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterator[pa.Table]:
+def _interface_samples(capture: CapturedProcesses, dropped: Counter[str]) -> Iterator[pa.Table]:
     """Metrics of network interfaces, which belong to the host rather than a rank."""
     database, table, names = capture.database, "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
     if table not in database.tables:

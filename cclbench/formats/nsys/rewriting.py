@@ -176,7 +176,7 @@ class DatabaseRewriter:
         for old, name, times in database.execute(distinct):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
-                new, counts = self._redactor.masked(old)
+                new, counts = self._redactor.mask_bytes(old)
             else:
                 text = old.decode(errors="surrogateescape")
                 changed, counts = self._rewrite_text(text, field or column, table, annotation=old in ranges)
@@ -201,7 +201,7 @@ class DatabaseRewriter:
             )
         if kind is not None:
             return self._redactor.field(kind, text)
-        return self._redactor.annotation(text) if annotation else self._redactor.text(text, field)
+        return self._redactor.redact_annotation(text) if annotation else self._redactor.text(text, field)
 
     def _annotation_texts(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
         """Texts of NVTX ranges chosen by users, if annotations are to be numbered."""

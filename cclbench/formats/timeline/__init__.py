@@ -51,7 +51,7 @@ class Timeline(Reader):
         del head
         return 0.0
 
-    def described(self, path: Path) -> bool:
+    def is_described(self, path: Path) -> bool:
         """Whether the `timeline.yaml` next to it names the file."""
         return is_mapped(path)
 
@@ -125,15 +125,15 @@ class _RankRows:
             words, word = texts.dictionary.to_pylist(), texts.indices.to_numpy()
             does = np.array([self.survey.operators[name].does for name in words], np.str_)[word]
             self.trace.dropped["rows of operators that the mapping ignores"] += int((does == IGNORE).sum())
-            yield from self._of_kind("kernel", rows, words, word, (does != COPY) & (does != IGNORE))
-            yield from self._of_kind("copy", rows, words, word, does == COPY)
+            yield from self._rows_of_kind("kernel", rows, words, word, (does != COPY) & (does != IGNORE))
+            yield from self._rows_of_kind("copy", rows, words, word, does == COPY)
         self.trace.dropped = +self.trace.dropped
         if self.elsewhere:
             self.trace.notes.append(
                 f"{self.elsewhere:,} rows begin during another step than their own, and count there"
             )
 
-    def _of_kind(
+    def _rows_of_kind(
         self,
         kind: str,
         batch: pa.RecordBatch,

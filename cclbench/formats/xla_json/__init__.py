@@ -48,7 +48,7 @@ class XlaJson(Reader):
 
         plane = chrome(path).planes.get(HOST) if annotations else None
         texts = ranges_of_people(plane, redactor) if plane is not None else []
-        renamed = {text: new for text in texts if (new := redactor.annotation(text)[0]) != text}
+        renamed = {text: new for text in texts if (new := redactor.redact_annotation(text)[0]) != text}
         return rewrite_json(path, target, redactor, named=renamed)
 
     def parts(self, path: Path) -> list[Part]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Part, Reader, Trace
-from cclbench.formats.files import output, require_uncompressed
+from cclbench.formats.files import open_output, require_uncompressed
 from cclbench.formats.recognition import head_of
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, ENVIRONMENT, SOURCE_PATH, SYSTEM, Redactor
 from cclbench.ground.errors import InputError
@@ -62,7 +62,7 @@ class Xplane(Reader):
         profile = ProtobufRewriter(
             require_uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
         )
-        with output(path, target) as write:
+        with open_output(path, target) as write:
             profile.rewrite_profile(write)
         return True
 

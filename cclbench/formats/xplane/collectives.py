@@ -66,7 +66,7 @@ def collective_payload(instruction: hlo.HloText, program: int | None, member: De
     )
 
 
-def of_program(instruction: Instruction, program: int | None, member: DeviceMember) -> Payload | None:
+def program_payload(instruction: Instruction, program: int | None, member: DeviceMember) -> Payload | None:
     """The payload that a program's HLO states, if the trace has only the instruction's name."""
     opcode = instruction.opcode.removesuffix("-start")
     if opcode not in _KINDS or instruction.participants is None:

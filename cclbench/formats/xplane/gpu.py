@@ -18,7 +18,7 @@ from cclbench import classify
 from cclbench.formats import Payload, Rows, Trace
 from cclbench.formats.trace import NO_GRID, grid_columns, plausible_amount
 from cclbench.formats.xplane import origins, proto
-from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, of_program
+from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, program_payload
 from cclbench.formats.xplane.hlo_proto import HloProgram, Instruction
 from cclbench.formats.xplane.origins import InstructionOrigin
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
@@ -164,7 +164,7 @@ def _add_payloads(
         if not by_name and _program_category(run, programs) != "communication":
             continue
         instruction = _run_instruction(run, programs)
-        payload = of_program(instruction, run.program, member) if instruction is not None else None
+        payload = program_payload(instruction, run.program, member) if instruction is not None else None
         unknown += payload is None
         alone += payload is not None and payload.ranks is None
         payload = named.name_group(payload or Payload(source="kernel"))

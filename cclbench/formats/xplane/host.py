@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
-from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, of_program
+from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, program_payload
 from cclbench.formats.xplane.hlo_proto import Instruction
 from cclbench.formats.xplane.host_events import HostEvent, HostOp, HostProfile, Rendezvous, device_ordinals
 from cclbench.formats.xplane.ops import CONTAINERS
@@ -210,7 +210,9 @@ class _CollectiveOps:
     def _program_payload(self, op: HostOp) -> Payload | None:
         instruction, rendezvous = _op_instruction(self.profile, op.program, op.name), op.meeting
         payload = (
-            of_program(instruction, op.program, DeviceMember(op.device, self.placed)) if instruction else None
+            program_payload(instruction, op.program, DeviceMember(op.device, self.placed))
+            if instruction
+            else None
         )
         if rendezvous is not None:
             payload = payload or Payload(

@@ -12,7 +12,7 @@ import msgspec
 from cclbench import classify
 from cclbench.formats import Payload
 from cclbench.formats.xplane import collectives, hlo, proto
-from cclbench.formats.xplane.origins import InstructionOrigin, of_text
+from cclbench.formats.xplane.origins import InstructionOrigin, text_origin
 
 CONTAINERS: Final = ("while", "conditional", "call")
 """Opcodes whose rows contain the rows of the computations they call."""
@@ -81,7 +81,7 @@ def parse_op(
         bytes=size,
         copy_direction=direction,
         payload=payload,
-        origin=of_text(instruction, stats),
+        origin=text_origin(instruction, stats),
         waits_for=instruction.first_operand if waits else None,
     )
 

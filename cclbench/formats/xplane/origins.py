@@ -51,7 +51,7 @@ def instruction_origin(
     )
 
 
-def of_text(instruction: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:
+def text_origin(instruction: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:
     """The origin of a TPU op from its HLO text and its stats `tf_op` and `source`: `file.py:31`."""
     source = _SOURCE.fullmatch(str(stats.get("source", "")))
     return instruction_origin(

@@ -86,7 +86,7 @@ class ProtobufRewriter:
         names = proto.stat_names(message)
         if self._annotations and where.name == proto.HOST:
             for text in ranges_of_people(message, self._redactor):
-                new, counts = self._redactor.annotation(text)
+                new, counts = self._redactor.redact_annotation(text)
                 if counts:
                     self._exact[text] = new, ANNOTATION
         if not any(self._redactor.kind_of_field(name) for name in names.values()):
@@ -176,7 +176,7 @@ class ProtobufRewriter:
     def _rewrite_value(self, old: bytes, depth: int) -> bytes:
         """A field's content rewritten, be it a message, a text or bytes; the same object if unchanged."""
         exactly = self._exactly is not None and self._exactly.search(old) is not None
-        if not exactly and not self._redactor.suspicious(old):
+        if not exactly and not self._redactor.is_suspicious(old):
             return old
         text = _decode_text(old)
         fields = _message_fields(old) if depth < _DEEPEST else None
@@ -187,7 +187,7 @@ class ProtobufRewriter:
             new, counts = self._rewrite_leaf(text)
             self._redactor.count(self._place, counts)
             return old if new == text else new.encode()
-        masked, counts = self._redactor.masked(old)
+        masked, counts = self._redactor.mask_bytes(old)
         self._redactor.count(self._place, counts)
         return old if masked == old else masked
 

@@ -19,7 +19,7 @@ from cclbench.operators.element_types import matrix_precision
 from cclbench.operators.masks import Mask
 
 FAMILY = "attention"
-MASKED: Final = "of a causal or windowed mask the pairs that it leaves are counted, not the full square"
+MASKED: Final = "only query-key pairs inside the causal or windowed mask are counted, not the full square"
 
 
 def is_causal(value: Any) -> bool:
@@ -56,15 +56,15 @@ def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any) -> Heads:
     batch = offsets.elements - 1
     if batch == 1 or (type(longest) is int and batch * longest == total):
         return Heads(batch, heads, total // batch, size)
-    raise NoModel("its sequences are of several lengths, which lie in device memory: no trace records them")
+    raise NoModel("its sequences differ in length; the lengths are in device memory, which no trace records")
 
 
-def pairs_of(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
+def attention_pairs(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
     """Pairs over batch and query heads; raises `NoModel` where the operands do not fit."""
     if (k.batch, k.heads, k.length) != (v.batch, v.heads, v.length) or q.batch != k.batch or q.size != k.size:
         raise NoModel("the sizes of query, key and value do not fit")
     if not k.heads or q.heads % k.heads:
-        raise NoModel(f"{q.heads} heads of queries do not share {k.heads} of keys")
+        raise NoModel(f"{q.heads} query heads are not a multiple of {k.heads} key heads")
     return q.batch * q.heads * mask.count_pairs(q.length, k.length)
 
 
@@ -74,15 +74,15 @@ def forward_cost(
     """Forward; arguments 0 to 2 are query, key and value; statistics are a float per query and head."""
     q, k, v = sizes
     query, key, value = map(call.tensor, range(3))
-    return Cost.of(
-        flops=2 * pairs_of(q, k, v, mask) * (q.size + v.size),
+    return Cost.from_tensors(
+        flops=2 * attention_pairs(q, k, v, mask) * (q.size + v.size),
         precision=matrix_precision(call, query),
         reads=(query, key, value, bias),
         writes=(
             Tensor((*query.shape[:-1], v.size), query.dtype),
             Tensor((q.batch, q.heads, q.length), "float32") if statistics else None,
         ),
-        assumes=MASKED if mask.leaves_out else None,
+        assumes=MASKED if mask.hides_keys else None,
     )
 
 
@@ -92,13 +92,13 @@ def backward_cost(
     """Backward; arguments 0 to 3 are the result's gradient, query, key and value, others as given."""
     q, k, v = sizes
     operands = tuple(map(call.tensor, range(4)))
-    added = None if bias is None else call.optional(bias)
-    return Cost.of(
-        flops=2 * pairs_of(q, k, v, mask) * (3 * q.size + 2 * v.size),
+    bias_tensor = None if bias is None else call.optional_tensor(bias)
+    return Cost.from_tensors(
+        flops=2 * attention_pairs(q, k, v, mask) * (3 * q.size + 2 * v.size),
         precision=matrix_precision(call, operands[1]),
-        reads=(*operands, call.tensor(out), call.tensor(statistics), added),
-        writes=tuple(Tensor(one.shape, one.dtype) for one in operands[1:]),
-        assumes=MASKED if mask.leaves_out else None,
+        reads=(*operands, call.tensor(out), call.tensor(statistics), bias_tensor),
+        writes=tuple(Tensor(operand.shape, operand.dtype) for operand in operands[1:]),
+        assumes=MASKED if mask.hides_keys else None,
     )
 
 
@@ -112,11 +112,11 @@ def query_key_value(
     call: Call, first: int, offsets: tuple[int, int], longest: tuple[int, int]
 ) -> tuple[Heads, Heads, Heads]:
     """Sizes of query, key and value (B, L, H, E), or packed where sequence offsets are recorded."""
-    cuts = tuple(map(call.optional, offsets))
-    if cuts[0] is None or cuts[1] is None:
+    offset_tensors = tuple(map(call.optional_tensor, offsets))
+    if offset_tensors[0] is None or offset_tensors[1] is None:
         return dense_sizes(call, first, heads_first=False)
-    q = packed_lengths(call.tensor(first), cuts[0], call.value(longest[0]))
-    k, v = (packed_lengths(call.tensor(first + i), cuts[1], call.value(longest[1])) for i in (1, 2))
+    q = packed_lengths(call.tensor(first), offset_tensors[0], call.value(longest[0]))
+    k, v = (packed_lengths(call.tensor(first + i), offset_tensors[1], call.value(longest[1])) for i in (1, 2))
     return q, k, v
 
 
@@ -151,13 +151,13 @@ def scaled_dot_product_attention(call: Call) -> Cost:
     """
     name = call.name.removeprefix("aten::_scaled_dot_product_")
     causal, bias, statistics = _FORWARD[name]
-    if name == "flash_attention" and call.optional(3) is not None:
+    if name == "flash_attention" and call.optional_tensor(3) is not None:
         causal += 3  # the overload of 8-bit types has three scales there
     return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=True),
         Mask(causal=is_causal(call.value(causal))),
-        bias=None if bias is None else call.optional(bias),
+        bias=None if bias is None else call.optional_tensor(bias),
         statistics=statistics is None or call.value(statistics) is True,
     )
 
@@ -187,12 +187,12 @@ def flash_attention_forward(call: Call) -> Cost:
     Source: native_functions.yaml: _flash_attention_forward(query, key, value, cum_seq_q, cum_seq_k, max_q,
     max_k, dropout_p, is_causal, return_debug_mask, scale, window_size_left, window_size_right)
     """
-    if any(call.optional(index) is not None for index in (13, 15, 16)):
-        raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
+    if any(call.optional_tensor(index) is not None for index in (13, 15, 16)):
+        raise NoModel("the lengths of its cached keys are in device memory, which no trace records")
     causal = is_causal(call.value(8))
-    scales = 3 if call.optional(10) is not None else 0  # of the overload of 8-bit types
+    scales = 3 if call.optional_tensor(10) is not None else 0  # of the overload of 8-bit types
     left, right = window_bound(call.value(11 + scales)), window_bound(call.value(12 + scales))
-    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    mask = Mask(causal=causal, aligned_at_end=True, left=left, right=right)
     return forward_cost(call, query_key_value(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
 
 
@@ -208,15 +208,15 @@ def flash_attention_backward(call: Call) -> Cost:
     """
     causal = is_causal(call.value(11))
     left, right = window_bound(call.value(15)), window_bound(call.value(16))
-    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    mask = Mask(causal=causal, aligned_at_end=True, left=left, right=right)
     return backward_cost(call, query_key_value(call, 1, (6, 7), (8, 9)), mask, out=4, statistics=5, bias=None)
 
 
-def masked_by_type(value: Any) -> Mask:
+def mask_by_type(value: Any) -> Mask:
     """custom_mask_type: 0 none, 1 causal from the first key, 2 causal to the last key."""
     if value not in (0, 1, 2):
         raise NoModel("whether its mask is causal is not recorded")
-    return Mask(causal=value > 0, from_the_end=value == 2)
+    return Mask(causal=value > 0, aligned_at_end=value == 2)
 
 
 @cost_model(FAMILY, r"aten::_efficient_attention_forward")
@@ -228,13 +228,13 @@ def efficient_attention_forward(call: Call) -> Cost:
     Source: native_functions.yaml: _efficient_attention_forward(query, key, value, bias, cu_seqlens_q,
     cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, custom_mask_type, compute_log_sumexp, ...)
     """
-    if call.optional(4) is not None:
-        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+    if call.optional_tensor(4) is not None:
+        raise NoModel("the lengths of its sequences are in device memory, which no trace records")
     return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=False),
-        masked_by_type(call.value(9)),
-        bias=call.optional(3),
+        mask_by_type(call.value(9)),
+        bias=call.optional_tensor(3),
         statistics=call.value(10) is True,
     )
 
@@ -249,9 +249,9 @@ def efficient_attention_backward(call: Call) -> Cost:
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, logsumexp, dropout_p, philox_seed,
     philox_offset, custom_mask_type, ...)
     """
-    if call.optional(6) is not None:
-        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
-    mask = masked_by_type(call.value(14))
+    if call.optional_tensor(6) is not None:
+        raise NoModel("the lengths of its sequences are in device memory, which no trace records")
+    mask = mask_by_type(call.value(14))
     sizes = dense_sizes(call, 1, heads_first=False)
     return backward_cost(call, sizes, mask, out=5, statistics=10, bias=4)
 
@@ -265,12 +265,12 @@ def cudnn_attention_forward(call: Call) -> Cost:
     Source: native_functions.yaml: _cudnn_attention_forward(query, key, value, attn_bias, cum_seq_q,
     cum_seq_k, max_q, max_k, compute_log_sumexp, dropout_p, is_causal, ...)
     """
-    if call.optional(4) is not None:
-        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+    if call.optional_tensor(4) is not None:
+        raise NoModel("the lengths of its sequences are in device memory, which no trace records")
     return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=True),
         Mask(causal=is_causal(call.value(10))),
-        bias=call.optional(3),
+        bias=call.optional_tensor(3),
         statistics=call.value(8) is True,
     )

@@ -40,7 +40,7 @@ def flash_attn_forward(call: Call) -> Cost:
     """
     causal = is_causal(call.value(5))
     left, right = window_bound(call.value(6)), window_bound(call.value(7))
-    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    mask = Mask(causal=causal, aligned_at_end=True, left=left, right=right)
     return forward_cost(call, dense_sizes(call, 0, heads_first=False), mask, bias=None, statistics=True)
 
 
@@ -54,11 +54,11 @@ def flash_attn_varlen_forward(call: Call) -> Cost:
     max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...)
     """
     call.tensor(3), call.tensor(4)
-    if call.optional(15) is not None:
-        raise NoModel("the lengths of its paged keys lie in device memory: no trace records them")
+    if call.optional_tensor(15) is not None:
+        raise NoModel("the lengths of its paged keys are in device memory, which no trace records")
     causal = is_causal(call.value(9))
     left, right = window_bound(call.value(10)), window_bound(call.value(11))
-    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    mask = Mask(causal=causal, aligned_at_end=True, left=left, right=right)
     return forward_cost(call, query_key_value(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
 
 
@@ -81,7 +81,7 @@ def flash_attn_backward(call: Call) -> Cost:
     """
     at = _PACKAGE_BACKWARD[call.name]
     left, right = window_bound(call.value(at + 1)), window_bound(call.value(at + 2))
-    mask = Mask(causal=is_causal(call.value(at)), from_the_end=True, left=left, right=right)
+    mask = Mask(causal=is_causal(call.value(at)), aligned_at_end=True, left=left, right=right)
     return backward_cost(call, dense_sizes(call, 1, heads_first=False), mask, out=4, statistics=5, bias=None)
 
 
@@ -96,7 +96,7 @@ def flash_attn_varlen_backward(call: Call) -> Cost:
     """
     call.tensor(9), call.tensor(10)
     left, right = window_bound(call.value(16)), window_bound(call.value(17))
-    mask = Mask(causal=is_causal(call.value(15)), from_the_end=True, left=left, right=right)
+    mask = Mask(causal=is_causal(call.value(15)), aligned_at_end=True, left=left, right=right)
     return backward_cost(
         call, query_key_value(call, 1, (9, 10), (11, 12)), mask, out=4, statistics=5, bias=None
     )
@@ -112,10 +112,10 @@ def flash_attn_3_forward(call: Call) -> Cost:
     cu_seqlens_k, cu_seqlens_k_new, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, page_table, ...,
     softmax_scale, is_causal, window_size_left, window_size_right, ...), is_causal being argument 24
     """
-    if any(call.optional(index) is not None for index in (3, 10, 11, 14)):
+    if any(call.optional_tensor(index) is not None for index in (3, 10, 11, 14)):
         raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
     left, right = window_bound(call.value(25)), window_bound(call.value(26))
-    mask = Mask(causal=is_causal(call.value(24)), from_the_end=True, left=left, right=right)
+    mask = Mask(causal=is_causal(call.value(24)), aligned_at_end=True, left=left, right=right)
     return forward_cost(call, query_key_value(call, 0, (7, 8), (12, 13)), mask, bias=None, statistics=True)
 
 
@@ -129,10 +129,10 @@ def flash_attn_3_backward(call: Call) -> Cost:
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, softmax_scale, is_causal,
     window_size_left, window_size_right, ...)
     """
-    if any(call.optional(index) is not None for index in (11, 12)):
+    if any(call.optional_tensor(index) is not None for index in (11, 12)):
         raise NoModel("its sequences' lengths lie in device memory: no trace records them")
     left, right = window_bound(call.value(17)), window_bound(call.value(18))
-    mask = Mask(causal=is_causal(call.value(16)), from_the_end=True, left=left, right=right)
+    mask = Mask(causal=is_causal(call.value(16)), aligned_at_end=True, left=left, right=right)
     return backward_cost(
         call, query_key_value(call, 1, (9, 10), (13, 14)), mask, out=4, statistics=5, bias=None
     )
@@ -163,13 +163,13 @@ def attention_with_cached_keys(call: Call) -> Cost:
         raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")
     query, key, value = call.tensor(0), call.tensor(first), call.tensor(first + 1)
     heads, size = query.shape[-2:]
-    of_keys, size_of_value = key.shape[-2], value.shape[-1]
-    rows = Tensor((lengths.keys, of_keys, size + size_of_value), key.dtype)
-    return Cost.of(
-        flops=2 * lengths.pairs * heads * (size + size_of_value),
+    key_heads, value_size = key.shape[-2], value.shape[-1]
+    rows = Tensor((lengths.keys, key_heads, size + value_size), key.dtype)
+    return Cost.from_tensors(
+        flops=2 * lengths.pairs * heads * (size + value_size),
         precision=matrix_precision(call, query),
         reads=(query, rows),
-        writes=(Tensor((query.elements // (heads * size), heads, size_of_value), query.dtype),),
+        writes=(Tensor((query.elements // (heads * size), heads, value_size), query.dtype),),
         assumes="lengths of requests as the engine's annotation of the step states them, cached keys in the"
         " element type of the key",
     )

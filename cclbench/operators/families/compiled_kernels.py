@@ -28,11 +28,11 @@ def fused_kernel(call: Call) -> Cost:
         raise NoModel("no tensor is recorded among its arguments")
     *read, written = call.tensors
     if any(re.fullmatch(_INTEGERS, tensor.dtype) for tensor in read):
-        raise NoModel("one of its operands is of integers, which may tell what it reads of the others")
-    return Cost.of(
+        raise NoModel("what it reads is unknown: one of its operands is of integers, which may index others")
+    return Cost.from_tensors(
         reads=read,
         writes=(written,),
-        assumes="each tensor is used whole and once, the last is the result; its arithmetic is not recorded",
+        assumes="each tensor is used once and whole, the last is the result; its arithmetic is not recorded",
     )
 
 
@@ -50,16 +50,16 @@ def template_product(call: Call) -> Cost:
     """
     *read, out = call.tensors
     pairs = [(a, b, _inner_size(a, b, out)) for a, b in pairwise(read)]
-    found = [(a, k) for a, _, k in pairs if k is not None]
-    if len(found) != 1:
+    products = [(a, k) for a, _, k in pairs if k is not None]
+    if len(products) != 1:
         raise NoModel("which of its tensors are multiplied does not follow from their sizes")
-    ((a, k),) = found
-    return Cost.of(
+    ((a, k),) = products
+    return Cost.from_tensors(
         flops=2 * out.elements * k,
         precision=matrix_precision(call, a),
         reads=read,
         writes=(out,),
-        assumes="arithmetic that is fused to the product is not recorded",
+        assumes="arithmetic fused to the product is not recorded",
     )
 
 
@@ -84,4 +84,4 @@ def template_kernel(call: Call) -> Cost:
     Bytes: none stated
     Source: torch/_inductor/select_algorithm.py
     """
-    raise NoModel(f"{call.name} is made from a template: its arithmetic is not in its arguments")
+    raise NoModel(f"{call.name} is a template kernel: its arguments do not determine its arithmetic")

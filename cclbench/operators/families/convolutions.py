@@ -70,8 +70,8 @@ def spatial_sizes(
     if output_padding is None:
         return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in columns)
     return tuple(
-        (n - 1) * s - 2 * p + d * (k - 1) + more + 1
-        for (n, k, s, p, d), more in zip(columns, output_padding, strict=True)
+        (n - 1) * s - 2 * p + d * (k - 1) + extra + 1
+        for (n, k, s, p, d), extra in zip(columns, output_padding, strict=True)
     )
 
 
@@ -83,35 +83,35 @@ def count_multiplications(x: Tensor, weight: Tensor, out: Tensor, *, transposed:
     return (x if transposed else out).elements * math.prod(weight.shape[1:])
 
 
-def forward_cost(call: Call, at: ArgumentPositions, *, transposed: bool) -> Cost:
+def forward_cost(call: Call, positions: ArgumentPositions, *, transposed: bool) -> Cost:
     """The cost of a convolution with its arguments at these positions."""
     x, weight = call.tensor(0), call.tensor(1)
-    bias = None if at.bias is None else call.optional(at.bias)
+    bias = None if positions.bias is None else call.optional_tensor(positions.bias)
     batch, channels, *sizes = x.shape
     filters, per_group, *kernel = weight.shape
     dimensions = len(sizes)
-    stride = per_dimension(call.value(at.stride), dimensions, "stride")
-    padding = per_dimension(call.value(at.padding), dimensions, "padding")
+    stride = per_dimension(call.value(positions.stride), dimensions, "stride")
+    padding = per_dimension(call.value(positions.padding), dimensions, "padding")
     dilation = (1,) * dimensions
-    if at.dilation is not None:
-        dilation = per_dimension(call.value(at.dilation), dimensions, "dilation")
+    if positions.dilation is not None:
+        dilation = per_dimension(call.value(positions.dilation), dimensions, "dilation")
     output_padding = None
     if transposed:
-        if at.output_padding is None:
+        if positions.output_padding is None:
             raise NoModel("its output padding is not recorded")
-        output_padding = per_dimension(call.value(at.output_padding), dimensions, "output padding")
+        output_padding = per_dimension(call.value(positions.output_padding), dimensions, "output padding")
     groups = 1
-    if at.groups is not None:
-        (groups,) = per_dimension(call.value(at.groups), 1, "number of groups")
+    if positions.groups is not None:
+        (groups,) = per_dimension(call.value(positions.groups), 1, "number of groups")
     elif not transposed:
         groups = channels // per_group
     if channels != (filters if transposed else groups * per_group):
         raise NoModel(f"{channels} channels do not fit a weight of {weight.shape}")
-    made = spatial_sizes(sizes, kernel, stride, padding, dilation, output_padding)
-    if any(size < 0 for size in made):
+    spatial = spatial_sizes(sizes, kernel, stride, padding, dilation, output_padding)
+    if any(size < 0 for size in spatial):
         raise NoModel("the kernel is larger than the input")
-    out = Tensor((batch, per_group * groups if transposed else filters, *made), x.dtype)
-    return Cost.of(
+    out = Tensor((batch, per_group * groups if transposed else filters, *spatial), x.dtype)
+    return Cost.from_tensors(
         flops=2 * count_multiplications(x, weight, out, transposed=transposed),
         precision=matrix_precision(call, x),
         reads=(x, weight, bias),
@@ -131,8 +131,8 @@ def convolution(call: Call) -> Cost:
     transposed = call.value(6)
     if not isinstance(transposed, bool):
         raise NoModel("its stride, padding and dilation are not recorded")
-    at = ArgumentPositions(bias=2, stride=3, padding=4, dilation=5, output_padding=7, groups=8)
-    return forward_cost(call, at, transposed=transposed)
+    positions = ArgumentPositions(bias=2, stride=3, padding=4, dilation=5, output_padding=7, groups=8)
+    return forward_cost(call, positions, transposed=transposed)
 
 
 @cost_model(FAMILY, *(f"aten::{name}" for name in _POSITIONS))
@@ -156,20 +156,20 @@ def convolution_add_relu(call: Call) -> Cost:
     Source: native_functions.yaml: cudnn_convolution_add_relu(self, weight, z, alpha, bias, stride, padding,
     dilation, groups)
     """
-    alone = forward_cost(
+    cost = forward_cost(
         call, ArgumentPositions(bias=4, stride=5, padding=6, dilation=7, groups=8), transposed=False
     )
     z = call.tensor(2)
-    return replace(alone, flops=alone.flops + 3 * z.elements, read_bytes=alone.read_bytes + z.distinct_bytes)
+    return replace(cost, flops=cost.flops + 3 * z.elements, read_bytes=cost.read_bytes + z.distinct_bytes)
 
 
 def backward_cost(
-    call: Call, grad: Tensor, x: Tensor, weight: Tensor, *, transposed: bool, wanted: tuple[bool, ...]
+    call: Call, grad: Tensor, x: Tensor, weight: Tensor, *, transposed: bool, gradients: tuple[bool, ...]
 ) -> Cost:
     """A product of the forward size for each of the input's and the weight's gradient, if wanted."""
-    to_input, to_weight, to_bias = wanted
+    to_input, to_weight, to_bias = gradients
     products = 2 * count_multiplications(x, weight, grad, transposed=transposed)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=products * (to_input + to_weight),
         precision=matrix_precision(call, grad),
         reads=(grad, x if to_weight else None, weight if to_input else None),
@@ -183,7 +183,7 @@ def backward_cost(
 
 def gradients_wanted(value: Any) -> tuple[bool, ...]:
     """The output mask: whether the gradients of input, weight and bias are computed."""
-    if not isinstance(value, tuple) or len(value) != 3 or not all(isinstance(one, bool) for one in value):
+    if not isinstance(value, tuple) or len(value) != 3 or not all(isinstance(flag, bool) for flag in value):
         raise NoModel("which gradients it computes is not recorded")
     return value
 
@@ -197,13 +197,13 @@ def convolution_backward(call: Call) -> Cost:
     Source: native_functions.yaml: convolution_backward(grad_output, input, weight, bias_sizes, stride,
     padding, dilation, transposed, output_padding, groups, output_mask)
     """
-    bare = "overrideable" in call.name
-    transposed = call.value(6 if bare else 7)
+    is_overrideable = "overrideable" in call.name
+    transposed = call.value(6 if is_overrideable else 7)
     if not isinstance(transposed, bool):
         raise NoModel("which gradients it computes is not recorded")
-    wanted = gradients_wanted(call.value(9 if bare else 10))
+    gradients = gradients_wanted(call.value(9 if is_overrideable else 10))
     grad, x, weight = map(call.tensor, range(3))
-    return backward_cost(call, grad, x, weight, transposed=transposed, wanted=wanted)
+    return backward_cost(call, grad, x, weight, transposed=transposed, gradients=gradients)
 
 
 @cost_model(FAMILY, r"aten::mkldnn_convolution_backward")
@@ -216,7 +216,7 @@ def mkldnn_convolution_backward(call: Call) -> Cost:
     stride, dilation, groups, output_mask)
     """
     x, grad, weight = map(call.tensor, range(3))
-    return backward_cost(call, grad, x, weight, transposed=False, wanted=gradients_wanted(call.value(7)))
+    return backward_cost(call, grad, x, weight, transposed=False, gradients=gradients_wanted(call.value(7)))
 
 
 @cost_model(FAMILY, r"aten::(?:cudnn|miopen)_convolution_backward_(?:input|weight)")
@@ -232,6 +232,6 @@ def backend_convolution_backward(call: Call) -> Cost:
     if not isinstance(size, tuple) or not size or not all(type(one) is int for one in size):
         raise NoModel("the size of the gradient is not recorded")
     to_input = call.name.endswith("input")
-    made = Tensor(size, other.dtype)
-    x, weight = (made, other) if to_input else (other, made)
-    return backward_cost(call, grad, x, weight, transposed=False, wanted=(to_input, not to_input, False))
+    gradient = Tensor(size, other.dtype)
+    x, weight = (gradient, other) if to_input else (other, gradient)
+    return backward_cost(call, grad, x, weight, transposed=False, gradients=(to_input, not to_input, False))

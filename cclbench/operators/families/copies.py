@@ -20,7 +20,7 @@ def copy(call: Call) -> Cost:
     Bytes: the source at its size, the destination at its own
     Source: native_functions.yaml: copy_(self, src, non_blocking)
     """
-    return Cost.of(reads=(call.tensor(1),), writes=(call.tensor(0),))
+    return Cost.from_tensors(reads=(call.tensor(1),), writes=(call.tensor(0),))
 
 
 @cost_model(FAMILY, r"aten::(?:flip|roll|tril|triu|_local_scalar_dense)")
@@ -32,7 +32,7 @@ def rearrangement(call: Call) -> Cost:
     Source: native_functions.yaml: flip(self, dims), tril(self, diagonal)
     """
     x = call.tensor(0)
-    return Cost.of(reads=(x,), writes=(Tensor(x.shape, x.dtype),))
+    return Cost.from_tensors(reads=(x,), writes=(Tensor(x.shape, x.dtype),))
 
 
 @cost_model(FAMILY, r"aten::_?cat")
@@ -43,13 +43,14 @@ def concatenation(call: Call) -> Cost:
     Bytes: each tensor, the result; element sizes are read off kernels' names: traces record none of lists
     Source: native_functions.yaml: cat(tensors, dim)
     """
-    parts = call.arguments[0] if call.arguments else ()
-    tensors = [one for one in parts if isinstance(one, Tensor)] if isinstance(parts, tuple) else []
+    argument = call.arguments[0] if call.arguments else ()
+    items = argument if isinstance(argument, tuple) else ()
+    tensors = [item for item in items if isinstance(item, Tensor)]
     if not tensors:
         raise NoModel("the sizes of its tensors are not recorded")
     tensors = list(with_element_types(call, tensors))
-    results = [Tensor(one.shape, one.dtype) for one in tensors]
-    return Cost.of(reads=tensors, writes=results)
+    results = [Tensor(tensor.shape, tensor.dtype) for tensor in tensors]
+    return Cost.from_tensors(reads=tensors, writes=results)
 
 
 @cost_model(
@@ -64,7 +65,7 @@ def fill(call: Call) -> Cost:
     Bytes: the tensor
     Source: native_functions.yaml: fill_(self, value), zero_(self)
     """
-    return Cost.of(reads=(), writes=(call.tensor(0),))
+    return Cost.from_tensors(reads=(), writes=(call.tensor(0),))
 
 
 @cost_model(FAMILY, r"aten::arange")
@@ -75,10 +76,10 @@ def arange(call: Call) -> Cost:
     Bytes: the result
     Source: native_functions.yaml: arange.start_out(start, end, step, out)
     """
-    start, end, step, out = call.value(0), call.value(1), call.value(2), call.optional(3)
-    if out is None or not all(type(one) in (int, float) for one in (start, end, step)):
+    start, end, step, out = call.value(0), call.value(1), call.value(2), call.optional_tensor(3)
+    if out is None or not all(type(number) in (int, float) for number in (start, end, step)):
         raise NoModel("its bounds are not recorded")
-    return Cost.of(reads=(), writes=(Tensor((math.ceil((end - start) / step),), out.dtype),))
+    return Cost.from_tensors(reads=(), writes=(Tensor((math.ceil((end - start) / step),), out.dtype),))
 
 
 @cost_model(
@@ -96,4 +97,4 @@ def view(call: Call) -> Cost:  # noqa: ARG001  (whatever its arguments)
     Bytes: 0
     Source: PyTorch's documentation, Tensor Views
     """
-    return Cost.of(reads=(), writes=())
+    return Cost.from_tensors(reads=(), writes=())

@@ -174,7 +174,7 @@ def elementwise_cost(
     """Broadcast operands are read; the result is the recorded one, or in place the first operand."""
     if not operands:
         raise NoModel("no tensor is recorded among its operands")
-    shape = broadcast_shape(*(one.shape for one in operands))
+    shape = broadcast_shape(*(operand.shape for operand in operands))
     if call.name.endswith("_") and not call.name.endswith("__"):
         result = operands[0]
     if result is None:
@@ -182,7 +182,7 @@ def elementwise_cost(
     arithmetic = promoted_type(operands)
     if promotion_rank(arithmetic) < 2 <= promotion_rank(result.dtype):
         arithmetic = result.dtype
-    return Cost.of(
+    return Cost.from_tensors(
         flops=flops * math.prod(shape) if is_floating(arithmetic) else 0,
         precision=vector_precision(arithmetic),
         reads=operands,
@@ -192,8 +192,8 @@ def elementwise_cost(
 
 def operands_and_result(call: Call, count: int) -> tuple[list[Tensor], Tensor | None]:
     """Tensors among the first `count` arguments (the functional signature), and the next one, `out`."""
-    operands = [one for one in map(call.optional, range(count)) if one is not None]
-    return operands, call.optional(count)
+    operands = [tensor for tensor in map(call.optional_tensor, range(count)) if tensor is not None]
+    return operands, call.optional_tensor(count)
 
 
 def base_name(call: Call) -> str:
@@ -204,7 +204,7 @@ def base_name(call: Call) -> str:
 
 def result_type(call: Call, operands: Sequence[Tensor], count: int) -> str:
     """Promoted type, numbers included; float32 for integers where the result is always floating-point."""
-    numbers = [call.value(index) for index in range(count) if call.optional(index) is None]
+    numbers = [call.value(index) for index in range(count) if call.optional_tensor(index) is None]
     dtype = promoted_type(operands, numbers)
     return "float32" if promotion_rank(dtype) < 2 and re.fullmatch(_FLOATING, base_name(call)) else dtype
 
@@ -233,7 +233,7 @@ def function_of_one_and_numbers(call: Call) -> Cost:
     count, flops = ONE_AND_NUMBERS[base_name(call)]
     operands, out = operands_and_result(call, count)
     if base_name(call) == "clamp":
-        flops = sum(call.optional(i) is not None or call.value(i) is not None for i in (1, 2)) or 2
+        flops = sum(call.optional_tensor(i) is not None or call.value(i) is not None for i in (1, 2)) or 2
     return elementwise_cost(call, operands, flops, result=out, dtype=result_type(call, operands, count))
 
 
@@ -313,7 +313,7 @@ def gated_activation(call: Call) -> Cost:
     if x.elements != 2 * out.elements:
         raise NoModel("its input is not twice as large as its result")
     flops = GATED[call.name.split("::")[1]] * out.elements
-    return Cost.of(flops=flops, precision=vector_precision(x.dtype), reads=(x,), writes=(out,))
+    return Cost.from_tensors(flops=flops, precision=vector_precision(x.dtype), reads=(x,), writes=(out,))
 
 
 @cost_model(FAMILY, r"aten::native_dropout")
@@ -326,7 +326,9 @@ def dropout(call: Call) -> Cost:
     """
     x = call.tensor(0)
     results = (Tensor(x.shape, x.dtype), Tensor(x.shape, "bool"))
-    return Cost.of(flops=2 * x.elements, precision=vector_precision(x.dtype), reads=(x,), writes=results)
+    return Cost.from_tensors(
+        flops=2 * x.elements, precision=vector_precision(x.dtype), reads=(x,), writes=results
+    )
 
 
 @cost_model(FAMILY, r"aten::native_dropout_backward")

@@ -29,18 +29,19 @@ def table_batched_lookup(call: Call) -> Cost:
     total_hash_size_bits, indices, offsets, pooling_mode, indice_weights, ...); dense_...(dev_weights,
     weights_offsets, D_offsets, total_D, ...)
     """
-    tables, at = _SPLIT if "::split" in call.name else _DENSE
-    weights, count = call.tensor(tables), call.tensor(at).elements - 1
-    total, widest, mode = call.value(at + 1), call.value(at + 2), call.value(at + 7)
+    tables, widths = _SPLIT if "::split" in call.name else _DENSE
+    weights, count = call.tensor(tables), call.tensor(widths).elements - 1
+    total, widest, mode = call.value(widths + 1), call.value(widths + 2), call.value(widths + 7)
     if type(total) is not int or type(widest) is not int or type(mode) is not int:
         raise NoModel("the widths of its tables are not recorded")
     if widest * count != total:
-        raise NoModel("its tables are of several widths: how many indices each has lies in device memory")
-    indices, offsets, weighting = call.tensor(at + 5), call.tensor(at + 6), call.optional(at + 8)
+        raise NoModel("its tables differ in width, and the number of indices of each is in device memory")
+    indices, offsets = call.tensor(widths + 5), call.tensor(widths + 6)
+    weighting = call.optional_tensor(widths + 8)
     rows = indices.elements * widest
     pooled = mode != _UNPOOLED
     bags = (offsets.elements - 1) // count
-    return Cost.of(
+    return Cost.from_tensors(
         flops=rows * (2 if weighting else 1) * pooled,
         precision="fp32",
         reads=(indices, offsets, weighting, Tensor((rows,), weights.dtype)),
@@ -64,7 +65,7 @@ def pooled_permutation(call: Call) -> Cost:
     recat_embedding_grad_output_mixed_D_batch(grad_output, dim_sum_per_rank, cumsum_dim_sum_per_rank)
     """
     embeddings = call.tensor(0)
-    return Cost.of(reads=(embeddings,), writes=(embeddings,))
+    return Cost.from_tensors(reads=(embeddings,), writes=(embeddings,))
 
 
 @cost_model(FAMILY, r"(?:fbgemm|fb)::permute_(?:sparse_features|[12]D_sparse_data)")
@@ -75,11 +76,11 @@ def sparse_permutation(call: Call) -> Cost:
     Bytes: order, lengths, indices, weights; lengths, indices and weights again
     Source: FBGEMM fbgemm_gpu/src/sparse_ops: permute_2D_sparse_data(permute, lengths, indices, weights, ...)
     """
-    order, lengths, indices, weights = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
+    order, lengths, indices, weights = call.tensor(0), call.tensor(1), call.tensor(2), call.optional_tensor(3)
     if order.elements != lengths.shape[0]:
-        raise NoModel("it leaves out or repeats features, of which each has its own number of indices")
+        raise NoModel("it drops or repeats features, each of which has its own number of indices")
     moved = (lengths, indices, weights)
-    return Cost.of(reads=(order, *moved), writes=moved)
+    return Cost.from_tensors(reads=(order, *moved), writes=moved)
 
 
 @cost_model(FAMILY, r"torch::autograd::CppNode<.*LookupFunction.*>")

@@ -25,22 +25,22 @@ def fused_experts(call: Call) -> Cost:
     topk_weights, topk_ids, ...), w1 (E, N_up, H), w2 (E, H, I); SGLang and AITER alike
     """
     x, up, down, weights, choices = map(call.tensor, range(5))
-    (tokens, hidden), (experts, rows, stored) = x.shape, up.shape
-    if stored not in (hidden, hidden // 2) or down.shape[:2] != (experts, hidden):
+    (tokens, hidden), (experts, rows, stored_width) = x.shape, up.shape
+    if stored_width not in (hidden, hidden // 2) or down.shape[:2] != (experts, hidden):
         raise NoModel("the sizes of tokens and experts do not fit")
     # A byte holds two four-bit numbers.
-    inner = down.shape[2] * (hidden // stored)
+    inner = down.shape[2] * (hidden // stored_width)
     if rows not in (inner, 2 * inner):
         raise NoModel("the sizes of tokens and experts do not fit")
     chosen = choices.elements
     used = min(experts, chosen)
-    read = (Tensor((used, *one.shape[1:]), one.dtype) for one in (up, down))
-    return Cost.of(
+    read = (Tensor((used, *weight.shape[1:]), weight.dtype) for weight in (up, down))
+    return Cost.from_tensors(
         flops=2 * chosen * (rows * hidden + hidden * inner),
         precision=matrix_precision(call, x),
         reads=(x, weights, choices, *read),
         writes=(Tensor((tokens, hidden), x.dtype),),
-        assumes="tokens choose as many experts as they can, and activations are left out",
+        assumes="tokens choose as many distinct experts as possible; activation functions are not counted",
     )
 
 
@@ -59,7 +59,7 @@ def experts_of_a_layer(call: Call) -> Cost:
     Source: vLLM vllm/model_executor/layers/fused_moe/layer.py: moe_forward(hidden_states, router_logits,
     layer_name)
     """
-    raise NoModel(f"the weights of its experts are no argument of {call.name}")
+    raise NoModel(f"the weights of its experts are not arguments of {call.name}")
 
 
 @cost_model(FAMILY, r"(?:_moe_C|sgl_kernel|aiter|vllm)::topk_softmax")
@@ -75,7 +75,7 @@ def topk_softmax(call: Call) -> Cost:
     results = call.tensors[:-1]
     if len(results) < 2:
         raise NoModel("its results are not recorded")
-    return Cost.of(
+    return Cost.from_tensors(
         flops=5 * logits.elements,
         precision=vector_precision(logits.dtype),
         reads=(logits,),
@@ -93,4 +93,4 @@ def sum_of_experts(call: Call) -> Cost:
     """
     x, out = call.tensor(0), call.tensor(1)
     precision = vector_precision(x.dtype)
-    return Cost.of(flops=x.elements, precision=precision, reads=(x,), writes=(out,))
+    return Cost.from_tensors(flops=x.elements, precision=precision, reads=(x,), writes=(out,))

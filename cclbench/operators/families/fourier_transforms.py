@@ -43,7 +43,7 @@ def fourier_transform(call: Call) -> Cost:
         shape[axes[-1]] = shape[axes[-1]] // 2 + 1
         result = Tensor(tuple(shape), _PARTS[x.dtype])
     part = x.dtype if promotion_rank(x.dtype) < 3 else _PARTS[x.dtype]
-    return Cost.of(
+    return Cost.from_tensors(
         flops=round((2.5 if real else 5) * elements * math.log2(points)),
         precision="fp64" if part == "double" else "fp32",
         reads=(x,),

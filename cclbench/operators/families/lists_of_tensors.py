@@ -42,12 +42,12 @@ FOREACH: Final = {
 """FLOPs per element of a list."""
 
 
-def lists_of(call: Call) -> tuple[tuple[Tensor, ...], ...]:
+def tensor_lists(call: Call) -> tuple[tuple[Tensor, ...], ...]:
     """Lists of tensors among the arguments, typed by kernel names; `NoModel` where none is recorded."""
     lists = tuple(
-        tuple(one for one in argument if isinstance(one, Tensor))
+        tuple(tensor for tensor in argument if isinstance(tensor, Tensor))
         for argument in call.arguments
-        if isinstance(argument, tuple) and any(isinstance(one, Tensor) for one in argument)
+        if isinstance(argument, tuple) and any(isinstance(tensor, Tensor) for tensor in argument)
     )
     if not lists:
         raise NoModel("the sizes of its tensors are not recorded")
@@ -64,17 +64,17 @@ def foreach(call: Call) -> Cost:
     tensor2, value)
     """
     name = call.name.removeprefix("aten::_foreach_").removesuffix("_")
-    lists = lists_of(call)
+    lists = tensor_lists(call)
     flops = FOREACH[name]
     if name in ("add", "sub") and len(lists) > 1 and call.value(2) not in (None, 1, 1.0):
         flops += 1
     first = lists[0]
     read = lists[1:] if name == "copy" else () if name == "zero" else lists
-    return Cost.of(
-        flops=flops * sum(one.elements for one in first) if is_floating(first[0].dtype) else 0,
+    return Cost.from_tensors(
+        flops=flops * sum(tensor.elements for tensor in first) if is_floating(first[0].dtype) else 0,
         precision=vector_precision(first[0].dtype),
-        reads=(one for tensors in read for one in tensors),
-        writes=(Tensor(one.shape, one.dtype) for one in first),
+        reads=(tensor for tensors in read for tensor in tensors),
+        writes=(Tensor(tensor.shape, tensor.dtype) for tensor in first),
         assumes=None if first[0] in call.tensors else ONE_TYPE,
     )
 
@@ -87,12 +87,12 @@ def foreach_norm(call: Call) -> Cost:
     Bytes: the list, a number each
     Source: native_functions.yaml: _foreach_norm(self, ord)
     """
-    (tensors, *_) = lists_of(call)
-    return Cost.of(
-        flops=2 * sum(one.elements for one in tensors),
+    (tensors, *_) = tensor_lists(call)
+    return Cost.from_tensors(
+        flops=2 * sum(tensor.elements for tensor in tensors),
         precision=vector_precision(tensors[0].dtype),
         reads=tensors,
-        writes=(Tensor((), one.dtype) for one in tensors),
+        writes=(Tensor((), tensor.dtype) for tensor in tensors),
         assumes=ONE_TYPE,
     )
 
@@ -105,12 +105,12 @@ def unscale_gradients(call: Call) -> Cost:
     Bytes: the list, read and written
     Source: native_functions.yaml: _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale)
     """
-    (tensors, *_) = lists_of(call)
-    return Cost.of(
-        flops=2 * sum(one.elements for one in tensors),
+    (tensors, *_) = tensor_lists(call)
+    return Cost.from_tensors(
+        flops=2 * sum(tensor.elements for tensor in tensors),
         precision=vector_precision(tensors[0].dtype),
-        reads=(*tensors, call.optional(2)),
-        writes=(*tensors, call.optional(1)),
+        reads=(*tensors, call.optional_tensor(2)),
+        writes=(*tensors, call.optional_tensor(1)),
         assumes=ONE_TYPE,
     )
 
@@ -137,19 +137,19 @@ def fused_optimizer(call: Call) -> Cost:
     Source: native_functions.yaml: _fused_adamw_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs,
     state_steps, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, ...)
     """
-    flops, decaying, decay_at = OPTIMIZERS[call.name.removeprefix("aten::")]
-    lists = lists_of(call)
+    flops, decay_flops, decay_index = OPTIMIZERS[call.name.removeprefix("aten::")]
+    lists = tensor_lists(call)
     parameters = lists[0]
-    states = [tensors for tensors in lists[2:] if any(one.shape for one in tensors)]
-    decay = call.value(decay_at)
+    states = [tensors for tensors in lists[2:] if any(tensor.shape for tensor in tensors)]
+    decay = call.value(decay_index)
     if type(decay) not in (int, float):
         raise NoModel("its weight decay is not recorded")
     if decay:
-        flops += decaying
-    return Cost.of(
-        flops=flops * sum(one.elements for one in parameters),
+        flops += decay_flops
+    return Cost.from_tensors(
+        flops=flops * sum(tensor.elements for tensor in parameters),
         precision=vector_precision(parameters[0].dtype),
-        reads=(one for tensors in lists for one in tensors),
-        writes=(one for tensors in (parameters, *states) for one in tensors),
+        reads=(tensor for tensors in lists for tensor in tensors),
+        writes=(tensor for tensors in (parameters, *states) for tensor in tensors),
         assumes=ONE_TYPE,
     )

@@ -15,7 +15,7 @@ FAMILY = "lookup"
 DISTINCT = "no index occurs twice"
 
 
-def rows_of(table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
+def looked_up_rows(table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """The part of the table that the indices read if all are distinct."""
     shape = list(table.shape)
     shape[axis] = min(shape[axis], indices.elements)
@@ -33,7 +33,9 @@ def embedding(call: Call) -> Cost:
     table, indices = call.tensor(0), call.tensor(1)
     (_, width) = table.shape
     result = Tensor((*indices.shape, width), table.dtype)
-    return Cost.of(reads=(indices, rows_of(table, indices)), writes=(result,), assumes=DISTINCT)
+    return Cost.from_tensors(
+        reads=(indices, looked_up_rows(table, indices)), writes=(result,), assumes=DISTINCT
+    )
 
 
 @cost_model(FAMILY, r"aten::embedding_dense_backward")
@@ -47,7 +49,7 @@ def embedding_backward(call: Call) -> Cost:
     grad, indices, rows = call.tensor(0), call.tensor(1), call.value(2)
     if type(rows) is not int:
         raise NoModel("the number of rows is not recorded")
-    return Cost.of(
+    return Cost.from_tensors(
         flops=grad.elements,
         precision=vector_precision(grad.dtype),
         reads=(grad, indices),
@@ -67,10 +69,10 @@ def embedding_bag(call: Call) -> Cost:
     table, indices, offsets = map(call.tensor, range(3))
     (_, width) = table.shape
     bags = offsets.elements - (call.value(7) is True)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=indices.elements * width,
         precision=vector_precision(table.dtype),
-        reads=(indices, offsets, rows_of(table, indices), call.optional(6)),
+        reads=(indices, offsets, looked_up_rows(table, indices), call.optional_tensor(6)),
         writes=(Tensor((bags, width), table.dtype),),
         assumes=DISTINCT,
     )
@@ -90,7 +92,9 @@ def index_select(call: Call) -> Cost:
     shape = list(x.shape)
     shape[axis] = indices.elements
     result = Tensor(tuple(shape), x.dtype)
-    return Cost.of(reads=(indices, rows_of(x, indices, axis)), writes=(result,), assumes=DISTINCT)
+    return Cost.from_tensors(
+        reads=(indices, looked_up_rows(x, indices, axis)), writes=(result,), assumes=DISTINCT
+    )
 
 
 @cost_model(FAMILY, r"aten::gather")
@@ -105,7 +109,7 @@ def gather(call: Call) -> Cost:
     read = Tensor((min(x.elements, indices.elements),), x.dtype)
     result = Tensor(indices.shape, x.dtype)
     # An expanded index is small, yet each of its elements is looked up.
-    return Cost.of(reads=(indices, read), writes=(result,), assumes=DISTINCT)
+    return Cost.from_tensors(reads=(indices, read), writes=(result,), assumes=DISTINCT)
 
 
 @cost_model(FAMILY, r"aten::scatter_(?:add_)?")
@@ -116,10 +120,10 @@ def scatter(call: Call) -> Cost:
     Bytes: indices, source, of scatter_add_ the elements; the elements that are written
     Source: native_functions.yaml: scatter_.src(self, dim, index, src), scatter_add_(self, dim, index, src)
     """
-    x, indices, source = call.tensor(0), call.tensor(2), call.optional(3)
+    x, indices, source = call.tensor(0), call.tensor(2), call.optional_tensor(3)
     touched = Tensor((min(x.elements, indices.elements),), x.dtype)
     adds = call.name.endswith("add_")
-    return Cost.of(
+    return Cost.from_tensors(
         flops=indices.elements if adds and is_floating(x.dtype) else 0,
         precision=vector_precision(x.dtype),
         reads=(indices, source, touched if adds else None),
@@ -139,7 +143,7 @@ def index_add(call: Call) -> Cost:
     x, indices, source = call.tensor(0), call.tensor(2), call.tensor(3)
     touched = Tensor((min(x.elements, source.elements),), x.dtype)
     adds = "add" in call.name
-    return Cost.of(
+    return Cost.from_tensors(
         flops=source.elements if adds and is_floating(x.dtype) else 0,
         precision=vector_precision(x.dtype),
         reads=(indices, source, touched if adds else None),
@@ -180,4 +184,4 @@ def store_cache(call: Call) -> Cost:
     """
     key, value, key_cache, value_cache, slots = map(call.tensor, range(5))
     stored = (Tensor(key.shape, key_cache.dtype), Tensor(value.shape, value_cache.dtype))
-    return Cost.of(reads=(key, value, slots), writes=stored)
+    return Cost.from_tensors(reads=(key, value, slots), writes=stored)

@@ -31,16 +31,16 @@ def product_cost(
     *,
     inner: tuple[int, int],
     dtype: str | None = None,
-    with_: tuple[Tensor | None, ...] = (),
+    extra_reads: tuple[Tensor | None, ...] = (),
     assumes: str | None = None,
 ) -> Cost:
     """Cost of a·b with a result of shape `out`; `inner` is K by a and by b, which must agree."""
     if inner[0] != inner[1]:
         raise NoModel(f"the inner sizes of its operands differ: {inner[0]} and {inner[1]}")
-    return Cost.of(
+    return Cost.from_tensors(
         flops=2 * math.prod(out) * inner[0],
         precision=matrix_precision(call, a),
-        reads=(a, b, *with_),
+        reads=(a, b, *extra_reads),
         writes=(Tensor(out, a.dtype if dtype is None else dtype),),
         assumes=assumes,
     )
@@ -53,7 +53,7 @@ def matrix_product_cost(call: Call, a: Tensor, b: Tensor, addend: Tensor | None 
     if batch != batches:
         raise NoModel("the batch dimensions of its operands differ")
     inner = inner_size(a, -1), inner_size(b, -2)
-    return product_cost(call, a, b, (*batch, m, n), inner=inner, with_=(addend,))
+    return product_cost(call, a, b, (*batch, m, n), inner=inner, extra_reads=(addend,))
 
 
 @cost_model(FAMILY, r"aten::mm", r"aten::bmm", r"aten::_int_mm")
@@ -95,7 +95,7 @@ def product_summed_over_batch(call: Call) -> Cost:
     (batch, m, k), n = a.shape, b.shape[2]
     addend = None if call.value(3) == 0 else call.tensor(0)
     inner = batch * k, b.shape[0] * b.shape[1]
-    return product_cost(call, a, b, (m, n), inner=inner, with_=(addend,))
+    return product_cost(call, a, b, (m, n), inner=inner, extra_reads=(addend,))
 
 
 @cost_model(FAMILY, r"aten::mv")
@@ -122,7 +122,7 @@ def matrix_times_vector_and_addend(call: Call) -> Cost:
     a, x = call.tensor(1), call.tensor(2)
     (m, k), (length,) = a.shape, x.shape
     addend = None if call.value(3) == 0 else call.tensor(0)
-    return product_cost(call, a, x, (m,), inner=(k, length), with_=(addend,))
+    return product_cost(call, a, x, (m,), inner=(k, length), extra_reads=(addend,))
 
 
 @cost_model(FAMILY, r"aten::v?dot")
@@ -154,12 +154,19 @@ def broadcast_product(call: Call) -> Cost:
 
 
 def rows_times_weight(
-    call: Call, x: Tensor, weight: Tensor, *, dtype: str | None = None, with_: tuple[Tensor | None, ...] = ()
+    call: Call,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    dtype: str | None = None,
+    extra_reads: tuple[Tensor | None, ...] = (),
 ) -> Cost:
     """Cost of x (..., K) times the transpose of weight (N, K)."""
     n, _ = weight.shape
     inner = inner_size(x, -1), inner_size(weight, -1)
-    return product_cost(call, x, weight, (*x.shape[:-1], n), inner=inner, dtype=dtype, with_=with_)
+    return product_cost(
+        call, x, weight, (*x.shape[:-1], n), inner=inner, dtype=dtype, extra_reads=extra_reads
+    )
 
 
 @cost_model(FAMILY, r"aten::linear", r"aten::mkldnn_linear", r"vllm::rocm_unquantized_gemm(?:_impl)?")
@@ -170,7 +177,7 @@ def linear_layer(call: Call) -> Cost:
     Bytes: input, weight, bias, result
     Source: native_functions.yaml: linear(input, weight, bias); vLLM rocm_unquantized_gemm(x, weight, bias)
     """
-    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional(2),))
+    return rows_times_weight(call, call.tensor(0), call.tensor(1), extra_reads=(call.optional_tensor(2),))
 
 
 @cost_model(FAMILY, r"aiter::gemm_a16w16(?:_\w+)?", r"vllm::rocm_aiter_tuned_gemm")
@@ -183,7 +190,7 @@ def aiter_product(call: Call) -> Cost:
     """
     x = call.tensor(0)
     dtype = stated_type(call.value(3), x.dtype)
-    return rows_times_weight(call, x, call.tensor(1), dtype=dtype, with_=(call.optional(2),))
+    return rows_times_weight(call, x, call.tensor(1), dtype=dtype, extra_reads=(call.optional_tensor(2),))
 
 
 @cost_model(
@@ -206,13 +213,13 @@ def quantised_rows_times_weight(call: Call) -> Cost:
         x,
         weight,
         dtype=stated_type(stated, "bfloat16"),
-        with_=(call.optional(2), call.optional(3)),
+        extra_reads=(call.optional_tensor(2), call.optional_tensor(3)),
     )
     if stated is None:
         cost = replace(cost, assumes="its result is of a 16-bit type")
     if "a4w4" in call.name and not x.dtype.lower().endswith("_x2"):
-        two = "each byte of its operands holds two numbers, and its result is of a 16-bit type"
-        return replace(cost, flops=2 * cost.flops, precision="fp4", assumes=two)
+        assumption = "each byte of its operands holds two numbers, and its result is of a 16-bit type"
+        return replace(cost, flops=2 * cost.flops, precision="fp4", assumes=assumption)
     return cost
 
 
@@ -224,7 +231,7 @@ def int8_weight_product(call: Call) -> Cost:
     Bytes: input, weight at its own size, scales, result
     Source: native_functions.yaml: _weight_int8pack_mm(self, mat2, scales)
     """
-    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional(2),))
+    return rows_times_weight(call, call.tensor(0), call.tensor(1), extra_reads=(call.optional_tensor(2),))
 
 
 @cost_model(FAMILY, r"aten::_weight_int4pack_mm")
@@ -238,7 +245,7 @@ def int4_weight_product(call: Call) -> Cost:
     """
     x, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
     (m, k), (_, n, _) = x.shape, scales.shape
-    return product_cost(call, x, packed, (m, n), inner=(k, k), with_=(scales,))
+    return product_cost(call, x, packed, (m, n), inner=(k, k), extra_reads=(scales,))
 
 
 @cost_model(FAMILY, r"aten::_scaled_mm")
@@ -258,7 +265,7 @@ def scaled_product(call: Call) -> Cost:
         (m, n),
         inner=(inner_size(a, 1), inner_size(b, 0)),
         dtype=stated_type(call.value(6), a.dtype),
-        with_=tuple(map(call.optional, range(2, 6))),
+        extra_reads=tuple(map(call.optional_tensor, range(2, 6))),
     )
 
 
@@ -273,8 +280,8 @@ def sgl_scaled_product(call: Call) -> Cost:
     a, b = call.tensor(0), call.tensor(1)
     (m, k), (inner, n) = a.shape, b.shape
     dtype = stated_type(call.value(4), "bfloat16")
-    scales = tuple(map(call.optional, (2, 3, 5)))
-    return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=dtype, with_=scales)
+    scales = tuple(map(call.optional_tensor, (2, 3, 5)))
+    return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=dtype, extra_reads=scales)
 
 
 @cost_model(FAMILY, r"_C::cutlass_scaled_mm")
@@ -287,8 +294,8 @@ def cutlass_scaled_product(call: Call) -> Cost:
     """
     out, a, b = map(call.tensor, range(3))
     (m, k), (inner, n) = a.shape, b.shape
-    scales = tuple(map(call.optional, (3, 4, 5)))
-    return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=out.dtype, with_=scales)
+    scales = tuple(map(call.optional_tensor, (3, 4, 5)))
+    return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=out.dtype, extra_reads=scales)
 
 
 @cost_model(FAMILY, r"_rocm_C::(?:wvSplitK|LLMM1)")
@@ -313,7 +320,7 @@ def grouped_product(call: Call) -> Cost:
     """
     a, b = call.tensor(0), call.tensor(1)
     scaled = "scaled" in call.name
-    offsets = call.optional(4 if scaled else 2)
+    offsets = call.optional_tensor(4 if scaled else 2)
     (m, _), (_, n) = a.shape[-2:], b.shape[-2:]
     inner = inner_size(a, -1), inner_size(b, -2)
     match len(a.shape), len(b.shape):
@@ -328,10 +335,10 @@ def grouped_product(call: Call) -> Cost:
         case 3, 3 if a.shape[0] == b.shape[0]:
             out = (a.shape[0], m, n)
         case _:
-            raise NoModel("its operands are of other dimensions than its documentation has")
+            raise NoModel("its operands have other dimensions than its documentation states")
     dtype = stated_type(call.value(7), "bfloat16") if scaled else stated_type(call.value(4), a.dtype)
-    others = (call.optional(2), call.optional(3), offsets) if scaled else (offsets,)
-    cost = product_cost(call, a, b, out, inner=inner, dtype=dtype, with_=others)
+    others = (call.optional_tensor(2), call.optional_tensor(3), offsets) if scaled else (offsets,)
+    cost = product_cost(call, a, b, out, inner=inner, dtype=dtype, extra_reads=others)
     if len(a.shape) == len(b.shape) == 3:
         return cost
     # Where matrices are split along the inner dimension, each group has its part of K.
@@ -348,13 +355,13 @@ def compiled_product(call: Call) -> Cost:
     Source: openxla.org/xla/operation_semantics: DotGeneral; JAX: lax.dot_general(lhs, rhs, dimension_numbers)
     """
     if call.value(2) is None:
-        raise NoModel("its kernel does more than this product, or others do part of it")
+        raise NoModel("its kernel does more than this product, or other kernels do part of it")
     a, b = call.tensor(0), call.tensor(1)
-    contracted, batch = [(call.value(at), call.value(at + 1)) for at in (2, 4)]
+    contracted, batch = [(call.value(index), call.value(index + 1)) for index in (2, 4)]
     free = [
-        [size for axis, size in enumerate(one.shape) if axis not in (*contracted[side], *batch[side])]
-        for side, one in enumerate((a, b))
+        [size for axis, size in enumerate(operand.shape) if axis not in (*contracted[side], *batch[side])]
+        for side, operand in enumerate((a, b))
     ]
     out = (*(a.shape[axis] for axis in batch[0]), *free[0], *free[1])
-    inner = tuple(math.prod(one.shape[axis] for axis in contracted[side]) for side, one in enumerate((a, b)))
+    inner = tuple(math.prod(x.shape[axis] for axis in contracted[side]) for side, x in enumerate((a, b)))
     return product_cost(call, a, b, out, inner=(inner[0], inner[1]), dtype=call.value(6))

@@ -16,28 +16,28 @@ from cclbench.operators.element_types import vector_precision
 FAMILY = "normalisation"
 
 
-def tensor_like(one: Tensor) -> Tensor:
+def tensor_like(tensor: Tensor) -> Tensor:
     """A dense result of the same sizes and type."""
-    return Tensor(one.shape, one.dtype)
+    return Tensor(tensor.shape, tensor.dtype)
 
 
-def statistics_of(count: int, x: Tensor) -> Tensor:
+def statistics_tensor(count: int, x: Tensor) -> Tensor:
     """`count` means or deviations: float64 for doubles, else float32."""
     return Tensor((count,), "float64" if vector_precision(x.dtype) == "fp64" else "float32")
 
 
-def recorded_flag(value: Any, what: str) -> bool:
+def recorded_flag(value: Any, label: str) -> bool:
     """A recorded boolean; raises `NoModel` where it is not recorded."""
     if not isinstance(value, bool):
-        raise NoModel(f"{what} is not recorded")
+        raise NoModel(f"{label} is not recorded")
     return value
 
 
-def mask_of_three(value: Any) -> tuple[bool, bool, bool]:
+def gradient_mask(value: Any) -> tuple[bool, bool, bool]:
     """Which of three gradients are computed; raises `NoModel` where it is not recorded."""
     if not isinstance(value, tuple) or len(value) != 3:
         raise NoModel("which gradients it computes is not recorded")
-    first, second, third = (recorded_flag(one, "which gradients it computes") for one in value)
+    first, second, third = (recorded_flag(flag, "which gradients it computes") for flag in value)
     return first, second, third
 
 
@@ -49,14 +49,14 @@ def layer_norm(call: Call) -> Cost:
     Bytes: input, weight, bias; result, mean and deviation of a row
     Source: native_functions.yaml: native_layer_norm(input, normalized_shape, weight, bias, eps)
     """
-    x, weight, bias = call.tensor(0), call.optional(2), call.optional(3)
+    x, weight, bias = call.tensor(0), call.optional_tensor(2), call.optional_tensor(3)
     shape = call.value(1)
     row = weight or bias
     if row is None and not isinstance(shape, tuple):
         raise NoModel("the normalised dimensions are not recorded")
     length = row.elements if row is not None else math.prod(shape)
-    rows = statistics_of(x.elements // length, x)
-    return Cost.of(
+    rows = statistics_tensor(x.elements // length, x)
+    return Cost.from_tensors(
         flops=(5 + (weight is not None) + (bias is not None)) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, weight, bias),
@@ -73,10 +73,10 @@ def layer_norm_backward(call: Call) -> Cost:
     Source: native_functions.yaml: native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd,
     weight, bias, output_mask)
     """
-    grad, x, weight, bias = call.tensor(0), call.tensor(1), call.optional(5), call.optional(6)
-    to_input, to_weight, to_bias = mask_of_three(call.value(7))
+    grad, x, weight, bias = call.tensor(0), call.tensor(1), call.optional_tensor(5), call.optional_tensor(6)
+    to_input, to_weight, to_bias = gradient_mask(call.value(7))
     per_element = 2 + (7 + (weight is not None)) * to_input + 2 * to_weight + to_bias
-    return Cost.of(
+    return Cost.from_tensors(
         flops=per_element * x.elements,
         precision=vector_precision(x.dtype),
         reads=(grad, x, call.tensor(3), call.tensor(4), weight),
@@ -96,15 +96,15 @@ def fused_rms_norm(call: Call) -> Cost:
     Bytes: input, weight; result, a deviation a row
     Source: native_functions.yaml: _fused_rms_norm(input, normalized_shape, weight, eps)
     """
-    x, weight, shape = call.tensor(0), call.optional(2), call.value(1)
+    x, weight, shape = call.tensor(0), call.optional_tensor(2), call.value(1)
     if weight is None and not isinstance(shape, tuple):
         raise NoModel("the normalised dimensions are not recorded")
     length = weight.elements if weight is not None else math.prod(shape)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=(3 + (weight is not None)) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, weight),
-        writes=(tensor_like(x), statistics_of(x.elements // length, x)),
+        writes=(tensor_like(x), statistics_tensor(x.elements // length, x)),
     )
 
 
@@ -117,13 +117,13 @@ def fused_rms_norm_backward(call: Call) -> Cost:
     Source: native_functions.yaml: _fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight,
     output_mask)
     """
-    grad, x, weight = call.tensor(0), call.tensor(1), call.optional(4)
+    grad, x, weight = call.tensor(0), call.tensor(1), call.optional_tensor(4)
     mask = call.value(5)
     if not isinstance(mask, tuple) or len(mask) != 2:
         raise NoModel("which gradients it computes is not recorded")
-    to_input, to_weight = (recorded_flag(one, "which gradients it computes") for one in mask)
+    to_input, to_weight = (recorded_flag(flag, "which gradients it computes") for flag in mask)
     per_element = 1 + (5 + (weight is not None)) * to_input + 2 * to_weight
-    return Cost.of(
+    return Cost.from_tensors(
         flops=per_element * x.elements,
         precision=vector_precision(x.dtype),
         reads=(grad, x, call.tensor(3), weight),
@@ -151,17 +151,17 @@ def served_rms_norm(call: Call) -> Cost:
     """
     if "quant" in call.name:
         raise NoModel("normalisation with quantisation is not modelled")
-    leading = call.tensors
-    x = leading[0]
-    weight = next((one for one in leading if len(one.shape) == 1 and one.shape == x.shape[-1:]), None)
+    tensors = call.tensors
+    x = tensors[0]
+    weight = next((t for t in tensors if len(t.shape) == 1 and t.shape == x.shape[-1:]), None)
     adds = "add" in call.name
     if (
         weight is None
         or len(x.shape) < 2
-        or sum(one.shape == x.shape for one in leading) not in ((2, 4) if adds else (1, 2))
+        or sum(tensor.shape == x.shape for tensor in tensors) not in ((2, 4) if adds else (1, 2))
     ):
-        raise NoModel("its operands are of other sizes than its documentation has")
-    return Cost.of(
+        raise NoModel("its operands have other sizes than its documentation states")
+    return Cost.from_tensors(
         flops=(5 if adds else 4) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(tensor_like(x), tensor_like(x) if adds else None, weight),
@@ -184,7 +184,7 @@ def batch_norm(call: Call) -> Cost:
     Source: native_functions.yaml: native_batch_norm(input, weight, bias, running_mean, running_var,
     training, momentum, eps), the others in the same order
     """
-    return by_channel(call, training=recorded_flag(call.value(5), "whether it trains"))
+    return channel_norm_cost(call, training=recorded_flag(call.value(5), "whether it is in training mode"))
 
 
 @cost_model(FAMILY, r"aten::_batch_norm_(?:with|no)_update")
@@ -196,15 +196,15 @@ def batch_norm_with_update(call: Call) -> Cost:
     Source: native_functions.yaml: _batch_norm_with_update(input, weight, bias, running_mean, running_var,
     momentum, eps)
     """
-    return by_channel(call, training="with_update" in call.name)
+    return channel_norm_cost(call, training="with_update" in call.name)
 
 
-def by_channel(call: Call, *, training: bool) -> Cost:
+def channel_norm_cost(call: Call, *, training: bool) -> Cost:
     """The cost of a batch norm."""
-    x, parameters = call.tensor(0), tuple(map(call.optional, range(1, 5)))
-    saved = statistics_of(x.shape[1], x)
-    updated = tuple(tensor_like(one) for one in parameters[2:] if one is not None)
-    return Cost.of(
+    x, parameters = call.tensor(0), tuple(map(call.optional_tensor, range(1, 5)))
+    saved = statistics_tensor(x.shape[1], x)
+    updated = tuple(tensor_like(tensor) for tensor in parameters[2:] if tensor is not None)
+    return Cost.from_tensors(
         flops=(5 if training else 2) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, *parameters),
@@ -221,15 +221,15 @@ def batch_norm_backward(call: Call) -> Cost:
     Source: native_functions.yaml: native_batch_norm_backward(grad_out, input, weight, running_mean,
     running_var, save_mean, save_invstd, train, eps, output_mask)
     """
-    grad, x, weight = call.tensor(0), call.tensor(1), call.optional(2)
-    training = recorded_flag(call.value(7), "whether it trains")
-    to_input, to_weight, to_bias = mask_of_three(call.value(9))
+    grad, x, weight = call.tensor(0), call.tensor(1), call.optional_tensor(2)
+    training = recorded_flag(call.value(7), "whether it is in training mode")
+    to_input, to_weight, to_bias = gradient_mask(call.value(9))
     saved = (5, 6) if training else (3, 4)
-    affine = weight if weight is not None else statistics_of(x.shape[1], x)
-    return Cost.of(
+    affine = weight if weight is not None else statistics_tensor(x.shape[1], x)
+    return Cost.from_tensors(
         flops=(4 + (5 if training else 1) * to_input) * x.elements,
         precision=vector_precision(x.dtype),
-        reads=(grad, x, weight, *map(call.optional, saved)),
+        reads=(grad, x, weight, *map(call.optional_tensor, saved)),
         writes=(
             tensor_like(x) if to_input else None,
             tensor_like(affine) if to_weight else None,
@@ -248,10 +248,10 @@ def backend_batch_norm_backward(call: Call) -> Cost:
     running_var, save_mean, save_var, epsilon, reserveSpace)
     """
     x, grad, weight = map(call.tensor, range(3))
-    return Cost.of(
+    return Cost.from_tensors(
         flops=9 * x.elements,
         precision=vector_precision(x.dtype),
-        reads=(x, grad, weight, call.optional(5), call.optional(6)),
+        reads=(x, grad, weight, call.optional_tensor(5), call.optional_tensor(6)),
         writes=(tensor_like(x), tensor_like(weight), tensor_like(weight)),
     )
 
@@ -267,11 +267,11 @@ def group_norm(call: Call) -> Cost:
     x, groups = call.tensor(0), call.value(6)
     if type(groups) is not int:
         raise NoModel("the number of groups is not recorded")
-    saved = statistics_of(x.shape[0] * groups, x)
-    return Cost.of(
+    saved = statistics_tensor(x.shape[0] * groups, x)
+    return Cost.from_tensors(
         flops=5 * x.elements,
         precision=vector_precision(x.dtype),
-        reads=(x, call.optional(1), call.optional(2)),
+        reads=(x, call.optional_tensor(1), call.optional_tensor(2)),
         writes=(tensor_like(x), saved, saved),
     )
 
@@ -285,10 +285,10 @@ def group_norm_backward(call: Call) -> Cost:
     Source: native_functions.yaml: native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW,
     group, output_mask)
     """
-    grad, x, weight = call.tensor(0), call.tensor(1), call.optional(4)
-    to_input, to_weight, to_bias = mask_of_three(call.value(9))
-    channels = weight if weight is not None else statistics_of(x.shape[1], x)
-    return Cost.of(
+    grad, x, weight = call.tensor(0), call.tensor(1), call.optional_tensor(4)
+    to_input, to_weight, to_bias = gradient_mask(call.value(9))
+    channels = weight if weight is not None else statistics_tensor(x.shape[1], x)
+    return Cost.from_tensors(
         flops=(3 + 4 * to_input) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(grad, x, call.tensor(2), call.tensor(3), weight),

@@ -24,7 +24,7 @@ def pooled_tensor(
     pads = per_dimension(padding, dimensions, "padding")
     gaps = per_dimension(dilation, dimensions, "dilation")
     if not isinstance(ceil, bool):
-        raise NoModel("how it rounds is not recorded")
+        raise NoModel("its rounding (ceil_mode) is not recorded")
     shape = []
     for n, k, s, p, d in zip(x.shape[2:], sizes, steps, pads, gaps, strict=True):
         steps_in = n + 2 * p - d * (k - 1) - 1
@@ -47,7 +47,7 @@ def max_pool(call: Call) -> Cost:
     """
     x = call.tensor(0)
     out, window = pooled_tensor(x, *(call.value(index) for index in range(1, 6)))
-    return Cost.of(
+    return Cost.from_tensors(
         flops=out.elements * window,
         precision=vector_precision(x.dtype),
         reads=(x,),
@@ -65,7 +65,7 @@ def max_pool_backward(call: Call) -> Cost:
     padding, dilation, ceil_mode, indices)
     """
     grad, x = call.tensor(0), call.tensor(1)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=grad.elements,
         precision=vector_precision(x.dtype),
         reads=(grad, call.tensor(7)),
@@ -85,7 +85,7 @@ def average_pool(call: Call) -> Cost:
     kernel, stride, padding, ceil = (call.value(index) for index in range(1, 5))
     out, window = pooled_tensor(x, kernel, stride, padding, 1, ceil)
     precision = vector_precision(x.dtype)
-    return Cost.of(flops=out.elements * window, precision=precision, reads=(x,), writes=(out,))
+    return Cost.from_tensors(flops=out.elements * window, precision=precision, reads=(x,), writes=(out,))
 
 
 @cost_model(FAMILY, r"aten::avg_pool[23]d_backward")
@@ -98,7 +98,7 @@ def average_pool_backward(call: Call) -> Cost:
     """
     grad, x = call.tensor(0), call.tensor(1)
     window = math.prod(per_dimension(call.value(2), len(x.shape) - 2, "kernel"))
-    return Cost.of(
+    return Cost.from_tensors(
         flops=grad.elements * window,
         precision=vector_precision(x.dtype),
         reads=(grad,),
@@ -117,7 +117,7 @@ def adaptive_average_pool(call: Call) -> Cost:
     x = call.tensor(0)
     dimensions = len(x.shape) - 2
     sizes = per_dimension(call.value(1), dimensions, "output size")
-    return Cost.of(
+    return Cost.from_tensors(
         flops=x.elements,
         precision=vector_precision(x.dtype),
         reads=(x,),
@@ -134,7 +134,7 @@ def adaptive_average_pool_backward(call: Call) -> Cost:
     Source: native_functions.yaml: _adaptive_avg_pool2d_backward(grad_output, self)
     """
     grad, x = call.tensor(0), call.tensor(1)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=x.elements,
         precision=vector_precision(x.dtype),
         reads=(grad,),

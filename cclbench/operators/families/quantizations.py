@@ -8,17 +8,17 @@ from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import vector_precision
 
 FAMILY = "quantisation"
-GIVEN, FOUND = 3, 5
+SCALE_GIVEN, SCALE_COMPUTED = 3, 5
 """FLOPs per element: a product and two bounds; computing the scale adds an absolute value and a maximum."""
 
 
-def quantisation_cost(x: Tensor, out: Tensor, scales: Tensor, *, found: bool) -> Cost:
-    """The cost of quantising x to `out`; `found`: the scales are computed, not given."""
-    return Cost.of(
-        flops=(FOUND if found else GIVEN) * x.elements,
+def quantisation_cost(x: Tensor, out: Tensor, scales: Tensor, *, is_computed: bool) -> Cost:
+    """The cost of quantising x to `out`; `is_computed`: the scales are computed, not given."""
+    return Cost.from_tensors(
+        flops=(SCALE_COMPUTED if is_computed else SCALE_GIVEN) * x.elements,
         precision=vector_precision(x.dtype),
-        reads=(x, None if found else scales),
-        writes=(out, scales if found else None),
+        reads=(x, None if is_computed else scales),
+        writes=(out, scales if is_computed else None),
     )
 
 
@@ -36,7 +36,7 @@ def quantisation(call: Call) -> Cost:
     dynamic_per_token_scaled_fp8_quant(result, input, scale, scale_ub); AITER aiter/ops/quant.py alike
     """
     out, x, scales = map(call.tensor, range(3))
-    return quantisation_cost(x, out, scales, found="dynamic" in call.name)
+    return quantisation_cost(x, out, scales, is_computed="dynamic" in call.name)
 
 
 @cost_model(FAMILY, r"sgl_kernel::sgl_per_token(?:_group)?_quant_(?:fp8|int8|8bit)")
@@ -48,4 +48,4 @@ def sgl_quantisation(call: Call) -> Cost:
     Source: sgl_kernel/gemm.py: sgl_per_token_quant_fp8(input, output_q, output_s)
     """
     x, out, scales = map(call.tensor, range(3))
-    return quantisation_cost(x, out, scales, found=True)
+    return quantisation_cost(x, out, scales, is_computed=True)

@@ -14,7 +14,7 @@ FAMILY = "recurrent network"
 _GATES: Final = {0: 1, 1: 1, 2: 4, 3: 3}
 """Gates of a cell by mode: ReLU, tanh, LSTM, GRU (aten/src/ATen/cudnn/Descriptors.h, miopenRNNMode_t)."""
 _LSTM: Final = 2
-_GATES_ALONE: Final = "what gates compute elementwise, and what is kept for the backward pass, is left out"
+_GATES_ALONE: Final = "elementwise gate operations and tensors saved for the backward pass are not counted"
 
 
 class Network(NamedTuple):
@@ -28,23 +28,24 @@ class Network(NamedTuple):
     result: Tensor
 
 
-def parse_network(call: Call, at: int, *, projects: bool) -> Network:
-    """Parse a network; argument `at` is its mode, followed by hidden size, projected size and layers.
+def parse_network(call: Call, mode_index: int, *, projects: bool) -> Network:
+    """Parse a network; argument `mode_index` is its mode, followed by hidden size, projected size and layers.
 
     Each layer and direction has matrices G·H × (I + R) for G gates, H hidden and I input features, and where
     states are projected to size P, a matrix P × H; R is P there, else H.
     """
     x = call.tensor(0)
-    mode, hidden, *further = (call.value(at + i) for i in range(10))
-    projected = further.pop(0) if projects else 0
-    layers, batch_first, _, _, bidirectional, sizes, *_ = further
-    of_layer = call.value(2)
-    if mode not in _GATES or not all(type(one) is int for one in (hidden, projected, layers, of_layer)):
+    mode, hidden, *options = (call.value(mode_index + i) for i in range(10))
+    projected = options.pop(0) if projects else 0
+    layers, batch_first, _, _, bidirectional, sizes, *_ = options
+    layer_parameters = call.value(2)
+    numbers = (hidden, projected, layers, layer_parameters)
+    if mode not in _GATES or not all(type(number) is int for number in numbers):
         raise NoModel("its mode, sizes or number of layers are not recorded")
     directions, gates, state = (2 if bidirectional else 1), _GATES[mode], projected or hidden
     inputs = [x.shape[-1], *[directions * state] * (layers - 1)]
     matrices = sum(gates * hidden * (size + state) + projected * hidden for size in inputs) * directions
-    has_biases = of_layer > (3 if projected else 2)
+    has_biases = layer_parameters > (3 if projected else 2)
     biases = 2 * gates * hidden * layers * directions * has_biases
     batch = sizes[0] if sizes else x.shape[0 if batch_first else 1]  # packed sequences: the largest batch
     states = layers * directions * (state + (hidden if mode == _LSTM else 0))
@@ -67,12 +68,12 @@ def recurrent_network(call: Call) -> Cost:
     dropout_state); miopen_rnn without weight_buf and proj_size
     """
     cudnn, x = "cudnn" in call.name, call.tensor(0)
-    found = parse_network(call, 6 if cudnn else 5, projects=cudnn)
-    return Cost.of(
-        flops=found.flops,
+    network = parse_network(call, 6 if cudnn else 5, projects=cudnn)
+    return Cost.from_tensors(
+        flops=network.flops,
         precision=matrix_precision(call, x),
-        reads=(x, found.parameters, found.states),
-        writes=(found.result, found.states),
+        reads=(x, network.parameters, network.states),
+        writes=(network.result, network.states),
         assumes=_GATES_ALONE,
     )
 
@@ -88,15 +89,15 @@ def recurrent_network_backward(call: Call) -> Cost:
     miopen_rnn_backward without proj_size
     """
     cudnn, x = "cudnn" in call.name, call.tensor(0)
-    found, mask = parse_network(call, 10, projects=cudnn), call.value(21 if cudnn else 20)
+    network, mask = parse_network(call, 10, projects=cudnn), call.value(21 if cudnn else 20)
     if not isinstance(mask, tuple) or len(mask) != 4:
         raise NoModel("which gradients it computes is not recorded")
-    of_parameters = bool(mask[3])
-    return Cost.of(
-        flops=found.flops * (1 + of_parameters),
+    has_parameters = bool(mask[3])
+    return Cost.from_tensors(
+        flops=network.flops * (1 + has_parameters),
         precision=matrix_precision(call, x),
-        reads=(x, found.parameters, *(found.states, found.result) * 2),
-        writes=(x, found.states, found.parameters if of_parameters else None),
+        reads=(x, network.parameters, *(network.states, network.result) * 2),
+        writes=(x, network.states, network.parameters if has_parameters else None),
         assumes=_GATES_ALONE,
     )
 
@@ -110,9 +111,9 @@ def recurrent_layer(call: Call) -> Cost:
     Source: native_functions.yaml: mkldnn_rnn_layer(input, weight0, weight1, weight2, weight3, hx_, cx_, ...)
     """
     x, *parameters = map(call.tensor, range(5))
-    states = call.tensor(5), call.optional(6)
+    states = call.tensor(5), call.optional_tensor(6)
     tokens, hidden = math.prod(x.shape[:-1]), parameters[1].shape[-1]
-    return Cost.of(
+    return Cost.from_tensors(
         flops=2 * tokens * (parameters[0].elements + parameters[1].elements),
         precision=matrix_precision(call, x),
         reads=(x, *parameters, *states),

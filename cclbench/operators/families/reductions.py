@@ -36,10 +36,10 @@ logsumexp max, x − max, exp, sum; var x̄ first, then Σ(x − x̄)²; norm x�
 
 def kept_shape(shape: tuple[int, ...], dims: Any, keep: Any) -> tuple[int, ...]:
     """The shape after a reduction; all dimensions are reduced where none is named."""
-    named = dims if isinstance(dims, tuple) else () if dims is None else (dims,)
-    if not all(type(one) is int and -len(shape) <= one < max(len(shape), 1) for one in named):
+    axes = dims if isinstance(dims, tuple) else () if dims is None else (dims,)
+    if not all(type(axis) is int and -len(shape) <= axis < max(len(shape), 1) for axis in axes):
         raise NoModel("the dimensions that it reduces are not recorded")
-    reduced = {one % len(shape) for one in named if shape} or set(range(len(shape)))
+    reduced = {axis % len(shape) for axis in axes if shape} or set(range(len(shape)))
     if keep is True:
         return tuple(1 if i in reduced else size for i, size in enumerate(shape))
     return tuple(size for i, size in enumerate(shape) if i not in reduced)
@@ -64,21 +64,21 @@ def reduction(call: Call) -> Cost:
     linalg_vector_norm(self, ord, dim, keepdim, dtype)
     """
     name = call.name.removeprefix("aten::")
-    flops, dim, keep, typed = REDUCTIONS[name]
+    flops, dim, keep, dtype_index = REDUCTIONS[name]
     x = call.tensor(0)
-    of_all = len(call.arguments) <= 2
-    unknown = not of_all and call.value(dim) is None and call.value(keep) is None
+    is_total = len(call.arguments) <= 2
+    unknown = not is_total and call.value(dim) is None and call.value(keep) is None
     result = None
     if not unknown:
-        shape = () if of_all else kept_shape(x.shape, call.value(dim), call.value(keep))
-        stated = None if typed is None else call.value(1 if of_all and dim == 1 else typed)
+        shape = () if is_total else kept_shape(x.shape, call.value(dim), call.value(keep))
+        stated = None if dtype_index is None else call.value(1 if is_total and dim == 1 else dtype_index)
         result = Tensor(shape, stated_type(stated, reduced_type(name, x.dtype)))
-    return Cost.of(
+    return Cost.from_tensors(
         flops=flops * x.elements if is_floating(x.dtype) else 0,
         precision=vector_precision(x.dtype),
         reads=(x,),
         writes=(result,),
-        assumes="which dimensions it reduces is not recorded: its result is left out" if unknown else None,
+        assumes="which dimensions it reduces is not recorded: its result is not counted" if unknown else None,
     )
 
 
@@ -90,7 +90,7 @@ def extremum(call: Call) -> Cost:
     Bytes: the input, the result, and along a dimension the positions in int64
     Source: native_functions.yaml: max(self), max.dim(self, dim, keepdim), max.other(self, other)
     """
-    x, other = call.tensor(0), call.optional(1)
+    x, other = call.tensor(0), call.optional_tensor(1)
     if other is not None:
         return elementwise_cost(call, (x, other), 1)
     results: tuple[Tensor, ...] = (Tensor((), x.dtype),)
@@ -100,7 +100,7 @@ def extremum(call: Call) -> Cost:
         shape = kept_shape(x.shape, call.value(1), call.value(2))
         results = (Tensor(shape, x.dtype), Tensor(shape, "int64"))
     flops = x.elements if is_floating(x.dtype) else 0
-    return Cost.of(flops=flops, precision=vector_precision(x.dtype), reads=(x,), writes=results)
+    return Cost.from_tensors(flops=flops, precision=vector_precision(x.dtype), reads=(x,), writes=results)
 
 
 @cost_model(FAMILY, r"aten::(?:cumsum|cumprod|logcumsumexp)_?")
@@ -113,9 +113,9 @@ def scan(call: Call) -> Cost:
     """
     x = call.tensor(0)
     dtype = "int64" if promotion_rank(x.dtype) < 2 else x.dtype
-    result = call.optional(3) or Tensor(x.shape, stated_type(call.value(2), dtype))
+    result = call.optional_tensor(3) or Tensor(x.shape, stated_type(call.value(2), dtype))
     per_element = 3 if "logcumsumexp" in call.name else 1
-    return Cost.of(
+    return Cost.from_tensors(
         flops=per_element * x.elements if is_floating(x.dtype) else 0,
         precision=vector_precision(x.dtype),
         reads=(x,),
@@ -133,12 +133,12 @@ def top_k(call: Call) -> Cost:
     """
     x, k = call.tensor(0), call.value(1)
     if type(k) is not int:
-        raise NoModel("how many it keeps is not recorded")
+        raise NoModel("k is not recorded")
     axis = call.value(2) if type(call.value(2)) is int else -1
     shape = list(x.shape)
     shape[axis] = k
     results = (Tensor(tuple(shape), x.dtype), Tensor(tuple(shape), "int64"))
-    return Cost.of(reads=(x,), writes=results)
+    return Cost.from_tensors(reads=(x,), writes=results)
 
 
 @cost_model(FAMILY, r"aten::(?:sort|argsort)")
@@ -151,4 +151,4 @@ def sort(call: Call) -> Cost:
     """
     x = call.tensor(0)
     values = None if call.name == "aten::argsort" else Tensor(x.shape, x.dtype)
-    return Cost.of(reads=(x,), writes=(values, Tensor(x.shape, "int64")))
+    return Cost.from_tensors(reads=(x,), writes=(values, Tensor(x.shape, "int64")))

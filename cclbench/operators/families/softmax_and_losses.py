@@ -23,7 +23,7 @@ def softmax(call: Call) -> Cost:
     """
     x = call.tensor(0)
     dtype = "float32" if call.value(2) is True else x.dtype
-    return Cost.of(
+    return Cost.from_tensors(
         flops=5 * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x,),
@@ -40,7 +40,7 @@ def softmax_backward(call: Call) -> Cost:
     Source: native_functions.yaml: _softmax_backward_data(grad_output, output, dim, input_dtype)
     """
     grad, out = call.tensor(0), call.tensor(1)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=4 * out.elements,
         precision=vector_precision(out.dtype),
         reads=(grad, out),
@@ -102,7 +102,7 @@ def picked_elements(x: Tensor, target: Tensor) -> Tensor:
 def is_reduced(value: Any) -> bool:
     """Whether a loss is reduced: 0 no, 1 to its mean, 2 to its sum; raises `NoModel` for other values."""
     if value not in (0, 1, 2):
-        raise NoModel("whether it reduces is not recorded")
+        raise NoModel("its reduction is not recorded")
     return bool(value)
 
 
@@ -114,10 +114,10 @@ def nll_loss(call: Call) -> Cost:
     Bytes: an element a target, targets, weights; the loss and the sum of weights
     Source: native_functions.yaml: nll_loss_forward(self, target, weight, reduction, ignore_index)
     """
-    x, target, weight = call.tensor(0), call.tensor(1), call.optional(2)
+    x, target, weight = call.tensor(0), call.tensor(1), call.optional_tensor(2)
     picked = picked_elements(x, target)
     loss = Tensor((), x.dtype) if is_reduced(call.value(3)) else Tensor(target.shape, x.dtype)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=(2 if weight is not None else 1) * target.elements,
         precision=vector_precision(x.dtype),
         reads=(picked, target, weight),
@@ -134,11 +134,11 @@ def nll_loss_backward(call: Call) -> Cost:
     Source: native_functions.yaml: nll_loss_backward(grad_output, self, target, weight, reduction,
     ignore_index, total_weight)
     """
-    grad, x, target, weight = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
+    grad, x, target, weight = call.tensor(0), call.tensor(1), call.tensor(2), call.optional_tensor(3)
     picked = picked_elements(x, target)
-    return Cost.of(
+    return Cost.from_tensors(
         flops=(2 if weight is not None else 1) * target.elements,
         precision=vector_precision(x.dtype),
-        reads=(grad, target, weight, call.optional(6)),
+        reads=(grad, target, weight, call.optional_tensor(6)),
         writes=(picked,),
     )

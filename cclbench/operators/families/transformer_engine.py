@@ -10,7 +10,7 @@ from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.families.matrix_products import rows_times_weight
 
 FAMILY = "Transformer Engine"
-OWN_TYPE = "the product is in the type of the weight: an FP8 recipe is not recorded"
+OWN_TYPE = "the product has the weight's type: an FP8 recipe is not recorded"
 
 
 @cost_model(FAMILY, r"_Linear")
@@ -21,8 +21,8 @@ def te_linear(call: Call) -> Cost:
     Bytes: input, weight, bias, result
     Source: transformer_engine/pytorch/module/linear.py: _Linear.forward(weight, inp, bias, ...)
     """
-    weight, x, bias = call.tensor(0), call.tensor(1), call.optional(2)
-    return replace(rows_times_weight(call, x, weight, with_=(bias,)), assumes=OWN_TYPE)
+    weight, x, bias = call.tensor(0), call.tensor(1), call.optional_tensor(2)
+    return replace(rows_times_weight(call, x, weight, extra_reads=(bias,)), assumes=OWN_TYPE)
 
 
 @cost_model(FAMILY, r"_LayerNormLinear")
@@ -34,10 +34,10 @@ def te_layer_norm_linear(call: Call) -> Cost:
     Source: transformer_engine/pytorch/module/layernorm_linear.py: _LayerNormLinear.forward(inp, ln_weight,
     ln_bias, weight, bias, ...)
     """
-    x, scale, shift = call.tensor(0), call.tensor(1), call.optional(2)
-    weight, bias = call.tensor(3), call.optional(4)
-    alone = rows_times_weight(call, x, weight, with_=(scale, shift, bias))
-    return replace(alone, flops=alone.flops + 7 * x.elements, assumes=OWN_TYPE)
+    x, scale, shift = call.tensor(0), call.tensor(1), call.optional_tensor(2)
+    weight, bias = call.tensor(3), call.optional_tensor(4)
+    cost = rows_times_weight(call, x, weight, extra_reads=(scale, shift, bias))
+    return replace(cost, flops=cost.flops + 7 * x.elements, assumes=OWN_TYPE)
 
 
 @cost_model(FAMILY, r"_GroupedLinear")
@@ -50,12 +50,12 @@ def te_grouped_linear(call: Call) -> Cost:
     *weights_and_biases)
     """
     x, *others = call.tensors
-    weights = [one for one in others if len(one.shape) == 2 and one.shape[1] == x.shape[-1]]
-    if not weights or len({one.shape for one in weights}) > 1:
-        raise NoModel("its weights are not recorded, or of several sizes")
-    biases = [one for one in others if one.shape == weights[0].shape[:1]]
-    alone = rows_times_weight(call, x, weights[0], with_=(*weights[1:], *biases))
-    return replace(alone, assumes=f"{OWN_TYPE}; no group is empty")
+    weights = [tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[1] == x.shape[-1]]
+    if not weights or len({tensor.shape for tensor in weights}) > 1:
+        raise NoModel("its weights are not recorded or differ in size")
+    biases = [tensor for tensor in others if tensor.shape == weights[0].shape[:1]]
+    cost = rows_times_weight(call, x, weights[0], extra_reads=(*weights[1:], *biases))
+    return replace(cost, assumes=f"{OWN_TYPE}; no group is empty")
 
 
 @cost_model(

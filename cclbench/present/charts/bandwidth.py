@@ -99,7 +99,7 @@ def bandwidth_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         (colour_name(place) if alone else "ink", MARKERS[marker_of(place)], kind)
         for place, kind in enumerate(kinds)
     ]
-    legend += [(colour_name(run.place_among), "▬", run.letter) for run, _ in found if run.letter]
+    legend += [(colour_name(run.index), "▬", run.letter) for run, _ in found if run.letter]
     return Chart("bandwidth", heading, caption, svg, merge_alike(missing), legend=tuple(legend))
 
 
@@ -142,11 +142,11 @@ def _draw_bandwidth(
     titles: dict[str, str] = {}
     for run, points in found:
         for n, point in enumerate(points):
-            gid = f"point-{run.place_among}-{n}"
+            gid = f"point-{run.index}-{n}"
             _draw_point(axes, run, point, kinds).set_gid(gid)
             titles[gid] = _hover_text(run, point)
     for n, (run, roof) in enumerate(roofs):
-        own = drawing_colour(run.place_among) if run.letter else light_colour("ink")
+        own = drawing_colour(run.index) if run.letter else light_colour("ink")
         line = axes.axhline(roof.rate, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
         line.set_gid(f"roof-{n}")
         titles[f"roof-{n}"] = (
@@ -167,7 +167,7 @@ def _draw_bandwidth(
 
 
 def _draw_point(axes: Axes, run: ComparisonSubject, point: BandwidthPoint, kinds: Sequence[str]) -> Any:
-    own = drawing_colour(run.place_among if run.letter else kinds.index(point.kind))
+    own = drawing_colour(run.index if run.letter else kinds.index(point.kind))
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
         [point.low, point.high],

@@ -99,11 +99,7 @@ def charts_of(runs: Sequence[ComparisonSubject]) -> list[Chart]:
 
 def legend_entries(subjects: Iterable[ComparisonSubject]) -> tuple[tuple[str, str, str], ...]:
     """Colour, mark and letter of each run, as `Chart.legend`; none for a single run."""
-    return tuple(
-        (colour_name(s.place_among), MARKERS[marker_of(s.place_among)], s.letter)
-        for s in subjects
-        if s.letter
-    )
+    return tuple((colour_name(s.index), MARKERS[marker_of(s.index)], s.letter) for s in subjects if s.letter)
 
 
 def with_letter(subject: ComparisonSubject, text: str) -> str:

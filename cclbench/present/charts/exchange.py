@@ -35,7 +35,7 @@ def exchange_charts(runs: Sequence[ComparisonSubject]) -> Iterable[Chart]:
 
 def exchange_chart(run: ComparisonSubject) -> Chart:
     """The matrix of one run, or the reason why there is none."""
-    key, heading = f"exchange-{run.place_among}", with_letter(run, "Bytes sent between ranks")
+    key, heading = f"exchange-{run.index}", with_letter(run, "Bytes sent between ranks")
     caption = (
         "Bytes from the rank of a row to that of a column, over the whole capture. Sends count for their"
         " receiver; all-reduce, all-gather, reduce-scatter and all-to-all are spread evenly over their group,"

@@ -60,7 +60,7 @@ def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
             missing.append((run, f"no memory: {run.results.missing_reason(_PEAK_ALLOCATED)}"))
         for place, history in enumerate(found[:most]):
             title = with_letter(run, f"Memory of {printable(history_heading(history, found))}")
-            yield _memory_chart(history, title, f"memory-{run.place_among}-{place}")
+            yield _memory_chart(history, title, f"memory-{run.index}-{place}")
         if len(found) > most:
             missing.append((run, f"only those of {len(found)} devices with the highest peaks are drawn"))
     if missing:

@@ -108,18 +108,18 @@ def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) ->
             x,
             y,
             linestyle="none",
-            marker=marker_of(run.place_among),
+            marker=marker_of(run.index),
             markersize=4 if many else 6.5,
-            color="none" if run.is_published else drawing_colour(run.place_among),
-            markeredgecolor=drawing_colour(run.place_among),
+            color="none" if run.is_published else drawing_colour(run.index),
+            markeredgecolor=drawing_colour(run.index),
             alpha=0.35 if many else 0.75,
             markeredgewidth=1.5 if run.is_published else 0,
             rasterized=many,
             clip_on=False,
         )
         if not many:
-            marks.set_gid(f"steps-{run.place_among}")
-            titles[f"steps-{run.place_among}"] = [
+            marks.set_gid(f"steps-{run.index}")
+            titles[f"steps-{run.index}"] = [
                 _hover_text(run, number, ratio, seconds) for number, ratio, seconds in points
             ]
         if run.letter:

@@ -64,7 +64,7 @@ def partition_chart(runs: Sequence[ComparisonSubject]) -> Chart:
             continue
         if hidden:
             missing.append((run, hidden))
-        blocks.append((run.place_among, bars))
+        blocks.append((run.index, bars))
     label = "; ".join(_in_words(bars[0]) for _, bars in blocks)
     label = f"Partition: {label}"
     svg = drawn_svg(lambda: _draw_bars(blocks), name="partition", label=label) if blocks else None
@@ -94,7 +94,7 @@ def picture_of_runs(runs: Sequence[ComparisonSubject]) -> Figure:
     blocks, notes = [], []
     for run in runs:
         bars, hidden = _bars_of(run, len(runs))
-        blocks += [(run.place_among, bars)] if bars else []
+        blocks += [(run.index, bars)] if bars else []
         notes += [with_letter(run, hidden)] if hidden else []
     if not blocks:
         raise UsageError("there is no step partition to plot: none of the runs has one")

@@ -152,14 +152,14 @@ def _draw_roofline(
             (mark,) = axes.plot(
                 [kernel.flop_per_byte],
                 [kernel.flop_per_s],
-                marker=marker_of(run.place_among),
+                marker=marker_of(run.index),
                 markersize=math.sqrt(18 + 260 * kernel.seconds / longest),
-                color=drawing_colour(run.place_among),
+                color=drawing_colour(run.index),
                 alpha=0.6,
                 markeredgewidth=0,
             )
-            mark.set_gid(f"kernel-{run.place_among}-{n}")
-            titles[f"kernel-{run.place_among}-{n}"] = _hover_text(run, kernel)
+            mark.set_gid(f"kernel-{run.index}-{n}")
+            titles[f"kernel-{run.index}-{n}"] = _hover_text(run, kernel)
     left, right = axes.get_xlim()
     for run, _, peaks in found:
         _draw_roof(axes, run, peaks, left, right, titles)
@@ -181,11 +181,11 @@ def _draw_roof(
     y = [
         min(at * memory if memory is not None else math.inf, math.inf if flops is None else flops) for at in x
     ]
-    own = drawing_colour(run.place_among) if run.letter else light_colour("ink")
+    own = drawing_colour(run.index) if run.letter else light_colour("ink")
     (line,) = axes.plot(x, y, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
-    line.set_gid(f"roof-{run.place_among}")
+    line.set_gid(f"roof-{run.index}")
     told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
-    titles[f"roof-{run.place_among}"] = with_letter(
+    titles[f"roof-{run.index}"] = with_letter(
         run, f"peaks: {' and '.join(told)}, from the trace or the catalog"
     )
 

@@ -53,7 +53,7 @@ def straggler_charts(runs: Sequence[ComparisonSubject]) -> Iterable[Chart]:
 
 def straggler_chart(run: ComparisonSubject) -> Chart:
     """The heat map of one run, or the reason why there is none."""
-    key, heading = f"straggler-{run.place_among}", with_letter(run, "Late ranks")
+    key, heading = f"straggler-{run.index}", with_letter(run, "Late ranks")
     late, why = rank_lateness(run)
     if late is None:
         return Chart(key, heading, "How late each rank is in each step.", None, (why,), wide=True)

@@ -37,7 +37,7 @@ def explanations(names: Sequence[str]) -> Explanations:
 
     `UsageError` for an unknown name, with near matches.
     """
-    findings = [of_finding(FINDINGS.get(name)) for name in names if name in FINDINGS]
+    findings = [finding_explanation(FINDINGS.get(name)) for name in names if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in names if name in VIEWS]
     metrics: dict[str, Metric] = {}
     for name in [name for name in names if name not in FINDINGS and name not in VIEWS] if names else ["*"]:
@@ -54,7 +54,7 @@ def metric_explanation(metric: Metric) -> dict[str, Any]:
     return {name: getattr(metric, name) for name in COLUMNS[:-1]} | {"origin": METRICS.origin(metric.name)}
 
 
-def of_finding(finding: Detector) -> dict[str, Any]:
+def finding_explanation(finding: Detector) -> dict[str, Any]:
     """A finding as a row."""
     told = {name: getattr(finding, name) for name in ("name", "title", "rule", "gain")}
     actions = {framework: list(listed) for framework, listed in finding.actions.items()}

@@ -40,13 +40,13 @@ def stragglers_page(found: Stragglers, *, verbosity: int, unicode: bool) -> list
     parts: list[RenderableType] = []
     for run in found.runs:
         parts += [Text()] if parts else []
-        parts += _of_run(run, verbosity, unicode)
+        parts += _run_parts(run, verbosity, unicode)
     if found.words is not None:
         parts += [Text(), Text(printable(found.words), "bold")]
     return parts
 
 
-def _of_run(run: RunStragglers, verbosity: int, unicode: bool) -> Iterator[RenderableType]:
+def _run_parts(run: RunStragglers, verbosity: int, unicode: bool) -> Iterator[RenderableType]:
     steps, ranks = len(run.steps), len(run.ranks)
     yield Text(printable(f"{run.run}: {ranks:,} ranks, {steps:,} step{'s'[: steps != 1]}"))
     yield Text(printable(run.words), "bold")

@@ -3,16 +3,10 @@
 
 from __future__ import annotations
 
-from cclbench.ground.errors import InputError, UsageError
-from cclbench.replay.change import ChangeSubject, LayoutEffect, change
+from cclbench.ground.errors import InputError
+from cclbench.replay.change import ChangeSubject, LayoutEffect, change, read_choice
 from cclbench.replay.layout import BATCHES, Dimension
 from cclbench.replay.rescale import ACTIVATIONS, asked_layouts, microbatch_count, scale_nodes, token_nodes
-
-
-def _which(text: str, value: str) -> int:
-    if value not in BATCHES:
-        raise UsageError(f"{text}: {value!r} is not {' or '.join(BATCHES)}")
-    return BATCHES.index(value)
 
 
 @change(
@@ -20,7 +14,7 @@ def _which(text: str, value: str) -> int:
     values="global, rank",
     definition="what stays the same when the number of replicas changes: the global batch, so that a rank's"
     " work scales as 1 / replicas (optimizer and gradients stay); or, by default, the batch of each rank",
-    read=_which,
+    read=read_choice(*BATCHES),
 )
 def batch(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """Scale kernels and transfers of activations by the share of samples, as more or larger micro-batches."""

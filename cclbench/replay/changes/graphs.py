@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, change, read_word
+from cclbench.replay.change import ChangeSubject, change, read_choice
 from cclbench.replay.graph import Graph
 
 _KEPT: Final = [n.HOST_CAUSES.index(cause) for cause in ("cold_start", "allocation", "loader")]
@@ -22,9 +22,9 @@ _KEPT: Final = [n.HOST_CAUSES.index(cause) for cause in ("cold_start", "allocati
     definition="a launching thread takes no time between two launches without a wait between them, as if a"
     " CUDA or HIP graph launched both; launch latencies, wake-ups, data loaders, allocations, first calls,"
     " and gaps on the device stay. Whether the work can be captured is not checked",
-    read=read_word("graph"),
+    read=read_choice("graph"),
 )
-def launches(subject: ChangeSubject, _: float) -> Graph | str:
+def launches(subject: ChangeSubject, _: int) -> Graph | str:
     """The graph without host time between such launches."""
     graph, nodes = subject.graph, subject.graph.nodes
     on_host = np.isin(nodes.rank, [rank.rank for rank in graph.windowed if rank.on_host])

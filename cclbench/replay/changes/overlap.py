@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, change, read_word
+from cclbench.replay.change import ChangeSubject, change, read_choice
 from cclbench.replay.graph import Graph
 from cclbench.replay.nodes import Nodes
 from cclbench.replay.simulate import cut_pieces
@@ -23,9 +23,9 @@ from cclbench.replay.simulate import cut_pieces
     definition="a rank's kernels wait for all communication launched before them, and communication for all"
     " kernels launched before it; kernels still overlap kernels, communication overlaps communication, and"
     " copies overlap both",
-    read=read_word("off"),
+    read=read_choice("off"),
 )
-def overlap(subject: ChangeSubject, _: float) -> Graph | str:
+def overlap(subject: ChangeSubject, _: int) -> Graph | str:
     """The graph with these waits; `InputError` where ranks would deadlock."""
     graph, nodes = subject.graph, subject.graph.nodes
     if any(rank.on_host for rank in graph.windowed):

@@ -67,7 +67,7 @@ def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
         },
         summary=_summarise_by_accelerator(rows),
         rows=sorted(rows, key=lambda row: (row["gain"] is None, -(row["gain"] or 0))),
-        caveats=tuple(_caveats(rows)),
+        caveats=tuple(_gain_caveats(rows)),
     )
 
 
@@ -124,7 +124,7 @@ def _summarise_by_accelerator(rows: Sequence[Line]) -> list[Line]:
     return found
 
 
-def _caveats(rows: Sequence[Line]) -> Iterator[str]:
+def _gain_caveats(rows: Sequence[Line]) -> Iterator[str]:
     for why, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
         yield f"no gain for {count_words(count, 'run')}: {why}"
     told = [row for row in rows if row["gain"] is not None]

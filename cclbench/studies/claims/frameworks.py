@@ -57,7 +57,7 @@ def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
         rows=[
             _framework_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware_key))
         ],
-        caveats=tuple(_caveats(any_work, equal, known)),
+        caveats=tuple(_framework_caveats(any_work, equal, known)),
     )
 
 
@@ -156,7 +156,7 @@ def _work_differences(a: Line, b: Line) -> list[str]:
     return [words for key, words in _DIFFER.items() if str(a[key]).casefold() != str(b[key]).casefold()]
 
 
-def _caveats(
+def _framework_caveats(
     any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[ComparisonSubject]
 ) -> Iterator[str]:
     if any_work:

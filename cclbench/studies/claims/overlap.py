@@ -58,7 +58,7 @@ def examine_overlap(runs: Sequence[ComparisonSubject]) -> Claim:
         counts=counts,
         summary=_summarise_by_work(pairs),
         rows=sorted(pairs, key=lambda pair: -pair["step_ratio"]),
-        caveats=tuple(_caveats(known, pairs)),
+        caveats=tuple(_overlap_caveats(known, pairs)),
     )
 
 
@@ -126,8 +126,8 @@ def _summarise_by_work(pairs: Sequence[Line]) -> list[Line]:
     return [dict(zip(_WORK, work, strict=True)) | _count_outcomes(group) for work, group in groups.items()]
 
 
-def _caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterator[str]:
-    def left(keep: Callable[[Line], bool]) -> str:
+def _overlap_caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterator[str]:
+    def longer_share(keep: Callable[[Line], bool]) -> str:
         kept = [pair for pair in pairs if keep(pair)]
         return f"{_count_outcomes(kept)['longer']} of {len(kept)}"
 
@@ -137,12 +137,13 @@ def _caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterat
     yield f"the pairs share runs: {count_words(len(pairs), 'pair')} of {count_words(len(taking_part), 'run')}"
     at_all = sum(pair["step_ratio"] > 1 and pair["outcome"] != "equal overlap" for pair in pairs)
     yield f"counting any longer step: {at_all} of {len(pairs)}"
-    clear = left(lambda pair: pair["higher_overlap"] - pair["lower_overlap"] >= _CLEAR_OVERLAP)
+    clear = longer_share(lambda pair: pair["higher_overlap"] - pair["lower_overlap"] >= _CLEAR_OVERLAP)
     yield f"only pairs whose overlaps differ by a percentage point or more: {clear}"
-    yield f"only pairs of different parallel plans: {left(lambda p: p['higher_plan'] != p['lower_plan'])}"
+    different_plans = longer_share(lambda pair: pair["higher_plan"] != pair["lower_plan"])
+    yield f"only pairs of different parallel plans: {different_plans}"
     flags = sorted({pair["flags"] for pair in pairs if pair["flags"]})
     if flags:
-        unflagged = left(lambda pair: not pair["flags"])
+        unflagged = longer_share(lambda pair: not pair["flags"])
         yield f"without pairs that rest on a flagged value: {unflagged} ({'; '.join(flags)})"
     spelled = list(_pair_rows(runs, _work_ignoring_spelling))
     if len(spelled) > len(pairs):

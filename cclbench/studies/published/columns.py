@@ -21,7 +21,7 @@ class ColumnConversion:
     by_step: bool = True
     """Whether its tool uses step annotations if the trace has them; else it uses the whole trace."""
 
-    def convert(self, number: float) -> float:
+    def convert_number(self, number: float) -> float:
         """The value in our unit."""
         return self.offset + self.factor * number
 

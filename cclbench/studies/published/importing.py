@@ -81,7 +81,7 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
 
 
 def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Path) -> ImportedRun:
-    slug = re.sub(r"[^a-z0-9._]+", "-", row.name.lower())[:_LONGEST_NAME].strip("-._")
+    slug = re.sub(r"[^a-z0-9._]+", "-", row.workload_name.lower())[:_LONGEST_NAME].strip("-._")
     run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
     kept = current_run(store, run, row.sha256)
     results = result_rows(row)
@@ -92,7 +92,7 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
     return ImportedRun(
         run=run,
         row=row.number,
-        name=row.name,
+        name=row.workload_name,
         numbers=len(told),
         flagged=sum(result.reason is not None for result in told),
         no_number=given - len(told),

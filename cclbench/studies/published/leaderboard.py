@@ -42,7 +42,7 @@ class PublishedRow:
     """SHA-256 of the row's JSON with sorted keys."""
 
     @property
-    def name(self) -> str:
+    def workload_name(self) -> str:
         """The workload's name."""
         return self.text("workload_name")
 

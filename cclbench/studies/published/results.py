@@ -35,7 +35,7 @@ def _column_row(row: PublishedRow, column: str) -> Row:
     elif instead := [defect.words for defect in found if defect.no_number]:
         reason = instead[0]
     else:
-        value, reason = how.convert(number), "; ".join(defect.words for defect in found) or None
+        value, reason = how.convert_number(number), "; ".join(defect.words for defect in found) or None
     collective = alias.collectives[-1] if alias.collectives else None
     return _result_row(alias.metric, value, reason, window=how.window_policy(row), collective=collective)
 

@@ -12,7 +12,7 @@ from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import EXPECTED, Floats
 from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.replay.change import ChangeSubject, change, read_word
+from cclbench.replay.change import ChangeSubject, change, read_choice
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_group, modelled_s
 from cclbench.replay.transfers import of_groups
@@ -26,9 +26,9 @@ from cclbench.studies.stragglar.collective import stragglar_cost as algorithm
     " ranks but the last reduce-scatter from the measured arrival of the second-to-last one on, and the rest"
     " follows the last one's. Times are scaled by its formula / that of the library's choice; changes of"
     " arrivals by other settings are not considered",
-    read=read_word("measured"),
+    read=read_choice("measured"),
 )
-def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
+def stragglar(subject: ChangeSubject, _: int) -> Graph | str:
     """The graph with the new durations of all-reduces."""
     graph, nodes = subject.graph, subject.graph.nodes
     dur, reached = nodes.dur.copy(), False
