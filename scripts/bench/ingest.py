@@ -59,7 +59,7 @@ os._exit(0)
 """
 TRACELENS = """
 import os, sys
-sys.stdout = sys.stderr  # what it tells meanwhile is no figure
+sys.stdout = sys.stderr  # its messages are not figures
 from TraceLens import TreePerfAnalyzer
 analyzer = TreePerfAnalyzer.from_file(sys.argv[1])
 analyzer.get_df_gpu_timeline()
@@ -67,8 +67,8 @@ analyzer.get_df_kernel_launchers()
 os._exit(0)
 """
 PROGRAMS = {"orjson": ORJSON, "HTA": HTA, "TraceLens": TRACELENS}
-OURS, PACKED, LOADS = "cclbench run --json", "the same of .json.gz", "orjson"
-TRACE, GZIP, STORE = "TRACE", "GZIP", "STORE"  # stand for their paths in the commands
+OURS, PACKED, LOADS = "cclbench run --json", "the same, of .json.gz", "orjson"
+TRACE, GZIP, STORE = "TRACE", "GZIP", "STORE"  # placeholders of paths in the commands
 MEANINGS = {"compute": "compute / window", "idle": "idle / window", "overlap": "overlapped comm / comm"}
 WALL_GOAL, CPU_GOAL, PEAK_GOAL_MB, GROWTH_GOAL = 0.3, 0.4, 500.0, 0.15
 SPEED_GOALS = {"HTA": 10.0, "TraceLens": 20.0}
@@ -78,8 +78,8 @@ SPEED_GOALS = {"HTA": 10.0, "TraceLens": 20.0}
 class Score:
     """All runs of one tool on one file."""
 
-    watched: Measurement
-    """The one whose memory was watched, which takes time."""
+    sampled: Measurement
+    """The run whose memory was sampled, which takes time."""
     runs: tuple[Measurement, ...]
 
     @property
@@ -94,11 +94,11 @@ class Score:
 
     @property
     def peak_mb(self) -> float:
-        """Its peak."""
-        return self.watched.peak_bytes / 1e6
+        """Peak memory."""
+        return self.sampled.peak_bytes / 1e6
 
 
-def peers_pythons(folder: Path, asked: list[str]) -> dict[str, str]:
+def install_peers(folder: Path, asked: list[str]) -> dict[str, str]:
     """Interpreters of environments with the other tools, created on first use; without those that fail."""
     pythons = {}
     for peer in asked:
@@ -110,8 +110,8 @@ def peers_pythons(folder: Path, asked: list[str]) -> dict[str, str]:
             done = subprocess.run([*pip, *PEERS[peer]], check=False, capture_output=True, text=True)
             if done.returncode:
                 shutil.rmtree(python.parents[1])
-                told = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-                why = told[-1].strip() if told else f"pip ended with {done.returncode}"
+                errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+                why = errors[-1].strip() if errors else f"pip ended with {done.returncode}"
                 print(f"{peer}: skipped: it could not be installed: {why}", flush=True)
                 continue
         pythons[peer] = str(python)
@@ -130,21 +130,21 @@ def figures(tool: str, stdout: str) -> dict[str, float | None]:
     return {"compute": value.get("compute.busy"), "idle": share, "overlap": value.get("overlap.ratio")}
 
 
-def score(trace: Path, workdir: Path, tools: dict[str, list[str]], repeat: int) -> dict[str, Score]:
+def measure_tools(trace: Path, workdir: Path, tools: dict[str, list[str]], repeat: int) -> dict[str, Score]:
     """Run every tool once for its memory, then `repeat` times alternately, each with an empty store."""
     runs: dict[str, list[Measurement]] = {tool: [] for tool in tools}
     packed = trace.with_name(f"{trace.name}.gz")
     for path in (trace, packed):
         with path.open("rb") as file:
-            while file.read(1 << 24):  # from the page cache for everybody
+            while file.read(1 << 24):  # read by all tools from the page cache
                 pass
-    for turn in range(1 + repeat):
+    for repetition in range(1 + repeat):
         for tool, command in tools.items():
             with tempfile.TemporaryDirectory(dir=workdir) as store:
                 paths = {TRACE: str(trace), GZIP: str(packed), STORE: store}
-                of_paths = [paths.get(word, word) for word in command]
-                runs[tool].append(measure(of_paths, REPOSITORY, memory=turn == 0))
-    return {tool: Score(watched, tuple(timed)) for tool, (watched, *timed) in runs.items()}
+                words = [paths.get(word, word) for word in command]
+                runs[tool].append(measure(words, REPOSITORY, memory=repetition == 0))
+    return {tool: Score(sampled, tuple(timed)) for tool, (sampled, *timed) in runs.items()}
 
 
 def table(trace: Path, scores: dict[str, Score]) -> Iterator[str]:
@@ -152,22 +152,26 @@ def table(trace: Path, scores: dict[str, Score]) -> Iterator[str]:
     ours = scores[OURS]
     load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
     yield f"{trace.name}: {trace.stat().st_size / 1e6:.1f} MB; the machine's load: {load}"
-    yield f"  {'':24}{'wall s':>9}{'x ours':>8}{'CPU s':>9}{'x ours':>8}{'peak MB':>10}{'x ours':>8}"
-    for tool, one in scores.items():
-        wall, cpu, peak = one.wall_s / ours.wall_s, one.cpu_s / ours.cpu_s, one.peak_mb / ours.peak_mb
+    yield f"  {'':24}{'wall s':>9}{'ratio':>8}{'CPU s':>9}{'ratio':>8}{'peak MB':>10}{'ratio':>8}"
+    for tool, score in scores.items():
+        wall, cpu = score.wall_s / ours.wall_s, score.cpu_s / ours.cpu_s
+        peak = score.peak_mb / ours.peak_mb
         yield (
-            f"  {tool:24}{one.wall_s:9.2f}{wall:8.2f}{one.cpu_s:9.2f}{cpu:8.2f}{one.peak_mb:10.0f}{peak:8.2f}"
+            f"  {tool:24}{score.wall_s:9.2f}{wall:8.2f}{score.cpu_s:9.2f}{cpu:8.2f}"
+            f"{score.peak_mb:10.0f}{peak:8.2f}"
         )
 
 
 def comparison(scores: dict[str, Score]) -> Iterator[str]:
     """Figures of cclbench and HTA for the same trace."""
-    told = {tool: figures(tool, one.runs[0].stdout) for tool, one in scores.items() if one.runs[0].stdout}
+    printed = {
+        tool: figures(tool, score.runs[0].stdout) for tool, score in scores.items() if score.runs[0].stdout
+    }
     yield "figures (HTA rounds times inward to whole µs and counts synchronisation rows as compute)"
-    yield f"  {'':24}" + "".join(f"{tool:>22}" for tool in told)
+    yield f"  {'':24}" + "".join(f"{tool:>22}" for tool in printed)
     for name, meaning in MEANINGS.items():
-        known = (values.get(name) for values in told.values())
-        yield f"  {meaning:24}" + "".join(f"{'not told' if v is None else f'{v:.2%}':>22}" for v in known)
+        shares = (values.get(name) for values in printed.values())
+        yield f"  {meaning:24}" + "".join(f"{'not printed' if v is None else f'{v:.2%}':>22}" for v in shares)
 
 
 def goals(first: dict[str, Score], sizes: list[tuple[float, Score]]) -> Iterator[str]:
@@ -184,11 +188,11 @@ def goals(first: dict[str, Score], sizes: list[tuple[float, Score]]) -> Iterator
         if peer in first:
             ratio = first[peer].wall_s / first[OURS].wall_s
             reached.append((f"at least {goal_x:g} x faster than {peer}", f"{ratio:.1f} x", ratio >= goal_x))
-    for size, one in sizes:
+    for size, score in sizes:
         goal = f"peak memory under {PEAK_GOAL_MB:g} MB at {size:.0f} MB"
-        reached.append((goal, f"{one.peak_mb:.0f} MB", one.peak_mb < PEAK_GOAL_MB))
-    for size, one in sizes[1:]:
-        growth = one.peak_mb / sizes[0][1].peak_mb - 1
+        reached.append((goal, f"{score.peak_mb:.0f} MB", score.peak_mb < PEAK_GOAL_MB))
+    for size, score in sizes[1:]:
+        growth = score.peak_mb / sizes[0][1].peak_mb - 1
         goal = f"peak memory within {GROWTH_GOAL:.0%} at {size / sizes[0][0]:.1f} x the size"
         reached.append((goal, f"{growth:+.1%}", abs(growth) <= GROWTH_GOAL))
     yield "goals"
@@ -200,7 +204,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n\n")[0],
-        epilog="The others run on the smallest size only: they need several times the file in memory.",
+        epilog="Other tools run on the smallest size only: they need several times its size in memory.",
     )
     parser.add_argument(
         "--megabytes", type=float, nargs="+", default=[500.0], help="sizes of trace to measure"
@@ -217,7 +221,7 @@ def arguments() -> argparse.Namespace:
         nargs="+",
         default=[],
         choices=sorted(PEERS),
-        help="leave these out: HTA and TraceLens take minutes",
+        help="tools to leave out; HTA and TraceLens take minutes",
     )
     parser.add_argument(
         "--workdir",
@@ -236,7 +240,7 @@ def main() -> None:
     asked = arguments()
     workdir: Path = asked.workdir.resolve()
     workdir.mkdir(parents=True, exist_ok=True)
-    pythons = peers_pythons(workdir / "peers", [peer for peer in PEERS if peer not in asked.skip])
+    pythons = install_peers(workdir / "peers", [peer for peer in PEERS if peer not in asked.skip])
     jobs = [] if asked.jobs is None else ["--jobs", str(asked.jobs)]
     ours = [sys.executable, "-m", "cclbench", "run", TRACE, "--json", "--store", STORE, *jobs]
     own = {OURS: ours, PACKED: [GZIP if word == TRACE else word for word in ours]}
@@ -251,7 +255,7 @@ def main() -> None:
             trace = workdir / f"{'synthetic' if source is None else 'enlarged'}-{megabytes:g}mb.json"
             _write(source, trace, megabytes)
             try:
-                scores = score(trace, workdir, tools if not first else own, asked.repeat)
+                scores = measure_tools(trace, workdir, tools if not first else own, asked.repeat)
             except CommandError as failure:
                 raise SystemExit(str(failure)) from failure
             print(*table(trace, scores), sep="\n", flush=True)

@@ -46,31 +46,35 @@ def main() -> None:
     identity = modes.add_parser("identity", help="measured and replayed steps of runs")
     identity.add_argument("sources", nargs="+")
     identity.add_argument("--store", default=None)
-    truth = modes.add_parser("truth", help="random layouts whose step under another network is known")
+    truth = modes.add_parser(
+        "truth", help="errors for random layouts with a known step under another network"
+    )
     truth.add_argument("--layouts", type=int, default=100)
     truth.add_argument("--seed", type=int, default=5)
-    scaling = modes.add_parser("scaling", help="jobs of 8 ranks predicted at 64, and simulated there")
+    scaling = modes.add_parser("scaling", help="errors for jobs of 8 ranks predicted and simulated at 64")
     scaling.add_argument("--jobs", type=int, default=36)
-    bands = modes.add_parser("bands", help="worlds that deviate from the model: steps within the bands")
+    bands = modes.add_parser(
+        "bands", help="share of steps within the bands if the machine deviates from the model"
+    )
     bands.add_argument("--layouts", type=int, default=100)
     bands.add_argument("--seed", type=int, default=3)
     scale = modes.add_parser("scale", help="time and memory of a large run")
     scale.add_argument("--ranks", type=int, default=64)
     scale.add_argument("--events", type=int, default=100_000, help="events of each rank")
-    given = parser.parse_args()
-    if given.mode == "identity":
-        faithful(given.sources, given.store)
-    elif given.mode == "truth":
-        true(given.layouts, given.seed)
-    elif given.mode == "scaling":
-        scaled(given.jobs)
-    elif given.mode == "bands":
-        banded(given.layouts, given.seed)
+    asked = parser.parse_args()
+    if asked.mode == "identity":
+        print_identity(asked.sources, asked.store)
+    elif asked.mode == "truth":
+        print_truth(asked.layouts, asked.seed)
+    elif asked.mode == "scaling":
+        print_scaling(asked.jobs)
+    elif asked.mode == "bands":
+        print_bands(asked.layouts, asked.seed)
     else:
-        fast(given.ranks, given.events)
+        time_large_run(asked.ranks, asked.events)
 
 
-def faithful(sources: list[str], store: str | None) -> None:
+def print_identity(sources: list[str], store: str | None) -> None:
     """Print measured and replayed step of each run, and the step without transfer times."""
     print("| run | ranks | nodes | rendezvous | measured ms | replayed ms | off | without transfers ms |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
@@ -86,63 +90,65 @@ def faithful(sources: list[str], store: str | None) -> None:
         )
 
 
-def scaled(count: int) -> None:
+def print_scaling(count: int) -> None:
     """Print errors of jobs at 64 ranks by scaled dimension, and the share of true steps within bounds."""
-    jobs = beside_tests("scaled_jobs")
-    found = [jobs.scaled(jobs.job(seed)) for seed in range(count)]
-    print("| what grows | jobs | error, median | most | true step within bounds |")
+    jobs = test_helper("scaled_jobs")
+    results = [jobs.scaled(jobs.job(seed)) for seed in range(count)]
+    print("| scaled dimension | jobs | median error | maximum | true step within bounds |")
     print("| --- | ---: | ---: | ---: | ---: |")
     groups: dict[str, list] = {}
-    for one in found:
-        names = [text.removeprefix("parallelism.").partition("=")[0] for text in one.job.settings]
-        groups.setdefault(", ".join(names), []).append(one)
-    for words, own in [*sorted(groups.items()), ("all", found)]:
-        off = np.abs([one.error for one in own])
-        held = np.mean([one.held for one in own])
-        print(f"| {words} | {len(own)} | {np.median(off):.1%} | {off.max():.1%} | {held:.0%} |")
+    for result in results:
+        names = [text.removeprefix("parallelism.").partition("=")[0] for text in result.job.settings]
+        groups.setdefault(", ".join(names), []).append(result)
+    for dimensions, group in [*sorted(groups.items()), ("all", results)]:
+        errors = np.abs([result.error for result in group])
+        within = np.mean([result.held for result in group])
+        print(
+            f"| {dimensions} | {len(group)} | {np.median(errors):.1%} | {errors.max():.1%} | {within:.0%} |"
+        )
 
 
-def banded(layouts: int, seed: int) -> None:
+def print_bands(layouts: int, seed: int) -> None:
     """Print shares of random layouts whose true step is within, below and above the band."""
-    perturbed = beside_tests("perturbed")
+    perturbed = test_helper("perturbed")
     print("| setting | deviates | layouts | within | below | above | band, median |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for setting in ("system=aws-p5", "scale_out.bandwidth=x2", "scale_up.bandwidth=x2"):
         for whole in (True, False):
             found = perturbed.held(layouts, seed, setting, whole=whole)
-            shares = [one / max(found.layouts, 1) for one in (found.inside, found.below, found.above)]
+            shares = [count / max(found.layouts, 1) for count in (found.inside, found.below, found.above)]
             words = f"`{setting}`", "the machine" if whole else "each group and kind", str(found.layouts)
-            told = " | ".join((*words, *(f"{share:.0%}" for share in shares)))
-            print(f"| {told} | {np.median(found.widths or [1]):.2f} times |", flush=True)
+            cells = " | ".join((*words, *(f"{share:.0%}" for share in shares)))
+            print(f"| {cells} | {np.median(found.widths or [1]):.2f} times |", flush=True)
 
 
-def beside_tests(name: str) -> ModuleType:
-    """A module of the replay's tests."""
+def test_helper(name: str) -> ModuleType:
+    """Import a helper module of the tests."""
     tests = Path(__file__).parents[2] / "tests"
     sys.path.append(str(tests))
     return importlib.import_module(f"helpers.{name}")
 
 
-def true(layouts: int, seed: int) -> None:
+def print_truth(layouts: int, seed: int) -> None:
     """Print errors of random layouts' steps: unchanged, and under another network."""
-    steps = beside_tests("true_steps")
+    steps = test_helper("true_steps")
     print("| network | events | layouts | replayed unchanged, most | predicted, median | p90 | most |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for change in (steps.fast, steps.slow):
         for events in (False, True):
             found = steps.errors(layouts, seed, change, events=events)
-            off = np.abs(found.predicted)
-            told = [np.abs(found.identity).max(), *np.quantile(off, (0.5, 0.9, 1))]
-            words = change.__doc__.rstrip(".").lower(), "traced" if events else "inferred", str(len(off))
-            print(f"| {' | '.join((*words, *(f'{share:.2%}' for share in told)))} |")
+            errors = np.abs(found.predicted)
+            figures = [np.abs(found.identity).max(), *np.quantile(errors, (0.5, 0.9, 1))]
+            words = change.__doc__.rstrip(".").lower(), "traced" if events else "inferred", str(len(errors))
+            print(f"| {' | '.join((*words, *(f'{share:.2%}' for share in figures)))} |")
 
 
-def fast(ranks: int, events: int) -> None:
+def time_large_run(ranks: int, events: int) -> None:
     """Print seconds and peak memory of reading, building, and two replays with critical paths."""
     with tempfile.TemporaryDirectory() as folder:
-        made = make(Path(folder) / "run", ranks, events)
+        run = write_run(Path(folder) / "run", ranks, events)
         begin = time.perf_counter()
-        replay = Replay(made, machine=machine_of(made, per_node=ranks))
+        replay = Replay(run, machine=machine_of(run, per_node=ranks))
         built = time.perf_counter()
         found = replay.predict(parse_scenario(["scale_up.bandwidth=x2"]))
         done = time.perf_counter()
@@ -156,7 +162,7 @@ def fast(ranks: int, events: int) -> None:
     )
 
 
-def make(path: Path, ranks: int, events: int) -> Run:
+def write_run(path: Path, ranks: int, events: int) -> Run:
     """Write a run: kernels of random lengths, and after every 30 an awaited all-reduce of all ranks.
 
     A third of the events each are kernels, launches and host operators.

@@ -227,7 +227,7 @@ class Mutants(ast.NodeVisitor):
         self.found.append(Mutant(self.path, line, begin, end, new))
 
 
-def drawn(count: int, seed: int, modules: tuple[str, ...] = MODULES) -> list[Mutant]:
+def draw_mutants(count: int, seed: int, modules: tuple[str, ...] = MODULES) -> list[Mutant]:
     """`count` mutants of different lines, in the order drawn."""
     by_line: dict[tuple[str, int], list[Mutant]] = {}
     for module in modules:
@@ -273,7 +273,7 @@ class TestsByLine:
         # Of what importing runs only the first test that imports it has a context.
         if not (running and _in_function(mutant)):
             running = {name.rpartition("|")[0] for names in by_line.values() for name in names} - {""}
-        parts = [*tests_of(mutant.path), ["tests/"]]
+        parts = [*closest_tests(mutant.path), ["tests/"]]
         found: list[list[str]] = [[] for _ in parts]
         sets: Counter[str] = Counter()
         for test in sorted(running):
@@ -285,7 +285,7 @@ class TestsByLine:
         return [part for part in found if part]
 
 
-def tests_of(path: str) -> list[list[str]]:
+def closest_tests(path: str) -> list[list[str]]:
     """The test files for a module, nearest first, in three parts: named like it, of its folder, of all."""
     words = Path(path).with_suffix("").parts[1:]
     dotted = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
@@ -434,7 +434,7 @@ class Campaign:
         return result
 
     def _killer(self, copy: Copy, mutant: Mutant, text: bytes) -> str | None:
-        for tests in self.by_line.select(mutant) if self.by_line else tests_of(mutant.path):
+        for tests in self.by_line.select(mutant) if self.by_line else closest_tests(mutant.path):
             while True:
                 copy.write(mutant.path, mutant.applied(text))
                 by = copy.failing(tests, self.limit_s, self._unsound)
@@ -490,7 +490,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="results, one JSON object a line")
     given = parser.parse_args()
-    mutants = drawn(given.mutants, given.seed, tuple(given.modules))
+    mutants = draw_mutants(given.mutants, given.seed, tuple(given.modules))
     by_line = TestsByLine(given.coverage) if given.coverage else None
     results = Campaign(given.out, given.limit, by_line).run(mutants, given.jobs)
     print("\n".join(table(results)))

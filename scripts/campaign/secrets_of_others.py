@@ -35,7 +35,7 @@ _CASE: Final = re.compile(
 _SHORTEST: Final = 8
 
 
-def texts(clone: Path) -> Iterator[tuple[str, str, list[str]]]:
+def detector_texts(clone: Path) -> Iterator[tuple[str, str, list[str]]]:
     """Each detector's name, the first text in which it must find something, and the secrets in that."""
     for path in sorted((clone / "pkg" / "detectors").rglob("*_test.go")):
         code = path.read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def _literal(code: str) -> str:
         return ""
 
 
-def stays(text: str, secrets: list[str]) -> tuple[list[str], list[str]]:
+def remaining_secrets(text: str, secrets: list[str]) -> tuple[list[str], list[str]]:
     """Secrets that remain in any of the three redacted files, and files that do not parse."""
     left, broken = list[str](), list[str]()
     for name, written, parse in (
@@ -90,16 +90,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0, help="detectors to skip, those of an earlier sample")
     asked = parser.parse_args()
-    every = list(texts(asked.clone))
-    random.Random(asked.seed).shuffle(every)  # noqa: S311 - a sample
-    chosen = every[asked.skip :][: asked.sample]
+    detectors = list(detector_texts(asked.clone))
+    random.Random(asked.seed).shuffle(detectors)  # noqa: S311 - a sample
+    chosen = detectors[asked.skip :][: asked.sample]
     missed, faults = 0, 0
     for detector, text, secrets in chosen:
-        left, broken = stays(text, secrets)
+        left, broken = remaining_secrets(text, secrets)
         missed, faults = missed + bool(left), faults + len(broken)
         if left or broken:
-            print(f"{detector}: {len(left)} of {3 * len(secrets)} stay {' '.join(broken)}".rstrip())
-    print(f"{len(chosen)} of {len(every)} detectors: {missed} with a remaining secret, {faults} broken files")
+            print(f"{detector}: {len(left)} of {3 * len(secrets)} remain {' '.join(broken)}".rstrip())
+    print(
+        f"{len(chosen)} of {len(detectors)} detectors: {missed} with a remaining secret,"
+        f" {faults} broken files"
+    )
     return 1 if missed or faults else 0
 
 

@@ -156,7 +156,7 @@ def add_selection(chance: Chance, key: str) -> str:
     return f"{prefix}{noun}{where}.{measure}"
 
 
-def of(chance: Chance, runs: list[str]) -> str:
+def pick_run(chance: Chance, runs: list[str]) -> str:
     """A random run; half the time one of the first, which have cards."""
     return chance.choice(runs[:7] if chance.random() < 0.5 else runs)
 
@@ -185,8 +185,8 @@ def form(chance: Chance) -> list[str]:
 def whatif(chance: Chance, runs: list[str], _: Path) -> list[str]:
     """Words of `cclbench whatif`: combined settings, scenarios, sweeps."""
     if chance.random() < 0.3:
-        return ["whatif", of(chance, runs), "--set", setting(chance)]
-    words = ["whatif", of(chance, runs), *machine(chance), *form(chance)]
+        return ["whatif", pick_run(chance, runs), "--set", setting(chance)]
+    words = ["whatif", pick_run(chance, runs), *machine(chance), *form(chance)]
     how = chance.random()
     if how < 0.8:
         for text in settings(chance):
@@ -230,7 +230,14 @@ def search(chance: Chance, runs: list[str], folder: Path) -> list[str]:
             }
         }
     (folder / "space.yaml").write_text(json.dumps(told).replace("{folder}", str(folder)))
-    words = ["search", of(chance, runs), "--space", "{folder}/space.yaml", *machine(chance), *form(chance)]
+    words = [
+        "search",
+        pick_run(chance, runs),
+        "--space",
+        "{folder}/space.yaml",
+        *machine(chance),
+        *form(chance),
+    ]
     if chance.random() < 0.3:
         limit = f"{chance.choice(('cost', 'devices', 'step', 'nosuch'))}<={number(chance)}"
         words += ["--constraint", limit + chance.choice(("", "ms", "GB"))]
@@ -263,7 +270,7 @@ def predict(chance: Chance, _: list[str], __: Path) -> list[str]:
 
 def export(chance: Chance, runs: list[str], folder: Path) -> list[str]:
     """Words of `cclbench export`, of the replayed graph."""
-    words = ["export", of(chance, runs), "--format", chance.choice(("chakra", "astra-sim"))]
+    words = ["export", pick_run(chance, runs), "--format", chance.choice(("chakra", "astra-sim"))]
     place = folder / f"graph-{chance.randrange(1 << 40)}"
     return [*words, "--output", str(place), *[word for word in machine(chance) if word != "--force-system"]]
 
@@ -271,7 +278,7 @@ def export(chance: Chance, runs: list[str], folder: Path) -> list[str]:
 COMMANDS: Final[tuple[tuple[Draw, float], ...]] = ((whatif, 70), (search, 12), (predict, 15), (export, 3))
 
 
-def drawn(seed: str, at: int, runs: list[str], folder: Path) -> list[str]:
+def draw_input(seed: str, at: int, runs: list[str], folder: Path) -> list[str]:
     """The words of input number `at`."""
     chance = Chance(f"{seed}/{at}")
     (draw,) = chance.choices([draw for draw, _ in COMMANDS], [weight for _, weight in COMMANDS])
@@ -324,7 +331,7 @@ def main() -> int:
         runs = [run.id for run in ingest(asked.data, store)]
         print(f"runs: {len(runs)}", flush=True)
         for at in range(asked.inputs) if asked.only is None else [asked.only]:
-            words = drawn(asked.seed, at, runs, folder)
+            words = draw_input(asked.seed, at, runs, folder)
             own = counts[words[1] if words[0] == "hardware" else words[0]]
             begin = time.monotonic()
             of_run = [] if words[0] == "hardware" else ["--store", str(store)]

@@ -124,19 +124,19 @@ def is_right(found: Finding, disease: Disease) -> bool:
     return found.name in disease.right and (disease.rank is None or disease.rank in ranks)
 
 
-def holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | None:
+def gain_holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | None:
     """Whether the true gain lies within the stated bounds; None if no bounds are stated.
 
     The capture's own step is exact; the step without the disease is as uncertain as another healed capture.
     """
     if sick.gain_s is None:
         return None
-    well_s = fmean(one.profiled_s for one in healed)
-    slack = SLACK * sick.profiled_s + chance.half_interval((well_s, 1), (well_s, len(healed)))
-    return sick.gain_s[0] - slack <= sick.profiled_s - well_s <= sick.gain_s[1] + slack
+    healed_s = fmean(one.profiled_s for one in healed)
+    slack = SLACK * sick.profiled_s + chance.half_interval((healed_s, 1), (healed_s, len(healed)))
+    return sick.gain_s[0] - slack <= sick.profiled_s - healed_s <= sick.gain_s[1] + slack
 
 
-def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) -> list[dict[str, float]]:
+def new_gains(sick: list[Capture], healed: list[Capture], disease: Disease) -> list[dict[str, float]]:
     """Upper bounds of the gains in each healed capture, by finding, beyond those of the sick captures."""
     of_sick = {one.name for capture in sick for one in capture.findings}
     common = of_sick - set(disease.right)
@@ -144,26 +144,27 @@ def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) ->
         common.add("exposed_communication")
     stated = [one.gain_s[1] for one in sick if one.gain_s is not None]
     true_s = fmean(one.profiled_s for one in sick) - fmean(one.profiled_s for one in healed)
-    beside_s = max(fmean(stated) - true_s, 0.0) if stated else 0.0
-    found = []
+    excess_s = max(fmean(stated) - true_s, 0.0) if stated else 0.0
+    new = []
     for one in healed:
         gains = {each.name: each.gain_share or 0.0 for each in one.findings if each.name not in common}
         for name in gains.keys() & set(disease.right):
-            gains[name] = max(gains[name] - beside_s / one.profiled_s, 0.0)
-        found.append(gains)
-    return found
+            gains[name] = max(gains[name] - excess_s / one.profiled_s, 0.0)
+        new.append(gains)
+    return new
 
 
-def share(sick: list[float | None], healed: list[float | None]) -> float | None:
+def mean_gain_share(sick: list[float | None], healed: list[float | None]) -> float | None:
     """Gain of the mean sick step, as a share of it."""
-    ill, well = ([s for s in seconds if s is not None] for seconds in (sick, healed))
-    return 1 - fmean(well) / fmean(ill) if ill and well else None
+    sick_s, healed_s = ([s for s in seconds if s is not None] for seconds in (sick, healed))
+    return 1 - fmean(healed_s) / fmean(sick_s) if sick_s and healed_s else None
 
 
-def harms(sick: list[Capture], healed: list[Capture], chance: Chance) -> bool:
+def exceeds_chance(sick: list[Capture], healed: list[Capture], chance: Chance) -> bool:
     """Whether the cost of the disease is more than chance."""
-    ill, well = (fmean(one.profiled_s for one in captures) for captures in (sick, healed))
-    return ill - well > max(NOTHING * ill, chance.half_interval((ill, len(sick)), (well, len(healed))))
+    sick_s, healed_s = (fmean(one.profiled_s for one in captures) for captures in (sick, healed))
+    interval = chance.half_interval((sick_s, len(sick)), (healed_s, len(healed)))
+    return sick_s - healed_s > max(NOTHING * sick_s, interval)
 
 
 def score(
@@ -171,15 +172,15 @@ def score(
 ) -> tuple[str, Counter[str]]:
     """A disease's row of the table, and its counts."""
     count = Counter[str]()
-    cost = share([one.profiled_s for one in sick], [one.profiled_s for one in healed]) or 0.0
-    without = share([one.unprofiled_s for one in sick], [one.unprofiled_s for one in healed])
+    cost = mean_gain_share([one.profiled_s for one in sick], [one.profiled_s for one in healed]) or 0.0
+    without = mean_gain_share([one.unprofiled_s for one in sick], [one.unprofiled_s for one in healed])
     for one in sick:
-        within = holds(one, healed, chance)
+        within = gain_holds(one, healed, chance)
         clear = not any(one.right) and all((found.gain_share or 0.0) < NOTHING for found in one.findings)
         flags = {"first": any(one.right[:1]), "three": any(one.right[:3]), "clear": clear}
         flags |= {"sick": True, "checked": within is not None, "within": within is True}
         count.update(word for word, holds_true in flags.items() if holds_true)
-    new = beyond_both(sick, healed, disease)
+    new = new_gains(sick, healed, disease)
     most, what = max(((gain, name) for own in new for name, gain in own.items()), default=(0.0, ""))
     middle = max((median(own.get(name, 0.0) for own in new) for name in set().union(*new)), default=0.0)
     count.update(["healed"] + ["quiet"] * (middle <= NOTHING))
@@ -198,7 +199,7 @@ def score(
         f"{middle:.1%} ({most:.1%} `{what}`)" if what else "nothing",
     ]
     row = "| " + " | ".join(cells).replace("%", " %") + " |"
-    return row, count if harms(sick, healed, chance) else Counter()
+    return row, count if exceeds_chance(sick, healed, chance) else Counter()
 
 
 class Cores:

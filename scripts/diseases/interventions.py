@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 Event = dict[str, Any]
-Added = Callable[["RankTrace", int], tuple[list[int], list[int]]]
-"""Of a step of a rank: instants, and how much is put in up to each, ns."""
+Insertion = Callable[["RankTrace", int], tuple[list[int], list[int]]]
+"""Returns, for a step of a rank, times and the total delay inserted up to each, ns."""
 _COLLECTIVE: Final = "gloo:"
 
 
@@ -78,14 +78,14 @@ class RankTrace:
         return found
 
 
-def idle(length_ns: int) -> Added:
+def idle(length_ns: int) -> Insertion:
     """Insert idle time before each forward pass."""
 
-    def added(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
+    def insert_idle(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
         begin = next(event["begin"] for event in trace.main[step] if event["name"] == "forward")
         return [begin - 1, begin], [0, length_ns]
 
-    return added
+    return insert_idle
 
 
 def doubled_forward(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
@@ -100,33 +100,40 @@ def doubled_forward(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
     return at, total
 
 
-def intervene(traces: Mapping[int, RankTrace], rank: int, added: Added) -> list[int]:
+def intervene(traces: Mapping[int, RankTrace], rank: int, insertion: Insertion) -> list[int]:
     """Apply a change to each step of one rank and move dependent rows; returns the delay of rank 0, ns."""
-    late, longer = dict.fromkeys(traces, 0), []
+    late, delays = dict.fromkeys(traces, 0), []
     for step in range(len(traces[rank].steps)):
-        put = added(traces[rank], step)
-        own = {one: put if one == rank else ([0], [0]) for one in traces}
-        calls = {one: traces[one].collectives[step] for one in traces}
-        was = {one: max(row["end"] for row in calls[one].values()) for one in traces}
+        put = insertion(traces[rank], step)
+        inserted = {member: put if member == rank else ([0], [0]) for member in traces}
+        calls = {member: traces[member].collectives[step] for member in traces}
+        last_ends = {member: max(row["end"] for row in calls[member].values()) for member in traces}
         free: dict[tuple[int, int], int] = {}
-        for size in sorted(calls[rank], key=lambda size: max(calls[one][size]["begin"] for one in traces)):
-            rows = {one: calls[one][size] for one in traces}
-            arrived = max(row["begin"] for row in rows.values())
-            for one, row in rows.items():
-                begin = row["begin"] + late[one] + int(np.interp(row["begin"], *own[one]))
-                row["begin"] = max(begin, free.get((one, row["tid"]), 0))
-            last = max(row["begin"] for row in rows.values())
-            for one, row in rows.items():
-                row["end"] = free[one, row["tid"]] = last + row["end"] - arrived
-        for one, trace in traces.items():
-            ended = max(row["end"] for row in calls[one].values()) - was[one]
-            before, late[one] = late[one], _move(trace.main[step], was[one], late[one], own[one], ended)
-            if one == 0:
-                longer.append(late[one] - before)
-    return longer
+        for size in sorted(
+            calls[rank], key=lambda size: max(calls[member][size]["begin"] for member in traces)
+        ):
+            rows = {member: calls[member][size] for member in traces}
+            arrival = max(row["begin"] for row in rows.values())
+            for member, row in rows.items():
+                begin = row["begin"] + late[member] + int(np.interp(row["begin"], *inserted[member]))
+                row["begin"] = max(begin, free.get((member, row["tid"]), 0))
+            new_arrival = max(row["begin"] for row in rows.values())
+            for member, row in rows.items():
+                row["end"] = free[member, row["tid"]] = new_arrival + row["end"] - arrival
+        for member, trace in traces.items():
+            waited = max(row["end"] for row in calls[member].values()) - last_ends[member]
+            before, late[member] = (
+                late[member],
+                _move_rows(trace.main[step], last_ends[member], late[member], inserted[member], waited),
+            )
+            if member == 0:
+                delays.append(late[member] - before)
+    return delays
 
 
-def _move(rows: list[Event], ended: int, late: int, put: tuple[list[int], list[int]], waited: int) -> int:
+def _move_rows(
+    rows: list[Event], ended: int, late: int, put: tuple[list[int], list[int]], waited: int
+) -> int:
     """Move a step's rows on the training thread; returns the delay after its last collective, ns.
 
     `ended`: end of that collective; `late`: delay of the step's begin; `waited`: delay of that end.
@@ -136,11 +143,11 @@ def _move(rows: list[Event], ended: int, late: int, put: tuple[list[int], list[i
     whole = late + put[1][-1]
     after = max(waited, whole - (ended - busy))
 
-    def moved(at: int) -> int:
+    def move_time(at: int) -> int:
         if at <= called:
             return at + late + int(np.interp(at, *put))
         return at + (max(whole, waited) if at < ended else after)
 
     for event in rows:
-        event["begin"], event["end"] = moved(event["begin"]), moved(event["end"])
+        event["begin"], event["end"] = move_time(event["begin"]), move_time(event["end"])
     return after

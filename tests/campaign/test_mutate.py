@@ -63,19 +63,23 @@ def test_every_kind_of_change_and_nothing_that_is_not_run(mutate: ModuleType) ->
 
 
 def test_mutants_are_programs_of_different_lines_and_follow_from_the_seed(mutate: ModuleType) -> None:
-    drawn = mutate.drawn(12, 3, ("normalize", "ground"))
-    assert drawn == mutate.drawn(12, 3, ("normalize", "ground")) != mutate.drawn(12, 4, ("normalize",))
+    drawn = mutate.draw_mutants(12, 3, ("normalize", "ground"))
+    assert (
+        drawn
+        == mutate.draw_mutants(12, 3, ("normalize", "ground"))
+        != mutate.draw_mutants(12, 4, ("normalize",))
+    )
     assert len({(one.path, one.line) for one in drawn}) == 12
     for one in drawn:
         compile(one.applied((mutate.REPOSITORY / one.path).read_bytes()), one.path, "exec")
 
 
 def test_the_nearest_tests_come_first(mutate: ModuleType) -> None:
-    named, others, whole = mutate.tests_of("cclbench/normalize/clocks.py")
+    named, others, whole = mutate.closest_tests("cclbench/normalize/clocks.py")
     assert named == ["tests/normalize/test_clocks.py"]
     assert "tests/normalize/test_steps.py" in others
     assert "tests/golden" in whole
-    assert "tests/test_machine.py" in mutate.tests_of("cclbench/machine.py")[0]
+    assert "tests/test_machine.py" in mutate.closest_tests("cclbench/machine.py")[0]
 
 
 def test_with_coverage_only_tests_that_run_the_line(mutate: ModuleType, tmp_path: Path) -> None:
