@@ -12,7 +12,7 @@ from cclbench.cli import options
 @click.argument("patterns", metavar="[NAME]...", nargs=-1)
 @options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
-    """Explain a metric, finding, view or setting: definition and limits.
+    """Explain a metric, a finding, a view or a setting.
 
     NAME is a metric, an alias or a glob, a finding, a view of `cclbench sql`, a setting of `cclbench whatif`,
     or a common term such as hfu, bubble or 'tail latency', which may mean several metrics. Without a name,
