@@ -114,7 +114,9 @@ def hbm_utilization(rank: RankView) -> Value:
     provenance: Literal["measured", "derived"] = "measured"
     if not coverage.rows:
         works, provenance = rank.works, "derived"
-        counted = works.computes & ~np.isnan(works.bytes)
+        # what a cache serves does not cross the memory's pins
+        cached = works.is_faster_than(works.bytes / hbm_bytes_per_s(rank) * NS_PER_S)
+        counted = works.computes & ~np.isnan(works.bytes) & ~cached
         if not counted.any():
             raise NotApplicable(
                 "the trace states no device-memory traffic, and no operator has a cost model and recorded"

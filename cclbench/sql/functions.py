@@ -36,15 +36,17 @@ def _cost(
     kernels: list[str | None] | None,
     annotation: str | None,
 ) -> dict[str, Any]:
-    """FLOPs, bytes and precision of a call, or why nothing counts them."""
+    """FLOPs, bytes, those written and precision of a call, or why nothing counts them."""
     launched = tuple(name or "" for name in kernels or ())
     try:
         cost = cost_of(parse_call(operator or "", shapes, dtypes, strides, values, launched, annotation))
     except NoModel as reason:
-        return {"flops": None, "bytes": None, "precision": None, "why_not": str(reason)}
+        unknown = dict.fromkeys(("flops", "bytes", "written_bytes", "precision"))
+        return {**unknown, "why_not": str(reason)}
     return {
         "flops": float(cost.flops),
         "bytes": float(cost.bytes),
+        "written_bytes": float(cost.written_bytes),
         "precision": cost.precision,
         "why_not": None,
     }
@@ -55,7 +57,7 @@ FUNCTIONS: Final = {
     "operator_cost": Function(
         _cost,
         (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR"),
-        "STRUCT(flops DOUBLE, bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
+        "STRUCT(flops DOUBLE, bytes DOUBLE, written_bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
     ),
     "kernel_base_name": Function(lambda name: base_name(name or ""), ("VARCHAR",), "VARCHAR"),
     "name_category": Function(lambda name: kernel_category(name or "") or "other", ("VARCHAR",), "VARCHAR"),

@@ -21,6 +21,8 @@
 --   compute_ns DOUBLE [ns]: time of the arithmetic at the device's dense peak
 --   roofline_ns DOUBLE [ns]: least time: the longer of the arithmetic's and the memory traffic's
 --   bound VARCHAR: compute or memory, whichever that is
+--   mark VARCHAR: where all calls alike are faster than their roofline: cache if by no more than the device's last
+--     cache may save, else above, so that a formula, an element type or a peak is wrong; in no total
 --   why_not VARCHAR: why no FLOPs and bytes are known
 --
 -- Example:
@@ -92,7 +94,7 @@ called AS MATERIALIZED (
 ),
 costs AS MATERIALIZED (
   -- Calls alike cost alike: each is counted once.
-  SELECT *, operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation) AS cost
+  SELECT *, row_number() OVER () AS alike, operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation) AS cost
   FROM (
     SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation
     FROM called WHERE NOT holds_product
@@ -107,6 +109,8 @@ works AS (
     c.recomputed, c.stated_flops IS NOT NULL AS stated,
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.flops ELSE c.stated_flops END AS flops,
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.bytes ELSE c.stated_bytes END AS bytes,
+    CASE WHEN c.stated_flops IS NULL THEN costs.cost.written_bytes END AS written_bytes,
+    costs.alike::VARCHAR AS alike,
     costs.cost.precision AS precision,
     CASE WHEN c.holds_product THEN 'what it calls is counted by itself' ELSE costs.cost.why_not END AS why_not
   FROM called AS c LEFT JOIN costs
@@ -117,7 +121,7 @@ works AS (
   UNION ALL
   SELECT
     rank, step, NULL, base_name, NULL, phase, module, category, 1, dur_ns, computes, false,
-    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL,
+    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL, name, NULL,
     CASE
       WHEN EXISTS (FROM operators AS o WHERE o.rank = device.rank) THEN 'no operator''s call is seen to launch it'
       ELSE 'the trace records no operators'' calls'
@@ -133,16 +137,31 @@ timed AS (
       ELSE works.flops / device_peaks.flops_per_s * 1e9
     END AS compute_ns,
     works.bytes / rank_devices.hbm_bytes_per_s * 1e9 AS memory_ns,
+    (
+      least(works.bytes - coalesce(written_bytes, 0), cache_bytes) + least(coalesce(written_bytes, 0), cache_bytes)
+    ) / rank_devices.hbm_bytes_per_s * 1e9 AS cached_ns,
     accelerator IS NOT NULL AND computes AS has_roofline
   FROM works JOIN rank_devices USING (rank) LEFT JOIN device_peaks USING (precision)
+),
+totals AS (
+  -- Of all calls alike: their time, their roofline's, and the roofline's where the cache holds what it can.
+  SELECT
+    rank, alike, sum(dur_ns) AS dur_ns, sum(greatest(compute_ns, memory_ns)) AS roofline_ns,
+    sum(greatest(compute_ns, memory_ns - coalesce(cached_ns, 0))) AS uncached_ns
+  FROM timed WHERE has_roofline AND memory_ns IS NOT NULL GROUP BY rank, alike
 )
 SELECT
-  rank, step, operator, name, shapes, phase, module, category, kernels, dur_ns, computes, recomputed,
+  rank, step, operator, name, shapes, phase, module, category, kernels, timed.dur_ns, computes, recomputed,
   flops, bytes, precision, compute_ns,
   CASE WHEN has_roofline AND memory_ns IS NOT NULL THEN greatest(compute_ns, memory_ns) END AS roofline_ns,
   CASE
     WHEN has_roofline AND compute_ns >= memory_ns THEN 'compute'
     WHEN has_roofline AND memory_ns IS NOT NULL THEN 'memory'
   END AS bound,
+  CASE
+    WHEN NOT has_roofline OR memory_ns IS NULL OR totals.roofline_ns <= totals.dur_ns * (1 + 1e-9) THEN NULL
+    WHEN totals.uncached_ns <= totals.dur_ns * (1 + 1e-9) THEN 'cache'
+    ELSE 'above'
+  END AS mark,
   CASE WHEN flops IS NULL OR bytes IS NULL THEN why_not END AS why_not
-FROM timed
+FROM timed LEFT JOIN totals USING (rank, alike)

@@ -426,6 +426,34 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ),
     ("_moe_C::moe_sum", (bf16(2, 3, 4), bf16(2, 4)), (24, 48, 16, "fp32")),
     ("triton_poi_fused__to_copy_1", (t(2, 3), bf16(2, 3), 6), (0, 24, 12, None)),
+    # in_out_ptr0 and a bias of 3: the bias is no result, so the first is; addmm's addend and relu 2 a point
+    ("triton_poi_fused_addmm_relu_0", (bf16(2, 3), bf16(3), 6), (12, 18, 12, "fp32")),
+    # the product's result is 2-D, what is computed from its view 3-D, the first alone: silu 4, mul 1
+    ("triton_poi_fused__unsafe_view_mul_silu_2", (bf16(2, 3, 4), bf16(6, 4), 24), (120, 96, 48, "fp32")),
+    ("triton_poi_fused__unsafe_view_add_3", (*[bf16(2, 3, 4)] * 2, bf16(6, 4), 24), (24, 144, 48, "fp32")),
+    # a 3-D result is the last
+    (
+        "triton_poi_fused__unsafe_view_mul_silu_4",
+        (*[bf16(6, 4)] * 2, bf16(2, 3, 4), 24),
+        (120, 96, 48, "fp32"),
+    ),
+    # a slice of 8 of 24 elements is added to itself as converted
+    ("triton_poi_fused__to_copy_add_slice_1", (bf16(2, 12), t(2, 4), 8), (8, 16, 32, "fp32")),
+    # two sizes, 2 · 4 points, of a bias of 4 broadcast; a symbol of dynamic shapes before one size of 8
+    ("triton_poi_fused_add_transpose_1", (t(2, 4), t(4), t(4, 2), 2, 4), (8, 48, 32, "fp32")),
+    ("triton_poi_fused_add_1", (t(2, 4), t(4), t(2, 4), 2, 8), (8, 48, 32, "fp32")),
+    # 6 rows of 4 are read and summed: add 1, sum 1, of 24 points
+    ("triton_red_fused_add_sum_0", (t(6, 4), t(4), t(6), 6, 4), (48, 112, 24, "fp32")),
+    # a reduction whose last operand has fewer elements than rows: the first is overwritten
+    ("triton_per_fused_add_mul_sum_0", (t(6, 4), t(6, 4), t(4), 6, 4), (72, 208, 96, "fp32")),
+    # gradients of a table are scattered into less than the 8 points
+    (
+        "triton_poi_fused_embedding_dense_backward_1",
+        (i64(2), t(2, 4), t(1, 4), 8),
+        (0, 48, 16, None),
+    ),
+    # one that only fills
+    ("triton_poi_fused_zeros_1", (t(2, 4), 8), (0, 0, 32, None)),
     ("_Linear", (bf16(4, 3), bf16(2, 3), bf16(4)), (48, 44, 16, "bf16")),
     ("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)), (48 + 42, 56, 16, "bf16")),
 ]
@@ -524,6 +552,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::mm", (), "a capture with record_shapes=True has them"),
     ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it is in training mode"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
+    ("triton_poi_fused_add_embedding_1", (i64(2), t(5, 4), t(2, 4)), "one of its operands is of integers"),
     ("triton_tem_fused_bmm_3", (t(5, 2, 3), t(5, 3, 4), t(5, 2, 4)), "is a template kernel"),
     # of three square matrices every two could be meant; 3·4·4/8 is no square
     ("triton_tem_fused_mm_3", (t(2, 2), t(2, 2), t(2, 2), t(2, 2)), "which of its tensors are multiplied"),
@@ -552,6 +581,25 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::add", (t(2, 3, dtype="int5"), t(2, 3)), "element size of type 'int5'"),
     ("mine::unheard_of", (t(2, 3),), "no cost model for this operator"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "precision"),
+    [
+        ("c10::Float8_e5m2", "nvjet_sm90_qrtst_96x128_128x7_1x2_h_bz_coopA_algo2_TNN", "fp8"),
+        ("c10::BFloat16", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "bf16"),
+        # bytes that hold two numbers of four bits, or what a kernel unpacks
+        ("unsigned char", "nvjet_sm100_ootst_128x128_256x7_4x1_2cta_v_bx_Avec16UE4M3_Bvec16UE4M3_TNT", "fp4"),
+        ("c10::Float4_e2m1fn_x2", "unheard_of", "fp4"),
+        ("unsigned char", "unheard_of", None),
+        ("signed char", "unheard_of", "int8"),
+    ],
+)
+def test_a_product_is_of_the_type_that_its_kernel_takes(
+    dtype: str, kernel: str, precision: str | None
+) -> None:
+    a, b = t(2, 4, dtype=dtype), t(4, 3, dtype=dtype)
+    assert cost_of(Call("aten::mm", (a, b), (kernel,))).precision == precision
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), WITHOUT)

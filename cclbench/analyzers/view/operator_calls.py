@@ -104,8 +104,11 @@ def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:
     return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
 
 
-def costs_of(kinds: Sequence[WorkKind]) -> tuple[Float64, Float64]:
-    """FLOPs and bytes of each kind, NaN without a cost."""
-    costs = [(kind.cost.flops, kind.cost.bytes) if kind.cost else (np.nan, np.nan) for kind in kinds]
-    flops, size = np.array(costs, np.float64).reshape(len(costs), 2).T
-    return flops, size
+def costs_of(kinds: Sequence[WorkKind]) -> tuple[Float64, Float64, Float64]:
+    """FLOPs, bytes and written bytes of each kind, NaN without a cost."""
+    costs = [
+        (kind.cost.flops, kind.cost.bytes, kind.cost.written_bytes) if kind.cost else (np.nan,) * 3
+        for kind in kinds
+    ]
+    flops, size, written = np.array(costs, np.float64).reshape(len(costs), 3).T
+    return flops, size, written
