@@ -94,17 +94,8 @@ def fused_flops(name: str) -> tuple[int, tuple[str, ...]]:
     """FLOPs an element of the operators in a kernel's name, and the words that are no known operator."""
     body = re.sub(r"^triton_[a-z]+_(?:fused_)?|_?\d*$", "", name)
     pattern, flops = _vocabulary()
-    total, unknown, position = 0, list[str](), 0
-    while position < len(body):
-        if match := pattern.match(body, position):
-            total += flops[match[1]]
-            position = match.end()
-            continue
-        word = re.compile(r"_*[^_]+_?|_+").match(body, position)
-        assert word is not None
-        unknown.append(word[0].strip("_"))
-        position = word.end()
-    return total, tuple(filter(None, unknown))
+    words = [(match["operator"], match["other"]) for match in pattern.finditer(body)]
+    return sum(flops.get(operator, 0) for operator, _ in words), tuple(other for _, other in words if other)
 
 
 @cache
@@ -115,4 +106,4 @@ def _vocabulary() -> tuple[re.Pattern[str], dict[str, int]]:
         flops |= {name: row[1] for name, row in table.items()}
     flops |= {name: row[0] for name, row in reductions.REDUCTIONS.items()} | _OTHERS
     names = "|".join(map(re.escape, sorted(flops, key=len, reverse=True)))
-    return re.compile(rf"({names})(?:_|$)"), flops
+    return re.compile(rf"(?P<operator>{names})(?:_|$)|(?P<other>[^_]+)_?|_"), flops

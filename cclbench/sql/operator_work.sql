@@ -21,8 +21,7 @@
 --   compute_ns DOUBLE [ns]: time of the arithmetic at the device's dense peak
 --   roofline_ns DOUBLE [ns]: least time: the longer of the arithmetic's and the memory traffic's
 --   bound VARCHAR: compute or memory, whichever that is
---   mark VARCHAR: where all calls alike are faster than their roofline: cache if by no more than the device's last
---     cache may save, else above, so that a formula, an element type or a peak is wrong; in no total
+--   mark VARCHAR: of calls alike that are faster than their roofline: cache if the last cache may explain it, or above
 --   why_not VARCHAR: why no FLOPs and bytes are known
 --
 -- Example:
@@ -83,20 +82,29 @@ on_host AS (
     AND head.start_ns < w.end_ns
   GROUP BY head.rank, head.operator
 ),
+forwards AS (
+  -- Functions of autograd's, whose gradients a call of the same number computes, by that call's name.
+  SELECT
+    rank, sequence, name || 'Backward' AS backward, any_value([name, shapes, dtypes, strides, "values"]) AS forward
+  FROM operators
+  WHERE sequence IS NOT NULL AND name || 'Backward' IN (SELECT name FROM operator_names)
+  GROUP BY rank, sequence, name HAVING count(*) = 1
+),
 called AS MATERIALIZED (
   SELECT
-    found.*, o.name, o.shapes, o.dtypes, o.strides, o."values", o.recomputed, owners.holds_product,
+    found.*, forwards.forward, o.name, o.shapes, o.dtypes, o.strides, o."values", o.recomputed, owners.holds_product,
     CASE WHEN names.family = 'attention' THEN o.annotation END AS annotation
   FROM (SELECT * FROM launched UNION ALL SELECT * FROM on_host) AS found
   JOIN operators AS o ON o.rank = found.rank AND o.operator = found.operator
   JOIN operator_owners AS owners ON owners.rank = o.rank AND owners.operator = o.operator
   JOIN operator_names AS names ON names.name = o.name
+  LEFT JOIN forwards ON forwards.rank = o.rank AND forwards.sequence = o.sequence AND forwards.backward = o.name
 ),
 costs AS MATERIALIZED (
   -- Calls alike cost alike: each is counted once.
-  SELECT *, row_number() OVER () AS alike, operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation) AS cost
+  SELECT *, row_number() OVER () AS alike, operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation, forward) AS cost
   FROM (
-    SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation
+    SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation, forward
     FROM called WHERE NOT holds_product
   )
 ),
@@ -117,7 +125,8 @@ works AS (
     ON c.name IS NOT DISTINCT FROM costs.name AND c.shapes IS NOT DISTINCT FROM costs.shapes
     AND c.dtypes IS NOT DISTINCT FROM costs.dtypes AND c.strides IS NOT DISTINCT FROM costs.strides
     AND c."values" IS NOT DISTINCT FROM costs."values" AND c.kernel_names = costs.kernel_names
-    AND c.annotation IS NOT DISTINCT FROM costs.annotation AND NOT c.holds_product
+    AND c.annotation IS NOT DISTINCT FROM costs.annotation AND c.forward IS NOT DISTINCT FROM costs.forward
+    AND NOT c.holds_product
   UNION ALL
   SELECT
     rank, step, NULL, base_name, NULL, phase, module, category, 1, dur_ns, computes, false,

@@ -352,6 +352,25 @@ def test_ranks_add_up() -> None:
     )
 
 
+def test_gradients_of_a_function_have_the_operands_of_the_call_of_their_number() -> None:
+    """Two layers of Transformer Engine: 2·2·4·3 and 2·2·8·3 FLOPs; each backward call has twice its layer's.
+
+    The third backward call has no forward call in the trace; two calls of one number are none either.
+    """
+    numbered = [("_Linear", 7, "[[4,3],[2,3],[]]"), ("_Linear", 8, "[[8,3],[2,3],[]]")]
+    twice = [("_Linear", 5, "[[4,3],[2,3],[]]")] * 2
+    backward = [("_LinearBackward", number, "[[2,4]]") for number in (8, 7, 6, 5)]
+    calls = [
+        call(n, name, sequence=sequence, shapes=shapes, dtypes=str(["c10::BFloat16"] * 3).replace("'", '"'))
+        for n, (name, sequence, shapes) in enumerate((*numbered, *twice, *backward))
+    ]
+    rows = [compute(10 * n, 10 * n + 5, operator=n, name="nvjet_tst_64") for n in range(8)]
+    rows += [compute(10 * n + 5, 10 * n + 9, operator=n, name="nvjet_tst_64") for n in range(4, 8)]
+    works = a_rank(rows, [window(0, 100)], operators=calls, card=card()).works
+    assert works.flops.tolist() == pytest.approx([48, 96, 48, 48, 192, 96, np.nan, np.nan], nan_ok=True)
+    assert "no forward call" in (works.kinds[works.kind[6]].why_not or "")
+
+
 @pytest.mark.parametrize(
     ("by_call", "mark"),
     [

@@ -455,7 +455,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     # one that only fills
     ("triton_poi_fused_zeros_1", (t(2, 4), 8), (0, 0, 32, None)),
     ("_Linear", (bf16(4, 3), bf16(2, 3), bf16(4)), (48, 44, 16, "bf16")),
-    ("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)), (48 + 42, 56, 16, "bf16")),
+    ("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)), (48, 56, 16, "bf16")),
 ]
 
 
@@ -577,7 +577,8 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>", (t(8, 6),), "saved in its context"),
     ("_GroupedLinear", (bf16(6, 4), bf16(5, 3)), "weights are not recorded"),
     ("record_param_comms", (t(9),), "is communication"),
-    ("_LinearBackward", (t(2, 3),), "saved in its context"),
+    ("_LinearBackward", (t(2, 3),), "no forward call has its sequence number"),
+    ("FusedAttnFunc", (t(2, 3),), "saved in its context"),
     ("aten::add", (t(2, 3, dtype="int5"), t(2, 3)), "element size of type 'int5'"),
     ("mine::unheard_of", (t(2, 3),), "no cost model for this operator"),
 ]
@@ -600,6 +601,50 @@ def test_a_product_is_of_the_type_that_its_kernel_takes(
 ) -> None:
     a, b = t(2, 4, dtype=dtype), t(4, 3, dtype=dtype)
     assert cost_of(Call("aten::mm", (a, b), (kernel,))).precision == precision
+
+
+FP8_PRODUCT = "nvjet_sm90_qqtst_128x128_128x6_2x1_v_bz_TNT"
+BF16_PRODUCT = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+CAST = "void transformer_engine::cast_transpose_kernel<__nv_bfloat16>"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "worked"),
+    [
+        # dx = dy·W and dW = dyᵀ·x, 2·2·4·3 each: dy (2, 4), x (2, 3), W (4, 3) in, the last two out
+        ((CAST, BF16_PRODUCT, BF16_PRODUCT), (96, 52, 36, "bf16")),
+        ((CAST, FP8_PRODUCT, FP8_PRODUCT), (96, 52, 36, "fp8")),
+        # one product with its split sums: the input needs no gradient, so neither W nor dx moves
+        ((FP8_PRODUCT, "void cublasLt::splitKreduce_kernel<32, 16, int>"), (48, 28, 24, "fp8")),
+    ],
+)
+def test_gradients_of_transformer_engine_are_products_of_the_forward_calls_operands(
+    kernels: tuple[str, ...], worked: tuple[int, int, int, str]
+) -> None:
+    weight, x = bf16(4, 3), bf16(2, 3)
+    for forward in (
+        Call("_Linear", (weight, x, bf16(4))),
+        Call("_LayerNormLinear", (x, bf16(3), None, weight, None)),
+    ):
+        cost = cost_of(Call(f"{forward.name}Backward", (bf16(2, 4),), kernels, forward=forward))
+        assert (cost.flops, cost.read_bytes, cost.written_bytes, cost.precision) == worked
+    with pytest.raises(NoModel, match="its kernels are 0 products"):
+        cost_of(Call("_LinearBackward", (bf16(2, 4),), (CAST,), forward=Call("_Linear", (weight, x, None))))
+
+
+def test_both_products_of_an_mlp_of_transformer_engine() -> None:
+    """x (2, 3), W₁ (8, 3), a gate halves its result, W₂ (3, 4): 2·2·(8·3 + 3·4) = 144; backward twice."""
+    mlp = Call("_LayerNormMLP", (bf16(2, 3), bf16(3), bf16(3), bf16(8, 3), bf16(8), bf16(3, 4), bf16(3)))
+    assert cost_of(mlp).flops == 144
+    backward = Call("_LayerNormMLPBackward", (bf16(2, 3),), (FP8_PRODUCT,) * 4, forward=mlp)
+    assert (cost_of(backward).flops, cost_of(backward).precision) == (288, "fp8")
+
+
+def test_gradients_of_groups_of_transformer_engine() -> None:
+    """6 rows of 3 and two weights (5, 3): 2·2·6·5·3; dy 60, x 36, weights 60 bytes in, x and weights out."""
+    forward = Call("_GroupedLinear", (bf16(6, 3), bf16(5, 3), bf16(5, 3), bf16(5), bf16(5)))
+    cost = cost_of(Call("_GroupedLinearBackward", (bf16(6, 5),), (FP8_PRODUCT,) * 4, forward=forward))
+    assert (cost.flops, cost.read_bytes, cost.written_bytes, cost.precision) == (360, 156, 96, "fp8")
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), WITHOUT)
