@@ -19,9 +19,10 @@
 --   bytes DOUBLE [B]: compulsory traffic of the device's memory, likewise
 --   precision VARCHAR: precision of the arithmetic
 --   compute_ns DOUBLE [ns]: time of the arithmetic at the device's dense peak
---   roofline_ns DOUBLE [ns]: least time: the longer of the arithmetic's and the memory traffic's
+--   roofline_ns DOUBLE [ns]: least time: the longer of the arithmetic's and the memory traffic's; null where marked
 --   bound VARCHAR: compute or memory, whichever that is
 --   mark VARCHAR: of calls alike that are faster than their roofline: cache if the last cache may explain it, or above
+--   marked_roofline_ns DOUBLE [ns]: the least time that they take less than
 --   why_not VARCHAR: why no FLOPs and bytes are known
 --
 -- Example:
@@ -102,7 +103,9 @@ called AS MATERIALIZED (
 ),
 costs AS MATERIALIZED (
   -- Calls alike cost alike: each is counted once.
-  SELECT *, row_number() OVER () AS alike, operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation, forward) AS cost
+  SELECT
+    *, row_number() OVER () AS alike,
+    operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation, forward) AS cost
   FROM (
     SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation, forward
     FROM called WHERE NOT holds_product
@@ -152,25 +155,37 @@ timed AS (
     accelerator IS NOT NULL AND computes AS has_roofline
   FROM works JOIN rank_devices USING (rank) LEFT JOIN device_peaks USING (precision)
 ),
+bounded AS (
+  SELECT
+    *,
+    CASE WHEN has_roofline AND memory_ns IS NOT NULL THEN greatest(compute_ns, memory_ns) END AS least_ns,
+    CASE
+      WHEN has_roofline AND memory_ns IS NOT NULL THEN greatest(compute_ns, memory_ns - coalesce(cached_ns, 0))
+    END AS uncached_ns
+  FROM timed
+),
 totals AS (
   -- Of all calls alike: their time, their roofline's, and the roofline's where the cache holds what it can.
   SELECT
-    rank, alike, sum(dur_ns) AS dur_ns, sum(greatest(compute_ns, memory_ns)) AS roofline_ns,
-    sum(greatest(compute_ns, memory_ns - coalesce(cached_ns, 0))) AS uncached_ns
-  FROM timed WHERE has_roofline AND memory_ns IS NOT NULL GROUP BY rank, alike
+    rank, alike, sum(dur_ns) * (1 + 1e-9) AS took_ns, sum(least_ns) AS least_ns, sum(uncached_ns) AS uncached_ns
+  FROM bounded WHERE least_ns IS NOT NULL GROUP BY rank, alike
+),
+marked AS (
+  SELECT
+    bounded.*,
+    CASE
+      WHEN bounded.least_ns IS NULL OR totals.least_ns <= took_ns THEN NULL
+      WHEN totals.uncached_ns <= took_ns THEN 'cache'
+      ELSE 'above'
+    END AS mark
+  FROM bounded LEFT JOIN totals USING (rank, alike)
 )
 SELECT
-  rank, step, operator, name, shapes, phase, module, category, kernels, timed.dur_ns, computes, recomputed,
+  rank, step, operator, name, shapes, phase, module, category, kernels, dur_ns, computes, recomputed,
   flops, bytes, precision, compute_ns,
-  CASE WHEN has_roofline AND memory_ns IS NOT NULL THEN greatest(compute_ns, memory_ns) END AS roofline_ns,
-  CASE
-    WHEN has_roofline AND compute_ns >= memory_ns THEN 'compute'
-    WHEN has_roofline AND memory_ns IS NOT NULL THEN 'memory'
-  END AS bound,
-  CASE
-    WHEN NOT has_roofline OR memory_ns IS NULL OR totals.roofline_ns <= totals.dur_ns * (1 + 1e-9) THEN NULL
-    WHEN totals.uncached_ns <= totals.dur_ns * (1 + 1e-9) THEN 'cache'
-    ELSE 'above'
-  END AS mark,
+  CASE WHEN mark IS NULL THEN least_ns END AS roofline_ns,
+  CASE WHEN least_ns IS NOT NULL THEN CASE WHEN compute_ns >= memory_ns THEN 'compute' ELSE 'memory' END END AS bound,
+  mark,
+  CASE WHEN mark IS NOT NULL THEN least_ns END AS marked_roofline_ns,
   CASE WHEN flops IS NULL OR bytes IS NULL THEN why_not END AS why_not
-FROM timed LEFT JOIN totals USING (rank, alike)
+FROM marked
