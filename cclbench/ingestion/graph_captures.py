@@ -23,13 +23,13 @@ from cclbench.ground.intervals import Index, Int64
 from cclbench.ground.schema import OPERATORS
 from cclbench.ingestion.captured_launches import Capture
 from cclbench.ingestion.host_rows import Texts
-from cclbench.ingestion.kernel_pairs import Misfit, Pairs, Replay, pair_kernels
+from cclbench.ingestion.kernel_pairs import KernelPairs, Misfit, ReplayedKernels, pair_kernels
 from cclbench.ingestion.launched import device_time
 from cclbench.record.manifest import GraphJoins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replays:
+class GraphReplays:
     """Graph launches of a rank."""
 
     operator: Int64
@@ -42,7 +42,7 @@ class Replays:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class GraphRows:
     """A rank's device rows, arrays of shape (rows,)."""
 
     launch: Int64
@@ -55,7 +55,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Launch:
+class GraphLaunch:
     """A graph launch: its thread, time, step, phase and annotation."""
 
     track: int
@@ -68,7 +68,7 @@ class Launch:
 class _Joined(NamedTuple):
     """A launch joined with a capture: the capture's calls, the id of the first, and rows with their calls."""
 
-    launch: Launch
+    launch: GraphLaunch
     calls: pa.Table
     first_id: int
     rows: Int64
@@ -76,8 +76,8 @@ class _Joined(NamedTuple):
 
 
 def join_captures(
-    rank: int, captures: Sequence[Capture], rows: Rows, launches: dict[int, Launch], first_id: int
-) -> Replays:
+    rank: int, captures: Sequence[Capture], rows: GraphRows, launches: dict[int, GraphLaunch], first_id: int
+) -> GraphReplays:
     """Operators of the kernels of graph `launches`, by launch index; their ids start at `first_id`."""
     operator = np.full(len(rows.launch), -1, np.int64)
     module, modules = np.full(len(rows.launch), -1, np.int32), Names()
@@ -123,10 +123,10 @@ def join_captures(
         refused=dict(refused.most_common()),
     )
     tables = (_replay_calls(rank, one, rows) for one in joined)
-    return Replays(operator, Texts(module, list(modules)), joins, tables)
+    return GraphReplays(operator, Texts(module, list(modules)), joins, tables)
 
 
-_Chosen = tuple[int, Pairs, bool]
+_Chosen = tuple[int, KernelPairs, bool]
 """A launch's capture, their pairs, and whether it is known to be this one of several of equal work."""
 
 
@@ -138,7 +138,7 @@ class _Choice:
     goes first; then the batch size must tell.
     """
 
-    def __init__(self, captures: Sequence[Capture], rows: Rows, own_rows: dict[int, Int64]) -> None:
+    def __init__(self, captures: Sequence[Capture], rows: GraphRows, own_rows: dict[int, Int64]) -> None:
         self._captures = captures
         codes = {word: code for code, word in enumerate(rows.kernels.words)}
         self._kernels = [_kernel_codes(capture, codes) for capture in captures]
@@ -149,18 +149,18 @@ class _Choice:
         firsts = {work: number for number, work in reversed(list(enumerate(self._works)))}
         self._first_of_work = sorted(firsts.values())
         numbers: dict[tuple[bytes, bytes], int] = {}
-        self._replays: list[Replay] = []
+        self._replays: list[ReplayedKernels] = []
         self._replay: dict[int, int] = {}
         """Number of the launch's replay: most launches run the same kernels as others."""
         for index, own in own_rows.items():
             _, stream = np.unique(rows.stream[own], return_inverse=True)
-            replay = Replay(rows.kernels.codes[own].astype(np.int64), stream)
+            replay = ReplayedKernels(rows.kernels.codes[own].astype(np.int64), stream)
             self._replay[index] = numbers.setdefault(replay.key, len(numbers))
             self._replays += [replay] if len(numbers) > len(self._replays) else []
-        self._pairs: dict[tuple[int, int], Pairs | Misfit] = {}
+        self._pairs: dict[tuple[int, int], KernelPairs | Misfit] = {}
         self._fits: dict[tuple[int, int | None], tuple[int, ...] | str] = {}
 
-    def captures_of(self, launches: dict[int, Launch]) -> dict[int, _Chosen | str]:
+    def captures_of(self, launches: dict[int, GraphLaunch]) -> dict[int, _Chosen | str]:
         """The capture of each launch, by launch index, or why it has none."""
         chosen: dict[int, _Chosen | str] = {}
         alike: dict[tuple[int, int | None, tuple[int, ...]], list[int]] = defaultdict(list)
@@ -184,7 +184,7 @@ class _Choice:
         if not self._captures:
             return "the source has no trace of their capture"
         pairs = [(self._works[number], self._pair(number, replay)) for number in self._first_of_work]
-        works = {work: one.loss for work, one in pairs if isinstance(one, Pairs)}
+        works = {work: one.loss for work, one in pairs if isinstance(one, KernelPairs)}
         if not works:
             nearest = max((one for _, one in pairs if isinstance(one, Misfit)), key=lambda one: one.common)
             return nearest.why
@@ -205,7 +205,7 @@ class _Choice:
         by_place = {self._captures[capture].place.tobytes(): capture for capture in reversed(fitting)}
         return tuple(sorted(by_place.values()))
 
-    def _pair(self, number: int, replay: int) -> Pairs | Misfit:
+    def _pair(self, number: int, replay: int) -> KernelPairs | Misfit:
         key = number, replay
         if key not in self._pairs:
             self._pairs[key] = pair_kernels(
@@ -227,7 +227,7 @@ def _without_modules(calls: pa.Table) -> pa.Table:
     return calls.set_column(at, kind, pa.nulls(len(calls), pa.string()).dictionary_encode().cast(kind.type))
 
 
-def _replay_calls(rank: int, joined: _Joined, rows: Rows) -> pa.Table:
+def _replay_calls(rank: int, joined: _Joined, rows: GraphRows) -> pa.Table:
     """The calls of one replay, at the time of its graph's launch."""
     launch, calls, first_id, own, call = joined
     length = len(calls)

@@ -32,7 +32,7 @@ _LEAST_REPEATED: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replay:
+class ReplayedKernels:
     """Device rows of one graph launch by stream and start, arrays of shape (rows,)."""
 
     kernels: Int64
@@ -50,7 +50,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class KernelPairs:
     """Launch of each row of a replay, −1 where it is not certain, shape (rows,)."""
 
     launch: Int64
@@ -68,8 +68,8 @@ class Misfit:
     why: str
 
 
-def pair_kernels(capture: Capture, kernels: Int64, replay: Replay) -> Pairs | Misfit:
-    """Pairs of a capture's launches with a replay's rows.
+def pair_kernels(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> KernelPairs | Misfit:
+    """KernelPairs of a capture's launches with a replay's rows.
 
     `kernels` is the code of each launch's kernel as in the replay, −1 for a copy and −2 for an unstated name.
     """
@@ -93,9 +93,9 @@ def _equal_names(a: Int64, b: Int64) -> int:
 
 
 def _pair_in_order(
-    capture: Capture, kernels: Int64, replay: Replay, numbers: str, common: int
-) -> Pairs | Misfit:
-    """Pairs by an alignment of the two sequences."""
+    capture: Capture, kernels: Int64, replay: ReplayedKernels, numbers: str, common: int
+) -> KernelPairs | Misfit:
+    """KernelPairs by an alignment of the two sequences."""
     a, b = len(kernels), len(replay)
     most = min(MOST_DIFFERENCES, a + b - 2 * ceil(LEAST_SHARE * max(a, b)))
     alignment = align_kernels(kernels, replay.kernels, most)
@@ -107,13 +107,13 @@ def _pair_in_order(
     certain = alignment.certain(capture.place)
     launch = np.full(b, -1, np.int64)
     launch[alignment.b[certain]] = alignment.a[certain]
-    return Pairs(launch, a + b - 2 * len(alignment.a), a - len(alignment.a))
+    return KernelPairs(launch, a + b - 2 * len(alignment.a), a - len(alignment.a))
 
 
 def _pair_by_name(
-    capture: Capture, kernels: Int64, replay: Replay, numbers: str, common: int
-) -> Pairs | Misfit:
-    """Pairs by occurrence of each name, where streams run side by side: only a stream keeps its order.
+    capture: Capture, kernels: Int64, replay: ReplayedKernels, numbers: str, common: int
+) -> KernelPairs | Misfit:
+    """KernelPairs by occurrence of each name, where streams run side by side: only a stream keeps its order.
 
     A name's pairs are certain if its rows are complete and on one stream, or all its launches are by calls of
     the same arguments and module.
@@ -135,7 +135,7 @@ def _pair_by_name(
     later = ~begins(replay.stream[rows])
     if (np.diff(launch[rows], prepend=-1)[later] < 0).any():
         return Misfit(common, f"{numbers}, {common:,} of the same kernels but in another order")
-    return Pairs(np.where(certain, launch, -1), a + b - 2 * common, a - common)
+    return KernelPairs(np.where(certain, launch, -1), a + b - 2 * common, a - common)
 
 
 def _is_uniform(code: Int64, values: Int64, codes: int) -> Mask:
@@ -147,8 +147,8 @@ def _is_uniform(code: Int64, values: Int64, codes: int) -> Mask:
     return np.asarray(least >= most)
 
 
-def _pair_by_place(capture: Capture, kernels: Int64, replay: Replay) -> Pairs | Misfit:
-    """Pairs place by place, where the capture states no kernel names."""
+def _pair_by_place(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> KernelPairs | Misfit:
+    """KernelPairs place by place, where the capture states no kernel names."""
     numbers = (
         f"{len(replay):,} device rows, and {len(kernels):,} launches whose kernels the capture does not name"
     )
@@ -169,4 +169,4 @@ def _pair_by_place(capture: Capture, kernels: Int64, replay: Replay) -> Pairs | 
     alike = int(usual[np.unique(content[repeated])].sum())
     if repeated.sum() < _LEAST_REPEATED * len(replay) or alike < LEAST_SHARE * repeated.sum():
         return Misfit(0, f"{numbers}: {alike:,} were launched like others by equal calls")
-    return Pairs(np.arange(len(replay)), 0, 0)
+    return KernelPairs(np.arange(len(replay)), 0, 0)

@@ -16,7 +16,7 @@ from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import OPERATORS, PHASES
 from cclbench.ground.table_schema import WORD
 from cclbench.ingestion.captured_launches import Capture, read_captures
-from cclbench.ingestion.graph_captures import Launch, Replays, Rows, join_captures
+from cclbench.ingestion.graph_captures import GraphLaunch, GraphReplays, GraphRows, join_captures
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.launches import Launches
@@ -122,7 +122,7 @@ def _graph_replays(
     files: Sequence[Path],
     launches: Launches,
     annotated: steps.Marks,
-) -> Replays | None:
+) -> GraphReplays | None:
     """The graphs that the rank launched, joined with their captures; None without a launch that has rows."""
     index = np.unique(pending.launch[pending.launch >= 0])
     of_graphs = index[launches.of_graph[index]]
@@ -134,7 +134,7 @@ def _graph_replays(
     phases = [PHASES[code] for code in phase.tolist()]
     annotations = annotation.texts_of_rows(pa.int32()).to_pylist()
     graphs = {
-        number: Launch(thread, start, None if own < 0 else own, phase, annotation)
+        number: GraphLaunch(thread, start, None if own < 0 else own, phase, annotation)
         for number, thread, start, own, phase, annotation in zip(
             of_graphs.tolist(), track.tolist(), at.tolist(), step, phases, annotations, strict=True
         )
@@ -146,7 +146,7 @@ def _graph_replays(
     first = max(int(calls.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
     stream, kernels = _streams_and_kernels(files, pending)
     launch = pending.launch.astype(np.int64)
-    rows = Rows(launch, pending.starts, pending.ends, stream, kernels)
+    rows = GraphRows(launch, pending.starts, pending.ends, stream, kernels)
     return join_captures(rank, read, rows, graphs, first)
 
 

@@ -12,7 +12,7 @@ from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import OPERATORS
 from cclbench.ingestion.captured_launches import Capture
 from cclbench.ingestion.host_rows import Texts
-from cclbench.ingestion.kernel_pairs import Misfit, Pairs, Replay, pair_kernels
+from cclbench.ingestion.kernel_pairs import KernelPairs, Misfit, ReplayedKernels, pair_kernels
 
 LAYER = [1, 2, 3, 4, 5, 6, 7, 8]
 GRAPH = [100, *LAYER * 10, 101]
@@ -42,20 +42,22 @@ def pair(
     work: Sequence[int] | None = None,
     *,
     named: bool = True,
-) -> Pairs | Misfit:
+) -> KernelPairs | Misfit:
     stream = np.zeros(len(replayed), np.int64) if streams is None else np.array(streams)
     own = capture(captured, work, named=named)
-    return pair_kernels(own, np.array(captured, np.int64), Replay(np.array(replayed, np.int64), stream))
+    return pair_kernels(
+        own, np.array(captured, np.int64), ReplayedKernels(np.array(replayed, np.int64), stream)
+    )
 
 
-def launches(pairs: Pairs | Misfit) -> list[int]:
-    assert isinstance(pairs, Pairs), pairs
+def launches(pairs: KernelPairs | Misfit) -> list[int]:
+    assert isinstance(pairs, KernelPairs), pairs
     return list(pairs.launch.tolist())
 
 
-def losses(pairs: Pairs | Misfit) -> tuple[int, int]:
+def losses(pairs: KernelPairs | Misfit) -> tuple[int, int]:
     """Launches or rows without a partner; launches without a row."""
-    assert isinstance(pairs, Pairs), pairs
+    assert isinstance(pairs, KernelPairs), pairs
     return pairs.loss, pairs.without_row
 
 
@@ -169,6 +171,6 @@ def test_a_long_graph_is_paired_in_bounded_work() -> None:
     layer: Int64 = np.arange(1_000)
     graph = np.tile(layer, 100)
     pairs = pair(graph.tolist(), np.delete(graph, [5, 50_000, 99_999]).tolist())
-    assert isinstance(pairs, Pairs)
+    assert isinstance(pairs, KernelPairs)
     assert pairs.loss == 3
     assert (pairs.launch >= 0).all()
