@@ -12,20 +12,7 @@ from cclbench.cli import options
 
 @click.command()
 @options.run
-@click.option(
-    "--by",
-    type=click.Choice(("op", "shape", "module", "phase", "kernel", "category")),
-    default="op",
-    show_default=True,
-    help="Group rows by this.",
-)
-@click.option(
-    "--sort",
-    type=click.Choice(("time", "gap", "flops", "bytes", "calls")),
-    default="time",
-    show_default=True,
-    help="Sort rows by this, largest first; gap: time above the roofline.",
-)
+@options.operator_rows
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="K", help="Only the first K rows; a table has 20 without -v."
 )
