@@ -62,8 +62,8 @@ class NotReproducible(Exception):  # noqa: N818  (an answer, not an error)
 
 def matching_overload(packet: Any, recorded: list[Any]) -> Any:
     """The overload whose schema takes the recorded arguments: traces do not name it."""
-    fitting = []
-    reasons = []
+    fitting: list[tuple[int, int, Any]] = []
+    reasons: list[str] = []
     for name in packet.overloads():
         overload = getattr(packet, name)
         schema = overload._schema.arguments
