@@ -234,23 +234,6 @@ model: Final = click.option(
     help="Measured values only: do not model values that the traces lack.",
 )
 
-operator_rows: Final = _apply_all(
-    click.option(
-        "--by",
-        type=click.Choice(("op", "shape", "module", "phase", "kernel", "category")),
-        default="op",
-        show_default=True,
-        help="Group rows by this.",
-    ),
-    click.option(
-        "--sort",
-        type=click.Choice(("time", "gap", "flops", "bytes", "calls")),
-        default="time",
-        show_default=True,
-        help="Sort rows by this, largest first; gap: time above the roofline.",
-    ),
-)
-
 steps: Final = click.option("--steps", type=StepRange, help="Only steps A to B-1, such as 2:5, 3: or :10.")
 ranks: Final = click.option("--ranks", type=RankList, help="Only these ranks, such as 0,2,4-7.")
 selection: Final = _apply_all(metric, window, steps, ranks, model)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import ops, options
 from cclbench.present.terminal.streams import say_on_stderr
 
 
@@ -29,7 +29,8 @@ from cclbench.present.terminal.streams import say_on_stderr
     metavar="TYPE",
     help="Element type of tensors whose type the trace does not record, such as float32.",
 )
-@options.operator_rows
+@ops.by
+@ops.sort
 @options.window
 @options.steps
 @options.ranks
