@@ -9,7 +9,6 @@ import click
 
 from cclbench.cli import options
 
-
 by: Final = click.option(
     "--by",
     type=click.Choice(("op", "shape", "module", "phase", "kernel", "category")),
