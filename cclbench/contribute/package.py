@@ -374,11 +374,8 @@ def _move_into_place(
     options: PackageOptions,
 ) -> tuple[tuple[Path, str], ...]:
     """Move all files to their places; returns the paths to upload and their URLs."""
-    large = [
-        (entry["path"].removeprefix(f"traces/{staged.id}/"), entry["url"])
-        for entry in entries
-        if "url" in entry
-    ]
+    urls = {entry["path"]: entry["url"] for entry in entries if "url" in entry}
+    large = [(path.removeprefix(f"traces/{staged.id}/"), url) for path, url in urls.items()]
     moves = [
         (staged.traces_folder, target.traces_folder),
         (staged.scripts_folder, target.scripts_folder),

@@ -307,6 +307,7 @@ ALLOCATIONS: Final = _versioned_schema(
     ),
     _nullable("stream", pa.int64(), "stream whose pool it is from"),
     _nullable("call_site", _NAME, "the stack, innermost first and cut; null where none was recorded"),
+    _nullable("device_free", pa.int64(), "of an oom: bytes that the device itself had free; else null", "B"),
 )
 
 MEMORY_BLOCKS: Final = _versioned_schema(
@@ -319,8 +320,19 @@ MEMORY_BLOCKS: Final = _versioned_schema(
     _required("size", pa.int64(), "bytes that the block takes of its segment", "B"),
     _nullable("requested", pa.int64(), "bytes that the program asked for; null where untold", "B"),
     _nullable("stream", pa.int64(), "stream whose pool the segment belongs to"),
+    _nullable("pool", _NAME, "the segment's pool: large or small, with a private one's id; null if unknown"),
     _required("state", _WORD, "when the snapshot was taken: " + ", ".join(BLOCK_STATES)),
     _nullable("call_site", _NAME, "stack that allocated it, as in allocations; null of an inactive block"),
+)
+
+ALLOCATOR_ANNOTATIONS: Final = _versioned_schema(
+    "allocator_annotations",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
+    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _required("name", _NAME, "annotation of the program, such as ProfilerStep#3"),
+    _required("start_ns", pa.int64(), "begin, on the host's clock", "ns"),
+    _required("end_ns", pa.int64(), "end", "ns"),
 )
 
 EVIDENCE: Final = {
@@ -330,6 +342,7 @@ EVIDENCE: Final = {
     "serving": SERVING,
     "allocations": ALLOCATIONS,
     "memory_blocks": MEMORY_BLOCKS,
+    "allocator_annotations": ALLOCATOR_ANNOTATIONS,
 }
 """Tables from files other than traces, by name."""
 

@@ -55,6 +55,7 @@ VERSIONS = {
     "compute.roofline_efficiency": 2,
     "data.stall": 2,
     "memory.bound_share": 2,
+    "memory.fragmentation": 2,
     "memory.hbm_utilization": 3,
     "time.exposed_copy": 2,
     "time.idle_host_by": 3,

@@ -129,7 +129,7 @@ def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
     """One rank's sums by key."""
     arithmetic, modelled = times.arithmetic, works.has_cost
     least = np.where(times.faster, np.nan, times.least)
-    key, keys = _work_keys(works, by)
+    key, keys = work_keys(works, by)
     sums = [OperatorSums() for _ in keys]
     columns = {
         "calls": np.ones(len(works)),
@@ -205,7 +205,7 @@ def _work_times(view: RankView, works: Works) -> _Times:
     return _Times(arithmetic, least, faster, cached, DeviceRoof(memory, known, cache))
 
 
-def _work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
+def work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
     """Key code of each work item (by kernel: of each device event), and the keys."""
     if by == "kernel":
         words = [base_name(name or "") for name in works.rows.names]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.logged_calls import LoggedCalls, logged_calls
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.snapshots import of_snapshots
+from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
 from cclbench.machine import Machine, machine_of_ranks
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RunView:
     @cached_property
     def snapshots(self) -> list[History]:
         """Allocator histories from memory snapshots, by device."""
-        return of_snapshots(self.table("allocations"), self.table("memory_blocks"))
+        return of_snapshots(*map(self.table, SNAPSHOT_TABLES))
 
     @cached_property
     def logged_calls(self) -> LoggedCalls | None:
