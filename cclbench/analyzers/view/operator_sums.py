@@ -142,8 +142,8 @@ def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
         "cached_ns": np.where(times.cached, works.time_ns, 0),
         "above_ns": np.where(times.faster & ~times.cached, works.time_ns, 0),
         "beaten_ns": np.where(times.faster, times.least, 0),
-        "compute_ns": np.where(~np.isnan(least) & (arithmetic >= least), works.time_ns, 0),
-        "memory_ns": np.where(~np.isnan(least) & (arithmetic < least), works.time_ns, 0),
+        "compute_ns": np.where(arithmetic >= times.least, works.time_ns, 0),
+        "memory_ns": np.where(arithmetic < times.least, works.time_ns, 0),
     }
     if by == "kernel":
         # a kernel has its operator's cost only if the operator launched no other kernel

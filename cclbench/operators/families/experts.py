@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
-from cclbench.operators.element_types import matrix_precision, vector_precision
+from cclbench.operators.element_types import kernels_precision, matrix_precision, vector_precision
+from cclbench.operators.families import matrix_products
 
 FAMILY = "experts"
 
 
 @cost_model(
-    FAMILY,
+    matrix_products.FAMILY,
     r"(?:vllm|sglang)::(?:inplace|outplace)?_?fused_experts",
     r"aiter::fused_moe_?",
     r"vllm::rocm_aiter_fused_moe",
@@ -37,11 +38,21 @@ def fused_experts(call: Call) -> Cost:
     read = (Tensor((used, *weight.shape[1:]), weight.dtype) for weight in (up, down))
     return Cost.from_tensors(
         flops=2 * chosen * (rows * hidden + hidden * inner),
-        precision=matrix_precision(call, x),
+        precision=_experts_precision(call, x, up),
         reads=(x, weights, choices, *read),
         writes=(Tensor((tokens, hidden), x.dtype),),
         assumes="tokens choose as many distinct experts as possible; activation functions are not counted",
     )
+
+
+def _experts_precision(call: Call, x: Tensor, weight: Tensor) -> str | None:
+    """The type of the products: that in the kernels' names, else of the tokens.
+
+    With weights of fp8 and a flag that is set (`use_fp8_w8a8`), tokens are quantised to fp8 before the products.
+    """
+    if weight.precision == "fp8" and any(argument is True for argument in call.arguments):
+        return "fp8"
+    return kernels_precision(call) or matrix_precision(call, x)
 
 
 @cost_model(
