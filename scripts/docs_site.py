@@ -124,7 +124,9 @@ def operators() -> str:
         parts.append(f"## {family}")
         for model in family_models:
             names = ("operators", ", ".join(f"<code>{escape(text)}</code>" for text in model.patterns))
-            costs = [(key, escape(model.docstring_parts[key])) for key in ("FLOPs", "Bytes", "Source")]
+            costs = [
+                (key, escape(text)) for key, text in model.docstring_parts.items() if key != "definition"
+            ]
             definition = f"<p>{prose(model.docstring_parts['definition'])}</p>"
             parts += [f"### {model.name}", definition, facts([names, *costs])]
     return _page("Operators", *parts)

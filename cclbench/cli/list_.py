@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench list`: metrics, findings, views, readers, hardware, settings, runs and cards."""
+"""`cclbench list`: metrics, findings, views, readers, cost models, hardware, settings, runs and cards."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ Rows = list[dict[str, Any]]
 @click.argument(
     "what",
     metavar="WHAT",
-    type=click.Choice(("metrics", "findings", "views", "readers", "hardware", "settings", "runs", "cards")),
+    type=click.Choice(
+        ("metrics", "findings", "views", "readers", "operators", "hardware", "settings", "runs", "cards")
+    ),
 )
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, findings, SQL views, readers, hardware, settings, runs or cards.
+    """List metrics, findings, SQL views, readers, cost models, hardware, settings, runs or cards.
 
-    WHAT is metrics, findings, views, readers, hardware, settings, runs or cards. Runs are those of the store,
-    cards those in workload_cards/ of the current folder. A plug-in that did not load is listed with its
-    error. For details, see `cclbench explain NAME` and `cclbench hardware show ID`.
+    WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, runs or
+    cards. Runs are those of the store, cards those in workload_cards/ of the current folder. A plug-in that
+    did not load is listed with its error. For details, see `cclbench explain NAME` and `cclbench hardware
+    show ID`.
 
     \b
     Examples:
@@ -104,6 +107,24 @@ def _reader_rows(_: Path) -> Rows:
         for name, reader in ((name, READERS.get(name)) for name in READERS)
     ]
     return rows + _broken_rows(READERS.broken, "formats")
+
+
+def _operator_rows(_: Path) -> Rows:
+    from cclbench.operators.cost import MODELS
+
+    rows = [
+        {
+            "name": model.name,
+            "family": model.family,
+            "operators": list(model.patterns),
+            "definition": model.docstring_parts["definition"],
+            "flops": model.docstring_parts["FLOPs"],
+            "tested": model.tested,
+            "origin": MODELS.origin(model.name),
+        }
+        for model in map(MODELS.get, MODELS)
+    ]
+    return rows + _broken_rows(MODELS.broken, "definition")
 
 
 def _broken_rows(plugins: dict[str, str], column: str) -> Rows:
@@ -186,6 +207,7 @@ _LISTS: Final = {
     "findings": (("name", "title"), _finding_rows),
     "views": (("name", "definition"), _view_rows),
     "readers": (("name", "formats", "versions", "tested"), _reader_rows),
+    "operators": (("name", "family", "definition", "tested"), _operator_rows),
     "hardware": (("id", "kind", "summary"), _hardware_rows),
     "settings": (("name", "values", "definition"), _setting_rows),
     "runs": (

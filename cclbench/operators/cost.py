@@ -77,11 +77,18 @@ class CostModel:
 
     @property
     def docstring_parts(self) -> dict[str, str]:
-        """Sections of the formula's docstring: `definition`, `FLOPs`, `Bytes` and `Source`."""
+        """Sections of the formula's docstring: `definition`, `FLOPs`, `Bytes`, `Source` and, if it has one,
+        `Tested`.
+        """
         text = cleandoc(self.formula.__doc__ or "")
-        definition, *lines = re.split(r"^(FLOPs|Bytes|Source): ", text, flags=re.MULTILINE)
+        definition, *lines = re.split(r"^(FLOPs|Bytes|Source|Tested): ", text, flags=re.MULTILINE)
         sections = zip(["definition", *lines[::2]], [definition, *lines[1::2]], strict=True)
         return {key: " ".join(line.split()) for key, line in sections}
+
+    @property
+    def tested(self) -> str:
+        """What the formula was tested with: a trace, unless its docstring states otherwise (`no trace`)."""
+        return self.docstring_parts.get("Tested", "a trace" if self.is_ours else "")
 
 
 PRODUCTS: Final = ("matrix product", "convolution", "attention")

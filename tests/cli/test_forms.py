@@ -247,6 +247,18 @@ def test_list_metrics_and_readers(call: Callable[..., Any]) -> None:
     assert ".json.gz" in next(row for row in readers if row["name"] == "kineto")["extensions"]
 
 
+def test_list_operators_says_which_models_no_trace_has_met(call: Callable[..., Any]) -> None:
+    rows = {row["name"]: row for row in json.loads(call("list", "operators", "--json").out)["rows"]}
+    product, layer = rows["matrix_product"], rows["te_linear"]
+    assert (product["family"], product["flops"], product["tested"]) == (
+        "matrix product",
+        "2·B·M·N·K",
+        "a trace",
+    )
+    assert "aten::mm" in product["operators"]
+    assert layer["tested"] == "no trace"
+
+
 def test_list_shows_a_broken_plug_in(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from cclbench.formats import READERS
 

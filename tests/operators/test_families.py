@@ -407,7 +407,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
         (bf16(2, 4), bf16(8, 6, 4), bf16(8, 4, 3), t(2, 2), t(2, 2, dtype="int")),
         (2 * 4 * 36, 16 + 16 + 16 + 4 * 36 * 2, 16, "bf16"),
     ),
-    # weights of fp8 and use_fp8_w8a8: the products are of fp8, the tokens are recorded before they are quantised
+    # weights of fp8 and use_fp8_w8a8: the tokens are recorded before they are quantised
     (
         "vllm::inplace_fused_experts",
         (bf16(2, 4), fp8(8, 6, 4), fp8(8, 4, 3), t(2, 2), t(2, 2, dtype="int"), "silu", False, True, False),

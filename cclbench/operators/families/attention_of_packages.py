@@ -52,6 +52,7 @@ def flash_attn_varlen_forward(call: Call) -> Cost:
     Bytes: query, key, value; the result, and a float per query and head
     Source: flash_attn_interface.py: _flash_attn_varlen_forward(q, k, v, cu_seqlens_q, cu_seqlens_k,
     max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...)
+    Tested: no trace
     """
     call.tensor(3), call.tensor(4)
     if call.optional_tensor(15) is not None:
@@ -78,6 +79,7 @@ def flash_attn_backward(call: Call) -> Cost:
     Bytes: gradient, query, key, value, result, statistics; three gradients
     Source: flash_attn_interface.py: _flash_attn_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
     dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...); aiter/ops/mha.py
+    Tested: no trace
     """
     at = _PACKAGE_BACKWARD[call.name]
     left, right = window_bound(call.value(at + 1)), window_bound(call.value(at + 2))
@@ -93,6 +95,7 @@ def flash_attn_varlen_backward(call: Call) -> Cost:
     Bytes: gradient, query, key, value, result, statistics; three gradients
     Source: flash_attn_interface.py: _flash_attn_varlen_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, ...)
+    Tested: no trace
     """
     call.tensor(9), call.tensor(10)
     left, right = window_bound(call.value(16)), window_bound(call.value(17))
@@ -111,6 +114,7 @@ def flash_attn_3_forward(call: Call) -> Cost:
     Source: flash-attention hopper/flash_api.cpp: fwd(q, k, v, k_new, v_new, q_v, out, cu_seqlens_q,
     cu_seqlens_k, cu_seqlens_k_new, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, page_table, ...,
     softmax_scale, is_causal, window_size_left, window_size_right, ...), is_causal being argument 24
+    Tested: no trace
     """
     if any(call.optional_tensor(index) is not None for index in (3, 10, 11, 14)):
         raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
@@ -128,6 +132,7 @@ def flash_attn_3_backward(call: Call) -> Cost:
     Source: flash-attention hopper/flash_api.cpp: bwd(dout, q, k, v, out, softmax_lse, dq, dk, dv,
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, softmax_scale, is_causal,
     window_size_left, window_size_right, ...)
+    Tested: no trace
     """
     if any(call.optional_tensor(index) is not None for index in (11, 12)):
         raise NoModel("its sequences' lengths lie in device memory: no trace records them")

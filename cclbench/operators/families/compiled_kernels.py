@@ -118,6 +118,7 @@ def template_product(call: Call) -> Cost:
     FLOPs: 2·M·N·K
     Bytes: each tensor once
     Source: torch/_inductor/select_algorithm.py: (prefix inputs, arg_A, arg_B, further inputs, out_ptr)
+    Tested: no trace
     """
     *read, out = call.tensors
     pairs = [(a, b, _inner_size(a, b, out)) for a, b in pairwise(read)]
@@ -154,5 +155,6 @@ def template_kernel(call: Call) -> Cost:
     FLOPs: none stated
     Bytes: none stated
     Source: torch/_inductor/select_algorithm.py
+    Tested: no trace
     """
     raise NoModel(f"{call.name} is a template kernel: its arguments do not determine its arithmetic")

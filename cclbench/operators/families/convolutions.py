@@ -155,6 +155,7 @@ def convolution_add_relu(call: Call) -> Cost:
     Bytes: input, weight, z, bias, result
     Source: native_functions.yaml: cudnn_convolution_add_relu(self, weight, z, alpha, bias, stride, padding,
     dilation, groups)
+    Tested: no trace
     """
     cost = forward_cost(
         call, ArgumentPositions(bias=4, stride=5, padding=6, dilation=7, groups=8), transposed=False
@@ -214,6 +215,7 @@ def mkldnn_convolution_backward(call: Call) -> Cost:
     Bytes: the result's gradient, the input (for the weight's), the weight (for the input's), each gradient
     Source: native_functions.yaml of 1.10: mkldnn_convolution_backward(self, grad_output, weight, padding,
     stride, dilation, groups, output_mask)
+    Tested: no trace
     """
     x, grad, weight = map(call.tensor, range(3))
     return backward_cost(call, grad, x, weight, transposed=False, gradients=gradients_wanted(call.value(7)))
@@ -227,6 +229,7 @@ def backend_convolution_backward(call: Call) -> Cost:
     Bytes: the result's gradient, the other operand, the gradient
     Source: native_functions.yaml of 1.10: cudnn_convolution_backward_input(self_size, grad_output, weight,
     ...), cudnn_convolution_backward_weight(weight_size, grad_output, self, ...)
+    Tested: no trace
     """
     size, grad, other = call.value(0), call.tensor(1), call.tensor(2)
     if not isinstance(size, tuple) or not size or not all(type(one) is int for one in size):

@@ -292,6 +292,7 @@ def gelu_backward(call: Call) -> Cost:
     FLOPs: 11 an element, 18 with tanh
     Bytes: the result's gradient, the input, its gradient
     Source: native_functions.yaml: gelu_backward(grad_output, self, approximate)
+    Tested: no trace
     """
     operands, _ = operands_and_result(call, 2)
     _, flops = ACTIVATIONS[call.value(2) or "none"]
@@ -323,6 +324,7 @@ def dropout(call: Call) -> Cost:
     FLOPs: 2 an element
     Bytes: the input; the result, and a byte an element of the mask
     Source: native_functions.yaml: native_dropout(input, p, train)
+    Tested: no trace
     """
     x = call.tensor(0)
     results = (Tensor(x.shape, x.dtype), Tensor(x.shape, "bool"))
@@ -338,6 +340,7 @@ def dropout_backward(call: Call) -> Cost:
     FLOPs: 2 an element
     Bytes: the result's gradient, the mask, the input's gradient
     Source: native_functions.yaml: native_dropout_backward(grad_output, mask, scale)
+    Tested: no trace
     """
     grad = call.tensor(0)
     return elementwise_cost(call, (grad, call.tensor(1)), 2, dtype=grad.dtype)

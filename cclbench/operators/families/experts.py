@@ -24,6 +24,7 @@ def fused_experts(call: Call) -> Cost:
     Bytes: tokens, choices, weights of min(E, T·k) experts; the result
     Source: vLLM vllm/model_executor/layers/fused_moe: inplace_fused_experts(hidden_states, w1, w2,
     topk_weights, topk_ids, ...), w1 (E, N_up, H), w2 (E, H, I); SGLang and AITER alike
+    Tested: no trace
     """
     x, up, down, weights, choices = map(call.tensor, range(5))
     (tokens, hidden), (experts, rows, stored_width) = x.shape, up.shape
@@ -48,7 +49,7 @@ def fused_experts(call: Call) -> Cost:
 def _experts_precision(call: Call, x: Tensor, weight: Tensor) -> str | None:
     """The type of the products: that in the kernels' names, else of the tokens.
 
-    With weights of fp8 and a flag that is set (`use_fp8_w8a8`), tokens are quantised to fp8 before the products.
+    With weights of fp8 and a flag that is set (`use_fp8_w8a8`), tokens are quantised before the products.
     """
     if weight.precision == "fp8" and any(argument is True for argument in call.arguments):
         return "fp8"
@@ -81,6 +82,7 @@ def topk_softmax(call: Call) -> Cost:
     Bytes: logits; weights and positions of the chosen, and the other recorded results
     Source: vLLM csrc/moe/torch_bindings.cpp: topk_softmax(topk_weights, topk_indices, token_expert_indices,
     gating_output)
+    Tested: no trace
     """
     logits = call.tensors[-1]
     results = call.tensors[:-1]
@@ -101,6 +103,7 @@ def sum_of_experts(call: Call) -> Cost:
     FLOPs: 1 an element of the input
     Bytes: the input (T, k, H), the result (T, H)
     Source: vLLM csrc/moe/torch_bindings.cpp: moe_sum(input, output)
+    Tested: no trace
     """
     x, out = call.tensor(0), call.tensor(1)
     precision = vector_precision(x.dtype)

@@ -86,6 +86,7 @@ def foreach_norm(call: Call) -> Cost:
     FLOPs: 2 an element
     Bytes: the list, a number each
     Source: native_functions.yaml: _foreach_norm(self, ord)
+    Tested: no trace
     """
     (tensors, *_) = tensor_lists(call)
     return Cost.from_tensors(
@@ -104,6 +105,7 @@ def unscale_gradients(call: Call) -> Cost:
     FLOPs: 2 an element
     Bytes: the list, read and written
     Source: native_functions.yaml: _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale)
+    Tested: no trace
     """
     (tensors, *_) = tensor_lists(call)
     return Cost.from_tensors(

@@ -65,6 +65,7 @@ def embedding_bag(call: Call) -> Cost:
     Bytes: indices, offsets, a row each, the result
     Source: native_functions.yaml: _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse,
     per_sample_weights, include_last_offset, padding_idx)
+    Tested: no trace
     """
     table, indices, offsets = map(call.tensor, range(3))
     (_, width) = table.shape

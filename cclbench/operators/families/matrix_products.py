@@ -90,6 +90,7 @@ def product_summed_over_batch(call: Call) -> Cost:
     FLOPs: 2·B·M·N·K
     Bytes: both operands, the addend unless beta is 0, the result (M, N)
     Source: native_functions.yaml: addbmm(self, batch1, batch2, beta, alpha)
+    Tested: no trace
     """
     a, b = call.tensor(1), call.tensor(2)
     (batch, m, k), n = a.shape, b.shape[2]
@@ -105,6 +106,7 @@ def matrix_times_vector(call: Call) -> Cost:
     FLOPs: 2·M·K
     Bytes: both operands, the result
     Source: native_functions.yaml: mv(self, vec)
+    Tested: no trace
     """
     a, x = call.tensor(0), call.tensor(1)
     (m, k), (length,) = a.shape, x.shape
@@ -118,6 +120,7 @@ def matrix_times_vector_and_addend(call: Call) -> Cost:
     FLOPs: 2·M·K
     Bytes: both operands, the addend unless beta is 0, the result
     Source: native_functions.yaml: addmv(self, mat, vec, beta, alpha)
+    Tested: no trace
     """
     a, x = call.tensor(1), call.tensor(2)
     (m, k), (length,) = a.shape, x.shape
@@ -132,6 +135,7 @@ def dot_product(call: Call) -> Cost:
     FLOPs: 2·K
     Bytes: both operands, one number
     Source: native_functions.yaml: dot(self, tensor)
+    Tested: no trace
     """
     x, y = call.tensor(0), call.tensor(1)
     (length,), (other,) = x.shape, y.shape
@@ -205,6 +209,7 @@ def quantised_rows_times_weight(call: Call) -> Cost:
     FLOPs: 2·M·N·K
     Bytes: input, weight, their scales, result
     Source: aiter/ops/gemm_op_a8w8.py: gemm_a8w8(XQ, WQ, x_scale, w_scale, ...), WQ of shape (N, K)
+    Tested: no trace
     """
     x, weight = call.tensor(0), call.tensor(1)
     stated = next((v for v in map(call.value, range(4, 7)) if type(v) is int and v in (5, 6, 15)), None)
@@ -230,6 +235,7 @@ def int8_weight_product(call: Call) -> Cost:
     FLOPs: 2·M·N·K, in the type of x
     Bytes: input, weight at its own size, scales, result
     Source: native_functions.yaml: _weight_int8pack_mm(self, mat2, scales)
+    Tested: no trace
     """
     return rows_times_weight(call, call.tensor(0), call.tensor(1), extra_reads=(call.optional_tensor(2),))
 
@@ -242,6 +248,7 @@ def int4_weight_product(call: Call) -> Cost:
     Bytes: input, packed weight, scales and zeros, result
     Source: native_functions.yaml: _weight_int4pack_mm(self, mat2, qGroupSize, qScaleAndZeros), the last of
     shape (K/group, N, 2)
+    Tested: no trace
     """
     x, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
     (m, k), (_, n, _) = x.shape, scales.shape
@@ -276,6 +283,7 @@ def sgl_scaled_product(call: Call) -> Cost:
     FLOPs: 2·M·N·K
     Bytes: both operands, their scales, bias, result of the stated type
     Source: sgl_kernel/gemm.py: fp8_scaled_mm(mat_a, mat_b, scales_a, scales_b, out_dtype, bias)
+    Tested: no trace
     """
     a, b = call.tensor(0), call.tensor(1)
     (m, k), (inner, n) = a.shape, b.shape
@@ -291,6 +299,7 @@ def cutlass_scaled_product(call: Call) -> Cost:
     FLOPs: 2·M·N·K
     Bytes: both operands, their scales, bias, result
     Source: vLLM csrc/torch_bindings.cpp: cutlass_scaled_mm(out, a, b, a_scales, b_scales, bias)
+    Tested: no trace
     """
     out, a, b = map(call.tensor, range(3))
     (m, k), (inner, n) = a.shape, b.shape
@@ -305,6 +314,7 @@ def skinny_product(call: Call) -> Cost:
     FLOPs: 2·M·N·K
     Bytes: both operands, the result (M, N)
     Source: vLLM csrc/rocm/torch_bindings.cpp: wvSplitK(in_a, in_b, ...), LLMM1(in_a, in_b, rows_per_block)
+    Tested: no trace
     """
     return rows_times_weight(call, call.tensor(1), call.tensor(0))
 
@@ -317,6 +327,7 @@ def grouped_product(call: Call) -> Cost:
     Bytes: both operands, scales, result
     Source: native_functions.yaml: _grouped_mm(self, mat2, offs, bias, out_dtype),
     _scaled_grouped_mm(self, mat2, scale_a, scale_b, offs, bias, scale_result, out_dtype)
+    Tested: no trace
     """
     a, b = call.tensor(0), call.tensor(1)
     scaled = "scaled" in call.name

@@ -195,6 +195,7 @@ def batch_norm_with_update(call: Call) -> Cost:
     Bytes: input, weight, bias, running statistics; result, in training running and saved statistics
     Source: native_functions.yaml: _batch_norm_with_update(input, weight, bias, running_mean, running_var,
     momentum, eps)
+    Tested: no trace
     """
     return channel_norm_cost(call, training="with_update" in call.name)
 

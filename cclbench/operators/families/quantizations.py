@@ -34,6 +34,7 @@ def quantisation(call: Call) -> Cost:
     Bytes: the input, a given scale; the result, scales that are found
     Source: vLLM csrc/torch_bindings.cpp: static_scaled_fp8_quant(result, input, scale),
     dynamic_per_token_scaled_fp8_quant(result, input, scale, scale_ub); AITER aiter/ops/quant.py alike
+    Tested: no trace
     """
     out, x, scales = map(call.tensor, range(3))
     return quantisation_cost(x, out, scales, is_computed="dynamic" in call.name)
@@ -46,6 +47,7 @@ def sgl_quantisation(call: Call) -> Cost:
     FLOPs: 5 an element
     Bytes: the input; the result, scales
     Source: sgl_kernel/gemm.py: sgl_per_token_quant_fp8(input, output_q, output_s)
+    Tested: no trace
     """
     x, out, scales = map(call.tensor, range(3))
     return quantisation_cost(x, out, scales, is_computed=True)

@@ -130,6 +130,7 @@ def top_k(call: Call) -> Cost:
     FLOPs: 0: how many are compared depends on the algorithm
     Bytes: the input; k values and k positions in int64 a slice
     Source: native_functions.yaml: topk(self, k, dim, largest, sorted)
+    Tested: no trace
     """
     x, k = call.tensor(0), call.value(1)
     if type(k) is not int:
@@ -148,6 +149,7 @@ def sort(call: Call) -> Cost:
     FLOPs: 0: how many are compared depends on the algorithm
     Bytes: the input; values and positions in int64
     Source: native_functions.yaml: sort(self, dim, descending), argsort alike without values
+    Tested: no trace
     """
     x = call.tensor(0)
     values = None if call.name == "aten::argsort" else Tensor(x.shape, x.dtype)

@@ -89,6 +89,7 @@ def te_linear(call: Call) -> Cost:
     FLOPs: 2·M·N·K
     Bytes: input, weight, bias, result
     Source: transformer_engine/pytorch/module/linear.py: _Linear.forward(weight, inp, bias, ...)
+    Tested: no trace
     """
     return layer_cost(call, call.tensor(1), [call.tensor(0)], [call.optional_tensor(2)])
 
@@ -101,6 +102,7 @@ def te_layer_norm_linear(call: Call) -> Cost:
     Bytes: input, weights and biases of both, result
     Source: transformer_engine/pytorch/module/layernorm_linear.py: _LayerNormLinear.forward(inp, ln_weight,
     ln_bias, weight, bias, ...)
+    Tested: no trace
     """
     others = [call.optional_tensor(index) for index in (1, 2, 4)]
     return layer_cost(call, call.tensor(0), [call.tensor(3)], others)
@@ -114,6 +116,7 @@ def te_layer_norm_mlp(call: Call) -> Cost:
     Bytes: input, weights, result
     Source: transformer_engine/pytorch/module/layernorm_mlp.py: _LayerNormMLP.forward(inp, ln_weight, ln_bias,
     fc1_weight, fc1_bias, fc2_weight, fc2_bias, ...)
+    Tested: no trace
     """
     x = call.tensor(0)
     return layer_cost(call, x, _mlp_weights(call), ())
@@ -135,6 +138,7 @@ def te_grouped_linear(call: Call) -> Cost:
     Bytes: input, weights, biases, result
     Source: transformer_engine/pytorch/module/grouped_linear.py: _GroupedLinear.forward(inp, ...,
     *weights_and_biases)
+    Tested: no trace
     """
     x, *others = call.tensors
     weights = _group_weights(call)
@@ -159,6 +163,7 @@ def te_gradients(call: Call) -> Cost:
     FLOPs: 2·M·N·K for each product among its kernels, at most two a weight; those of norms left out
     Bytes: the result's gradient, input, weight; each gradient
     Source: transformer_engine/pytorch/module/linear.py: _Linear.backward (dgrad, wgrad), the others alike
+    Tested: no trace
     """
     forward = _forward_of(call)
     match forward.name:
@@ -177,6 +182,7 @@ def te_grouped_gradients(call: Call) -> Cost:
     FLOPs: 4·M·N·K, M the rows of all groups
     Bytes: the result's gradient, input, weights; each gradient
     Source: transformer_engine/pytorch/module/grouped_linear.py: _GroupedLinear.backward (dgrad, wgrad)
+    Tested: no trace
     """
     x, weights = _forward_of(call).tensors[0], _group_weights(_forward_of(call))
     flops, out = _chained_products(x, weights[:1])
@@ -207,5 +213,6 @@ def te_unrecorded(call: Call) -> Cost:
     FLOPs: none stated
     Bytes: none stated
     Source: transformer_engine/pytorch: what backward needs is saved in the context
+    Tested: no trace
     """
     raise NoModel(f"the operands of {call.name} are not recorded: they are saved in its context")
