@@ -42,7 +42,7 @@ _MOST_DEVICES: Final = 1 << 15
 
 
 class CounterRows:
-    """Builds rows of `evidence_schema.COUNTERS`, and counts what is left out."""
+    """Builds rows of `COUNTERS`, and counts what is left out."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

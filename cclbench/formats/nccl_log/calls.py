@@ -236,7 +236,7 @@ class LogReading:
         ]
 
     def timing_table(self, library: str) -> pa.Table:
-        """Rows of `evidence_schema.TIMINGS`, one for each call, in order.
+        """Rows of `TIMINGS`, one for each call, in order.
 
         `communicator` is an index into `logged_communicators`; the ranks of a transfer are ranks in it.
         `seq` counts the collectives of a communicator, and the transfers of a pair of its ranks, from 0;
