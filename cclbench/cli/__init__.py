@@ -43,7 +43,7 @@ COMMANDS: Final = {
     "diagnose": "Find what makes a run slow, what fixing it would gain, and what to try.",
     "list": "List metrics, findings, SQL views, readers, hardware, settings, runs or cards.",
     "remove": "Remove runs from the store; their traces are kept.",
-    "explain": "Explain a metric, a finding or a view: definition, formula, columns, limits.",
+    "explain": "Explain a metric, a finding, a view or a setting.",
     "sql": "Query the tables and views of a run with SQL.",
     "ops": "List operators by cost: time, FLOPs, bytes, and distance from the roofline.",
     "sequences": "List the kernel sequences that take the most time: candidates for fusion.",

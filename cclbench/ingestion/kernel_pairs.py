@@ -66,7 +66,7 @@ class Misfit:
 
     why: str
     common: int
-    """Number of kernel names that they share; if their lengths exclude it, the negative difference of these."""
+    """Number of kernel names that they share, or, negative, by how much their lengths differ if too much."""
 
 
 def pair_kernels(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> KernelPairs | Misfit:
