@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     *(
+        "row",
         "key",
         "calls",
         "time_s",
@@ -121,8 +122,11 @@ class OperatorTable:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The rows with the columns of `COLUMNS`."""
-        return [{name: getattr(row, name) for name in COLUMNS} for row in self.rows]
+        """The rows with the columns of `COLUMNS`; `row` counts from 1."""
+        return [
+            {"row": number, **{name: getattr(row, name) for name in COLUMNS[1:]}}
+            for number, row in enumerate(self.rows, start=1)
+        ]
 
     @property
     def document(self) -> dict[str, Any]:

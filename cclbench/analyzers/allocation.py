@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The framework's memory allocator: peak, reserved memory, fragmentation, growth over steps.
+"""The framework's memory allocator: peak, reserved and unused memory, fragmentation, growth over steps.
 
 A trace's [memory] events state allocated bytes, rounded to blocks, and reserved bytes. Where no trace has
 them, a memory snapshot states the requested bytes, over its whole recording.
@@ -20,9 +20,11 @@ from cclbench.analyzers.metric import (
     max_over_ranks,
     metric,
     no_value,
+    run_metric,
 )
 from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.arena import FreeBlocks
 from cclbench.analyzers.view.histories import of_trace
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
@@ -68,7 +70,7 @@ def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> It
         raise NotApplicable("the run has no memory snapshot with a history")
     with_values = [(history, value) for history in recorded if (value := number(history)) is not None]
     if not with_values:
-        raise NotApplicable("the snapshots do not state reserved memory")
+        raise NotApplicable("the snapshots do not state reserved memory, or none of it is free")
     worst, most = max(with_values, key=lambda pair: pair[1])
     coverage = Coverage(len(with_values), len(run.snapshots))
     reason = worst.qualifier_words
@@ -133,37 +135,72 @@ def peak_reserved_of_snapshots(run: RunView) -> Iterator[Value]:
 
 
 @metric(
-    "memory.fragmentation",
-    definition="Share of the reserved bytes that is not allocated, at the (first) peak of allocated bytes:"
-    " free memory that may be too scattered to be used. For a snapshot, stat `end` is the share of reserved"
-    " bytes in inactive blocks when it was taken, without the waste of rounding in active blocks." + _ELSE,
-    formula="1 − allocated / reserved at the peak of allocated bytes",
-    unit="1",
+    "memory.reserved_unused",
+    definition="Bytes that the framework's allocator reserved and that are in no block in use, at the (first)"
+    " peak of allocated bytes. For a snapshot they are its free blocks, without what rounding and unsplit"
+    " blocks waste; stat `end` is when it was taken, stat `oom` at the last failed request." + _ELSE,
+    formula="reserved − allocated at the peak of allocated bytes; for a snapshot Σ free blocks",
+    unit="B",
     better="lower",
     inputs=_INPUTS,
     graphs="counted",
     not_applicable=f"reserved memory is not recorded ({_RECORD}), or the CPU is the device",
     combine=max_over_ranks,
 )
-def fragmentation(rank: RankView) -> Value:
-    return Value(value=_largest_of_devices(rank, lambda history: history.fragmentation), provenance="derived")
+def reserved_unused(rank: RankView) -> Value:
+    return Value(
+        value=_largest_of_devices(rank, lambda history: history.reserved_unused), provenance="derived"
+    )
 
 
-@from_evidence("memory.fragmentation")
-def fragmentation_of_snapshots(run: RunView) -> Iterator[Value]:
-    """Fragmentation from snapshots, at the peak and at the end, which needs no history."""
+@from_evidence("memory.reserved_unused")
+def reserved_unused_of_snapshots(run: RunView) -> Iterator[Value]:
+    """Unused reserved bytes from snapshots, at the peak, at the end and at a failed request."""
+    return _of_free_blocks(run, lambda history: history.reserved_unused, lambda free: float(free.bytes))
+
+
+@run_metric(
+    "memory.fragmentation",
+    definition="Share of the free reserved memory outside the largest free block, at the (first) peak of"
+    " allocated bytes: memory that one large request could not use. Blocks follow from those at the end of a"
+    " memory snapshot, with later events undone; stat `end` is when it was taken, stat `oom` at the last"
+    " failed request. The largest value over the snapshots' devices, then each device's.",
+    formula="1 − largest free block / Σ free blocks",
+    unit="1",
+    better="lower",
+    inputs=("allocations", "memory_blocks"),
+    not_applicable="the run has no memory snapshot: [memory] events of traces do not state blocks",
+    version=2,
+)
+def fragmentation(run: RunView) -> Iterator[Value]:
+    def at_peak(history: History) -> float | None:
+        free = history.free_at(history.peak_moment)
+        return None if free is None else free.fragmentation
+
+    return _of_free_blocks(run, at_peak, lambda free: free.fragmentation)
+
+
+def _of_free_blocks(
+    run: RunView, at_peak: Callable[[History], float | None], number: Callable[[FreeBlocks], float | None]
+) -> Iterator[Value]:
+    """Values at the peaks, which need a history, then the largest at the end and at failed requests."""
     try:
-        yield from _of_snapshots(run, lambda history: history.fragmentation)
+        yield from _of_snapshots(run, at_peak)
     except NotApplicable as why:
         yield no_value(str(why))
-    ends = [
-        (share, history.source)
-        for history in run.snapshots
-        if history.end is not None and (share := history.end.inactive_share) is not None
-    ]
-    if ends:
-        share, source = max(ends)
-        yield Value(value=share, stat="end", provenance="derived", source=source)
+    moments = {
+        "end": [(history, len(history.allocated) - 1) for history in run.snapshots if history.arena],
+        "oom": [(history, history.failures[-1].moment) for history in run.snapshots if history.failures],
+    }
+    for stat, pairs in moments.items():
+        numbers = [
+            (value, history.source)
+            for history, moment in pairs
+            if (free := history.free_at(moment)) is not None and (value := number(free)) is not None
+        ]
+        if numbers:
+            value, source = max(numbers, key=lambda pair: pair[0])
+            yield Value(value=value, stat=stat, provenance="derived", source=source)
 
 
 @metric(

@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "explain": "Explain a metric, a finding, a view or a setting.",
     "sql": "Query the tables and views of a run with SQL.",
     "ops": "List operators by cost: time, FLOPs, bytes, and distance from the roofline.",
+    "reproduce": "Write a micro-benchmark of an operator call, or compare its result with the trace.",
     "sequences": "List the kernel sequences that take the most time: candidates for fusion.",
     "stragglers": "Show which ranks are late in each step, why, and whether it is always the same one.",
     "report": "Write a run's report as one self-contained HTML file.",

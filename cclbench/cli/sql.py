@@ -23,7 +23,8 @@ def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is read-only
     SQL in DuckDB's dialect, over views such as busy, waits, launches and kernel_summary (`cclbench list
     views`) and the tables events, operators, collectives, groups, steps, results and rank_devices. Files
-    other than traces add counters, timings, requests, serving, allocations and memory_blocks.
+    other than traces add counters, timings, requests, serving, allocations, memory_blocks and
+    allocator_annotations.
 
     \b
     Examples:

@@ -243,6 +243,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     counters: pa.Table | None = None
     allocations: pa.Table | None = None
     memory_blocks: pa.Table | None = None
+    allocator_annotations: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

@@ -21,6 +21,8 @@ from cclbench.record.facts import TraceFacts
 
 Column: TypeAlias = list[int | None] | pa.Array
 """A nullable column of integers, one entry a row."""
+ALLOCATOR_EVENT: Final = "[memory]"
+"""Name of rows that state what an allocator holds after an event, as PyTorch names them."""
 LATEST_NS: Final = 1 << 61
 """The largest plausible time, in the year 2043; the same distance before 1970 is the smallest."""
 NO_GRID: Final = (0, 0, 0)
@@ -273,7 +275,7 @@ def several_processes(path: Path, processes: Iterable[object]) -> InputError:
 class Trace:
     """A part of a file being read: the other fields are complete once `batches` is exhausted.
 
-    A batch is `Rows`, or a table of `schema.COUNTERS` with hardware counters sampled in the trace.
+    A batch is `Rows`, or a table of `COUNTERS` with hardware counters sampled in the trace.
     """
 
     batches: Iterator[Rows | pa.Table]

@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from cclbench.analyzers.view.allocator import OLDER, History, Site
 from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
+from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.intervals import Int64
 from cclbench.record.run import Run
 
 OLDER_WORDS: Final = "older than the recording"
 NO_STACK: Final = "no stack recorded"
+UNKNOWN_SITE: Final = f"{OLDER_WORDS}, or {NO_STACK}"
 COLUMNS: Final = ("source", "file", "rank", "device", "call_site", "bytes", "share", "blocks", "older")
 NOTHING: Final = (
     "no allocations are recorded: record traces with profile_memory=True, or take memory snapshots"
@@ -75,6 +78,7 @@ def device_numbers(history: History) -> dict[str, Any]:
     """A device's figures as a flat document, None if unknown."""
     end, peak = history.end, history.peak_moment
     recorded = history.recorded
+    free = history.free_at(peak) if recorded else None
     return {
         "source": history.source,
         "file": history.file,
@@ -83,7 +87,8 @@ def device_numbers(history: History) -> dict[str, Any]:
         "events": len(history.allocated) - (history.end is not None),
         "peak_allocated": history.peak_allocated if recorded else None,
         "peak_reserved": history.peak_reserved if recorded else None,
-        "fragmentation": history.fragmentation if recorded else None,
+        "reserved_unused": history.reserved_unused if recorded else None,
+        "fragmentation": None if free is None else free.fragmentation,
         "peak_time_ns": None if history.time_ns is None else int(history.time_ns[peak]),
         "end_allocated": int(history.allocated[-1]),
         "end_reserved": None if end is None else end.reserved,
@@ -118,12 +123,58 @@ def _site_row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
     }
 
 
+def failure_document(failure: OutOfMemory) -> dict[str, Any]:
+    """A failed request as a document, None where unknown."""
+    request = failure.request
+    return {
+        "asked": request.bytes,
+        "call_site": request.call_site,
+        "verdict": failure.verdict,
+        "device_free": request.device_free,
+        "reserved": failure.reserved,
+        "allocated": failure.allocated,
+        "unused": None if failure.free is None else failure.free.bytes,
+        "usable": None if failure.usable is None else failure.usable.bytes,
+        "usable_blocks": None if failure.usable is None else len(failure.usable.sizes),
+        "largest_free": None if failure.usable is None else failure.usable.largest,
+        "largest_served": failure.largest_served,
+        "missing": failure.missing,
+        "limit": failure.limit,
+        "held": [_held_site(site) for site in failure.sites],
+        "to_free": [_held_site(site) for site in failure.sites_to_free],
+    }
+
+
+def _held_site(site: Site) -> dict[str, Any]:
+    return {"call_site": site.call_site, "bytes": site.bytes, "blocks": site.blocks}
+
+
+def growth_document(history: History) -> dict[str, Any] | None:
+    """Growth at the ends of steps by call site; None where no steps are marked or no call sites known."""
+    sites = growth_by_site(history)
+    if sites is None or history.step_ends is None:
+        return None
+    return {
+        "step_ends": len(history.step_ends),
+        "judged": len(history.step_ends) >= LEAST_STEPS,
+        "bytes": [int(history.allocated[moment]) for moment in history.step_ends],
+        "sites": [asdict(site) for site in sites],
+    }
+
+
 def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The JSON document: figures by device, and call sites at the peaks."""
     return {
         "schema": "memory.v1",
         "run": run.id,
-        "devices": [device_numbers(history) for history in found],
+        "devices": [
+            device_numbers(history)
+            | {
+                "out_of_memory": [failure_document(failure) for failure in failed_requests(history)],
+                "growth": growth_document(history),
+            }
+            for history in found
+        ],
         "rows": rows,
     }
 

@@ -43,8 +43,11 @@ def test_a_snapshot_by_hand(tmp_path: Path) -> None:
     assert figures(run) == {
         ("peak_allocated", None, None, None): 650,
         ("peak_reserved", None, None, None): 8192,
-        ("fragmentation", None, None, None): 1 - 650 / 8192,
-        ("fragmentation", None, None, "end"): (1000 + 4192) / 8192,
+        # Of blocks in use then that were freed since, up to 1 MiB may never have been split off.
+        ("reserved_unused", None, None, None): 0,
+        ("reserved_unused", None, None, "end"): 1000 + 4192,
+        ("fragmentation", None, None, "end"): 1 - 4192 / (1000 + 4192),
+        ("out_of_memory", None, None, None): 0,
     }
     assert {one["source"] for one in run.rows if one["value"] is not None} == {"memory_snapshot"}
     (history,) = of_run(run)
@@ -90,7 +93,10 @@ def test_files_of_unknown_ranks_are_told_apart_by_name(tmp_path: Path) -> None:
 
 def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
     run = measured(tmp_path, a=snapshot([segment(block(4096, 512), block(4608, 512, "inactive"))], []))
-    assert figures(run) == {("fragmentation", None, None, "end"): 0.5}
+    assert figures(run) == {
+        ("reserved_unused", None, None, "end"): 512,
+        ("fragmentation", None, None, "end"): 0,
+    }
     (history,) = of_run(run)
     assert (history.recorded, history.allocated.tolist()) == (False, [512])
     no_share, share = (one for one in run.rows if one["metric"] == "memory.fragmentation")
@@ -100,19 +106,25 @@ def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
 
 
 def test_of_several_snapshots_the_one_with_most_inactive_memory_is_the_end(tmp_path: Path) -> None:
-    shares = {
-        name: snapshot([segment(block(4096, 512), block(4608, unused, "inactive"))], [])
+    """Each has 512 B free before a block and `unused` after it."""
+    free = {
+        name: snapshot(
+            [segment(block(4096, 512, "inactive"), block(4608, 512), block(5120, unused, "inactive"))], []
+        )
         for name, unused in (("a", 512), ("b", 1536), ("c", 1024))
     }
-    assert figures(measured(tmp_path, **shares)) == {("fragmentation", None, None, "end"): 0.75}
+    assert figures(measured(tmp_path, **free)) == {
+        ("reserved_unused", None, None, "end"): 2048,
+        ("fragmentation", None, None, "end"): 0.5,
+    }
 
 
 def test_what_no_snapshot_tells_of_reserved_memory_says_so(tmp_path: Path) -> None:
     lost = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
     run = measured(tmp_path, a=snapshot([segment(block(4096, 512))], lost))
-    own, end = (one for one in run.rows if one["metric"] == "memory.fragmentation")
-    assert (own["value"], own["reason"]) == (None, "the snapshots do not state reserved memory")
-    assert (end["value"], end["stat"]) == (0, "end")
+    (own,) = (one for one in run.rows if one["metric"] == "memory.fragmentation")
+    why = "the snapshots do not state reserved memory, or none of it is free"
+    assert (own["value"], own["reason"]) == (None, why)
 
 
 def test_snapshots_of_which_some_do_not_tell_what_was_reserved_are_partial(tmp_path: Path) -> None:
@@ -154,7 +166,7 @@ def allocator(at: int, held: int, reserved: int | None = None, device: int | Non
     return row("other", at, at, name="[memory]", bytes=held, reserved=reserved, device=device)
 
 
-def test_reserved_and_fragmentation_of_a_trace() -> None:
+def test_reserved_and_unused_memory_of_a_trace() -> None:
     rows = [
         allocator(5, 700, 2000),
         allocator(6, 900, 1000),
@@ -163,9 +175,9 @@ def test_reserved_and_fragmentation_of_a_trace() -> None:
     ]
     rank = a_rank(rows, [window(0, 100)])
     assert main(rank, "memory.peak_reserved") == 4000
-    assert main(rank, "memory.fragmentation") == pytest.approx(0.1)
+    assert main(rank, "memory.reserved_unused") == 1000 - 900
     silent = a_rank([allocator(5, 700)], [window(0, 100)])
-    for name in ("memory.peak_reserved", "memory.fragmentation"):
+    for name in ("memory.peak_reserved", "memory.reserved_unused"):
         assert "does not state reserved memory" in reason(silent, name)
         assert "no allocator events" in reason(a_rank([compute(0, 1)], [window(0, 9)]), name)
 
@@ -180,11 +192,11 @@ def test_of_several_devices_of_a_rank_the_worst_counts() -> None:
     rank = a_rank(rows, [window(0, 100)])
     assert main(rank, "memory.peak_allocated") == 700
     assert main(rank, "memory.peak_reserved") == 4000
-    assert main(rank, "memory.fragmentation") == pytest.approx(1 - 500 / 4000)
+    assert main(rank, "memory.reserved_unused") == 4000 - 500
     silent = a_rank([*rows[:1], allocator(6, 900, device=1)], [window(0, 100)])
     assert main(silent, "memory.peak_allocated") == 900
     assert main(silent, "memory.peak_reserved") == 1000
-    assert values(silent, "memory.fragmentation")[0].provenance == "derived"
+    assert values(silent, "memory.reserved_unused")[0].provenance == "derived"
 
 
 def test_of_several_ranks_the_worst_counts() -> None:
@@ -192,12 +204,12 @@ def test_of_several_ranks_the_worst_counts() -> None:
         a_rank([allocator(5, held, 1000)], [window(0, 100)], rank=n) for n, held in enumerate((700, 900))
     ]
     found = {
-        name: rows_of(f"memory.{name}", *ranks)[0]["value"] for name in ("peak_allocated", "fragmentation")
+        name: rows_of(f"memory.{name}", *ranks)[0]["value"] for name in ("peak_allocated", "reserved_unused")
     }
-    assert found == {"peak_allocated": 900, "fragmentation": pytest.approx(0.3)}
+    assert found == {"peak_allocated": 900, "reserved_unused": 1000 - 700}
 
 
-@pytest.mark.parametrize("metric", ["peak_allocated", "peak_reserved", "fragmentation", "growth"])
+@pytest.mark.parametrize("metric", ["peak_allocated", "peak_reserved", "reserved_unused", "growth"])
 def test_a_trace_of_the_host_alone_tells_of_no_allocator(metric: str) -> None:
     rank = a_rank([allocator(5, 700, 1000)], [window(0, 100, 1, "annotation")], works_on=None)
     assert reason(rank, f"memory.{metric}") == "the trace has only host events, none of the accelerator"

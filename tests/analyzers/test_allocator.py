@@ -21,11 +21,12 @@ def ns(*numbers: int) -> np.ndarray:
 OWNERS = Owners(
     call_sites=(None, "a.py:1", None, "c.py:3"),
     moments=8,
-    start=70,
-    older_blocks=2,
-    moment=ns(1, 2, 3, 4, 5, 6, 7),
-    owner=ns(1, 2, 1, 3, 3, 1, OLDER),
-    change=ns(100, 30, 30, 5, -5, -100, -50),
+    owner=ns(OLDER, OLDER, 1, 2, 1, 3),
+    bytes=ns(20, 50, 100, 30, 30, 5),
+    address=ns(0, 512, 1024, 2048, 4096, 8192),
+    begin=ns(0, 0, 1, 2, 3, 4),
+    end=ns(8, 7, 6, 8, 8, 5),
+    released=ns(8, 7, 6, 8, 8, 5),
 )
 
 
@@ -67,16 +68,16 @@ def a_history(**changes: Any) -> History:
 def test_the_peak_is_the_first_moment_of_most_bytes() -> None:
     history = a_history()
     assert (history.peak_moment, history.peak_allocated, history.peak_reserved) == (1, 40, 100)
-    assert history.fragmentation == 1 - 40 / 80
+    assert history.reserved_unused == 80 - 40
 
 
 @pytest.mark.parametrize("reserved", [None, ns(0, 0, 0, 0)])
-def test_nothing_reserved_has_no_fragmentation(reserved: Any) -> None:
-    assert a_history(reserved=reserved).fragmentation is None
+def test_without_reserved_memory_none_of_it_is_unused(reserved: Any) -> None:
+    assert a_history(reserved=reserved).reserved_unused is None
 
 
-def test_a_byte_reserved_at_the_peak_is_enough_for_fragmentation() -> None:
-    assert a_history(allocated=ns(0, 1, 0, 0), reserved=ns(0, 1, 0, 0)).fragmentation == 0
+def test_reserved_memory_may_be_used_wholly() -> None:
+    assert a_history(allocated=ns(0, 1, 0, 0), reserved=ns(0, 1, 0, 0)).reserved_unused == 0
 
 
 @pytest.mark.parametrize(

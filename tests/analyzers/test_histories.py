@@ -10,7 +10,7 @@ import pyarrow as pa
 from helpers.hand_made import a_rank, event
 
 from cclbench.analyzers.view.histories import of_run, of_trace
-from cclbench.ground.schema import ALLOCATIONS, MEMORY_BLOCKS
+from cclbench.ground.evidence_schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
 
 
 def memory(at: int, held: int | None, reserved: int | None = None, device: int | None = 0) -> dict[str, Any]:
@@ -55,6 +55,7 @@ def a_run() -> Any:
     evidence = {
         "allocations": pa.Table.from_pylist([], schema=ALLOCATIONS),
         "memory_blocks": pa.Table.from_pylist([block], schema=MEMORY_BLOCKS),
+        "allocator_annotations": pa.Table.from_pylist([], schema=ALLOCATOR_ANNOTATIONS),
     }
     ranks = {n: a_rank(ROWS, works_on="host" if n == 2 else "device").tables for n in range(3)}
     return SimpleNamespace(

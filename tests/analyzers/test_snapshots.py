@@ -11,7 +11,7 @@ import pytest
 
 from cclbench.analyzers.view.allocator import Blocks, History, Site
 from cclbench.analyzers.view.snapshots import of_snapshots
-from cclbench.ground.schema import ALLOCATIONS, MEMORY_BLOCKS
+from cclbench.ground.evidence_schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
 
 Told = tuple[str, int | None, int]
 """Action, address and bytes of an event."""
@@ -27,10 +27,15 @@ def block(address: int, size: int, state: str = "active_allocated", **columns: A
     return told | {"segment": 0, "address": address, "size": size, "state": state} | columns
 
 
-def histories(events: Sequence[dict[str, Any]], blocks: Sequence[dict[str, Any]]) -> list[History]:
+def histories(
+    events: Sequence[dict[str, Any]],
+    blocks: Sequence[dict[str, Any]],
+    annotations: Sequence[dict[str, Any]] = (),
+) -> list[History]:
     return of_snapshots(
         pa.Table.from_pylist(list(events), schema=ALLOCATIONS),
         pa.Table.from_pylist(list(blocks), schema=MEMORY_BLOCKS),
+        pa.Table.from_pylist(list(annotations), schema=ALLOCATOR_ANNOTATIONS),
     )
 
 

@@ -52,6 +52,7 @@ VERSIONS = {
     "compute.mfu": 2,
     "data.stall": 2,
     "memory.bound_share": 2,
+    "memory.fragmentation": 2,
     "memory.hbm_utilization": 2,
     "time.exposed_copy": 2,
     "time.idle_host_by": 3,

@@ -497,9 +497,37 @@ def test_exposed_copies_name_the_memory() -> None:
 
 
 def test_fragmentation_gains_no_time() -> None:
-    one = found(*STEP, row("memory.fragmentation", 0.3, unit="1"))["fragmentation"]
+    reserved = row("memory.peak_reserved", 10e9)
+    one = found(*STEP, reserved, row("memory.reserved_unused", 2e9))["fragmentation"]
     assert (one.gain_s, one.gain_share) == (None, None)
-    assert "fragmentation" not in found(*STEP, row("memory.fragmentation", 0.19, unit="1"))
+    assert one.claim == "2.00 GB of the memory that the allocator reserves are unused at the peak."
+    assert "fragmentation" not in found(*STEP, reserved, row("memory.reserved_unused", 1.9e9))
+    assert "fragmentation" not in found(*STEP, row("memory.reserved_unused", 2e9))
+
+
+def test_out_of_memory_names_what_was_asked_and_who_holds_most() -> None:
+    def failed(value: float, **keys: str) -> Row:
+        return row("memory.out_of_memory", value, **keys)
+
+    rows = [
+        failed(1.0, reason="too much is held; asked at f a.py:1"),
+        *(failed(n * 1e9, stat=stat) for n, stat in enumerate(("missing", "asked", "unused"), 1)),
+        failed(5e8, stat="largest_free"),
+        failed(4e9, stat="held", category="g a.py:2"),
+    ]
+    assert found(*STEP, *rows)["out_of_memory"].claim == (
+        "A request of 2.00 GB found no memory (too much is held; asked at f a.py:1). Free blocks held 3.00 GB"
+        ", the largest that could serve it 500 MB. 1.00 GB more had to be free. Most is held by g a.py:2:"
+        " 4.00 GB."
+    )
+    assert "out_of_memory" not in found(*STEP, failed(0.0))
+
+
+def test_a_leak_names_its_line() -> None:
+    rows = [row("memory.leak", 4e6), row("memory.leak", 4e6, category="log train.py:9")]
+    claim = "4.00 MB more remain allocated after each step: 4.00 MB at log train.py:9."
+    assert found(*STEP, *rows)["memory_leak"].claim == claim
+    assert "memory_leak" not in found(*STEP, row("memory.leak", 0.0))
 
 
 def test_first_steps_are_warm_up() -> None:

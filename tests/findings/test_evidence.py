@@ -225,8 +225,29 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
         ["time.idle_device", "compute.kernel_count"],
     ),
     "fragmentation": (
-        [row("memory.fragmentation", 0.3, unit="1"), *DEVICE_TIME],
-        ["memory.fragmentation", "memory.peak_reserved", "memory.peak_allocated"],
+        [
+            row("memory.reserved_unused", 3e9),
+            row("memory.fragmentation", 0.3, unit="1"),
+            row("memory.peak_reserved", 10e9),
+            row("memory.peak_allocated", 7e9),
+        ],
+        ["memory.reserved_unused", "memory.fragmentation", "memory.peak_reserved", "memory.peak_allocated"],
+    ),
+    "memory_leak": (
+        [row("memory.leak", 3e6), *(row("memory.leak", n * 1e6, category=f"f{n} a.py:{n}") for n in (1, 2))],
+        ["memory.leak", "memory.leak f2 a.py:2", "memory.leak f1 a.py:1"],
+    ),
+    "out_of_memory": (
+        [
+            row("memory.out_of_memory", 1.0, reason="too much is held"),
+            *(row("memory.out_of_memory", 1e9, stat=stat) for stat in ("asked", "largest_free", "unused")),
+            row("memory.out_of_memory", 2e9, stat="held", category="f a.py:1"),
+        ],
+        [
+            "memory.out_of_memory",
+            *(f"memory.out_of_memory {stat}" for stat in ("asked", "unused", "largest_free")),
+            "memory.out_of_memory f a.py:1 held",
+        ],
     ),
     "exposed_copies": (
         [

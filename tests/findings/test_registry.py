@@ -89,7 +89,7 @@ def test_limits() -> None:
 
 def test_a_diagnosis_as_data() -> None:
     rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
-    rows += [row("memory.fragmentation", 0.5)]
+    rows += [row("memory.reserved_unused", 5e9), row("memory.peak_reserved", 10e9)]
     whole = Diagnosis("tiny", list(found(*rows).values()))
     (first,) = whole.top_rows(1)
     assert first["name"] == "host_bound"

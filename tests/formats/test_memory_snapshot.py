@@ -119,6 +119,7 @@ def test_events_and_blocks(read: Read, protocol: int) -> None:
         "size": 2000,
         "requested": 300,
         "stream": 0,
+        "pool": "large",
         "state": "active_allocated",
         "call_site": "forward model.py:7",
     }

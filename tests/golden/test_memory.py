@@ -12,11 +12,17 @@ from typing import Any
 import pytest
 
 from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.out_of_memory import failed_requests
 
 KNOWN = {
     # by the replay below: bytes live before the first event, at the peak, at the end; reserved
     "training_ctx128": (5_095_321_600, 7_013_335_044, 6_808_535_044, 7_235_174_400),
     "inference_ctx128": (1_701_310_464, 1_736_962_048, 1_701_310_464, 1_763_704_832),
+}
+UNUSED_AT_PEAK = {
+    # Reserved bytes in free blocks at the peak, and the share of them outside the largest one.
+    "training_ctx128": (208_567_808, 1 - 20_971_520 / 208_567_808),
+    "inference_ctx128": (24_776_704, 1 - 6_291_456 / 24_776_704),
 }
 
 
@@ -50,7 +56,8 @@ def test_a_snapshot_is_what_a_plain_replay_of_it_says(name, measure, test_data: 
     values = {row["metric"]: row["value"] for row in run.rows if row["stat"] is None}
     assert values["memory.peak_allocated"] == peak
     assert values["memory.peak_reserved"] == reserved
-    assert values["memory.fragmentation"] == 1 - peak / reserved
+    assert (values["memory.reserved_unused"], values["memory.fragmentation"]) == UNUSED_AT_PEAK[name]
+    assert values["memory.reserved_unused"] < reserved - peak
     (history,) = of_run(run)
     assert (history.contradictions, history.allocated[0], history.allocated[-1]) == (0, start, end)
     owners = history.owners
@@ -59,11 +66,12 @@ def test_a_snapshot_is_what_a_plain_replay_of_it_says(name, measure, test_data: 
     assert older.blocks + sum(site.blocks for _, site in sites) == len(live)
     recorded = {event["addr"] for event in told["device_traces"][0] if event["action"] == "alloc"}
     assert older.bytes >= sum(size for address, size in live.items() if address not in recorded)
-    inactive = sum(
+    inactive = [
         one["size"] for segment in told["segments"] for one in segment["blocks"] if one["state"] == "inactive"
-    )
-    (at_end,) = (row for row in run.rows if row["metric"] == "memory.fragmentation" and row["stat"] == "end")
-    assert at_end["value"] == inactive / reserved
+    ]
+    at_end = {row["metric"]: row["value"] for row in run.rows if row["stat"] == "end"}
+    assert at_end["memory.reserved_unused"] == sum(inactive)
+    assert at_end["memory.fragmentation"] == 1 - max(inactive) / sum(inactive)
 
 
 def test_what_the_training_step_holds_at_its_peak(measure, test_data: Path) -> None:
@@ -87,3 +95,24 @@ def test_memory_events_of_a_trace(measure, kineto: Path) -> None:
     assert history.allocated.tolist() == [args["Total Allocated"] for args in own]
     assert history.reserved.tolist() == [args["Total Reserved"] for args in own]
     assert (history.peak_allocated, history.peak_reserved) == (2_088_508_416, 2_629_828_608)
+
+
+def test_an_h100_out_of_memory_is_what_pytorch_says(measure, repository: Path, tmp_path: Path) -> None:
+    """PyTorch's message: 128 MiB asked, 3.73 GiB allowed, 3.31 GiB allocated, 313.49 MiB free in blocks."""
+    path = tmp_path / "out_of_memory.pickle"
+    packed = repository / "tests/golden/h100/out_of_memory_snapshot.pickle.gz"
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    (history,) = of_run(measure(path))
+    (failure,) = failed_requests(history)
+    free, usable = failure.free, failure.usable
+    assert (failure.request.bytes, failure.request.call_site.split(" < ")[:2]) == (
+        128 << 20,
+        ["cross_entropy torch/nn/functional.py:3504", "out_of_memory one_gpu.py:223"],
+    )
+    assert (free.bytes, round(free.bytes / (1 << 20), 2)) == (328_718_336, 313.49)
+    assert round((free.reserved - free.bytes) / (1 << 30), 2) == 3.31
+    least, most = failure.limit
+    assert least <= 4_000_000_000 < most
+    assert (usable.largest, failure.missing, failure.largest_served) == (18_874_368, 0, least - free.reserved)
+    assert failure.verdict == "fragmentation: enough is free, but no block is large enough"
+    assert sum(site.bytes for site in failure.sites) == failure.allocated == 3_550_992_828

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.analyzers.view.arena import Arena, FailedRequest, FreeBlocks
 from cclbench.ground.intervals import Int64, Mask
 
 OLDER: Final = 0
@@ -26,33 +27,43 @@ class Site:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """Owners of the allocated bytes over time; arrays of shape (changes,), in order of time."""
+    """The blocks of a recording with their owners; arrays of shape (blocks,), in the order of allocation.
+
+    Moment 0 is before the first event, moment i after the i-th one.
+    """
 
     call_sites: tuple[str | None, ...]
-    """Call site by owner; owner 0 is everything older than the recording."""
+    """Call site by owner; owner 0 is everything older than the recording without a known call site."""
     moments: int
-    start: int
-    older_blocks: int
-    moment: Int64
     owner: Int64
-    change: Int64
+    bytes: Int64
+    """Requested bytes."""
+    address: Int64
+    begin: Int64
+    """The moment of its allocation; 0 if it is older than the recording."""
+    end: Int64
+    """The moment when the program freed it; `moments` if it did not."""
+    released: Int64
+    """The moment when the allocator could use it again: work of other streams may have had to end first."""
+
+    def live_at(self, moment: int) -> Mask:
+        """The blocks that the program holds at a moment, shape (blocks,)."""
+        return (self.begin <= moment) & (moment < self.end)
 
     def allocated(self, owners: Sequence[int] | None = None) -> Int64:
         """Allocated bytes of these owners, or of all, at each moment."""
         chosen = np.ones(len(self.owner), np.bool_) if owners is None else np.isin(self.owner, list(owners))
-        changes = np.zeros(self.moments, np.int64)
-        np.add.at(changes, self.moment[chosen], self.change[chosen])
-        if owners is None or OLDER in owners:
-            changes[0] += self.start
-        return np.cumsum(changes)
+        changes = np.zeros(self.moments + 1, np.int64)
+        np.add.at(changes, self.begin[chosen], self.bytes[chosen])
+        np.subtract.at(changes, self.end[chosen], self.bytes[chosen])
+        return np.cumsum(changes[:-1])
 
     def owners_at(self, moment: int) -> tuple[Site, list[tuple[int, Site]]]:
         """Blocks older than the recording, and the other sites with their owner, the largest first."""
-        until = self.moment <= moment
+        live = self.live_at(moment)
         owner_bytes, blocks = np.zeros((2, len(self.call_sites)), np.int64)
-        owner_bytes[OLDER], blocks[OLDER] = self.start, self.older_blocks
-        np.add.at(owner_bytes, self.owner[until], self.change[until])
-        np.add.at(blocks, self.owner[until], np.sign(self.change[until]))
+        np.add.at(owner_bytes, self.owner[live], self.bytes[live])
+        np.add.at(blocks, self.owner[live], 1)
         sites = [
             Site(*entry) for entry in zip(self.call_sites, owner_bytes.tolist(), blocks.tolist(), strict=True)
         ]
@@ -91,6 +102,11 @@ class History:
     owners: Owners | None = None
     """None where unknown."""
     end: Blocks | None = None
+    arena: Arena | None = None
+    """None where blocks are unknown."""
+    failures: tuple[FailedRequest, ...] = ()
+    step_ends: Int64 | None = None
+    """The moments at which steps end; None where no steps are marked."""
     recorded: bool = True
     """Whether events were recorded on any device of the process; else only the end is known."""
     contradictions: int = 0
@@ -112,11 +128,19 @@ class History:
         return None if self.reserved is None else int(self.reserved.max())
 
     @property
-    def fragmentation(self) -> float | None:
-        """1 − allocated / reserved at the peak of allocated bytes; None where nothing is reserved."""
+    def reserved_unused(self) -> int | None:
+        """Reserved bytes that are in no block, at the peak of allocated bytes; None where unknown."""
         if self.reserved is None or self.reserved[self.peak_moment] <= 0:
             return None
-        return 1 - int(self.allocated[self.peak_moment]) / int(self.reserved[self.peak_moment])
+        if (free := self.free_at(self.peak_moment)) is not None:
+            return free.bytes
+        return int(self.reserved[self.peak_moment] - self.allocated[self.peak_moment])
+
+    def free_at(self, moment: int) -> FreeBlocks | None:
+        """The allocator's free blocks at a moment; None where blocks are unknown."""
+        if self.arena is None or self.owners is None or self.reserved is None:
+            return None
+        return self.arena.free_at(moment, self.owners)
 
     @property
     def has_changes(self) -> bool:

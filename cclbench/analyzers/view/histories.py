@@ -11,15 +11,14 @@ import pyarrow as pa
 
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.columns import has_word
-from cclbench.analyzers.view.snapshots import of_snapshots
+from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
+from cclbench.formats.trace import ALLOCATOR_EVENT
 from cclbench.ground.schema import EVENTS
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank
     from cclbench.record.run import Run
 
-_MEMORY: Final = "[memory]"
-"""PyTorch's name of allocator events in a trace."""
 _MOMENTS: Final = pa.schema([EVENTS.field(name) for name in ("start_ns", "device", "bytes", "reserved")])
 
 
@@ -48,7 +47,7 @@ def of_trace(tables: Rank, *, rank: int, source: str | None = None) -> Iterator[
 def _memory_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Allocator events that state allocated bytes, without their name."""
     states_bytes = batch["bytes"].is_valid().to_numpy(zero_copy_only=False)
-    memory = batch.filter(pa.array(has_word(batch, "name", _MEMORY) & states_bytes))
+    memory = batch.filter(pa.array(has_word(batch, "name", ALLOCATOR_EVENT) & states_bytes))
     return memory.select(_MOMENTS.names)
 
 
@@ -64,4 +63,4 @@ def of_run(run: Run, traced: Collection[int] | None = None) -> list[History]:
             on_host = tables.facts.works_on == "host"
             rank_histories = of_trace(tables, rank=rank, source=run.reader)
             histories += [history for history in rank_histories if (history.device is None) == on_host]
-    return histories + of_snapshots(run.evidence("allocations"), run.evidence("memory_blocks"))
+    return histories + of_snapshots(*map(run.evidence, SNAPSHOT_TABLES))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.logged_calls import LoggedCalls, logged_calls
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.snapshots import of_snapshots
+from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
 from cclbench.machine import Machine, machine_of_ranks
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class RunView:
         """Settings by file of evidence, such as the load of a benchmark client."""
         self._view, self._tables = view, tables
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)
-        """The rows of a table of `schema.EVIDENCE`, by name."""
+        """The rows of a table of `EVIDENCE`, by name."""
 
     @cached_property
     def snapshots(self) -> list[History]:
         """Allocator histories from memory snapshots, by device."""
-        return of_snapshots(self.table("allocations"), self.table("memory_blocks"))
+        return of_snapshots(*map(self.table, SNAPSHOT_TABLES))
 
     @cached_property
     def logged_calls(self) -> LoggedCalls | None:

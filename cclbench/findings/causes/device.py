@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device: exposed copies, stalls between streams, fragmented memory."""
+"""The device: exposed copies, stalls between streams."""
 
 from __future__ import annotations
 
@@ -15,14 +15,9 @@ _EXPOSED_COPY: Final = metric_name("time.exposed_copy")
 _BUSY: Final = metric_name("compute.busy")
 _IDLE_DEVICE: Final = metric_name("time.idle_device")
 _KERNELS: Final = metric_name("compute.kernel_count")
-_FRAGMENTATION: Final = metric_name("memory.fragmentation")
-_PEAK_RESERVED: Final = metric_name("memory.peak_reserved")
-_PEAK_ALLOCATED: Final = metric_name("memory.peak_allocated")
 _BANDWIDTH: Final = metric_name("memory.copy_bandwidth")
 _STALL_S: Final = 10e-6
 """Idle time per kernel that is more than the usual gap between consecutive kernels."""
-_LEAST_FREE: Final = 0.2
-"""Memory is fragmented where at least this share of the reserved memory is free."""
 
 
 @finding(
@@ -102,26 +97,4 @@ def device_stalls(case: Case) -> Iterator[Finding]:
             evidence=case.evidence(_IDLE_DEVICE, _KERNELS),
             query="SELECT rank, name, end_ns AS start_ns, gap_ns FROM idle_gaps"
             " ORDER BY gap_ns DESC LIMIT 20",
-        )
-
-
-@finding(
-    "fragmentation",
-    title="much of the reserved memory is free but fragmented",
-    rule="memory.fragmentation of at least 20 %",
-    gain="memory, not time: larger batches or less recomputation",
-    actions={
-        "pytorch": ("set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",),
-        "any": ("keep shapes the same from step to step; allocate long-lived buffers first",),
-    },
-)
-def fragmentation(case: Case) -> Iterator[Finding]:
-    free = case.number(_FRAGMENTATION)
-    if free is not None and free >= _LEAST_FREE:
-        yield case.finding(
-            "fragmentation",
-            f"{humanise(free, '1')} of the memory that the allocator reserves is free at its peak.",
-            because="the allocator's own figures; how much of it larger requests could use is unknown",
-            confidence="medium",
-            evidence=case.evidence(_FRAGMENTATION, _PEAK_RESERVED, _PEAK_ALLOCATED),
         )

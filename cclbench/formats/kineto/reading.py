@@ -39,7 +39,7 @@ from cclbench.formats.kineto.kinds import (
     valid_link,
 )
 from cclbench.formats.kineto.payloads import StatedCollectives, speaks_of_collectives
-from cclbench.formats.trace import LATEST_NS, NO_GRID, grid_columns, impossible_value
+from cclbench.formats.trace import ALLOCATOR_EVENT, LATEST_NS, NO_GRID, grid_columns, impossible_value
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 
@@ -157,7 +157,7 @@ class KinetoFile:
         incomplete = phases.pop("X", 0) - intervals
         memory = []
         if phases["i"]:
-            memory = [e for e in group if e.ph == "i" and e.name == "[memory]" and e.ts is not None]
+            memory = [e for e in group if e.ph == "i" and e.name == ALLOCATOR_EVENT and e.ts is not None]
             phases["i"] -= len(memory)
         if incomplete:
             self.dropped["row without a time or duration"] += incomplete

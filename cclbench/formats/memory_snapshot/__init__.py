@@ -13,7 +13,7 @@ stated only for the blocks at the end.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -34,7 +34,13 @@ from cclbench.formats.pickled import (
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import damaged_error, read_whole
 from cclbench.formats.trace import LATEST_NS
-from cclbench.ground.schema import ALLOCATIONS, ALLOCATOR_ACTIONS, MEMORY_BLOCKS
+from cclbench.ground.evidence_schema import (
+    ALLOCATIONS,
+    ALLOCATOR_ACTIONS,
+    ALLOCATOR_ANNOTATIONS,
+    MEMORY_BLOCKS,
+)
+from cclbench.ground.text import printable
 
 _MOST_DEVICES: Final = 1 << 10
 _MOST_ENTRIES: Final = 2_000_000
@@ -44,6 +50,8 @@ _MOST_BYTES: Final = 1 << 62
 _MOST_UNFOLDED: Final = 1 << 40
 """High, since stacks share their frames and each stack is read once."""
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
+_OPEN_ANNOTATION: Final = "annotations whose begin or end is not in the recording"
+_LONGEST_ANNOTATION: Final = 200
 _UNKNOWN_ACTION: Final = "events of an action that is not read"
 _HINT: Final = "write it again with torch.cuda.memory._dump_snapshot; a snapshot is data alone"
 
@@ -84,13 +92,31 @@ class _Segment(msgspec.Struct):
     total_size: Size
     device: Device = 0
     stream: Stream | None = None
+    segment_type: Literal["large", "small"] | None = None
+    segment_pool_id: tuple[Address, Address] = (0, 0)
+    """Other than (0, 0): a private pool, such as a CUDA graph's, which serves its own requests alone."""
     blocks: list[Any] = []
+
+    @property
+    def pool(self) -> str | None:
+        """`large` or `small`, with the id if it is private; None where not stated."""
+        if self.segment_type is None or self.segment_pool_id == (0, 0):
+            return self.segment_type
+        return f"{self.segment_type} {self.segment_pool_id[0]}.{self.segment_pool_id[1]}"
+
+
+class _Annotation(msgspec.Struct):
+    stage: Literal["START", "END"]
+    name: str
+    time_us: Microseconds
+    device: Device = 0
 
 
 class _Snapshot(msgspec.Struct):
     segments: list[Any]
     device_traces: list[Any] = []
     allocator_settings: dict[str, Any] = {}
+    external_annotations: list[Any] = []
 
 
 class MemorySnapshot(EvidenceReader):
@@ -134,6 +160,7 @@ class MemorySnapshot(EvidenceReader):
             rank = _rank_in_name(path)
             events = list(_event_rows(snapshot, most, stacks, left_out))
             blocks = list(_block_rows(snapshot, most, stacks))
+            annotations = list(_annotation_rows(snapshot, most, left_out))
         except NotPlainError as error:
             raise damaged_error(path, str(error), hint=_HINT) from None
         except msgspec.ValidationError as error:
@@ -143,6 +170,7 @@ class MemorySnapshot(EvidenceReader):
         return Evidence(
             allocations=_make_table(events, rank, stacks, ALLOCATIONS),
             memory_blocks=_make_table(blocks, rank, stacks, MEMORY_BLOCKS),
+            allocator_annotations=_make_table(annotations, rank, stacks, ALLOCATOR_ANNOTATIONS),
             facts=_allocator_facts(snapshot),
             left_out=dict(left_out),
             notes=list(_snapshot_notes(events, blocks)),
@@ -189,7 +217,28 @@ def _event_rows(
                 "size": event.size,
                 "stream": event.stream,
                 "call_site": stacks.stack_code(event.frames),
+                "device_free": event.device_free if event.action == "oom" else None,
             }
+
+
+def _annotation_rows(snapshot: _Snapshot, most: int, left_out: Counter[str]) -> Iterator[dict[str, Any]]:
+    """The annotations whose begin and end are recorded; those of a name nest."""
+    begun: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for mark in _convert_entries(snapshot.external_annotations, _Annotation, 0, most):
+        starts_us = begun[mark.device, mark.name]
+        if mark.stage == "START":
+            starts_us.append(mark.time_us)
+        elif starts_us:
+            yield {
+                "device": mark.device,
+                "name": printable(mark.name[:_LONGEST_ANNOTATION]),
+                "start_ns": 1000 * starts_us.pop(),
+                "end_ns": 1000 * mark.time_us,
+            }
+        else:
+            left_out[_OPEN_ANNOTATION] += 1
+    if still_open := sum(map(len, begun.values())):
+        left_out[_OPEN_ANNOTATION] += still_open
 
 
 def _block_rows(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict[str, Any]]:
@@ -210,6 +259,7 @@ def _block_rows(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict
                 "size": block.size,
                 "requested": None if free else requested,
                 "stream": segment.stream,
+                "pool": segment.pool,
                 "state": "active_pending_free" if block.state == "active_awaiting_free" else block.state,
                 "call_site": None if free else stacks.stack_code(first.frames),
             }

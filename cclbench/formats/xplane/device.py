@@ -55,4 +55,6 @@ def device_batches(
     if others is not None:
         elsewhere = set().union(*(gpu.stream_correlations(plane(other)) for other in others if kind == "GPU"))
     if (host := plane(HOST)) is not None:
-        yield from process.process_batches(trace, host, path, epoch_ns, own=launched, elsewhere=elsewhere)
+        yield from process.process_batches(
+            trace, host, path, epoch_ns, device=int(number), own=launched, elsewhere=elsewhere
+        )

@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterator, Set
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cclbench.formats import Rows, Trace
+from cclbench.formats.trace import ALLOCATOR_EVENT
 from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.host_events import step_name
 from cclbench.formats.xplane.rows import LineEvents, kind_rows
@@ -26,20 +27,40 @@ _SYNCHRONIZE: Final = re.compile(r"(?:cu|hip)\w*Synchronize")
 _MARKS: Final = ("ThreadpoolListener::", "end: ")
 _PROGRAM: Final = ("python", "main")
 """Prefixes of the names of threads that run the program rather than the runtime."""
+_ALLOCATOR: Final = ("MemoryAllocation", "MemoryDeallocation")
+_HEAP: Final = ("bytes_allocated", "bytes_reserved", "index_on_host", "allocator_name")
+_ALLOCATOR_NAME: Final = re.compile(r"(?:GPU|TPU)_(\d{1,4})_")
+"""`GPU_0_bfc`; allocators of host memory have other names."""
 _KINDS: Final = ("launch", "sync", "annotation", "python", "other")
 
 
+class HostRow(NamedTuple):
+    """What a host row is; `held_bytes` of a device's allocator event, after it."""
+
+    kind: str
+    name: str
+    link: int | None = None
+    held_bytes: int | None = None
+
+
 def process_batches(
-    trace: Trace, message: Any, path: Path, epoch_ns: int, *, own: Set[int], elsewhere: Set[int] | None
+    trace: Trace,
+    message: Any,
+    path: Path,
+    epoch_ns: int,
+    *,
+    device: int,
+    own: Set[int],
+    elsewhere: Set[int] | None,
 ) -> Iterator[Rows]:
-    """The host rows of a device; `own` are the correlation ids of its executions.
+    """The host rows of a device, by its index on the host; `own` are the correlation ids of its executions.
 
     `elsewhere` are those of all other devices if this one also gets the process's rows, else None.
     """
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
-    keys = {key for key, name in stat_names.items() if name in ("correlation_id", "step_num")}
-    codes: dict[tuple[str, str, int | None], int] = {}
+    keys = {key for key, name in stat_names.items() if name in ("correlation_id", "step_num", *_HEAP)}
+    codes: dict[HostRow, int] = {}
     lines: list[LineEvents] = []
     marks = 0
     for line in message.lines:
@@ -53,31 +74,51 @@ def process_batches(
             link = decoded.get("correlation_id")
             link = link if isinstance(link, int) and 0 < link < 1 << 63 else None
             is_process_row = elsewhere is not None and link not in elsewhere
-            entry: tuple[str, str, int | None]
-            if "step_num" in decoded:
-                entry = "annotation", step_name(title, decoded["step_num"]), None
+            if title in _ALLOCATOR and (index := _device_index(decoded)) is not None:
+                if index != device:
+                    continue
+                row = HostRow("other", ALLOCATOR_EVENT, held_bytes=_held_bytes(decoded))
+            elif "step_num" in decoded:
+                row = HostRow("annotation", step_name(title, decoded["step_num"]))
             elif not (is_process_row or link in own):
                 continue
             elif title.startswith(_MARKS):
                 marks += 1
                 continue
             else:
-                entry = _row_kind(title, of_program, link is not None), title, link
+                row = HostRow(_row_kind(title, of_program, link is not None), title, link)
             events.append(event)
-            code.append(codes.setdefault(entry, len(codes)))
+            code.append(codes.setdefault(row, len(codes)))
         start, dur = proto.event_times(line, events, path, epoch_ns)
         lines.append(LineEvents(line.name, line.id, np.array(code, np.int64), start, dur))
     if marks:
         trace.dropped["mark of the thread pool"] = marks
-    kinds = np.array([kind for kind, _, _ in codes], np.str_)
-    names = [name for _, name, _ in codes]
-    links = {"correlation": pa.array([link for _, _, link in codes], pa.int64())}
+    kinds = np.array([row.kind for row in codes], np.str_)
+    names = [row.name for row in codes]
+    links = {"correlation": pa.array([row.link for row in codes], pa.int64())}
+    held = pa.array([row.held_bytes for row in codes], pa.int64())
+    devices = pa.array([device if row.held_bytes is not None else None for row in codes], pa.int16())
+    columns = {"launch": links, "other": links | {"bytes": held, "device": devices}}
     for kind in _KINDS:
         chosen = [line.take_events(kinds[line.code] == kind) for line in lines if len(line)]
-        if result := kind_rows(
-            kind, "host", chosen, names, columns=links if kind in ("launch", "other") else None
-        ):
+        if result := kind_rows(kind, "host", chosen, names, columns=columns.get(kind)):
             yield result[0]
+
+
+def _held_bytes(stats: proto.Stats) -> int | None:
+    """Bytes of the device's heap and of its programs' stacks after an allocator event."""
+    heap, stack = (stats.get(name) for name in ("bytes_allocated", "bytes_reserved"))
+    if isinstance(heap, int) and isinstance(stack, int) and 0 <= heap < 1 << 61 and 0 <= stack < 1 << 61:
+        return heap + stack
+    return None
+
+
+def _device_index(stats: proto.Stats) -> int | None:
+    """The index on its host of the device whose allocator it is; None if it is no device's or not stated."""
+    if isinstance(index := stats.get("index_on_host"), int):
+        return index
+    match = _ALLOCATOR_NAME.match(str(stats.get("allocator_name", "")))
+    return int(match[1]) if match else None
 
 
 @lru_cache(maxsize=1 << 12)

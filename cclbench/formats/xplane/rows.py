@@ -103,6 +103,9 @@ def kind_rows(
         of_name[code] = table[name]
         if category is not None:
             category_of[table[name]] = category
+    row_columns = {name: column.take(pa.array(codes)) for name, column in (columns or {}).items()}
+    if device is not None:
+        row_columns["device"] = pa.array(np.full(len(order), device, np.int16))
     rows = Rows(
         kind=kind,
         side=side,
@@ -111,8 +114,7 @@ def kind_rows(
         start_ns=start[order],
         dur_ns=np.concatenate([line.dur_ns for line in lines])[order],
         track=np.concatenate([np.full(len(line), line.track, np.int64) for line in lines])[order],
-        device=None if device is None else pa.array(np.full(len(order), device, np.int16)),
         name_categories=category_of or None,
-        **{name: column.take(pa.array(codes)) for name, column in (columns or {}).items()},
+        **row_columns,
     )
     return rows, codes

@@ -69,8 +69,8 @@ def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
 
 def _memory_chart(history: History, title: str, key: str) -> Chart:
     shown = memory_curves(history)
-    share = history.fragmentation
-    fragmented = "" if share is None else f", {humanise(share, '1')} of the reserved bytes unused then"
+    unused = history.reserved_unused
+    fragmented = "" if unused is None else f", {humanise(unused, 'B')} of the reserved bytes unused then"
     told = f"peak {humanise(shown.peak, 'B')}{fragmented}"
     caption = _CAPTION + (_OWNERS if peak_rows(history) else "") + f" Here: {told}."
     svg = drawn_svg(lambda: _draw_history(shown), name=key, label=f"{title}: {told}")

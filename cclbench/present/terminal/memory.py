@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory on a terminal: each device's peak, then the call sites at the peak."""
+"""Memory on a terminal: each device's peak, its call sites, failed requests, growth from step to step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
+from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
-from cclbench.present.memory import NO_STACK, NOTHING, OLDER_WORDS, device_numbers, history_heading, peak_rows
+from cclbench.present.memory import (
+    NO_STACK,
+    NOTHING,
+    OLDER_WORDS,
+    UNKNOWN_SITE,
+    device_numbers,
+    history_heading,
+    peak_rows,
+)
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.output import bullet_lines
+from cclbench.present.terminal.output import bullet_lines, labelled_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,7 +46,10 @@ def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType
     ]
     if verbosity > QUIET:
         for history in found:
-            parts += _peak_table(history, history_heading(history, found), verbosity)
+            heading = history_heading(history, found)
+            parts += _peak_table(history, heading, verbosity)
+            parts += _failure_tables(history, heading, verbosity)
+            parts += _growth_table(history, heading, verbosity)
         parts += _remark_lines(found)
     return parts
 
@@ -51,7 +64,8 @@ def _device_row(history: History, among: Sequence[History]) -> dict[str, str | N
         "device": history_heading(history, among),
         "peak": shown_number("peak_allocated", "B"),
         "reserved": shown_number("peak_reserved", "B"),
-        "unused": shown_number("fragmentation", "1"),
+        "unused": shown_number("reserved_unused", "B"),
+        "scattered": shown_number("fragmentation", "1"),
         "at the end": shown_number("end_allocated", "B"),
         "by": told["source"],
     }
@@ -73,6 +87,80 @@ def _peak_table(history: History, title: str, verbosity: int) -> Iterator[Render
     shown.append(_site_line(whole, "all allocations"))
     yield Text(f"\n{printable(title)}: live allocations at the peak, by call site")
     yield _number_table(shown, texts=(_SITE,))
+
+
+def _failure_tables(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
+    """The last failed request, or with verbosity all: what was free and who held what."""
+    failures = failed_requests(history)
+    for number, failure in enumerate(failures, 1):
+        if number < len(failures) and verbosity < VERBOSE:
+            continue
+        which = f" ({number} of {len(failures)} failed requests)" if len(failures) > 1 else ""
+        request = failure.request
+        yield Text(f"\n{printable(title)}: out of memory{which}: {failure.verdict}")
+        yield labelled_table(list(_failure_lines(failure)))
+        listed = failure.sites if verbosity >= VERBOSE else failure.sites[:MOST_SITES]
+        longest = None if verbosity >= VERBOSE else _LONGEST
+        whole = max(failure.allocated, 1)
+        shown = [
+            _site_line(
+                {"bytes": site.bytes, "share": site.bytes / whole, "blocks": site.blocks},
+                site.call_site or UNKNOWN_SITE,
+                longest,
+            )
+            for site in listed
+        ]
+        if shown:
+            yield Text(f"\nheld when {humanise(request.bytes, 'B')} were asked for, by call site")
+            yield _number_table(shown, texts=(_SITE,))
+
+
+def _failure_lines(failure: OutOfMemory) -> Iterator[tuple[str, str]]:
+    request, unknown = failure.request, "not stated"
+    yield "asked", f"{humanise(request.bytes, 'B')} at {printable(request.call_site or UNKNOWN_SITE)}"
+    if failure.usable is not None and failure.free is not None:
+        yield (
+            "free blocks",
+            f"{humanise(failure.usable.bytes, 'B')} in {len(failure.usable.sizes):,} of the request's stream"
+            f" and pool, the largest {humanise(failure.usable.largest, 'B')};"
+            f" {humanise(failure.free.bytes - failure.usable.bytes, 'B')} in others",
+        )
+    reserved = unknown if failure.reserved is None else humanise(failure.reserved, "B")
+    yield "reserved", f"{reserved}, of which {humanise(failure.allocated, 'B')} as requested by the program"
+    device_free = unknown if request.device_free is None else humanise(request.device_free, "B")
+    if failure.limit is not None:
+        least, most = (humanise(bound, "B") for bound in failure.limit)
+        device_free += f": a limit of the process, between {least} and {most}, refused it"
+    yield "device's own free memory", device_free
+    if failure.largest_served is not None:
+        yield "would have fitted", f"{humanise(failure.largest_served, 'B')} or less"
+    if failure.missing:
+        names = ", ".join(printable(site.call_site or UNKNOWN_SITE) for site in failure.sites_to_free[:3])
+        yield "missing", f"{humanise(failure.missing, 'B')}: as much as is held by {names}"
+
+
+def _growth_table(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
+    """The call sites that grow from step end to step end."""
+    growth = growth_by_site(history)
+    if growth is None or history.step_ends is None or not growth:
+        return
+    ends = len(history.step_ends)
+    few = "" if ends >= LEAST_STEPS else f": too few to tell a leak from warm-up (at least {LEAST_STEPS})"
+    listed = growth if verbosity >= VERBOSE else growth[:MOST_SITES]
+    shown: list[dict[str, str | None]] = [
+        {
+            "per step": humanise(site.bytes_per_step, "B"),
+            "first": humanise(site.first, "B"),
+            "last": humanise(site.last, "B"),
+            "leak": "yes" if site.leaks else "no" if ends >= LEAST_STEPS else "unknown",
+            _SITE: printable(site.call_site or UNKNOWN_SITE),
+        }
+        for site in listed
+    ]
+    yield Text(f"\n{printable(title)}: growth over {ends} step ends, by call site{few}")
+    yield _number_table(shown, texts=("leak", _SITE))
+    if rest := len(growth) - len(listed):
+        yield Text(f"{rest} more call sites (-v lists them)")
 
 
 def _site_line(row: dict[str, Any], of: str, longest: int | None = None) -> dict[str, str | None]:
