@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +16,10 @@ from cclbench.analyzers.view.operator_sums import By, DeviceRoof, OperatorSums, 
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.ground.units import humanise
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
+from cclbench.record.manifest import GraphJoins
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     *(
+        "row",
         "key",
         "calls",
         "time_s",
@@ -118,8 +122,11 @@ class OperatorTable:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The rows with the columns of `COLUMNS`."""
-        return [{name: getattr(row, name) for name in COLUMNS} for row in self.rows]
+        """The rows with the columns of `COLUMNS`; `row` counts from 1."""
+        return [
+            {"row": number, **{name: getattr(row, name) for name in COLUMNS[1:]}}
+            for number, row in enumerate(self.rows, start=1)
+        ]
 
     @property
     def document(self) -> dict[str, Any]:
@@ -184,7 +191,38 @@ def operator_costs_by(
     by_rank, notes = answers_by_rank(
         run, work, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
     )
+    notes += graph_notes([entry.graphs for entry in run.record.ranks if entry.rank in by_rank])
     return tuple(_operator_table(run, by, by_rank, notes, sort, top) for by in keys)
+
+
+def graph_notes(ranks: Sequence[GraphJoins]) -> list[str]:
+    """How many launches of CUDA and HIP graphs are joined with their captures, what is lost, and why."""
+    launches, joined, rows, joined_rows, time_ns, joined_ns, without_row = (
+        sum(getattr(joins, name) for joins in ranks)
+        for name in (
+            *("launches", "joined", "rows", "joined_rows", "time_ns", "joined_ns"),
+            "launches_without_row",
+        )
+    )
+    if not launches:
+        return []
+    share = humanise(joined_ns / time_ns if time_ns else 0.0, "1")
+    lost = [
+        f"; {number:,} {words}"
+        for number, words in (
+            (rows - joined_rows, f"of their {rows:,} device rows have no certain operator"),
+            (without_row, "captured launches have no device row"),
+        )
+        if number and joined
+    ]
+    refused = Counter[str]()
+    for joins in ranks:
+        refused.update(joins.refused)
+    return [
+        f"graphs: joined {joined:,} of {launches:,} launches with their capture, {share} of their device time"
+        + "".join(lost),
+        *(f"graphs: {number:,} launches not joined: {why}" for why, number in refused.most_common()),
+    ]
 
 
 def _operator_table(

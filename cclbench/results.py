@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from cclbench import __version__, analyzers
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.answers import Answers, RankAnswers
+from cclbench.analyzers.lacking import lacking_rows, with_lacking
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve_metrics
 from cclbench.analyzers.rows import (
     metric_rows,
@@ -22,7 +23,6 @@ from cclbench.analyzers.rows import (
     select_alias_rows,
     window_policy,
     with_caveat,
-    with_lacking,
 )
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from cclbench.replay.stragglers import StragglerSlowdown
 
 Replayed = TypeVar("Replayed")
+_MOST_SPLIT: Final = 600_000_000
+"""Largest work, by `_text_bytes`, of which groups of metrics are computed side by side."""
 ChosenMetrics = Sequence[tuple[Metric, Alias | None]]
 
 NOT_REPLAYED: Final = (
@@ -200,9 +202,10 @@ def _computed_results(
         for rank in (member.ranks if ranks is None else sorted(set(ranks) & set(member.ranks)))
     ]
     size = sum(_text_bytes(member.rank(rank)) for member, rank in pairs)
-    # Groups share little work: of fewer ranks than workers they run side by side.
-    split = len(pairs) < engine.workers and engine.is_worthwhile(engine.workers, size)
-    groups = _metric_groups(names) if split else [names]
+    # Groups of metrics share little work. Of few ranks they run side by side, where that takes no more
+    # memory than one large rank does.
+    few = len(pairs) < engine.workers and size <= _MOST_SPLIT
+    groups = _metric_groups(names) if few and engine.is_worthwhile(engine.workers, size) else [names]
     asked = [(*pair, group) for pair in pairs for group in groups]
     tasks = [_RankTask(member.rank(rank), member.card, sent[member], group) for member, rank, group in asked]
     work = partial(_rank_answer, selection.window, selection.steps, selection.model)
@@ -219,6 +222,8 @@ def _computed_results(
         for member, machine in machines.items()
     }
 
+    lacking = {member: lacking_rows(member.record.ranks) for member in machines}
+
     def rows_by(member: Run, metric: Metric) -> list[Row]:
         metric_result = metric_rows(
             metric,
@@ -228,7 +233,7 @@ def _computed_results(
             asked=selection.window,
             source=member.reader,
         )
-        return with_caveat(with_lacking(metric_result, member.record.ranks), member.inference_note)
+        return with_caveat(with_lacking(metric_result, lacking[member]), member.inference_note)
 
     def rows_of_metric(metric: Metric) -> list[Row]:
         further = sources if metric.per_rank is not None else []

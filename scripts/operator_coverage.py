@@ -3,67 +3,79 @@
 
     python scripts/operator_coverage.py [FOLDER...]
 
-Each entry of a FOLDER is a source: by default the traces of the test fixtures, and the data points.  A folder
-that is not one job is read file by file.  Columns of the Markdown table: `linked` is the share of device time
-launched by an operator's call, `modelled` the share of compute time with known FLOPs and bytes; then the
-operators without a model, longest first, and the reason for most of that time.
+Each entry of a FOLDER is a source: by default those of the test fixtures (CCLBENCH_TEST_DATA) and the data
+points.  A folder that is not one job is read entry by entry; what has no device time is counted below the
+tables.  Columns of the Markdown table: `linked` is the share of device time launched by an operator's call,
+`modelled` the share of compute time with known FLOPs and bytes, `above` the number of rows by shape that are
+faster than 105 % of the roofline; then the operators without a model, longest first, and the reason for most
+of that time.  The second table has the shares of device time by family of cost models, as a mean
+over the sources.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
+import os
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 
 import cclbench
 from cclbench.ground.errors import CclbenchError
-from cclbench.operator_table import OperatorTable, operator_costs
+from cclbench.operator_table import OperatorRow, OperatorTable, operator_costs_by
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FIXTURES = REPOSITORY.parent / "shared" / "fixtures"
-FOLDERS = (FIXTURES / "kineto", FIXTURES / "graph_replay", REPOSITORY / "traces")
+FIXTURES = Path(os.environ.get("CCLBENCH_TEST_DATA", REPOSITORY.parent / "shared" / "fixtures"))
 NAMED, LEAST = 3, 0.001
 """Operators without a model in a row: their largest number, and their least share of device time."""
 LONGEST = 40
 """Characters of a name, since names of kernels are long."""
+ABOVE_ROOF = 1.05
+"""Least time over time from which a row is above the roofline: its formula, type or peak is wrong."""
+
+HEADINGS = """\
+| trace | operators | linked | modelled | above | without a model, share of device time | because |
+| --- | ---: | ---: | ---: | ---: | --- | --- |"""
+
+Tables = tuple[OperatorTable, OperatorTable]
+"""A source's operators by name and by shape."""
 
 
-def operator_tables(source: Path, name: str, store: str) -> Iterator[tuple[str, OperatorTable | str]]:
-    """Name and operators of a source, or of each of its files; or the reason if there are none."""
+def operator_tables(source: Path, name: str, store: str) -> Iterator[tuple[str, Tables | str]]:
+    """Name and operators of a source, or of each of its entries; or the reason if there are none."""
     try:
-        table = operator_costs(cclbench.ingest(source, store=store))
+        by_name, by_shape = operator_costs_by(cclbench.ingest(source, store=store), ("op", "shape"))
     except CclbenchError as error:
         if source.is_file():
             yield name, error.what.removeprefix("no operators: ")
         else:
-            for file in sorted(path for path in source.rglob("*") if path.is_file()):
-                yield from operator_tables(file, f"{name}/{file.relative_to(source)}", store)
+            for entry in sorted(source.iterdir()):
+                yield from operator_tables(entry, f"{name}/{entry.name}", store)
     else:
-        yield name, table if table.time_s else "no device work in its steps"
+        yield name, (by_name, by_shape) if by_name.time_ns else "no device work in its steps"
 
 
-def table_row(name: str, table: OperatorTable | str) -> str:
-    """A row of the table."""
-    if isinstance(table, str):
-        return f"| {name} | | | | | {table} |"
-    unmodelled = {
-        row: row.time_s * (1 - row.modelled_share) / table.time_s
-        for row in table.rows
-        if row.why_not is not None
-    }
-    most = sorted(unmodelled, key=lambda row: -unmodelled[row])[:NAMED]
-    named = ", ".join(
-        f"`{shorten(row.key)}` {unmodelled[row]:.1%}" for row in most if unmodelled[row] >= LEAST
-    )
-    reasons: dict[str, float] = defaultdict(float)
-    for row, share in unmodelled.items():
+def unmodelled_time(row: OperatorRow) -> float:
+    """Seconds of a row's compute that have no cost."""
+    return row.time_s * (1 - row.modelled_share) if row.why_not is not None else 0.0
+
+
+def table_row(name: str, tables: Tables) -> str:
+    """A row of the table of sources."""
+    table, by_shape = tables
+    shares = {row: unmodelled_time(row) / table.time_s for row in table.rows}
+    most = sorted(shares, key=lambda row: -shares[row])[:NAMED]
+    named = ", ".join(f"`{shorten(row.key)}` {shares[row]:.1%}" for row in most if shares[row] >= LEAST)
+    reasons = Counter[str]()
+    for row, share in shares.items():
         reasons[row.why_not or ""] += share
-    why = max(reasons, key=reasons.__getitem__, default="")
-    shares = f"{table.linked_share:.1%} | {table.modelled_share:.1%}"
-    return f"| {name} | {table.all_rows} | {shares} | {named} | {why} |"
+    ((why, _),) = reasons.most_common(1)
+    above = sum((row.roofline_share or 0) > ABOVE_ROOF for row in by_shape.rows)
+    cells = (name, table.all_rows, f"{table.linked_share:.1%}", f"{table.modelled_share:.1%}", above)
+    return f"| {' | '.join(map(str, cells))} | {named} | {why} |"
 
 
 def shorten(name: str) -> str:
@@ -71,19 +83,44 @@ def shorten(name: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
 
 
+def family_shares(by_shape: OperatorTable) -> Counter[str]:
+    """Share of a source's device time that has a cost, by family of cost models."""
+    shares = Counter[str]()
+    for row in by_shape.rows:
+        shares[row.family or "several"] += row.time_s * row.modelled_share / by_shape.time_s
+    return shares
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", type=Path, nargs="*", metavar="FOLDER", default=FOLDERS)
-    folders = parser.parse_args().folders
+    parser.add_argument("folders", type=Path, nargs="*", metavar="FOLDER")
+    folders = parser.parse_args().folders or [*sorted(FIXTURES.iterdir()), REPOSITORY / "traces"]
     print(f"cclbench {cclbench.__version__}, {datetime.now(UTC):%Y-%m-%d}\n")
-    print("| trace | operators | linked | modelled | without a model, share of device time | because |")
-    print("| --- | ---: | ---: | ---: | --- | --- |")
+    print(HEADINGS)
+    read, shares, without = list[OperatorTable](), Counter[str](), Counter[str]()
     with TemporaryDirectory() as store:
         for folder in folders:
-            for source in sorted(folder.iterdir()):
-                for name, table in operator_tables(source, f"{folder.name}/{source.name}", store):
-                    print(table_row(name, table), flush=True)
+            for source in sorted(folder.iterdir()) if folder.is_dir() else ():
+                for name, tables in operator_tables(source, f"{folder.name}/{source.name}", store):
+                    if isinstance(tables, str):
+                        without[tables.splitlines()[0]] += 1
+                        continue
+                    print(table_row(name, tables), flush=True)
+                    read.append(tables[0])
+                    shares += family_shares(tables[1])
+    if not read:
+        print("\nno trace with device time")
+        return
+    linked, modelled = mean(table.linked_share for table in read), mean(t.modelled_share for t in read)
+    print(f"| mean of {len(read)} sources | | {linked:.1%} | {modelled:.1%} | | | |")
+    print("\n| family | share of device time |\n| --- | ---: |")
+    for family, total in shares.most_common():
+        print(f"| {family} | {total / len(read):.1%} |")
+    print(f"| without a cost | {1 - shares.total() / len(read):.1%} |")
+    print(f"\nFiles and folders without device time: {without.total()}")
+    for why, number in without.most_common():
+        print(f"- {number}: {why}")
 
 
 if __name__ == "__main__":

@@ -145,6 +145,8 @@ class Value:
     @property
     def words(self) -> str | None:
         """The reason and the counts of what is left out, as people read them."""
+        if not self.left_out:
+            return self.reason or None
         counted = count_words(self.left_out)
         return "; ".join(filter(None, [self.reason, counted and f"left out: {counted}"])) or None
 

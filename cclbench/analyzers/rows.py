@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from sys import intern
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -32,8 +32,6 @@ from cclbench.ground.errors import PluginError
 from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import group_id
 from cclbench.normalize.steps import POLICIES
-from cclbench.record.facts import ran_no_kernel
-from cclbench.record.manifest import RankEntry
 from cclbench.record.rows import Row
 
 _LONGEST: Final = 300
@@ -284,10 +282,15 @@ def _order_values(values: Sequence[Value]) -> Iterator[Value]:
     """The overall value first, then by stat, collective, group, category and step."""
 
     def order_key(value: Value) -> tuple[int, bool, int, str, str, str, str]:
-        narrowed = (value.stat, value.collective, value.group, value.category)
-        stat, collective, group, category = (word or "" for word in narrowed)
-        rank = -1 if value.rank is None else value.rank
-        return rank, value.step is not None, value.step or 0, stat, collective, group, category
+        return (
+            -1 if value.rank is None else value.rank,
+            value.step is not None,
+            value.step or 0,
+            value.stat or "",
+            value.collective or "",
+            value.group or "",
+            value.category or "",
+        )
 
     yield from sorted(values, key=order_key)
 
@@ -350,51 +353,3 @@ def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
         else row
         for row in rows
     ]
-
-
-def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]:
-    """The rows, with values from steps as partial for ranks whose trace has wrong or missing rows.
-
-    The coverage is at most the share of correct rows of the rank, or of all ranks. A device without kernels
-    lacks an unknown number.
-    """
-    counts: dict[int | None, _Lacking] = {
-        entry.rank: _Lacking(
-            sum(entry.implausible.values()),
-            sum(entry.missing.values()),
-            int(ran_no_kernel(entry.facts, entry.rows)),
-            sum(entry.rows.values()),
-        )
-        for entry in entries
-    }
-    total = _Lacking(*(sum(numbers) for numbers in zip(*counts.values(), strict=True))) if counts else None
-    if total is None or not any(total[:-1]):
-        return list(rows)
-    counts = {rank: lacking for rank, lacking in counts.items() if any(lacking[:-1])} | {None: total}
-    return [
-        _partly_lacking(row, counts[row.rank])
-        if row.has_value and row.rank in counts and "steps" in METRICS.get(row.metric).inputs
-        else row
-        for row in rows
-    ]
-
-
-class _Lacking(NamedTuple):
-    """Counts: rows with implausible times, missing rows, devices without kernels, all rows."""
-
-    implausible: int
-    missing: int
-    without_kernels: int
-    rows: int
-
-
-def _partly_lacking(row: Row, lacking: _Lacking) -> Row:
-    words = {
-        "rows of the traces have implausible times": lacking.implausible,
-        "kernels have a launch but no row": lacking.missing,
-        "devices ran no kernel": lacking.without_kernels,
-    }
-    share = lacking.rows / (lacking.rows + lacking.implausible + lacking.missing)
-    noted = row.noted("; ".join(f"{count:,} {problem}" for problem, count in words.items() if count))
-    known = [part for part in (row.coverage, None if lacking.without_kernels else share) if part is not None]
-    return msgspec.structs.replace(noted, status="partial", coverage=min(known, default=None))

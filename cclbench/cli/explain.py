@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench explain`: the definition of a metric, a finding or a view."""
+"""`cclbench explain`: the definition of a metric, a finding, a view or a setting."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from cclbench.cli import options
 @click.argument("patterns", metavar="[NAME]...", nargs=-1)
 @options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
-    """Explain a metric, a finding or a view: definition, formula, columns, limits.
+    """Explain a metric, a finding, a view or a setting.
 
-    NAME is a metric, an alias or a glob, a finding, a view of `cclbench sql`, or a common term such as hfu,
-    bubble or 'tail latency', which may mean several metrics. Without a name, all metrics are explained.
+    NAME is a metric, an alias or a glob, a finding, a view of `cclbench sql`, a setting of `cclbench whatif`,
+    or a common term such as hfu, bubble or 'tail latency', which may mean several metrics. Without a name,
+    all metrics are explained.
 
     \b
     Examples:
@@ -24,6 +25,7 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
       cclbench explain load_imbalance_ratio --json
       cclbench explain host_bound
       cclbench explain busy
+      cclbench explain 'rank[3].kernels.time'
       cclbench explain bubble
     """
     from cclbench.present.terminal.explanation import (
@@ -31,15 +33,17 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         explanation_paragraph,
         explanations,
         paragraph_of_finding,
+        setting_paragraph,
         view_paragraph,
     )
     from cclbench.present.terminal.output import emit_answer
 
     explained = explanations(patterns)
-    others = {"findings": explained.findings, "views": explained.views}
+    others = {"findings": explained.findings, "views": explained.views, "settings": explained.settings}
     columns = {
         "findings": ("title", "rule", "gain", "actions"),
         "views": ("columns", "example", "reads"),
+        "settings": ("values",),
     }
     emit_answer(
         form,
@@ -48,11 +52,12 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
             "metrics": explained.metrics,
             **{name: rows for name, rows in others.items() if rows},
         },
-        rows=[*explained.metrics, *explained.findings, *explained.views],
+        rows=[*explained.metrics, *(row for listed in others.values() for row in listed)],
         columns=(*COLUMNS, *(column for name, rows in others.items() if rows for column in columns[name])),
         table=lambda: [
             *(part for row in explained.metrics for part in explanation_paragraph(row)),
             *(part for row in explained.findings for part in paragraph_of_finding(row)),
             *(part for row in explained.views for part in view_paragraph(row)),
+            *(part for row in explained.settings for part in setting_paragraph(row)),
         ],
     )

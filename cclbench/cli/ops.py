@@ -3,29 +3,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from cclbench.cli import options
 
-
-@click.command()
-@options.run
-@click.option(
+by: Final = click.option(
     "--by",
     type=click.Choice(("op", "shape", "module", "phase", "kernel", "category")),
     default="op",
     show_default=True,
     help="Group rows by this.",
 )
-@click.option(
+sort: Final = click.option(
     "--sort",
     type=click.Choice(("time", "gap", "flops", "bytes", "calls")),
     default="time",
     show_default=True,
     help="Sort rows by this, largest first; gap: time above the roofline.",
 )
+
+
+@click.command()
+@options.run
+@by
+@sort
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="K", help="Only the first K rows; a table has 20 without -v."
 )

@@ -60,7 +60,7 @@ def unpack_archive(archive: Path, folder: Path) -> list[Path]:
             raise InputError(f"is damaged: {shown(str(error))}", where=str(archive)) from None
         raise InputError(f"cannot be unpacked: {error.strerror}", where=str(archive)) from None
     if not written:
-        raise InputError("holds no file", where=str(archive))
+        raise InputError("contains no file", where=str(archive))
     return sorted(written)
 
 
@@ -72,8 +72,8 @@ def _path_inside(name: str, archive: Path) -> Path:
 
 
 def _refusal_error(archive: Path, name: str, why: str) -> InputError:
-    hint = "pack plain files under relative names"
-    return InputError(f"holds {shown(name)}, and {why}", where=str(archive), hint=hint)
+    hint = "pack regular files with relative names"
+    return InputError(f"contains {shown(name)}: {why}", where=str(archive), hint=hint)
 
 
 def _write_member(content: IO[bytes], target: Path, allowed: int, archive: Path) -> int:
@@ -92,14 +92,14 @@ def _write_member(content: IO[bytes], target: Path, allowed: int, archive: Path)
                     )
                 file.write(chunk)
     except FileExistsError:
-        raise _refusal_error(archive, target.name, "there are two of that name") from None
+        raise _refusal_error(archive, target.name, "the name occurs twice") from None
     return total
 
 
 def _bounded_members(members: Iterable[Member], archive: Path) -> Iterator[Member]:
     for number, member in enumerate(members):
         if number == MOST_FILES:
-            raise InputError(f"holds more than {MOST_FILES:,} files and folders", where=str(archive))
+            raise InputError(f"contains more than {MOST_FILES:,} files and folders", where=str(archive))
         yield member
 
 
@@ -133,7 +133,7 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             yield member.name, content
         end = blocks.last  # tarfile takes any oddity for the end
         if not end or (end + stream.read(_LONGEST_PADDING)).strip(b"\0") or stream.read(1):
-            raise InputError("is damaged: cut short, or no tar file throughout", where=str(archive))
+            raise InputError("is damaged: truncated, or not a tar file throughout", where=str(archive))
 
 
 class _Blocks(io.RawIOBase):

@@ -26,7 +26,7 @@ def changed_since(collection: Path, commit: str) -> list[str]:
     Raises `UsageError` if git is missing, or does not know the folder or the commit.
     """
     if not commit:  # git would take it as HEAD, and nothing would have changed
-        raise UsageError("no commit is named to compare with", hint="such as --changed-since origin/main")
+        raise UsageError("there is no commit to compare with", hint="such as --changed-since origin/main")
     command = ["git", *_NOTHING_RUNS, "-C", str(collection), "diff", "--name-only", "--no-renames", "-z"]
     command += ["--relative", "--no-ext-diff", "--no-textconv"]
     try:
@@ -39,9 +39,9 @@ def changed_since(collection: Path, commit: str) -> list[str]:
     except OSError as error:
         raise UsageError(f"git cannot be run: {error.strerror}", hint="name the data points") from None
     if result.returncode != 0:
-        lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or ["it prints no message"]
         hint = "in a shallow clone, fetch the commit first"
-        raise UsageError(f"git does not compare with {commit!r}: {printable(lines[0])[:200]}", hint=hint)
+        raise UsageError(f"git cannot compare with {commit!r}: {printable(lines[0])[:200]}", hint=hint)
     names = [PurePosixPath(name) for name in result.stdout.decode("utf-8", "replace").split("\0") if name]
     touched = {
         re.sub(_BESIDE, "", name.parts[1]) if len(name.parts) == 2 else name.parts[1]

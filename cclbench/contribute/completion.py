@@ -122,14 +122,14 @@ def card_gaps(card: Value, name: str, root: Path) -> list[CardGap]:
     return [gap for problem in lacking for gap in _problem_gaps(problem, card)]
 
 
-def settle_gaps(found: Sequence[CardGap], ask: Ask | None, card: Value, *, open_ones: bool) -> list[CardGap]:
+def settle_gaps(gaps: Sequence[CardGap], ask: Ask | None, card: Value, *, open_ones: bool) -> list[CardGap]:
     """Put answers into the card, and return the gaps that stay open.
 
     If `ask` is None, or a required gap stays open, `CheckFailed` lists the open gaps; `open_ones` permits
     gaps that only metrics need.
     """
     open_gaps = []
-    for gap in found:
+    for gap in gaps:
         answer = ask(gap) if ask else None
         if answer is None:
             open_gaps.append(gap)
@@ -138,8 +138,8 @@ def settle_gaps(found: Sequence[CardGap], ask: Ask | None, card: Value, *, open_
     missing = [gap for gap in open_gaps if gap.required or (ask is None and not open_ones)]
     if missing:
         hint = "fill them in" if any(g.required for g in missing) else "fill them in, or give --allow-gaps"
-        what = f"the card lacks fields that the traces do not tell; {hint}:"
-        raise CheckFailed([what, *(f"  {gap}" for gap in missing)])
+        heading = f"the card lacks fields that the traces do not state; {hint}:"
+        raise CheckFailed([heading, *(f"  {gap}" for gap in missing)])
     return open_gaps
 
 

@@ -60,7 +60,7 @@ def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> It
             elif path.is_dir():
                 unpacked.append(path)
             else:
-                raise UsageError("is no folder and no archive of evidence", where=str(path))
+                raise UsageError("is neither a folder nor an archive of evidence", where=str(path))
         yield EvidenceElsewhere(unpacked, folder, fetching)
 
 
@@ -93,9 +93,11 @@ def _file_state(
             return FileState(file.path, "not here", f"{humanise(file.bytes, 'B')} at {file.url}")
     sha256, size = file_digest(path)
     if size != file.bytes:
-        return FileState(file.path, "changed", f"has {size:,} bytes, recorded are {file.bytes:,}", path)
+        return FileState(file.path, "changed", f"has {size:,} bytes, but {file.bytes:,} are recorded", path)
     if sha256 != file.sha256:
-        return FileState(file.path, "changed", f"its SHA-256 is {sha256}, recorded is {file.sha256}", path)
+        return FileState(
+            file.path, "changed", f"its SHA-256 is {sha256}, but {file.sha256} is recorded", path
+        )
     return FileState(file.path, "ok", None, path)
 
 

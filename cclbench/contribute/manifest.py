@@ -72,14 +72,14 @@ def read_manifest(path: Path) -> DataPointManifest:
         with path.open("rb") as file:
             content = file.read(LARGEST_BYTES + 1)
         if len(content) > LARGEST_BYTES:
-            raise InputError(f"is over {LARGEST_BYTES // MIB} MB, which no manifest is", where=where)
+            raise InputError(f"is over {LARGEST_BYTES // MIB} MB, too large for a manifest", where=where)
         value = msgspec.json.decode(content)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=where) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"is no JSON: {error}", where=where, hint=_AGAIN) from None
+        raise InputError(f"is not valid JSON: {error}", where=where, hint=_AGAIN) from None
     if not isinstance(value, dict):
-        raise InputError("is no JSON object", where=where, hint=_AGAIN)
+        raise InputError("is not a JSON object", where=where, hint=_AGAIN)
     problems = json_schema.schema_problems(
         Document(where, value, {}, {}, ()), json_schema.packaged_schema("manifest-data-point")
     )
@@ -93,7 +93,7 @@ def read_manifest(path: Path) -> DataPointManifest:
     return manifest
 
 
-_AGAIN = "delete it, and cclbench verify --record writes it anew"
+_AGAIN = "delete it and record it again: cclbench verify --record"
 
 
 def _manifest_contradictions(manifest: DataPointManifest) -> Iterator[str]:

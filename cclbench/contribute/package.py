@@ -131,7 +131,7 @@ def make_data_point(
     _require_vacant(target, (card, calibration), (traces, scripts), replaced=options.replace)
     programs = _launch_scripts(scripts)
     if options.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", options.url):
-        raise UsageError("the URL prefix is no https address", where=options.url)
+        raise UsageError("the URL prefix is not an https address", where=options.url)
     with scratch_in(collection) as scratch:
         store = scratch / "store"
         source = find_source(_unpack_traces(traces, scratch))
@@ -212,24 +212,24 @@ def _calibration_beside(card: Value, file: Path) -> Path | None:
 def _copied_calibration(calibration: Path, staged: DataPointPlace) -> str:
     """The name of the redacted copy; `CheckFailed` if its content differs from the original's."""
     if read_calibration(staged.calibration_path) != read_calibration(calibration):
-        hint = "take out of it what looks like a name or a secret"
+        hint = "remove from it what looks like a name or a secret"
         raise CheckFailed("redaction would change the calibration", where=str(calibration), hint=hint)
     return staged.calibration_path.name
 
 
 def _require_vacant(
-    target: DataPointPlace, own: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool
+    target: DataPointPlace, own_files: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool
 ) -> None:
-    """Refuse to overwrite a data point, except the contributor's `own` files in it, or any originals."""
+    """Refuse to overwrite a data point, except the contributor's `own_files` in it, or any originals."""
     for path in originals:
         for folder in (target.traces_folder, target.scripts_folder):
             if path.resolve().is_relative_to(folder.resolve()):
                 hint = "move the original elsewhere: the redacted copy goes there"
-                raise UsageError("lies where the data point shall lie", where=str(path), hint=hint)
+                raise UsageError("is where the data point would be written", where=str(path), hint=hint)
     existing = [
         path
         for path in (target.traces_folder, target.scripts_folder, target.card_path, target.calibration_path)
-        if path.exists() and not any(file is not None and path.samefile(file) for file in own)
+        if path.exists() and not any(file is not None and path.samefile(file) for file in own_files)
     ]
     if existing and not replaced:
         hint = "choose another id, or give --replace"
@@ -239,14 +239,16 @@ def _require_vacant(
 def _launch_scripts(scripts: Path) -> dict[str, Path]:
     """The scripts by name, without hidden files; `UsageError` if they are too large for launch scripts."""
     if not scripts.is_dir():
-        raise InputError("is no folder", where=str(scripts), hint="give the folder of the launch scripts")
+        raise InputError("is not a folder", where=str(scripts), hint="give the folder of the launch scripts")
     programs = {name: scripts / path_of(name) for name in file_names(scripts) if not _is_hidden(name)}
     if not programs:
-        raise UsageError("holds no script", where=str(scripts), hint="give the folder of the launch scripts")
+        raise UsageError(
+            "contains no script", where=str(scripts), hint="give the folder of the launch scripts"
+        )
     size = sum(path.stat().st_size for path in programs.values())
     if size > _SCRIPT_BYTES:
-        what = f"holds {humanise(size, 'B')}, which launch scripts have not"
-        raise UsageError(what, where=str(scripts), hint="give a folder of nothing but them")
+        what = f"contains {humanise(size, 'B')}, too much for launch scripts"
+        raise UsageError(what, where=str(scripts), hint="give a folder that contains only them")
     return programs
 
 
@@ -284,7 +286,7 @@ def _settle_card(
     launch = _launch_script(stated, list(programs))
     gaps = []
     if launch is None:
-        why = "which of the scripts makes the traces?"
+        why = "which of the scripts produces the traces?"
         gaps.append(CardGap(LAUNCH, "launch script", min(programs), why, True, tuple(programs)))
     if options.licence is None:
         why = "nobody may use traces without one"
@@ -341,7 +343,7 @@ def _evidence_entries(
 def _file_url(identity: str, name: str, options: PackageOptions) -> str:
     if options.url is None or options.outside is None:
         hint = f"give --outside DIR --url PREFIX (or --external with more than {options.external:,} bytes)"
-        raise UsageError("is too large to lie in the collection", where=name, hint=hint)
+        raise UsageError("is too large for the collection", where=name, hint=hint)
     return f"{options.url.rstrip('/')}/{identity}/{quote(name)}"
 
 
@@ -360,7 +362,7 @@ def _prove_results(
     if changed := row_changes(before, after):
         lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
         message = "redaction, or the files' new names, would change results; nothing was contributed:"
-        hint = "--reveal KEY keeps the values of a field or variable that is no secret"
+        hint = "--reveal KEY keeps the values of a field or variable that is not a secret"
         raise CheckFailed([message, *first_lines(lines, _LISTED, "  ")], hint=hint)
     return after
 
@@ -372,11 +374,8 @@ def _move_into_place(
     options: PackageOptions,
 ) -> tuple[tuple[Path, str], ...]:
     """Move all files to their places; returns the paths to upload and their URLs."""
-    large = [
-        (entry["path"].removeprefix(f"traces/{staged.id}/"), entry["url"])
-        for entry in entries
-        if "url" in entry
-    ]
+    urls = {entry["path"]: entry["url"] for entry in entries if "url" in entry}
+    large = [(path.removeprefix(f"traces/{staged.id}/"), url) for path, url in urls.items()]
     moves = [
         (staged.traces_folder, target.traces_folder),
         (staged.scripts_folder, target.scripts_folder),

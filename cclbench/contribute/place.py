@@ -77,7 +77,7 @@ def existing_place(collection: Path, identity: str) -> DataPointPlace:
     """Place of an existing data point; `UsageError` with near matches if there is none."""
     ids = known_ids(collection)
     if identity not in ids:
-        hint = near(identity, ids) if ids else "it has no workload_cards/ and no traces/"
+        hint = near(identity, ids) if ids else "it has neither workload_cards/ nor traces/"
         raise UsageError(f"no data point {identity!r} in {collection}", hint=hint)
     return place_of(collection, identity)
 
@@ -104,19 +104,19 @@ def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
     A run of characters other than letters, digits and `._+=@-` becomes a hyphen; leading hyphens and dots
     are removed.  Raises `UsageError` if two files would share a name, or a name would be empty or too long.
     """
-    given: dict[str, str] = {}
-    taken = {MANIFEST: "the manifest"}
+    new_names: dict[str, str] = {}
+    owners = {MANIFEST: "the manifest"}
     for name in names:
         new = "/".join(_STRANGE.sub("-", redact(part)).lstrip("-.") for part in name.split("/"))
         if any(not 0 < len(part) <= LONGEST_NAME for part in new.split("/")):
             hint = f"rename it: up to {LONGEST_NAME} letters, digits and . _ + = @ -"
-            raise UsageError(f"the name {shown(name)} cannot be carried over", hint=hint)
-        if new.lower() in taken:
-            other = shown(taken[new.lower()])
-            raise UsageError(f"{shown(name)} and {other} would share the name {new}", hint="rename one")
-        given[name] = new
-        taken[new.lower()] = name
-    return given
+            raise UsageError(f"the name {shown(name)} cannot be converted", hint=hint)
+        if new.lower() in owners:
+            other = shown(owners[new.lower()])
+            raise UsageError(f"{shown(name)} and {other} would both be named {new}", hint="rename one")
+        new_names[name] = new
+        owners[new.lower()] = name
+    return new_names
 
 
 def is_inside(name: str) -> bool:

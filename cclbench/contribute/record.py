@@ -39,7 +39,7 @@ class MetricDigest(msgspec.Struct, frozen=True):
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.rows} of digest {self.sha256[:12]}"
+        return f"{self.rows} with digest {self.sha256[:12]}"
 
 
 class RecordedResults(msgspec.Struct, frozen=True):
@@ -86,19 +86,19 @@ class RecordComparison:
 def record_results(rows: Sequence[Row]) -> RecordedResults:
     """The record of result rows; metrics of third-party plug-ins are left out."""
     metrics: dict[str, MetricDigest] = {}
-    kept: list[Row] = []
+    run_rows: list[Row] = []
     for metric, metric_rows in _by_metric(rows).items():
         metrics[metric] = MetricDigest(metric_rows[0].version, len(metric_rows), _rows_digest(metric_rows))
-        kept += [row for row in metric_rows if row.rank is None]
-    return RecordedResults(metrics, kept)
+        run_rows += [row for row in metric_rows if row.rank is None]
+    return RecordedResults(metrics, run_rows)
 
 
 def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordComparison:
     """Compare every recorded row with its computed one."""
     computed = _by_metric(rows)
-    before: dict[str, list[Row]] = {metric: [] for metric in record.metrics}
+    recorded: dict[str, list[Row]] = {metric: [] for metric in record.metrics}
     for row in record.rows:
-        before[row.metric].append(row)
+        recorded[row.metric].append(row)
     changes: list[FigureChange] = []
     outdated = []
     compared = exact = 0
@@ -108,7 +108,7 @@ def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordCompar
             outdated.append(metric)
             continue
         run_rows = {_key(row): row for row in metric_rows if row.rank is None}
-        recorded_rows = {_key(row): row for row in before[metric]}
+        recorded_rows = {_key(row): row for row in recorded[metric]}
         different = [
             _figure_change(metric, key, recorded_rows.get(key), run_rows.get(key))
             for key in sorted({*recorded_rows, *run_rows}, key=str)
@@ -132,11 +132,11 @@ def row_changes(before: Sequence[Row], after: Sequence[Row]) -> list[FigureChang
     def rows_by_key(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
         return {(row.metric, *_key(row)): row for row in rows}
 
-    was, now = rows_by_key(before), rows_by_key(after)
+    rows_before, rows_after = rows_by_key(before), rows_by_key(after)
     return [
-        _figure_change(key[0], key[1:], was.get(key), now.get(key))
-        for key in sorted({*was, *now}, key=str)
-        if _without_reason(was.get(key)) != _without_reason(now.get(key))
+        _figure_change(key[0], key[1:], rows_before.get(key), rows_after.get(key))
+        for key in sorted({*rows_before, *rows_after}, key=str)
+        if _without_reason(rows_before.get(key)) != _without_reason(rows_after.get(key))
     ]
 
 
@@ -167,28 +167,34 @@ def _rows_digest(rows: Sequence[Row]) -> str:
     return sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
-def _is_same_value(was: Row | None, now: Row | None) -> bool:
-    if was is None or now is None or any(getattr(was, column) != getattr(now, column) for column in _HELD):
+def _is_same_value(recorded: Row | None, computed: Row | None) -> bool:
+    if (
+        recorded is None
+        or computed is None
+        or any(getattr(recorded, column) != getattr(computed, column) for column in _HELD)
+    ):
         return False
-    before, after = was.value, now.value
-    if before is None or after is None:
-        return before is after
-    return math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=0)
+    recorded_value, computed_value = recorded.value, computed.value
+    if recorded_value is None or computed_value is None:
+        return recorded_value is computed_value
+    return math.isclose(recorded_value, computed_value, rel_tol=TOLERANCE, abs_tol=0)
 
 
-def _figure_change(metric: str, key: tuple[Any, ...], was: Row | None, now: Row | None) -> FigureChange:
-    both = was is not None and now is not None
-    others = [name for name in _HELD if both and getattr(was, name) != getattr(now, name)]
+def _figure_change(
+    metric: str, key: tuple[Any, ...], recorded: Row | None, computed: Row | None
+) -> FigureChange:
+    comparable = recorded is not None and computed is not None
+    differing = [name for name in _HELD if comparable and getattr(recorded, name) != getattr(computed, name)]
     named = zip(_KEY, key, strict=True)
     about = {column: value for column, value in named if value is not None and column != "source"}
-    return FigureChange(metric, about, _value_words(was, others), _value_words(now, others))
+    return FigureChange(metric, about, _value_words(recorded, differing), _value_words(computed, differing))
 
 
-def _value_words(row: Row | None, others: Sequence[str]) -> str:
+def _value_words(row: Row | None, columns: Sequence[str]) -> str:
     """A row's value with its unit, and its other fields that differ."""
     if row is None:
         return "no such row"
     value = row.value
     unit = "" if row.unit == "1" else f" {row.unit}"
     shown = row.status.replace("_", " ") if value is None else f"{value!r}{unit}"
-    return ", ".join([shown, *(f"{name} {getattr(row, name)}" for name in others)])
+    return ", ".join([shown, *(f"{name} {getattr(row, name)}" for name in columns)])

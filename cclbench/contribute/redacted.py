@@ -75,9 +75,9 @@ def redact_copies(
         plain,
         *calibrations,
     ]
-    known = redaction.collect_identities(files, reveal)
-    traces = safe_names(originals.traces, partial(redaction.redacted_name, known=known))
-    scripts = safe_names(originals.scripts, partial(redaction.redacted_name, known=known))
+    identities = redaction.collect_identities(files, reveal)
+    traces = safe_names(originals.traces, partial(redaction.redacted_name, identities=identities))
+    scripts = safe_names(originals.scripts, partial(redaction.redacted_name, identities=identities))
     tasks = [
         *((path, staged.traces_folder / traces[name]) for name, path in originals.traces.items()),
         *((path, staged.scripts_folder / scripts[name]) for name, path in originals.scripts.items()),
@@ -85,11 +85,11 @@ def redact_copies(
         (plain, hidden),
     ]
     redactions: list[Redaction] = []
-    work = partial(_redact_file, annotations=annotations, known=known)
+    work = partial(_redact_file, annotations=annotations, identities=identities)
     for file_redactions in engine.map(work, tasks, progress=progress, what="redacting"):
         redactions += file_redactions
     card: Value = dict(read_card(hidden).value)
-    return RedactedCopies(card, traces, scripts, tuple(redactions), known)
+    return RedactedCopies(card, traces, scripts, tuple(redactions), identities)
 
 
 def require_clean(staged: DataPointPlace, identities: Identities) -> None:
@@ -103,21 +103,21 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
             text = path.read_text(encoding="utf-8")
             lines += [f"{path.name}: {kind}" for kind in redaction.leftovers_in(text, identities)]
             continue
-        left = redaction.find_leftovers(path, identities)
-        lines += [f"{name}: {leftover.place}: {leftover.kind} ({leftover.count})" for leftover in left]
+        leftovers = redaction.find_leftovers(path, identities)
+        lines += [f"{name}: {leftover.place}: {leftover.kind} ({leftover.count})" for leftover in leftovers]
     if lines:
         raise CheckFailed(
             [
-                "redaction leaves what looks like a secret or an identity; take it out of the originals:",
+                "redaction leaves what looks like a secret or an identity; remove it from the originals:",
                 *listed(lines, _LISTED, "  "),
             ]
         )
 
 
-def _redact_file(task: tuple[Path, Path], *, annotations: bool, known: Identities) -> list[Redaction]:
+def _redact_file(task: tuple[Path, Path], *, annotations: bool, identities: Identities) -> list[Redaction]:
     source, target = task
     target.parent.mkdir(parents=True, exist_ok=True)
-    redactions = redaction.redact_file(source, target, annotations=annotations, known=known)
+    redactions = redaction.redact_file(source, target, annotations=annotations, identities=identities)
     if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
         shutil.copymode(source, target)
     return redactions

@@ -28,15 +28,15 @@ def fetch_file(url: str, target: Path, *, sha256: str, size: int, progress: Prog
             for piece in read_bounded(response, size):
                 done += len(piece)
                 if done > size:
-                    raise _refusal_error(url, f"has more than the {size:,} bytes that are recorded")
+                    raise _refusal_error(url, f"has more than the recorded {size:,} bytes")
                 sum_.update(piece)
                 file.write(piece)
                 if progress:
                     progress(f"fetching {printable(target.name)}", done, size)
         if done < size:
-            raise _refusal_error(url, f"has {done:,} bytes, recorded are {size:,}")
+            raise _refusal_error(url, f"has {done:,} bytes, but {size:,} are recorded")
         if sum_.hexdigest() != sha256:
-            raise _refusal_error(url, f"its SHA-256 is {sum_.hexdigest()}, recorded is {sha256}")
+            raise _refusal_error(url, f"its SHA-256 is {sum_.hexdigest()}, but {sha256} is recorded")
         draft.replace(target)
     except BadAnswerError as error:
         raise _refusal_error(url, str(error)) from None

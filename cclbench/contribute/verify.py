@@ -27,10 +27,10 @@ from cclbench.record.store import Store
 
 Status = Literal["verified", "changed", "re-record", "not here", "unrecorded", "invalid", "unreadable"]
 MEANING: Final[Mapping[Status, str]] = {
-    "verified": "every recorded value came out again",
-    "changed": "a file, the card or a value is not what was recorded",
-    "re-record": "metrics are defined otherwise now: cclbench verify --record",
-    "not here": "evidence is elsewhere: --fetch, or --evidence DIR",
+    "verified": "every recorded value was reproduced",
+    "changed": "a file, the card or a value differs from the record",
+    "re-record": "definitions of metrics have changed: cclbench verify --record",
+    "not here": "evidence is stored elsewhere: --fetch, or --evidence DIR",
     "unrecorded": "there is no manifest: cclbench contribute, or cclbench verify --record",
     "invalid": "the card is invalid",
     "unreadable": "a file cannot be read",
@@ -101,12 +101,12 @@ def record_data_point(
     """
     former = read_manifest(place.manifest_path) if place.manifest_path.exists() else None
     files = former.files if former else _evidence_files(place)
-    seen = file_states(place, files, elsewhere, progress)
-    if wrong := [f"{state.path}: {state.reason}" for state in seen if state.state != "ok"]:
-        raise CheckFailed(["evidence is not what it was:", *wrong[:20]], where=place.id)
+    states = file_states(place, files, elsewhere, progress)
+    if wrong := [f"{state.path}: {state.reason}" for state in states if state.state != "ok"]:
+        raise CheckFailed(["evidence has changed:", *wrong[:20]], where=place.id)
     options = options or (former.ingest if former else Options())
-    rows = _compute_rows(place, seen, options, store, engine, progress)
-    kept = former.redactions if former and redactions is None else redactions
+    rows = _compute_rows(place, states, options, store, engine, progress)
+    counts = former.redactions if former and redactions is None else redactions
     manifest = DataPointManifest(
         id=place.id,
         cclbench=__version__,
@@ -114,7 +114,7 @@ def record_data_point(
         calibration=_calibration_digest(place, load_card(place.card_path)),
         ingest=options,
         files=files,
-        redactions=None if kept is None else dict(kept),
+        redactions=None if counts is None else dict(counts),
         revealed=list(revealed) if revealed is not None else former.revealed if former else [],
         results=record_results(rows),
     )
@@ -151,22 +151,22 @@ def _verify_manifest(
     if not place.manifest_path.is_file():
         return Verdict(place.id, "unrecorded", (f"there is no {place.manifest_path}",))
     manifest = read_manifest(place.manifest_path)
-    seen = file_states(place, manifest.files, elsewhere, progress)
-    verdict = Verdict(place.id, "verified", files=tuple(seen))
+    states = file_states(place, manifest.files, elsewhere, progress)
+    verdict = Verdict(place.id, "verified", files=tuple(states))
     if reasons := [
         *_manifest_disagreements(place, manifest),
-        *_wrong_files(seen, "changed", "missing", "not listed"),
+        *_wrong_files(states, "changed", "missing", "not listed"),
     ]:
         return replace(verdict, status="changed", reasons=tuple(reasons))
-    if absent := _wrong_files(seen, "not here"):
+    if absent := _wrong_files(states, "not here"):
         return replace(verdict, status="not here", reasons=tuple(absent))
-    rows = _compute_rows(place, seen, manifest.ingest, None, engine, progress)
+    rows = _compute_rows(place, states, manifest.ingest, None, engine, progress)
     return _judge_comparison(verdict, manifest, compare_record(manifest.results, rows))
 
 
 def _compute_rows(
     place: DataPointPlace,
-    seen: Sequence[FileState],
+    states: Sequence[FileState],
     options: Options,
     store: Path | None,
     engine: Engine,
@@ -174,33 +174,33 @@ def _compute_rows(
 ) -> list[Row]:
     """The result rows of the evidence that was found, without modelled ones."""
     with temporary_folder() as folder:
-        source = find_source(place.card_path, elsewhere=paths_by_card_name(place, seen))
+        source = find_source(place.card_path, elsewhere=paths_by_card_name(place, states))
         return source_rows(source, store or folder, options, model=False, engine=engine, progress=progress)
 
 
-def _wrong_files(seen: Sequence[FileState], *wanted: str) -> list[str]:
-    return [f"{state.path}: {state.reason}" for state in seen if state.state in wanted]
+def _wrong_files(states: Sequence[FileState], *kinds: str) -> list[str]:
+    return [f"{state.path}: {state.reason}" for state in states if state.state in kinds]
 
 
 def _manifest_disagreements(place: DataPointPlace, manifest: DataPointManifest) -> list[str]:
     """Contradictions between manifest, card and folders."""
     card = load_card(place.card_path)
     problems = [
-        f"the {what} is that of {shown(identity)}"
-        for what, identity in (("card", card.id), ("manifest", manifest.id))
+        f"the {document} belongs to {shown(identity)}"
+        for document, identity in (("card", card.id), ("manifest", manifest.id))
         if identity != place.id
     ]
     if file_digest(place.card_path)[0] != manifest.card:
-        problems.append("the card is not the one that the results were recorded with")
+        problems.append("the card differs from the one of the recorded results")
     if _calibration_digest(place, card) != manifest.calibration:
-        problems.append("the calibration is not the one that the results were recorded with")
+        problems.append("the calibration differs from the one of the recorded results")
     files = {f"traces/{place.id}/{file.path}": file for file in manifest.files}
     for trace in card.evidence.traces:
         file = files.get(trace.path)
         if file is None:
             problems.append(f"the card names {trace.path}, which the manifest does not list")
         elif (trace.sha256, trace.bytes, trace.url) != (file.sha256, file.bytes, file.url):
-            problems.append(f"card and manifest do not agree on {trace.path}")
+            problems.append(f"card and manifest differ in {trace.path}")
     return problems
 
 
@@ -218,14 +218,16 @@ def _judge_comparison(verdict: Verdict, manifest: DataPointManifest, comparison:
     """Verdict of the comparison: differing values are a change, unless the cclbench version differs."""
     notes = []
     if comparison.newer:
-        notes.append(f"not recorded, since newer: {', '.join(comparison.newer)}")
+        notes.append(f"newer than the record: {', '.join(comparison.newer)}")
     verdict = replace(verdict, comparison=comparison, notes=tuple(notes))
-    same = _minor_version(manifest.cclbench) == _minor_version(__version__)
-    if comparison.changes and same:
+    same_version = _minor_version(manifest.cclbench) == _minor_version(__version__)
+    if comparison.changes and same_version:
         return replace(verdict, status="changed", reasons=tuple(map(str, comparison.changes)))
     if comparison.changes or comparison.outdated:
-        outdated = [f"defined otherwise now: {', '.join(comparison.outdated)}"] if comparison.outdated else []
-        versions = [] if same else [f"recorded with cclbench {manifest.cclbench}, this is {__version__}"]
+        outdated = [f"definition changed: {', '.join(comparison.outdated)}"] if comparison.outdated else []
+        versions = (
+            [] if same_version else [f"recorded with cclbench {manifest.cclbench}, this is {__version__}"]
+        )
         return replace(
             verdict, status="re-record", reasons=(*outdated, *versions, *map(str, comparison.changes))
         )

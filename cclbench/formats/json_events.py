@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from cclbench.formats.json_errors import UNDECODABLE, error_location, is_truncation, states_byte, value_end
 from cclbench.formats.streams import LARGEST_RATIO, PIECE, is_compressed, open_bytes, unreadable_error
 from cclbench.formats.trace import Cut, Part
 from cclbench.ground.errors import InputError
@@ -38,9 +39,6 @@ _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|a
 _ARRAY_END = re.compile(rb"\}\s*\](?=\s*(?:[,}]|$))")
 _COMMA = re.compile(rb"\s*,\s*")
 _BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
-_BYTE = re.compile(r"\(byte (\d+)\)")
-_INDEX = re.compile(r"\$\[\d+\]")
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _INSTEAD = b'{"traceEvents":0'
 """Replaces a file up to the end of its events, so that the rest completes a JSON object."""
 
@@ -66,7 +64,7 @@ def _event_begin(buffer: bytes) -> int | None:
         begin = boundary.end()
         try:
             _FIRST.decode(buffer[begin : next(_event_ends(buffer, begin), begin)])
-        except _UNDECODABLE:
+        except UNDECODABLE:
             continue
         return begin
     return None
@@ -167,10 +165,10 @@ class JsonEvents(Generic[E]):
                 return
             try:
                 complete = self._whole_events(buffer) if block else None
-            except _UNDECODABLE as error:
+            except UNDECODABLE as error:
                 yield from (
                     self._salvage_events(buffer, error)
-                    if _value_end(error) is None
+                    if value_end(error) is None
                     else self._last_chunks(buffer)
                 )
                 return
@@ -244,8 +242,8 @@ class JsonEvents(Generic[E]):
         head = buffer[: start.end()]
         try:
             self.outer = msgspec.json.decode(head + b"]}", type=dict[str, Any])
-        except _UNDECODABLE as error:
-            at, reason = _error_location(error, len(head))
+        except UNDECODABLE as error:
+            at, reason = error_location(error, len(head))
             raise self._damage_error(at, f"{reason} before the events") from None
         del self.outer["traceEvents"]
         self._before = head
@@ -261,7 +259,7 @@ class JsonEvents(Generic[E]):
         try:
             return boundary.end(), chunk, self.decoder.decode(chunk)
         except msgspec.DecodeError as error:
-            if not _is_truncation(error):
+            if not is_truncation(error):
                 raise
         ends = [end for end in _event_ends(buffer) if _COMMA.match(buffer, end)]
         if not ends:
@@ -274,7 +272,7 @@ class JsonEvents(Generic[E]):
         whole = b"[" + buffer
         try:
             events, end = self._decode_array(whole)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             yield from self._salvage_events(buffer, error)
             return
         if end < len(whole) and not self.last:
@@ -286,15 +284,15 @@ class JsonEvents(Generic[E]):
 
     def _decode_array(self, buffer: bytes) -> tuple[list[E], int]:
         """The array that a buffer begins with, and the offset of its end."""
-        with suppress(*_UNDECODABLE):
+        with suppress(*UNDECODABLE):
             end = _likely_end(buffer)
             return self.decoder.decode(buffer[:end]), end
         try:
             return self.decoder.decode(buffer), len(buffer)
-        except _UNDECODABLE as error:
-            if (value_end := _value_end(error)) is None:
+        except UNDECODABLE as error:
+            if (stated_end := value_end(error)) is None:
                 raise
-            return self.decoder.decode(buffer[:value_end]), value_end
+            return self.decoder.decode(buffer[:stated_end]), stated_end
 
     def _read_tail(self, tail: bytes, at: int) -> None:
         """Decode the top-level keys behind the array, which ends at offset `at` of the buffer."""
@@ -307,8 +305,8 @@ class JsonEvents(Generic[E]):
                 keys = msgspec.json.decode(_INSTEAD + tail, type=dict[str, Any])
                 fault = None if keys.pop("traceEvents") == 0 else (at, "a second traceEvents")
                 self.outer = {**self.outer, **keys}
-            except _UNDECODABLE as error:
-                byte, reason = _error_location(error, len(_INSTEAD + tail))
+            except UNDECODABLE as error:
+                byte, reason = error_location(error, len(_INSTEAD + tail))
                 fault = at + max(byte - len(_INSTEAD), 0), f"{reason} after the events"
         if fault is None:
             return
@@ -327,9 +325,9 @@ class JsonEvents(Generic[E]):
         good = bisect_left(ends, True, key=lambda end: not self._is_decodable(b"[" + buffer[:end] + b"]"))
         last_end = ends[good - 1] if good else 0
         self._count += good
-        at, reason = _error_location(error, len(buffer) + 1)
+        at, reason = error_location(error, len(buffer) + 1)
         reason = reason if "event" in reason else f"{reason} in an event"
-        if _BYTE.search(str(error)) is None and not (_is_truncation(error) and good == len(ends)):
+        if not states_byte(error) and not (is_truncation(error) and good == len(ends)):
             at = _after_comma(buffer, last_end) + 1
         if not self.allow_truncated:
             raise self._damage_error(at - 1, reason) from None
@@ -341,7 +339,7 @@ class JsonEvents(Generic[E]):
     def _is_decodable(self, chunk: bytes) -> bool:
         try:
             self.decoder.decode(chunk)
-        except _UNDECODABLE:
+        except UNDECODABLE:
             return False
         return True
 
@@ -357,30 +355,6 @@ def _likely_end(buffer: bytes) -> int:
     """End of the last array of objects in a buffer's last `END` bytes; the buffer's end without one."""
     begin = max(len(buffer) - END, 0)
     return max((match.end() for match in _ARRAY_END.finditer(buffer, begin)), default=len(buffer))
-
-
-def _is_truncation(error: Exception) -> bool:
-    return "truncated" in str(error)
-
-
-def _value_end(error: Exception) -> int | None:
-    """Offset of the end of a JSON value followed by other text; None for any other error."""
-    byte = _BYTE.search(str(error)) if "trailing characters" in str(error) else None
-    return None if byte is None else int(byte[1]) - 1
-
-
-def _error_location(error: Exception, length: int) -> tuple[int, str]:
-    """Offset and reason of a decoding error in a text of this length."""
-    if isinstance(error, UnicodeDecodeError):
-        return length, "bytes that are not UTF-8"
-    if isinstance(error, RecursionError):
-        return length, "too deep nesting"
-    message = str(error)
-    if (end := _value_end(error)) is not None:
-        return end, "other text"
-    if (byte := _BYTE.search(message)) is not None:
-        return min(int(byte[1]), length), message[: byte.start()].removeprefix("JSON is malformed: ").strip()
-    return length, "truncated" if _is_truncation(error) else _INDEX.sub("event", message).replace("`", "'")
 
 
 def _after_comma(buffer: bytes, end: int) -> int:

@@ -17,7 +17,7 @@ from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import COLLECTIVES, GROUPS
 from cclbench.ground.scratch import temporary_folder
-from cclbench.ingestion.groups import Job, infer_groups, path_of
+from cclbench.ingestion.groups import JobGroups, infer_groups, path_of
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
 from cclbench.record.database import database
@@ -68,7 +68,7 @@ def match_ranks(
     ranks: Sequence[int],
     places: Places,
     degrees: Mapping[str, int],
-    job: Job | None,
+    job: JobGroups | None,
     *,
     engine: Engine = SERIAL,
     progress: Progress | None = None,

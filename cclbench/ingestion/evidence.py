@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator, sort_by_precedence
+from cclbench.ground.evidence_schema import EVIDENCE, TIMINGS
 from cclbench.ground.registry import plugin_code
-from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
+from cclbench.ground.schema import group_id
 from cclbench.ingestion.entry import manifest_file
 from cclbench.ingestion.source import SourceFile
-from cclbench.normalize.communicators import Part, join_communicators
+from cclbench.normalize.communicators import Membership, join_communicators
 from cclbench.normalize.logged_calls import ListedCalls
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import TableFile, closed_at_end, opened_table, with_columns
@@ -140,7 +141,7 @@ def _table_path(folder: Path, table: str, index: int) -> Path:
     return folder / table / f"evidence-{index:03d}.parquet"
 
 
-def _name_ranks(path: Path, parts: Sequence[Part]) -> None:
+def _name_ranks(path: Path, parts: Sequence[Membership]) -> None:
     """Rewrite a file's timings with the job's ranks and groups in place of those of its communicators."""
     rank = np.array([-1 if part.rank is None else part.rank for part in parts], np.int32)
     number = np.array([part.of.number for part in parts], np.int32)

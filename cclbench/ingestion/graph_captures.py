@@ -2,142 +2,60 @@
 """Operators of the kernels of CUDA and HIP graphs, from traces taken while the graphs were captured.
 
 A capture records the operators, launches and modules in order, and runs nothing; a replay runs the kernels in
-that order and records one launch.  They are joined only if the sequences of kernel names are equal.
+that order and records one launch.  `pair_kernels` states when the two are one graph, `_Choice` which capture
+a replay belongs to if several fit.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.classify.serving_steps import batch_size
-from cclbench.formats import Names as Words
-from cclbench.formats import Part
+from cclbench.formats import Names
 from cclbench.ground.intervals import Index, Int64
 from cclbench.ground.schema import OPERATORS
+from cclbench.ingestion.captured_launches import Capture
 from cclbench.ingestion.host_rows import Texts
-from cclbench.ingestion.launched import Launched, device_time
-from cclbench.ingestion.operator_rows import operator_rows
-from cclbench.ingestion.operators import Operators
-from cclbench.ingestion.part import PartTask, read_part
-from cclbench.ingestion.source import SourceFile, captured_batch
-from cclbench.normalize.steps import NO_MARKS
-from cclbench.record.files import parquet_file
-from cclbench.record.manifest import Options
-
-_BEGIN: Final = re.compile(r"(cuda|hip)StreamBeginCapture\w*")
-_END: Final = re.compile(r"(cuda|hip)StreamEndCapture\w*")
-_LEAST: Final = 2
-"""Least number of device rows of one launch that make it a graph launch."""
-
-Names = tuple[str | None, ...]
-"""Kernel names in launch order, None for a copy."""
+from cclbench.ingestion.kernel_pairs import KernelPairs, Misfit, ReplayedKernels, pair_kernels
+from cclbench.ingestion.launched import device_time
+from cclbench.record.manifest import GraphJoins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Capture:
-    """Launches recorded while a graph was captured, in order."""
-
-    file: str
-    batch: int | None
-    """Batch size that it was captured for, requests."""
-    launched: Names
-    calls: pa.Table
-    """Rows of `schema.OPERATORS`, with indices in place of ids."""
-    call: Index
-    """Index of the call around each launch, −1 for none, shape (launches,)."""
-
-
-@dataclass(slots=True, eq=False)
-class Replays:
+class GraphReplays:
     """Graph launches of a rank."""
 
     operator: Int64
     """Id of each device row's call, −1 if no capture states it, shape (rows,)."""
     module: Texts
     """Path of the module that each of these rows belongs to, shape (rows,)."""
-    calls: list[pa.Table] = field(default_factory=list)
+    joins: GraphJoins
+    calls: Iterator[pa.Table]
     """Rows of `schema.OPERATORS`, one table per replay."""
-    notes: list[str] = field(default_factory=list)
-
-
-def holds_graph(rows: Int64) -> npt.NDArray[np.bool_]:
-    """Whether launches with these numbers of device rows are graph launches, shape of `rows`."""
-    return np.asarray(rows >= _LEAST)
-
-
-def read_captures(files: Sequence[SourceFile], folder: Path) -> list[Capture]:
-    """Graph captures recorded in the files; intermediate tables stay in `folder`."""
-    return [
-        one for number, file in enumerate(files) for one in _read_captures(file, folder / f"capture-{number}")
-    ]
-
-
-def _read_captures(file: SourceFile, folder: Path) -> list[Capture]:
-    folder.mkdir(parents=True)
-    read_part(PartTask(file, Part(), 0, folder, Options()))
-    marks = _host_rows(folder, "other", "name")
-    begins, ends = (
-        marks["start_ns"].to_numpy()[[bool(mark.fullmatch(name)) for name in marks["name"].to_pylist()]]
-        for mark in (_BEGIN, _END)
-    )
-    launches = _host_rows(folder, "launch", "track", "launched")
-    at, track = launches["start_ns"].to_numpy(), launches["track"].to_numpy()
-    found = []
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=False):
-        own = np.flatnonzero((at >= begin) & (at < end))
-        none = np.full(len(own), -1, np.int64)
-        called = Operators(folder, Launched(track[own], at[own], at[own], at[own], none))
-        operator = called.link_rows().operator
-        tables = operator_rows(called, 0, operator, NO_MARKS)
-        calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
-        names = tuple(launches["launched"].take(pa.array(own)).to_pylist())
-        batch = captured_batch(file.path)
-        call = called.index_of(operator).astype(np.int32)
-        found.append(Capture(file.name, batch, names, _by_index(calls, called.parents), call))
-    return found
-
-
-def _host_rows(folder: Path, kind: str, *columns: str) -> pa.Table:
-    """`start_ns` and `columns` of the host's rows of a kind, sorted by start."""
-    path = folder / f"{kind}-000.parquet"
-    if not path.is_file():
-        return pa.table({name: [] for name in ("start_ns", *columns)})
-    with parquet_file(path) as file:
-        return file.read(["start_ns", *columns]).sort_by("start_ns")
-
-
-def _by_index(calls: pa.Table, parents: Index) -> pa.Table:
-    """The calls with indices in place of ids."""
-    above = pa.array(parents, pa.int64(), mask=parents < 0)
-    for name, values in (("operator", pa.array(np.arange(len(calls)))), ("parent", above)):
-        calls = calls.set_column(OPERATORS.get_field_index(name), OPERATORS.field(name), values)
-    return calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class GraphRows:
     """A rank's device rows, arrays of shape (rows,)."""
 
     launch: Int64
     """Index of each one's launch, −1 for none."""
     starts: Int64
     ends: Int64
-    names: Sequence[str | None]
-    """A kernel's name, None for a copy."""
+    stream: Int64
+    kernels: Texts
+    """Kernel names, none for a copy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Launch:
+class GraphLaunch:
     """A graph launch: its thread, time, step, phase and annotation."""
 
     track: int
@@ -147,62 +65,173 @@ class Launch:
     annotation: str | None
 
 
+class _Joined(NamedTuple):
+    """A launch joined with a capture: the capture's calls, the id of the first, and rows with their calls."""
+
+    launch: GraphLaunch
+    calls: pa.Table
+    first_id: int
+    rows: Int64
+    call: Index
+
+
 def join_captures(
-    rank: int, captures: Sequence[Capture], rows: Rows, launches: dict[int, Launch], first_id: int
-) -> Replays:
+    rank: int, captures: Sequence[Capture], rows: GraphRows, launches: dict[int, GraphLaunch], first_id: int
+) -> GraphReplays:
     """Operators of the kernels of graph `launches`, by launch index; their ids start at `first_id`."""
     operator = np.full(len(rows.launch), -1, np.int64)
-    module, modules = np.full(len(rows.launch), -1, np.int32), Words()
-    found, refused = Replays(operator, Texts(module, [])), Counter[str]()
-    order = np.lexsort((rows.starts, rows.launch))
-    for index, launch in sorted(launches.items()):
-        here = order[slice(*np.searchsorted(rows.launch[order], (index, index + 1)))]
-        capture = _matching_capture(captures, tuple(rows.names[row] for row in here.tolist()), launch)
-        if isinstance(capture, str):
-            refused[capture] += 1
+    module, modules = np.full(len(rows.launch), -1, np.int32), Names()
+    order = np.lexsort((rows.starts, rows.stream, rows.launch))
+    own_rows = {
+        index: order[slice(*np.searchsorted(rows.launch, (index, index + 1), sorter=order))]
+        for index in launches
+    }
+    choice = _Choice(captures, rows, own_rows)
+    joined: list[_Joined] = []
+    refused, without_row = Counter[str](), 0
+    paths: dict[int, Index] = {}
+    for index, chosen in sorted(choice.captures_of(launches).items()):
+        if isinstance(chosen, str):
+            refused[chosen] += 1
             continue
-        known = here[capture.call >= 0]
-        call = capture.call[capture.call >= 0]
+        number, pairs, in_order = chosen
+        calls = captures[number].calls if in_order else _without_modules(captures[number].calls)
+        call = np.append(captures[number].call, np.int32(-1))[pairs.launch]
+        known, call = own_rows[index][call >= 0], call[call >= 0]
         operator[known] = first_id + call
-        own = [-1 if word is None else modules[word] for word in capture.calls["module"].to_pylist()]
-        module[known] = np.array(own, np.int32)[call]
-        kernels, busy = device_time(call, rows.starts[known], rows.ends[known], len(capture.calls))
-        found.calls.append(_replay_calls(capture.calls, rank, launch, first_id, kernels, busy))
-        first_id += len(capture.calls)
-    found.module = Texts(module, list(modules))
-    joined = len(found.calls)
-    if joined:
-        found.notes.append(f"launches of graphs with operators from the graphs' captures: {joined:,}")
-    found.notes += [
-        f"launches of graphs without operators: {number:,}: {why}" for why, number in refused.items()
-    ]
-    return found
-
-
-def _matching_capture(captures: Sequence[Capture], names: Names, launch: Launch) -> Capture | str:
-    """The capture that launched the same kernel names in the same order, or the reason for None."""
-    fitting = [one for one in captures if one.launched == names and any(one.launched)]
-    if not fitting:
-        counts = ", ".join(f"{len(one.launched):,}" for one in captures[:3])
-        return f"{len(names):,} device rows in another order or of other names than the captures' ({counts})"
-    if len(fitting) == 1:
-        return fitting[0]
-    batch = batch_size(launch.annotation or "")
-    # An engine pads a batch to the next size that it has a graph for.
-    larger = sorted(
-        (one for one in fitting if batch is not None and one.batch is not None and one.batch >= batch),
-        key=lambda one: one.batch or 0,
+        if in_order:
+            if number not in paths:
+                words = calls["module"].to_pylist()
+                paths[number] = np.array([-1 if word is None else modules[word] for word in words], np.int32)
+            module[known] = paths[number][call]
+        joined.append(_Joined(launches[index], calls, first_id, known, call))
+        first_id += len(calls)
+        without_row += pairs.without_row
+    length = rows.ends - rows.starts
+    in_graphs, with_call = (
+        np.concatenate([np.empty(0, np.int64), *parts])
+        for parts in (own_rows.values(), (one.rows for one in joined))
     )
-    if larger and (len(larger) == 1 or larger[0].batch != larger[1].batch):
-        return larger[0]
-    return f"{len(fitting)} captures have the same kernels, and no batch size tells which it is"
+    joins = GraphJoins(
+        launches=len(launches),
+        joined=len(joined),
+        rows=len(in_graphs),
+        joined_rows=len(with_call),
+        time_ns=int(length[in_graphs].sum()),
+        joined_ns=int(length[with_call].sum()),
+        launches_without_row=without_row,
+        refused=dict(refused.most_common()),
+    )
+    tables = (_replay_calls(rank, one, rows) for one in joined)
+    return GraphReplays(operator, Texts(module, list(modules)), joins, tables)
 
 
-def _replay_calls(
-    calls: pa.Table, rank: int, launch: Launch, first_id: int, kernels: Int64, busy: Int64
-) -> pa.Table:
+_Chosen = tuple[int, KernelPairs, bool]
+"""A launch's capture, their pairs, and whether it is known to be this one of several of equal work."""
+
+
+class _Choice:
+    """The capture of each graph launch.
+
+    Captures whose calls have the same names and arguments are of equal work, any of them is right, and the
+    order of launches in a step tells which.  Of captures of different work that all fit, one without a loss
+    goes first; then the batch size must tell.
+    """
+
+    def __init__(self, captures: Sequence[Capture], rows: GraphRows, own_rows: dict[int, Int64]) -> None:
+        self._captures = captures
+        codes = {word: code for code, word in enumerate(rows.kernels.words)}
+        self._kernels = [_kernel_codes(capture, codes) for capture in captures]
+        self._works = [
+            (kernels.tobytes(), capture.work.tobytes())
+            for kernels, capture in zip(self._kernels, captures, strict=True)
+        ]
+        firsts = {work: number for number, work in reversed(list(enumerate(self._works)))}
+        self._first_of_work = sorted(firsts.values())
+        numbers: dict[tuple[bytes, bytes], int] = {}
+        self._replays: list[ReplayedKernels] = []
+        self._replay: dict[int, int] = {}
+        """Number of the launch's replay: most launches run the same kernels as others."""
+        for index, own in own_rows.items():
+            _, stream = np.unique(rows.stream[own], return_inverse=True)
+            replay = ReplayedKernels(rows.kernels.codes[own].astype(np.int64), stream)
+            self._replay[index] = numbers.setdefault(replay.key, len(numbers))
+            self._replays += [replay] if len(numbers) > len(self._replays) else []
+        self._pairs: dict[tuple[int, int], KernelPairs | Misfit] = {}
+        self._fits: dict[tuple[int, int | None], tuple[int, ...] | str] = {}
+
+    def captures_of(self, launches: dict[int, GraphLaunch]) -> dict[int, _Chosen | str]:
+        """The capture of each launch, by launch index, or why it has none."""
+        chosen: dict[int, _Chosen | str] = {}
+        alike: dict[tuple[int, int | None, tuple[int, ...]], list[int]] = defaultdict(list)
+        for index, launch in sorted(launches.items(), key=lambda item: item[1].at):
+            key = self._replay[index], batch_size(launch.annotation or "")
+            fitting = self._fits.get(key) or self._fits.setdefault(key, self._fitting(*key))
+            if isinstance(fitting, str):
+                chosen[index] = fitting
+            else:
+                alike[launch.track, launch.step, fitting].append(index)
+        for (_, _, captures), indices in alike.items():
+            in_order = len(indices) % len(captures) == 0
+            for turn, index in enumerate(indices):
+                capture = captures[turn % len(captures) if in_order else 0]
+                pairs = self._pair(capture, self._replay[index])
+                chosen[index] = pairs.why if isinstance(pairs, Misfit) else (capture, pairs, in_order)
+        return chosen
+
+    def _fitting(self, replay: int, requests: int | None) -> tuple[int, ...] | str:
+        """Captures of equal work that a launch may have replayed, in order, or why there is none."""
+        if not self._captures:
+            return "the source has no trace of their capture"
+        pairs = [(self._works[number], self._pair(number, replay)) for number in self._first_of_work]
+        works = {work: one.loss for work, one in pairs if isinstance(one, KernelPairs)}
+        if not works:
+            nearest = max((one for _, one in pairs if isinstance(one, Misfit)), key=lambda one: one.common)
+            return nearest.why
+        works = {work: loss for work, loss in works.items() if loss == 0} or works
+        fitting = [number for number, work in enumerate(self._works) if work in works]
+        if requests is not None:
+            # an engine pads a batch to the next size that it has a graph for
+            sizes = {number: self._captures[number].batch for number in fitting}
+            fitting = [number for number, size in sizes.items() if size is None or size >= requests]
+            if not fitting:
+                largest = max(size for size in sizes.values() if size is not None)
+                return f"captured for at most {largest:,} requests, and the step has {requests:,}"
+            least = min((size for n in fitting if (size := sizes[n]) is not None), default=None)
+            fitting = [number for number in fitting if sizes[number] in (None, least)]
+        number = len({self._works[capture] for capture in fitting})
+        if number > 1:
+            return f"{number} captures of different work have the same kernels, and no batch size tells which"
+        by_place = {self._captures[capture].place.tobytes(): capture for capture in reversed(fitting)}
+        return tuple(sorted(by_place.values()))
+
+    def _pair(self, number: int, replay: int) -> KernelPairs | Misfit:
+        key = number, replay
+        if key not in self._pairs:
+            self._pairs[key] = pair_kernels(
+                self._captures[number], self._kernels[number], self._replays[replay]
+            )
+        return self._pairs[key]
+
+
+def _kernel_codes(capture: Capture, codes: dict[str, int]) -> Int64:
+    """Code of each launch's kernel by `codes`, which grow; −1 for a copy, −2 where the name is not stated."""
+    own = np.array([*(codes.setdefault(word, len(codes)) for word in capture.kernels.words), -2], np.int64)
+    return np.where(capture.copies, -1, own[capture.kernels.codes])
+
+
+def _without_modules(calls: pa.Table) -> pa.Table:
+    """The calls of one of several captures of equal work, where order does not tell which."""
+    at = OPERATORS.get_field_index("module")
+    kind = OPERATORS.field("module")
+    return calls.set_column(at, kind, pa.nulls(len(calls), pa.string()).dictionary_encode().cast(kind.type))
+
+
+def _replay_calls(rank: int, joined: _Joined, rows: GraphRows) -> pa.Table:
     """The calls of one replay, at the time of its graph's launch."""
+    launch, calls, first_id, own, call = joined
     length = len(calls)
+    kernels, busy = device_time(call, rows.starts[own], rows.ends[own], length)
     phase = pa.DictionaryArray.from_arrays(np.zeros(length, np.int8), pa.array([launch.phase]))
     columns = {
         "rank": np.full(length, rank, np.int32),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobGroups:
     """A job whose process groups may be inferred: its number of ranks, None if not stated, and the names of
     groups and communicators in each rank's trace."""
 
@@ -71,7 +71,7 @@ def _write_groups(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[s
 
 
 def infer_groups(
-    folder: Path, connection: duckdb.DuckDBPyConnection, ranks: Sequence[int], job: Job
+    folder: Path, connection: duckdb.DuckDBPyConnection, ranks: Sequence[int], job: JobGroups
 ) -> InferredGroups | None:
     """Infer the process group of all ranks; None if the group of every row of `calls` is stated.
 
@@ -95,7 +95,7 @@ def infer_groups(
             ' start_ns AS starts, end_ns AS ends FROM calls ORDER BY "rank", start_ns, "row"'
         ).fetchnumpy()
         libraries = connection.execute("SELECT DISTINCT library FROM files ORDER BY library").fetchall()
-        calls = inferred_groups.Calls(
+        calls = inferred_groups.JobCalls(
             **columns, libraries=[library for (library,) in libraries], names=job.names
         )
         found = inferred_groups.infer_group(calls, ranks, job.world)

@@ -28,6 +28,7 @@ class Launches:
     of_kernel: Mask
     of_one: Mask
     """Which calls launch one kernel."""
+    of_graph: Mask
 
     def __len__(self) -> int:
         return len(self.correlation)
@@ -44,4 +45,7 @@ def read_launches(folder: Path) -> Launches:
     words, word = name.dictionary.to_pylist(), name.indices.to_numpy()[order]
     of_kernel = np.array(["Launch" in word for word in words], np.bool_)
     of_one = np.array([any(call in word for call in _OF_ONE) for word in words], np.bool_)
-    return Launches(correlation[order], start[order], track[order], of_kernel[word], of_one[word])
+    of_graph = np.array(["GraphLaunch" in word for word in words], np.bool_)
+    return Launches(
+        correlation[order], start[order], track[order], of_kernel[word], of_one[word], of_graph[word]
+    )

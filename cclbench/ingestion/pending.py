@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import classify
+from cclbench.ground.evidence_schema import COUNTERS
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.ground.schema import COUNTERS, EVENTS, KINDS
+from cclbench.ground.schema import EVENTS, KINDS
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
 from cclbench.ingestion.launches import Launches
@@ -113,7 +114,7 @@ def _scan_without_repeats(
                 begun = or_none(launches.start_ns, launch)
                 unlinked = (launch >= 0) & plausible.is_outside_days(begun, days)
                 launch = np.where(unlinked, np.int32(-1), launch)
-                times = plausible.Rows(start, duration, np.where(launch >= 0, begun, NO_LAUNCH), days)
+                times = plausible.TimedRows(start, duration, np.where(launch >= 0, begun, NO_LAUNCH), days)
                 kept, broken = broken_rules(times)
                 set_aside.update({(kind, words): count for words, count in broken.items()})
                 first, last = np.searchsorted(repeats, (rows, rows + len(batch)))

@@ -30,7 +30,7 @@ _LEAST_NS: Final = 1000
 _MOST_BYTES_PER_NS: Final = 10**5
 
 
-class Rows(NamedTuple):
+class TimedRows(NamedTuple):
     """Times of rows and of the calls that launched them, ns, shape (rows,); the capture's `days`."""
 
     start: Int64
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     days: range
 
 
-RULES: Final[Mapping[str, Callable[[Rows], Mask]]] = {
+RULES: Final[Mapping[str, Callable[[TimedRows], Mask]]] = {
     "of negative duration": lambda rows: rows.duration < 0,
     "longer than a day": lambda rows: rows.duration > _DAY_NS,
     "more than a day from most of the capture's": lambda rows: is_outside_days(rows.start, rows.days),
@@ -86,7 +86,7 @@ def is_plausible_range(start_ns: int, end_ns: int, days: range) -> bool:
     return end_ns - start_ns <= _DAY_NS and start_ns // _DAY_NS in days
 
 
-def begins_before_launch(rows: Rows) -> Mask:
+def begins_before_launch(rows: TimedRows) -> Mask:
     """Which rows begin before their launch by more than clocks may differ, shape (rows,)."""
     return np.asarray((rows.launch < NO_LAUNCH) & (rows.start < rows.launch - _CLOCKS_NS))
 
@@ -107,12 +107,12 @@ def implausible_host_rows(files: Iterable[Path], days: range) -> Counter[tuple[s
         with parquet_file(path) as file:
             for batch in file.iter_batches(columns=["start_ns", "dur_ns"], use_threads=False):
                 start, duration = (batch[name].to_numpy() for name in ("start_ns", "dur_ns"))
-                rows = Rows(start, duration, np.full(len(start), NO_LAUNCH), days)
+                rows = TimedRows(start, duration, np.full(len(start), NO_LAUNCH), days)
                 found.update({(kind, words): count for words, count in broken_rules(rows)[1].items()})
     return found
 
 
-def broken_rules(rows: Rows) -> tuple[Mask, dict[str, int]]:
+def broken_rules(rows: TimedRows) -> tuple[Mask, dict[str, int]]:
     """Which rows satisfy all `RULES`, shape (rows,); number of the others, by the first rule they break."""
     kept, counts = np.ones(len(rows.start), np.bool_), {}
     for words, breaks in RULES.items():

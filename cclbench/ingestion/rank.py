@@ -145,7 +145,7 @@ def finish_rank(task: RankTask) -> RankDone:
     notes += of_logs
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
     del told  # its size grows with the rank's collectives
-    origin, of_graphs, operators = write_operators(
+    origin, graphs, operators = write_operators(
         task.folder,
         task.rank,
         pending,
@@ -156,7 +156,6 @@ def finish_rank(task: RankTask) -> RankDone:
         task.captures,
         on_device=on_device,
     )
-    notes += of_graphs
     oversized += fill_in(files, task.rank, found, step, pending, origin)
     dropped.update(set_aside)
     set_aside |= {OVERSIZED: oversized} if oversized else {}
@@ -185,6 +184,7 @@ def finish_rank(task: RankTask) -> RankDone:
         unclassified=entry.unclassified_kernels(parts),
         collectives=of_calls,
         operators=operators,
+        graphs=graphs,
         truncated=None if cut is None else Truncation(**msgspec.structs.asdict(cut), horizon_ns=horizon),
         notes=[*notes, *entry.rank_notes(facts, rows, windows, periods, blind=blind)],
         files=[entry.manifest_file(task.file)],

@@ -63,12 +63,12 @@ def write_collectives(
 
 def _communication_calls(
     facts: TraceFacts, pending: Pending, launches: Launches, found: steps.Marks, step: Index
-) -> collectives.Calls:
+) -> collectives.CommunicationCalls:
     """The rank's communication rows; `step` is each pending row's index into the steps `found`."""
     at = np.flatnonzero(pending.is_call)
     launch = pending.launch[at]
     unknown = classify.CollectiveName(None, "custom")
-    return collectives.Calls(
+    return collectives.CommunicationCalls(
         row=pending.call_row,
         start_ns=pending.starts[at],
         end_ns=pending.ends[at],

@@ -15,15 +15,8 @@ from cclbench.formats import Names
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import OPERATORS, PHASES
 from cclbench.ground.table_schema import WORD
-from cclbench.ingestion.graph_captures import (
-    Capture,
-    Launch,
-    Replays,
-    Rows,
-    holds_graph,
-    join_captures,
-    read_captures,
-)
+from cclbench.ingestion.captured_launches import Capture, read_captures
+from cclbench.ingestion.graph_captures import GraphLaunch, GraphReplays, GraphRows, join_captures
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.launches import Launches
@@ -35,6 +28,7 @@ from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps
 from cclbench.record.files import TableFile, closed_at_end, parquet_file
+from cclbench.record.manifest import GraphJoins
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]
 """Returns the columns of a slice of a rank's device rows that state what launched them."""
@@ -51,23 +45,23 @@ def write_operators(
     captures: Sequence[SourceFile],
     *,
     on_device: bool,
-) -> tuple[Origin, list[str], int]:
-    """Write the rank's operators; returns the `Origin` of its device rows, notes and the number written.
+) -> tuple[Origin, GraphJoins, int]:
+    """Write the rank's operators; returns the `Origin` of its device rows, its graphs and the number written.
 
     `files` hold the pending rows, `annotated` are the host's steps, `step` is each pending row's step number
     (−1: none), `captures` are traces of the rank's graph captures.
     """
     launched = _launching_calls(pending, launches) if on_device else None
     calls = Operators(folder / "events" / f"rank={rank}", launched)
-    linked, notes = calls.link_rows(), list[str]()
+    linked, graphs = calls.link_rows(), GraphJoins()
     tables: Iterable[pa.Table] = []
     operator, phase, module = linked.operator, linked.phase, linked.module
     if on_device:
-        if captures:
-            found = _graph_replays(folder, rank, calls, captures, pending, files, launches, annotated)
+        found = _graph_replays(folder, rank, calls, captures, pending, files, launches, annotated)
+        if found is not None:
             np.copyto(operator, found.operator, where=found.operator >= 0)
             module = _first_known(found.module, module)
-            tables, notes = found.calls, found.notes
+            tables, graphs = found.calls, found.joins
         first = max(int(operator.max(initial=0)), int(calls.id.max(initial=0))) + 1
         compiled = ProgramOperators(files, pending, first)
         if compiled.stated.any():
@@ -90,7 +84,7 @@ def write_operators(
         for rows in _row_groups(chain(operator_rows(calls, rank, operator, annotated), tables)):
             count += len(rows)
             file.write(rows)
-    return origin, notes, count
+    return origin, graphs, count
 
 
 def _launching_calls(pending: Pending, launches: Launches) -> Launched:
@@ -128,40 +122,48 @@ def _graph_replays(
     files: Sequence[Path],
     launches: Launches,
     annotated: steps.Marks,
-) -> Replays:
-    """The graphs that the rank launched, joined with their captures."""
-    known = pending.launch >= 0
-    index, rows = np.unique(pending.launch[known], return_counts=True)
-    of_graphs = index[holds_graph(rows)]
+) -> GraphReplays | None:
+    """The graphs that the rank launched, joined with their captures; None without a launch that has rows."""
+    index = np.unique(pending.launch[pending.launch >= 0])
+    of_graphs = index[launches.of_graph[index]]
+    if not len(of_graphs):
+        return None
     at, track = launches.start_ns[of_graphs], launches.track[of_graphs]
     step = or_none(annotated.numbers, annotated.step_at(at)).tolist()
     phase, annotation = calls.phases_at(track, at)
     phases = [PHASES[code] for code in phase.tolist()]
     annotations = annotation.texts_of_rows(pa.int32()).to_pylist()
     graphs = {
-        number: Launch(thread, start, None if own < 0 else own, phase, annotation)
+        number: GraphLaunch(thread, start, None if own < 0 else own, phase, annotation)
         for number, thread, start, own, phase, annotation in zip(
             of_graphs.tolist(), track.tolist(), at.tolist(), step, phases, annotations, strict=True
         )
     }
     read: list[Capture] = []
-    if graphs:
+    if captures:
         with TemporaryDirectory(prefix="captures-", dir=folder) as place:
             read = read_captures(captures, Path(place))
-    names = list(_kernel_names(files, pending)) if graphs else []
     first = max(int(calls.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
+    stream, kernels = _streams_and_kernels(files, pending)
     launch = pending.launch.astype(np.int64)
-    return join_captures(rank, read, Rows(launch, pending.starts, pending.ends, names), graphs, first)
+    rows = GraphRows(launch, pending.starts, pending.ends, stream, kernels)
+    return join_captures(rank, read, rows, graphs, first)
 
 
-def _kernel_names(files: Sequence[Path], pending: Pending) -> Iterator[str | None]:
-    """Kernel name of each pending row, None for a copy."""
-    read = 0
+def _streams_and_kernels(files: Sequence[Path], pending: Pending) -> tuple[Int64, Texts]:
+    """Stream and kernel name of each pending row, no name for a copy."""
+    words, read = Names(), 0
+    streams, codes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for path in files:
         is_kernel = path.name.startswith("kernel")
         with parquet_file(path) as file:
-            for batch in file.iter_batches(ROW_GROUP, columns=["name"]):
+            for batch in file.iter_batches(ROW_GROUP, columns=["name", "track"]):
                 kept = pending.kept[read : read + len(batch)]
                 read += len(batch)
-                words = batch["name"].filter(pa.array(kept)).to_pylist()
-                yield from words if is_kernel else [None] * len(words)
+                streams.append(batch["track"].to_numpy()[kept])
+                own = np.array([words[word] for word in batch["name"].dictionary.to_pylist()], np.int32)
+                names = (
+                    own[batch["name"].indices.to_numpy()] if is_kernel else np.full(len(batch), -1, np.int32)
+                )
+                codes.append(names[kept])
+    return np.concatenate(streams), Texts(np.concatenate(codes), list(words))

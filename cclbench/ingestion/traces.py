@@ -24,7 +24,7 @@ from cclbench.ingestion.across import Places, match_ranks
 from cclbench.ingestion.base_time import add_base_times
 from cclbench.ingestion.entry import without_kernels
 from cclbench.ingestion.evidence import EvidenceDone
-from cclbench.ingestion.groups import Job, StatedGroups
+from cclbench.ingestion.groups import JobGroups, StatedGroups
 from cclbench.ingestion.part import PartDone, PartTask, parts_of, read_parts
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.ingestion.source import Source, SourceFile
@@ -160,7 +160,7 @@ def join_traces(
         [entry.rank for entry in entries],
         Places(machine.node_by_rank, _shared_clocks(entries)),
         {} if card is None else msgspec.structs.asdict(card.parallelism),
-        Job(machine.world_size, names) if manifest.ingest.inference else None,
+        JobGroups(machine.world_size, names) if manifest.ingest.inference else None,
         engine=engine,
         progress=progress,
         size_bytes=size,

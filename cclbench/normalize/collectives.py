@@ -40,7 +40,7 @@ _DIMENSIONS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calls:
+class CommunicationCalls:
     """The communication rows of a rank, in the order written; arrays of shape (calls,).
 
     `row` is the ordinal among the rank's kernels (−1 for a call that the host executes itself), `launch_*`
@@ -69,7 +69,7 @@ def dimension_of(description: str | None) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def on_device(calls: Calls, told: StatedPayloads) -> Int64:
+def on_device(calls: CommunicationCalls, told: StatedPayloads) -> Int64:
     """Index of the entry of `told` for each call of a rank with an accelerator, −1 for none.
 
     In order of preference: the kernel's own metadata, then the host op, execution trace or annotation on
@@ -98,14 +98,14 @@ def _entries_around(entries: Int64, told: StatedPayloads, track: Int64, at: Int6
     return np.append(entries[order], -1)[found]
 
 
-def _own_entries(calls: Calls, told: StatedPayloads) -> Int64:
+def _own_entries(calls: CommunicationCalls, told: StatedPayloads) -> Int64:
     """The entry stated by each call's own row, if it is not a kernel; −1 for none."""
     itself = np.array([*(payload.source in _ROWS_OWN for payload in told.payloads), False])
     code, row = (np.asarray(column, np.int64) for column in (told.code, told.row))
     return _at_place(calls, told, np.flatnonzero(itself[code] & (row < 0)))
 
 
-def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int] | Int64) -> Int64:
+def _at_place(calls: CommunicationCalls, told: StatedPayloads, entries: Sequence[int] | Int64) -> Int64:
     """The entry with the same thread, begin and end as each call; −1 for none."""
     places = {(told.track[i], told.start_ns[i], told.end_ns[i]): int(i) for i in entries}
     if not places:
@@ -114,7 +114,9 @@ def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int] | Int64
     return np.array([places.get(row, -1) for row in zip(*rows, strict=True)], np.int64)
 
 
-def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
+def on_host(
+    calls: CommunicationCalls, told: StatedPayloads, facts: TraceFacts
+) -> tuple[Int64, dict[str, int]]:
     """Index of the entry of `told` for each row of a CPU's communication threads (−1 for none), and the
     number of rows without a process group by reason.
 
@@ -176,7 +178,7 @@ def _concatenate_rows(rows: Sequence[Int64]) -> Int64:
 def _in_turn(
     rows: Int64,
     entries: Sequence[int],
-    calls: Calls,
+    calls: CommunicationCalls,
     told: StatedPayloads,
     payloads: Sequence[Payload],
     own: Int64,
@@ -212,7 +214,7 @@ Groups = dict[str, tuple[int, ...]]
 
 
 def collectives_table(
-    rank: int, calls: Calls, told: StatedPayloads, owner: Int64, facts: TraceFacts
+    rank: int, calls: CommunicationCalls, told: StatedPayloads, owner: Int64, facts: TraceFacts
 ) -> tuple[pa.Table, Groups]:
     """Rows of `schema.COLLECTIVES`, one per call, in order, and their groups."""
     groups = {group.name: group for group in facts.groups}

@@ -33,7 +33,7 @@ class Joined:
     group: tuple[int, ...] | None
 
 
-class Part(NamedTuple):
+class Membership(NamedTuple):
     """A process's part in a communicator; `rank` is its rank in the job, None if unknown."""
 
     of: Joined
@@ -48,7 +48,9 @@ class World:
     size: int
 
 
-def join_communicators(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]], list[str]]:
+def join_communicators(
+    files: Sequence[Sequence[LoggedCommunicator]],
+) -> tuple[list[list[Membership]], list[str]]:
     """The parts in each file, in order, joined into communicators; and notes.
 
     Ranks of the job are those in the largest communicator of all processes; without one they are the device
@@ -88,12 +90,12 @@ def join_communicators(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[l
 
     of_key = {key: joined(own) for key, own in sound.items()}
 
-    def part(one: LoggedCommunicator, key: Key) -> Part:
+    def part(one: LoggedCommunicator, key: Key) -> Membership:
         rank = None if world is None else world.ranks.get(process_of(one))
         if key in of_key:
-            return Part(of_key[key], rank)
+            return Membership(of_key[key], rank)
         known = world is not None and rank is not None and one.size == world.size
-        return Part(Joined(next(number), {}, tuple(range(one.size)) if known else None), rank)
+        return Membership(Joined(next(number), {}, tuple(range(one.size)) if known else None), rank)
 
     parts = [
         [part(one, key) for one, key in zip(file, own, strict=True)]

@@ -26,7 +26,7 @@ _FEW: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calls:
+class ThreadCalls:
     """A thread's operators and calls of the communication library, in any order; arrays of shape (calls,).
 
     `name` is a code, times in ns.
@@ -38,7 +38,7 @@ class Calls:
 
 
 def cpu_causes(
-    calls: Calls, ranges: Mapping[str, Intervals], second_step: int | None
+    calls: ThreadCalls, ranges: Mapping[str, Intervals], second_step: int | None
 ) -> dict[str, Intervals]:
     """Times of a thread by `CAUSES`; the sets may overlap.
 
@@ -65,7 +65,7 @@ def divide_by_cause(time: Intervals, causes: Mapping[str, Intervals]) -> Iterato
     yield "unrecorded", time
 
 
-def _gaps_between_calls(calls: Calls) -> tuple[Int64, Int64, Int64]:
+def _gaps_between_calls(calls: ThreadCalls) -> tuple[Int64, Int64, Int64]:
     """Begin and end of the gaps between calls, and a code of the operators before and after each."""
     order = np.argsort(calls.starts, kind="stable")
     starts, ends, name = calls.starts[order], calls.ends[order], calls.name[order]

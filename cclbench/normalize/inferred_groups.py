@@ -41,7 +41,7 @@ _SEND, _RECV, _SEND_RECV = (COLLECTIVE_KINDS.index(kind) for kind in ("send", "r
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calls:
+class JobCalls:
     """All ranks' collectives, of which none states its group; arrays of shape (rows,), −1 for unknown.
 
     Rows are in rank order and each rank's in order of start.  `kind` is a code into COLLECTIVE_KINDS, `size`
@@ -66,7 +66,7 @@ class Inference:
     reason: str
 
 
-def infer_group(calls: Calls, ranks: Sequence[int], world: int | None) -> Inference:
+def infer_group(calls: JobCalls, ranks: Sequence[int], world: int | None) -> Inference:
     """Whether the calls are collectives of all ranks.
 
     `ranks` have a trace, ascending; `world` is the number of the job's ranks, None if not stated.
@@ -80,7 +80,7 @@ def infer_group(calls: Calls, ranks: Sequence[int], world: int | None) -> Infere
     return Inference("R1", f"all {world} ranks run one sequence of {instances} collectives in step")
 
 
-def _failed_conditions(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
+def _failed_conditions(calls: JobCalls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
     """Conditions that fail; a later one may presuppose an earlier one."""
     yield from _objection(calls, ranks, world)
     yield from _first_difference(calls, ranks)
@@ -95,7 +95,7 @@ def _failed_conditions(calls: Calls, ranks: Sequence[int], world: int | None) ->
         yield from _out_of_step(starts, ends)
 
 
-def _objection(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
+def _objection(calls: JobCalls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
     """Failed conditions that need no times."""
     if world is None:
         yield "nothing states the world size"
@@ -119,7 +119,7 @@ def _objection(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterato
         yield f"nothing says that {unnamed} sends and receives are a collective of all ranks"
 
 
-def _first_difference(calls: Calls, ranks: Sequence[int]) -> Iterator[str]:
+def _first_difference(calls: JobCalls, ranks: Sequence[int]) -> Iterator[str]:
     """First difference of a rank's kinds from the first rank's; of two ranks, a send matches a receive."""
     kind = calls.kind
     if len(ranks) == 2:

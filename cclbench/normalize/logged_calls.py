@@ -22,7 +22,7 @@ from cclbench.classify import kind_of
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.schema import COLLECTIVE_KINDS
-from cclbench.normalize.collectives import NOTHING, Calls, payload_bytes
+from cclbench.normalize.collectives import NOTHING, CommunicationCalls, payload_bytes
 from cclbench.record.facts import ProcessGroup
 
 LIBRARIES: Final = ("nccl", "rccl")
@@ -37,7 +37,7 @@ _NO_CALL: Final = ord("?")
 
 
 class ListedCalls(NamedTuple):
-    """A rank's calls in order, as rows of `schema.TIMINGS`; their source, and the ranks of its groups."""
+    """A rank's calls in order, as rows of `evidence_schema.TIMINGS`; their source, and the ranks of its groups."""
 
     source: str
     table: pa.Table
@@ -55,7 +55,7 @@ class _Turns:
 
 
 def lacks_group_or_payload(
-    calls: Calls, told: StatedPayloads, owner: Int64, groups: Mapping[str, ProcessGroup]
+    calls: CommunicationCalls, told: StatedPayloads, owner: Int64, groups: Mapping[str, ProcessGroup]
 ) -> Mask:
     """Which calls of NCCL or RCCL have no group or no payload in their entries (`owner`, see `on_device`).
 
@@ -66,7 +66,7 @@ def lacks_group_or_payload(
     return np.asarray(incomplete[code] & _of_library(calls))
 
 
-def _of_library(calls: Calls) -> Mask:
+def _of_library(calls: CommunicationCalls) -> Mask:
     return np.array([name.library in LIBRARIES for name in calls.names] or [False])[calls.name]
 
 
@@ -77,7 +77,7 @@ def _entries_of_calls(told: StatedPayloads, owner: Int64) -> tuple[list[Payload]
 
 
 def place_calls(
-    calls: Calls,
+    calls: CommunicationCalls,
     told: StatedPayloads,
     owner: Int64,
     lacking: Mask,
@@ -217,7 +217,7 @@ def _call_shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Paylo
 
 
 def _logged_payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
-    """The payload in the log, sizes as in `schema.TIMINGS`; for gather and scatter only the root has it."""
+    """The payload in the log, sizes as in `evidence_schema.TIMINGS`; for gather and scatter only the root has it."""
     kind, size, ranks = said["kind"], said["bytes"], said["group_size"]
     part = None if size is None or not ranks else size // ranks
     return Payload(

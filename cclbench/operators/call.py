@@ -143,7 +143,7 @@ def _parse_argument(sizes: Any, dtype: Any, strides: Any, text: Any) -> Argument
         return _parse_tensor(sizes, dtype, strides)
     if sizes and (tensor := _parse_tensor(sizes, dtype, strides)) is not None:
         return tensor
-    return _parse_scalar(text)
+    return parse_scalar(text)
 
 
 def _parse_tensor(sizes: Any, dtype: Any, strides: Any) -> Tensor | None:
@@ -155,7 +155,7 @@ def _parse_tensor(sizes: Any, dtype: Any, strides: Any) -> Tensor | None:
     )
 
 
-def _parse_scalar(text: Any) -> Argument:
+def parse_scalar(text: Any) -> Argument:
     """The value of `1e-05`, `0.`, `True` or `[1, 1]`; any other text as it is."""
     if not isinstance(text, str):
         return text if isinstance(text, bool | int | float) else None

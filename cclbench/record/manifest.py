@@ -120,6 +120,24 @@ class Truncation(msgspec.Struct, frozen=True):
     horizon_ns: int | None = None
 
 
+class GraphJoins(msgspec.Struct, frozen=True):
+    """CUDA and HIP graph launches of a rank, and those joined with the trace of their graph's capture."""
+
+    launches: int = 0
+    joined: int = 0
+    rows: int = 0
+    """Device rows of the launches."""
+    joined_rows: int = 0
+    """Those with an operator from a capture."""
+    time_ns: int = 0
+    """Σ duration of the rows."""
+    joined_ns: int = 0
+    launches_without_row: int = 0
+    """Captured launches that have no row in the joined replays."""
+    refused: dict[str, int] = {}
+    """Number of launches that are not joined, by reason."""
+
+
 class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's trace: `span_ns` is the begin and end of its work, `beside` are its execution traces."""
 
@@ -137,6 +155,7 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     collectives: Collectives = Collectives()
     operators: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Rows of `schema.OPERATORS`."""
+    graphs: GraphJoins = GraphJoins()
     truncated: Truncation | None = None
     notes: list[str] = []
     files: Annotated[list[File], msgspec.Meta(min_length=1)]

@@ -89,23 +89,23 @@ class Rank:
 
     def _cache_columns(self, kind: str, files: Sequence[StoredFile], columns: Sequence[str]) -> bool:
         """Read columns of a kind of events into the cache, if there is room; whether it has them all."""
-        kept = self._kept.get(kind, pa.table({}))
-        if set(columns) <= set(kept.column_names):
+        kept = self._kept.get(kind)
+        has = set() if kept is None else set(kept.column_names)
+        if has.issuperset(columns):
             return True
         rows = sum(file.rows or 0 for file in files)
         # Few rows are read with all columns: to open their files again would take longer.
-        wanted = EVENTS.names if rows <= BATCH_ROWS else columns
-        names = [name for name in wanted if name not in kept.column_names]
+        names = [name for name in (EVENTS.names if rows <= BATCH_ROWS else columns) if name not in has]
         size = rows * len(names) * _CELL
         if size > self._room:
             return False
         self._room -= size
         schema = pa.schema([EVENTS.field(name) for name in names])
         tables = [read_table(self.path / file.path, EVENTS, columns=names, listed=file) for file in files]
-        read = pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
-        for name in kept.column_names:
-            read = read.append_column(EVENTS.field(name), kept[name])
-        self._kept[kind] = read
+        read = pa.concat_tables(tables or [schema.empty_table()]).unify_dictionaries().combine_chunks()
+        before = [] if kept is None else [*zip(kept.schema, kept.columns, strict=True)]
+        fields, arrays = zip(*before, *zip(schema, read.columns, strict=True), strict=True)
+        self._kept[kind] = pa.Table.from_arrays(list(arrays), schema=pa.schema(fields))
         return True
 
     def collectives(self) -> pa.Table:

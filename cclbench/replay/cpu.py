@@ -9,7 +9,7 @@ import numpy as np
 
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Mask
-from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide_by_cause
+from cclbench.normalize.cpu_host import RESUMED_NS, ThreadCalls, cpu_causes, divide_by_cause
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.host import (
@@ -95,7 +95,9 @@ def _thread_time_in_gaps(rank: GraphInput, threads: Int64, workers: Int64, nodes
             for cause, chosen in rows.items()
         }
         causes = cpu_causes(
-            Calls(host.start[library_free], host.end[library_free], host.name[library_free]), ranges, second
+            ThreadCalls(host.start[library_free], host.end[library_free], host.name[library_free]),
+            ranges,
+            second,
         )
         quiet = intervals.subtract(
             intervals.union(since.min(keepdims=True), until.max(keepdims=True)), computing

@@ -13,7 +13,7 @@ import msgspec
 
 from cclbench.ground.errors import UsageError, near
 from cclbench.selftest import causes as _causes
-from cclbench.selftest.job import LAWS, Job
+from cclbench.selftest.job import LAWS, JobShape
 from cclbench.selftest.jobs import build_program, draw_job, hide_transfers
 from cclbench.selftest.planting import CAUSES, HealthyJob, PlantedCause, PlantedJob
 from cclbench.selftest.traces import write_traces
@@ -67,7 +67,7 @@ class ExamOutcome(msgspec.Struct, frozen=True, kw_only=True):
 class SimulatedItem:
     """A simulated job, its true figures, its cause, and the share of the mean step that the cause costs."""
 
-    job: Job
+    job: JobShape
     truth: Truth
     planted: PlantedJob
     gain: float | None
@@ -229,17 +229,17 @@ def _distance_to_target(gain: float, target: float) -> float:
     return abs(gain - target) + (1.0 if gain < _LEAST_GAIN / 2 else 0.0)
 
 
-def _make_unplanted(job: Job) -> SimulatedItem:
+def _make_unplanted(job: JobShape) -> SimulatedItem:
     program = build_program(job)
     return SimulatedItem(job, simulate_truth(program), PlantedJob(program, None), None)
 
 
-def _equal_job(random: object, seed: int) -> Job:
+def _equal_job(random: object, seed: int) -> JobShape:
     import numpy as np
 
     assert isinstance(random, np.random.Generator)  # noqa: S101
     steps = int(random.choice([6, 10, 20, 40, 60]))
-    return Job(
+    return JobShape(
         layout="ddp",
         seed=seed,
         outer=8 if steps <= 10 else 4,

@@ -22,7 +22,7 @@ GATHER, REDUCE, EXCHANGE = 21, 25, 29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class JobShape:
     """The shape of a job; its random numbers follow from the seed."""
 
     layout: str
@@ -55,7 +55,7 @@ class Job:
         return self.inner * self.outer
 
 
-def process_groups(job: Job) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+def process_groups(job: JobShape) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
     """Name, description and ranks of each: all ranks, then those of the inner and the outer dimension."""
     world = tuple(range(job.rank_count))
     groups = [("0", "default_pg", world)]

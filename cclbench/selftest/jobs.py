@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cclbench.selftest.job import DEVICES, LAWS, LAYOUTS, Job, process_groups
-from cclbench.selftest.program import Call, Collective, Instruction, Kernel, Program, Step, edit_steps
+from cclbench.selftest.job import DEVICES, LAWS, LAYOUTS, JobShape, process_groups
+from cclbench.selftest.program import Collective, Instruction, Kernel, Program, ProgramCall, Step, edit_steps
 from cclbench.selftest.schedules import RankSchedule
 from cclbench.selftest.truth import simulate_truth
 
@@ -22,13 +22,13 @@ _FASTEST_LINKS: Final = 4.0e11
 """Bus bandwidth that a node's switches reach, bytes/s."""
 
 
-def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job:
+def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> JobShape:
     """A healthy job."""
     layout = layouts[int(random.integers(len(layouts)))]
     inner = 1 if layout in ("ddp", "fsdp") else int(random.choice([2, 4] if layout == "pp" else [2]))
     outer = int(random.choice([4, 4, 8] if inner == 1 else [2, 2, 4] if inner == 2 else [1]))
     fast = bool(random.integers(2))
-    return Job(
+    return JobShape(
         layout=layout,
         seed=seed,
         inner=inner,
@@ -50,7 +50,7 @@ def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job
     )
 
 
-def hide_transfers(job: Job) -> Job:
+def hide_transfers(job: JobShape) -> JobShape:
     """The job with links so fast and layers so wide that transfers cost less than 0.6 % of a step."""
     for _ in range(_MOST_WIDENINGS):
         program = build_program(replace(job, steps=3))
@@ -80,7 +80,7 @@ def work_factors(law: str, spread: float, steps: int, random: Random) -> Sequenc
     return [float(factor) for factor in np.exp(spread * normal - spread**2 / 2)]
 
 
-def build_program(job: Job) -> Program:
+def build_program(job: JobShape) -> Program:
     """The program of a job, with its random numbers drawn."""
     import numpy as np
 
@@ -114,7 +114,7 @@ def scale_transfers(
     """The program with the transfer times of some ranks and steps multiplied by `factor`."""
 
     def scale_instruction(rank: int, step: int, instruction: Instruction) -> tuple[Instruction, ...]:
-        if not isinstance(instruction, Call):
+        if not isinstance(instruction, ProgramCall):
             return (instruction,)
         works = tuple(
             replace(work, ns=max(1, round(work.ns * factor)))
@@ -129,7 +129,7 @@ def scale_transfers(
 
 def _jitter_step(step: Step, factor: float, random: Random, sequence: int) -> Step:
     def jitter_instruction(instruction: Instruction) -> Instruction:
-        if not isinstance(instruction, Call):
+        if not isinstance(instruction, ProgramCall):
             return instruction
         host = random.lognormal(0.0, 0.25)
         works = tuple(

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from cclbench.selftest.job import DEVICES, EXCHANGE, GATHER, PRODUCT_KERNELS, REDUCE, Job, process_groups
-from cclbench.selftest.program import COMPUTE, Call, Collective, Instruction, Kernel, StreamWait
+from cclbench.selftest.job import DEVICES, EXCHANGE, GATHER, PRODUCT_KERNELS, REDUCE, JobShape, process_groups
+from cclbench.selftest.program import COMPUTE, Collective, Instruction, Kernel, ProgramCall, StreamWait
 
 
 class RankOperators:
     """Calls of one rank, without noise; kernel durations follow from their FLOPs or bytes."""
 
-    def __init__(self, job: Job, rank: int) -> None:
+    def __init__(self, job: JobShape, rank: int) -> None:
         self.job, self.rank = job, rank
         self.stage = rank % job.inner if job.layout == "pp" else 0
         self.sequence = 0
@@ -26,7 +27,7 @@ class RankOperators:
                 ((g[0], g[2]) for g in groups[1:] if g[0].startswith("outer") and rank in g[2]), ("", (rank,))
             )
 
-    def attention_calls(self, layer: int, tokens: int) -> Iterator[Call]:
+    def attention_calls(self, layer: int, tokens: int) -> Iterator[ProgramCall]:
         """Norm, QKV, attention, output projection, residual."""
         hidden, width = self.job.hidden, self.layer_width
         yield self.norm_call(layer, tokens)
@@ -35,7 +36,7 @@ class RankOperators:
         yield self.product_call(layer, tokens, width, hidden)
         yield self.elementwise_call("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
 
-    def mlp_calls(self, layer: int, tokens: int) -> Iterator[Call]:
+    def mlp_calls(self, layer: int, tokens: int) -> Iterator[ProgramCall]:
         """Norm, up, activation, down, residual; grouped products where there are experts."""
         hidden, width = self.job.hidden, 4 * self.layer_width
         yield self.norm_call(layer, tokens)
@@ -44,7 +45,7 @@ class RankOperators:
         yield self.product_call(layer, tokens, width, hidden, expert=True)
         yield self.elementwise_call("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
 
-    def mlp_backward(self, layer: int, tokens: int) -> Iterator[Call]:
+    def mlp_backward(self, layer: int, tokens: int) -> Iterator[ProgramCall]:
         """Gradients of `mlp_calls`."""
         hidden, width = self.job.hidden, 4 * self.layer_width
         yield from self.products_backward(layer, tokens, width, hidden, expert=True)
@@ -54,7 +55,7 @@ class RankOperators:
         yield from self.products_backward(layer, tokens, hidden, width, expert=True)
         yield self.norm_call(layer, tokens, "backward")
 
-    def attention_backward(self, layer: int, tokens: int) -> Iterator[Call]:
+    def attention_backward(self, layer: int, tokens: int) -> Iterator[ProgramCall]:
         """Gradients of `attention_calls`."""
         yield from self.products_backward(layer, tokens, self.layer_width, self.job.hidden)
         yield self.flash_attention(layer, tokens, self.layer_width, "backward")
@@ -79,12 +80,12 @@ class RankOperators:
         self.sequence += 1
         return self.sequence
 
-    def product_call(self, layer: int, m: int, k: int, n: int, *, expert: bool = False) -> Call:
+    def product_call(self, layer: int, m: int, k: int, n: int, *, expert: bool = False) -> ProgramCall:
         """A matrix product of the forward pass."""
         experts = expert and self.job.layout == "ep"
         dims = ((m, k), (8, k, n)) if experts else ((m, k), (k, n))
         kernel = Kernel(self.product_name(experts, "tn"), self.flops_ns(2.0 * m * k * n), m * n // 32768)
-        return Call(
+        return ProgramCall(
             "aten::_grouped_mm" if experts else "aten::mm",
             (kernel,),
             dims=dims,
@@ -104,13 +105,13 @@ class RankOperators:
 
     def products_backward(
         self, layer: int, m: int, k: int, n: int, *, expert: bool = False
-    ) -> Iterator[Call]:
+    ) -> Iterator[ProgramCall]:
         """The two products of a product's gradients."""
         experts = expert and self.job.layout == "ep"
         node, number = ("GroupedMmBackward0" if experts else "MmBackward0"), self.sequence
         for form, (a, b, c) in (("nt", (k, m, n)), ("nn", (m, n, k))):
             second = (8, b // 8, c) if experts and form == "nt" else (8, b, c) if experts else (b, c)
-            yield Call(
+            yield ProgramCall(
                 "aten::_grouped_mm" if experts else "aten::mm",
                 (Kernel(self.product_name(experts, form), self.flops_ns(2.0 * m * k * n), a * c // 32768),),
                 dims=((a, b), second),
@@ -121,14 +122,14 @@ class RankOperators:
                 sequence=number,
             )
 
-    def flash_attention(self, layer: int, tokens: int, width: int, phase: str) -> Call:
+    def flash_attention(self, layer: int, tokens: int, width: int, phase: str) -> ProgramCall:
         """Fused causal attention over sequences of 2,048."""
         heads, sequence = max(1, width // 128), 2048
         shape = (max(1, tokens // sequence), heads, sequence, 128)
         backward = phase == "backward"
         flops = (5.0 if backward else 2.0) * tokens * sequence * width
         name = "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel" if backward else "flash_fwd_kernel"
-        return Call(
+        return ProgramCall(
             f"aten::_scaled_dot_product_flash_attention{'_backward' if backward else ''}",
             (
                 Kernel(
@@ -145,11 +146,11 @@ class RankOperators:
             sequence=self.sequence if backward else self.next_sequence(),
         )
 
-    def norm_call(self, layer: int, tokens: int, phase: str = "forward") -> Call:
+    def norm_call(self, layer: int, tokens: int, phase: str = "forward") -> ProgramCall:
         """Layer norm or its gradient."""
         backward, hidden = phase == "backward", self.job.hidden
         name = "layer_norm_grad_input_kernel" if backward else "vectorized_layer_norm_kernel"
-        return Call(
+        return ProgramCall(
             f"aten::native_layer_norm{'_backward' if backward else ''}",
             (
                 Kernel(
@@ -168,10 +169,10 @@ class RankOperators:
 
     def elementwise_call(
         self, op: str, functor: str, layer: int, tokens: int, width: int, operands: int, node: str = ""
-    ) -> Call:
+    ) -> ProgramCall:
         """A kernel that reads and writes `operands` matrices in all."""
         name = f"void at::native::vectorized_elementwise_kernel<4, at::native::{functor}<c10::BFloat16>>"
-        return Call(
+        return ProgramCall(
             op,
             (
                 Kernel(
@@ -188,13 +189,13 @@ class RankOperators:
             sequence=self.sequence if node else self.next_sequence(),
         )
 
-    def loss_calls(self) -> Iterator[Call]:
+    def loss_calls(self) -> Iterator[ProgramCall]:
         """The loss and its gradient."""
         tokens, hidden = self.job.tokens, self.job.hidden
         yield self.elementwise_call("aten::sub", "CUDAFunctor_sub", -1, tokens, hidden, 3)
         yield self.elementwise_call("aten::mul", "CUDAFunctor_mul", -1, tokens, hidden, 3, "Sub")
 
-    def optimizer_calls(self) -> Iterator[Call]:
+    def optimizer_calls(self) -> Iterator[ProgramCall]:
         """Fused AdamW over this rank's weights."""
         job = self.job
         shards = {"fsdp": job.outer, "tp": job.inner, "pp": job.inner}.get(job.layout, 1)
@@ -205,7 +206,7 @@ class RankOperators:
         )
         # Optimizer states are left out, so that the optimizer's share of a step is that of a large model.
         total_ns = self.bytes_ns(8.0 * weights)
-        yield Call(
+        yield ProgramCall(
             "aten::_fused_adamw_",
             tuple(Kernel(kernel, total_ns // 2, 320) for _ in range(2)),
             family="optimizer",
@@ -220,8 +221,8 @@ class RankOperators:
         return self.job.latency_ns + round(size * factor / self.job.bus_bytes_per_s * 1e9)
 
     def collective_call(
-        self, kind: str, group: tuple[str, tuple[int, ...]], elements: int, stream: int, **call: object
-    ) -> Call:
+        self, kind: str, group: tuple[str, tuple[int, ...]], elements: int, stream: int, **call: Any
+    ) -> ProgramCall:
         """The call of a collective of bf16 elements."""
         name, ranks = group
         work = Collective(
@@ -233,9 +234,10 @@ class RankOperators:
             stream,
             self.job.latency_ns,
         )
-        return replace(Call("record_param_comms", (work,), operator_ns=12_000, family="collective"), **call)  # type: ignore[arg-type]
+        plain = ProgramCall("record_param_comms", (work,), operator_ns=12_000, family="collective")
+        return replace(plain, **call)
 
-    def gather_weights(self, layer: int, weights: int, phase: str) -> Call:
+    def gather_weights(self, layer: int, weights: int, phase: str) -> ProgramCall:
         """All ranks' parts of a layer's weights."""
         return self.collective_call(
             "all_gather", self.data, weights, GATHER, layer=layer, phase=phase, event=f"gather{layer}"
@@ -261,7 +263,7 @@ class RankOperators:
             event=f"half{half}",
         )
 
-    def stage_transfer(self, kind: str, peer: int, stream: int, phase: str) -> Call:
+    def stage_transfer(self, kind: str, peer: int, stream: int, phase: str) -> ProgramCall:
         """Activations or gradients of a micro-batch, between stages."""
         call = self.collective_call(
             kind, self.inner, self.job.tokens // 2 * self.job.hidden, stream, phase=phase

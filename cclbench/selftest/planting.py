@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cclbench.selftest.job import LAYOUTS, Job
+from cclbench.selftest.job import LAYOUTS, JobShape
 from cclbench.selftest.program import (
-    Call,
     Collective,
     Edit,
     Instruction,
     Kernel,
     Program,
+    ProgramCall,
     edit_steps,
 )
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class HealthyJob:
     """A healthy job, and the strength of the cause to plant in it."""
 
-    job: Job
+    job: JobShape
     program: Program
     step_ns: float
     strength: float
@@ -55,11 +55,13 @@ class HealthyJob:
         """The program with each instruction replaced."""
         return PlantedJob(replace(self.program, steps=edit_steps(self.program.steps, change)), self.program)
 
-    def scale_kernels(self, factor: Callable[[int, int, Call], float], **changes: object) -> PlantedJob:
+    def scale_kernels(
+        self, factor: Callable[[int, int, ProgramCall], float], **changes: object
+    ) -> PlantedJob:
         """Scale the duration of kernels by `factor` (rank, step, call)."""
 
         def scale_instruction(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-            if not isinstance(instruction, Call) or (scale := factor(rank, step, instruction)) == 1.0:
+            if not isinstance(instruction, ProgramCall) or (scale := factor(rank, step, instruction)) == 1.0:
                 return (instruction,)
             return (replace(stretch_kernels(instruction, scale), **changes),)  # type: ignore[arg-type]
 
@@ -67,13 +69,13 @@ class HealthyJob:
 
     def insert_near_calls(
         self,
-        instructions: Callable[[int, int, Call], Sequence[Instruction]],
+        instructions: Callable[[int, int, ProgramCall], Sequence[Instruction]],
         before: bool = False,
     ) -> PlantedJob:
         """The program with instructions inserted after (or before) its calls."""
 
         def insert_instructions(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-            if not isinstance(instruction, Call):
+            if not isinstance(instruction, ProgramCall):
                 return (instruction,)
             inserted = instructions(rank, step, instruction)
             return (*inserted, instruction) if before else (instruction, *inserted)
@@ -130,7 +132,7 @@ def cause(
     return register
 
 
-def stretch_kernels(call: Call, factor: float) -> Call:
+def stretch_kernels(call: ProgramCall, factor: float) -> ProgramCall:
     """The call with kernel durations multiplied by `factor`."""
     works = tuple(
         replace(work, ns=max(1_000, round(work.ns * factor))) if isinstance(work, Kernel) else work
@@ -139,7 +141,7 @@ def stretch_kernels(call: Call, factor: float) -> Call:
     return replace(call, works=works)
 
 
-def lengthen_rows(call: Call, factor: float) -> Call:
+def lengthen_rows(call: ProgramCall, factor: float) -> ProgramCall:
     """The call with `factor` as many rows: longer kernels, larger grids, other shapes."""
     works = tuple(
         replace(work, grid=max(1, round(work.grid * factor))) if isinstance(work, Kernel) else work
@@ -152,11 +154,11 @@ def lengthen_rows(call: Call, factor: float) -> Call:
     return replace(call, works=works, dims=dims)
 
 
-def is_collective(call: Call) -> bool:
+def is_collective(call: ProgramCall) -> bool:
     """Whether the call launches a collective."""
     return any(isinstance(work, Collective) for work in call.works)
 
 
-def is_layer_compute(call: Call) -> bool:
+def is_layer_compute(call: ProgramCall) -> bool:
     """Whether the call is compute of a layer, not a collective."""
     return call.layer >= 0 and not is_collective(call)

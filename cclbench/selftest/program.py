@@ -56,7 +56,7 @@ Work = Kernel | Copy | Collective
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProgramCall:
     """An operator: Python before it, its own time, then the launches of its works."""
 
     op: str
@@ -78,10 +78,10 @@ class Call:
     """Event recorded after the last work."""
 
 
-def item_call(phase: str) -> Call:
+def item_call(phase: str) -> ProgramCall:
     """`.item()` of a tensor on the device."""
     copy = Copy("DtoH", 4, 1_500, pinned=False)
-    return Call("aten::_local_scalar_dense", (copy,), family="item", phase=phase, blocks=True)
+    return ProgramCall("aten::_local_scalar_dense", (copy,), family="item", phase=phase, blocks=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Runtime:
     phase: str = "forward"
 
 
-Instruction = Call | Synchronize | StreamWait | Pause | Batch | Runtime
+Instruction = ProgramCall | Synchronize | StreamWait | Pause | Batch | Runtime
 Step = tuple[Instruction, ...]
 
 

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from cclbench.selftest.job import EXCHANGE, GATHER, REDUCE
 from cclbench.selftest.operators import RankOperators
-from cclbench.selftest.program import COMPUTE, Batch, Call, Copy, Instruction, Pause, StreamWait, item_call
+from cclbench.selftest.program import (
+    COMPUTE,
+    Batch,
+    Copy,
+    Instruction,
+    Pause,
+    ProgramCall,
+    StreamWait,
+    item_call,
+)
 
 _FORWARD_OUT, _FORWARD_IN, _BACKWARD_OUT, _BACKWARD_IN = 31, 33, 35, 37
 
@@ -20,7 +29,7 @@ class RankSchedule(RankOperators):
         job = self.job
         yield Batch(period_ns=1, phase="loader")
         size = job.tokens * 8
-        yield Call(
+        yield ProgramCall(
             "aten::copy_",
             (Copy("HtoD", size, 1_500 + round(size / 22.0), stream=COMPUTE),),
             dims=((job.tokens,), (job.tokens,)),

@@ -18,12 +18,12 @@ from cclbench.selftest.program import (
     AUTOGRAD,
     MAIN,
     Batch,
-    Call,
     Collective,
     Copy,
     Kernel,
     Pause,
     Program,
+    ProgramCall,
     Runtime,
     StreamWait,
     Synchronize,
@@ -73,7 +73,7 @@ class HostRow:
     thread: int
     start_ns: int
     end_ns: int
-    call: Call | None = None
+    call: ProgramCall | None = None
     work: DeviceWork | None = None
 
 
@@ -274,7 +274,7 @@ class Simulation:
                 thread = AUTOGRAD if instruction.phase == "backward" else MAIN
                 start = self.now
                 match instruction:
-                    case Call():
+                    case ProgramCall():
                         yield from self._run_call(rank, number, instruction, thread)
                     case Synchronize(call, stream):
                         yield from self._drain_stream(rank, stream)
@@ -319,7 +319,7 @@ class Simulation:
         earlier.append(ready)
         return ready
 
-    def _run_call(self, rank: _SimulatedRank, number: int, call: Call, thread: int) -> HostWaits:
+    def _run_call(self, rank: _SimulatedRank, number: int, call: ProgramCall, thread: int) -> HostWaits:
         rows = rank.history.host
         yield self.now + call.python_ns
         begin = self.now

@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What each rank's device does at any time, from its first row to its last: stretches of one state.
+-- State of each rank's device at any time, from its first row to its last, as intervals of one state.
 --
 -- Columns:
 --   rank INTEGER: rank
---   start_ns BIGINT [ns]: begin of the stretch
+--   start_ns BIGINT [ns]: begin of the interval
 --   end_ns BIGINT [ns]: its end, where the next one begins
 --   dur_ns BIGINT [ns]: its length
 --   state VARCHAR: compute, overlapped (compute and communication), communication, copy (and neither) or idle
 --
 -- Example:
---   SELECT rank, state, count(*) AS stretches, sum(dur_ns) AS ns FROM activity GROUP BY ALL ORDER BY rank, ns DESC
+--   SELECT rank, state, count(*) AS intervals, sum(dur_ns) AS ns FROM activity GROUP BY ALL ORDER BY rank, ns DESC
 WITH host_operators AS (
   -- On a rank whose device is the CPU: operators compute, but for calls of the communication library on their
   -- thread; its transfers are the rows with a collective, on threads of its own where it is gloo.

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Ranges that the program marked (record_function, NVTX, rocTX) by name: how often, how long on the host.
+-- Ranges that the program marked (record_function, NVTX, rocTX), by name: number and time on the host.
 --
 -- Columns:
 --   rank INTEGER: rank

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Where each step's time goes on each rank: five parts that sum to its length, and the device's busy time.
+-- Time of each step on each rank: five parts that add up to its length, and the device's busy time.
 --
 -- Columns:
 --   rank INTEGER: rank

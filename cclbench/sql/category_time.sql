@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Summed kernel time of each step by category; kernels that run at once each count whole.
+-- Summed kernel time of each step by category; concurrent kernels each count in full.
 --
 -- Columns:
 --   rank INTEGER: rank

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Collectives matched across ranks: who came last, how far apart the ranks came, what the transfer took.
+-- Collectives matched across ranks: the last rank, the spread of arrivals and the transfer time.
 --
 -- Columns:
 --   instance BIGINT: number that the parts of one collective share
@@ -7,7 +7,7 @@
 --   group VARCHAR: process group
 --   group_size INTEGER: ranks in the group
 --   seq BIGINT: sequence number within the group
---   step INTEGER: step that holds it, of several the first
+--   step INTEGER: step that contains it, of several the first
 --   ranks BIGINT: ranks whose part is in the run
 --   complete BOOLEAN: whether all of its ranks have a trace
 --   in_windows BOOLEAN: whether it begins in a window of step_windows on each of them

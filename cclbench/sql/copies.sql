@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Copies and memsets by step and direction: how many, how much, how fast.
+-- Copies and memsets by step and direction: number, bytes and bandwidth.
 --
 -- Columns:
 --   rank INTEGER: rank
 --   step INTEGER: step whose window they begin in
 --   in_window BOOLEAN: whether that is a window of step_windows
 --   kind VARCHAR: copy or memset
---   copy_direction VARCHAR: of copies: h2d, d2h, d2d, p2p; null where the trace does not state it
+--   copy_direction VARCHAR: of copies: h2d, d2h, d2d, p2p; null if the trace does not state it
 --   copies BIGINT: how many
---   bytes BIGINT [B]: bytes copied or set; null where none states them
+--   bytes BIGINT [B]: bytes copied or set; null if none states them
 --   total_ns BIGINT [ns]: summed durations
 --   max_ns BIGINT [ns]: the longest
 --   bytes_per_s DOUBLE [B/s]: bytes over time, of those that state their bytes

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
--- How much of each collective on each rank no compute hides; of collectives that run at once each counts whole.
+-- Part of each collective on each rank that no compute hides; concurrent collectives each count in full.
 --
 -- Columns:
 --   rank INTEGER: rank
 --   collective BIGINT: key into the table collectives
---   step INTEGER: step that holds it
+--   step INTEGER: step that contains it
 --   kind VARCHAR: what it does: all_reduce, all_gather, ...
 --   group VARCHAR: process group
 --   start_ns BIGINT [ns]: begin on this rank

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Calls of the runtime and driver over the whole trace by name: how often, how long they hold their thread.
+-- Runtime and driver calls of the whole trace by name: number, and time that they block their thread.
 --
 -- Columns:
 --   rank INTEGER: rank

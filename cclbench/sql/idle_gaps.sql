@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Time in which a rank's device runs nothing at all, and the device row that ends it.
+-- Gaps in which a rank's device runs nothing, and the device row that ends each.
 --
 -- Columns:
 --   rank INTEGER: rank

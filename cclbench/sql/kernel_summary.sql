@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Kernels over the whole trace by name: how often, how long.
+-- Kernels of the whole trace by name: number and time.
 --
 -- Columns:
 --   rank INTEGER: rank

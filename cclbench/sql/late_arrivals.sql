@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: Apache-2.0
--- How late each rank comes to each collective that was matched across ranks, and whom it kept waiting.
+-- Lateness of each rank in each collective matched across ranks, and its wait for the last rank.
 --
 -- Columns:
 --   rank INTEGER: rank
---   step INTEGER: step that holds the collective
+--   step INTEGER: step that contains the collective
 --   instance BIGINT: as in collective_instances
 --   kind VARCHAR: what the collective does
 --   group VARCHAR: process group
 --   arrival_ns BIGINT [ns]: when the rank begins it, on the common clock
 --   late_ns BIGINT [ns]: time since the first rank's arrival
---   wait_ns BIGINT [ns]: time until the last rank's; a lower bound where a rank has no trace
+--   wait_ns BIGINT [ns]: time until the last rank's; a lower bound if a rank has no trace
 --   is_last BOOLEAN: whether no rank came later
 --
 -- Example:

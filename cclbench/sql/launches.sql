@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Calls that launch kernels, with the kernels that each launched: how long the call takes, how far ahead it runs.
+-- Calls that launch kernels, with their kernels: duration of the call, and delay until its first kernel.
 --
 -- Columns:
 --   rank INTEGER: rank

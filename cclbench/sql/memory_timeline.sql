@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What each device's allocator holds after each of its events, as the trace records them (profile_memory=True).
+-- State of each device's allocator after each of its events, as recorded in the trace (profile_memory=True).
 --
 -- Columns:
 --   rank INTEGER: rank

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- To which call each operator call's work is counted: the innermost around it with a cost model, else itself.
+-- The call that counts the work of each operator call: the innermost around it with a cost model, else itself.
 --
 -- Columns:
 --   rank INTEGER: rank that called it

@@ -5,7 +5,7 @@
 -- Columns:
 --   rank INTEGER: rank
 --   step INTEGER: step in which it begins
---   operator BIGINT: id of the call; null of a device row that no call launched
+--   operator BIGINT: id of the call; null for a device row without a call
 --   name VARCHAR: operator, or kernel without its arguments
 --   shapes VARCHAR: sizes of its inputs, as a JSON list
 --   phase VARCHAR: what it was for: forward, backward, optimizer, ...

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Each metric's own value on each rank beside the mean of all ranks.
+-- Each metric's value on each rank, and the mean of all ranks.
 --
 -- Columns:
 --   metric VARCHAR: topic.name

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Each step over all ranks: the shortest and the longest, and which rank that is.
+-- Each step over all ranks: shortest and longest time, and the slowest rank.
 --
 -- Columns:
 --   step INTEGER: step

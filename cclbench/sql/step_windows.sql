@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The steps that metrics are means over: each rank's closed windows, or its open ones where it has no other.
+-- The steps that metrics are means over: each rank's closed windows, or its open ones if it has no others.
 --
 -- Columns:
 --   rank INTEGER: rank whose window it is
---   step INTEGER: number that the workload gave the step; null where the window is the whole trace
+--   step INTEGER: number that the workload gave the step; null if the window is the whole trace
 --   start_ns BIGINT [ns]: begin, inclusive
 --   end_ns BIGINT [ns]: end, exclusive
 --   dur_ns BIGINT [ns]: length

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Streams of each rank over the whole trace: what runs on them, and how long they are busy.
+-- Streams of each rank over the whole trace: rows, busy time, and time by kind.
 --
 -- Columns:
 --   rank INTEGER: rank

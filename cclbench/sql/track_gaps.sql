@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Time in which nothing runs on a stream, or no operator on a thread, and what ends it.
+-- Gaps in which a stream runs nothing, or a thread no operator, and the row that ends each.
 --
 -- Columns:
 --   rank INTEGER: rank

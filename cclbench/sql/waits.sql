@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Time of each step in which a rank waits in some collective for its last rank, and in which one transfers.
+-- Time of each step in which a rank waits in any collective for its last rank, and in which any transfers.
 --
 -- Columns:
 --   rank INTEGER: rank

@@ -348,7 +348,7 @@ def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Coun
                     known, target = redaction.collect_identities(files), Path(folder, "redacted")
                     target.mkdir()
                     for path in files:
-                        redaction.redact_file(path, target / path.name, known=known)
+                        redaction.redact_file(path, target / path.name, identities=known)
                     planted[secret_class.name] += 1
                     faults += [f"{secret_class.name}: {why}" for why in unparsable(target)]
                     if values_below(target, [secret]):
@@ -365,7 +365,7 @@ def replacements(paths: list[Path]) -> Counter[str]:
         changes = (
             change
             for path in paths
-            for change in redaction.redact_file(path, Path(folder, path.name), known=known)
+            for change in redaction.redact_file(path, Path(folder, path.name), identities=known)
         )
         return Counter(f"{change.file}: {change.place}: {change.rule}" for change in changes)
 

@@ -109,11 +109,11 @@ def test_the_terminal_is_asked_until_it_fits(
     ("change", "code", "words"),
     [
         (("--external", "50"), 2, "number, one space and a unit"),
-        (("--external", "0.1 kB", "--outside", "x"), 2, "too large to lie in the collection"),
-        (("--url", "http://example.org"), 2, "no https address"),
+        (("--external", "0.1 kB", "--outside", "x"), 2, "too large for the collection"),
+        (("--url", "http://example.org"), 2, "not an https address"),
         (("--collection", "/nowhere"), 2, "does not exist"),
         (("--traces", "/nowhere"), 3, "no such file or folder"),
-        (("--scripts", "/nowhere"), 3, "is no folder"),
+        (("--scripts", "/nowhere"), 3, "is not a folder"),
     ],
 )
 def test_a_wrong_call_is_told(

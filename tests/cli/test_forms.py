@@ -379,6 +379,16 @@ def test_explain(call: Callable[..., Any]) -> None:
     assert all(name.startswith("time.") for name in names)
 
 
+def test_explain_finds_a_setting_by_any_of_its_keys(call: Callable[..., Any]) -> None:
+    key = "rank[3].kernels[gemm].time"
+    (setting,) = json.loads(call("explain", key, "--json").out)["settings"]
+    assert (setting["name"], "median" in setting["values"]) == ("kernels.time", True)
+    listed = json.loads(call("list", "settings", "--json").out)["rows"]
+    assert setting["definition"] in [row["definition"] for row in listed]
+    shown = call("explain", key, "host_bound").out
+    assert shown.index("host_bound") < shown.index("kernels.time")
+
+
 def test_sql(call: Callable[..., Any], trace: Path) -> None:
     run_id = json.loads(call("run", trace, "--json").out)["run"]["id"]
     query = "SELECT kind, count(*) AS n FROM events GROUP BY kind ORDER BY kind"

@@ -42,6 +42,7 @@ def test_the_contract_has_its_commands() -> None:
         "diagnose",
         "sql",
         "ops",
+        "reproduce",
         "sequences",
         "stragglers",
         "report",

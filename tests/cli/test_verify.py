@@ -90,9 +90,9 @@ def test_recording_is_verified_at_once(verify: Callable[..., Any], collection: P
         (("tiny-llama-ddp4",), 2, f"did you mean {ID}"),
         (("../../etc",), 2, "no data point"),
         (("\x1b[31m",), 2, "no data point"),
-        ((ID, "--evidence", "/nowhere"), 2, "no folder and no archive"),
+        ((ID, "--evidence", "/nowhere"), 2, "neither a folder nor an archive"),
         (("--changed-since", "-x"), 2, "git"),
-        (("--changed-since", ""), 2, "no commit is named to compare with"),
+        (("--changed-since", ""), 2, "there is no commit to compare with"),
     ],
 )
 def test_a_wrong_call_is_told(

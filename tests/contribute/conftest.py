@@ -47,33 +47,33 @@ def collect_identities(paths: Sequence[Path], reveal: Sequence[str] = ()) -> byt
     return SECRET
 
 
-def redact_file(source: Path, target: Path, *, annotations: bool = False, known: bytes) -> list[Found]:
+def redact_file(source: Path, target: Path, *, annotations: bool = False, identities: bytes) -> list[Found]:
     """Replaces it; with `annotations` the word `forward` too."""
     content = plain(source)
-    changed = content.replace(known, b"user-1")
+    changed = content.replace(identities, b"user-1")
     if annotations:
         changed = changed.replace(b"forward", b"note")
     if changed == content:
         shutil.copyfile(source, target)
         return []
     target.write_bytes(gzip.compress(changed, mtime=0) if source.suffix == ".gz" else changed)
-    return [Found(target.name, "text", "user name", content.count(known) or 1)]
+    return [Found(target.name, "text", "user name", content.count(identities) or 1)]
 
 
-def redacted_name(name: str, known: bytes) -> str:
+def redacted_name(name: str, identities: bytes) -> str:
     """A file's name without it."""
-    return name.replace(known.decode(), "user-1")
+    return name.replace(identities.decode(), "user-1")
 
 
-def find_leftovers(path: Path, known: bytes) -> list[Found]:
+def find_leftovers(path: Path, identities: bytes) -> list[Found]:
     """Where it is still."""
-    count = plain(path).count(known)
+    count = plain(path).count(identities)
     return [Found(path.name, "text", "user name", count)] if count else []
 
 
-def leftovers_in(text: str, known: bytes) -> list[str]:
+def leftovers_in(text: str, identities: bytes) -> list[str]:
     """What a text holds of it."""
-    return ["user name"] * text.count(known.decode())
+    return ["user name"] * text.count(identities.decode())
 
 
 @pytest.fixture

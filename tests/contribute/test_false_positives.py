@@ -44,7 +44,7 @@ def test_real_evidence_is_as_it_was(pattern: str, test_data: Path, tmp_path: Pat
     found = set()
     for number, path in enumerate(files):
         target = tmp_path / f"{number}-{path.name}"
-        found |= {one.kind for one in redact_file(path, target, known=collect_identities([path]))}
+        found |= {one.kind for one in redact_file(path, target, identities=collect_identities([path]))}
         assert target.stat().st_size
     assert found == NAMED.get(pattern, set())
 

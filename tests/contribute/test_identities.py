@@ -221,14 +221,14 @@ def test_names_and_values_wherever_they_stand(text: str, expected: str) -> None:
 def test_nothing_known_is_nowhere() -> None:
     assert Identities().name_pattern is None
     assert not Identities().may_be_mentioned("anything")
-    known = known_by((kinds.USER, "bobby")).known
+    known = known_by((kinds.USER, "bobby")).identities
     assert known.may_be_mentioned("XBOBBYX")
     assert not known.may_be_mentioned("bobb")
 
 
 def test_names_domains_and_values_must_be_nowhere() -> None:
     values = {"hunter2-xyz": kinds.SECRET}
-    known = known_by((kinds.HOST, "node-a7.lab.example"), (kinds.USER, "bobby"), values=values).known
+    known = known_by((kinds.HOST, "node-a7.lab.example"), (kinds.USER, "bobby"), values=values).identities
     texts = (b"x lab.example y", b"NODE-A7", b"bobby", b"bobbyx", b"xhunter2-xyzx", b"lab", b"host name")
     found = [[one.form.kind for one in known.secret_needles.find_in_blocks([text])] for text in texts]
     assert found == [[kinds.HOST], [kinds.HOST], [kinds.USER], [], [kinds.SECRET], [], []]

@@ -46,7 +46,7 @@ def test_a_field_s_name_tells_its_kind(field: str, kind: str | None) -> None:
 
 def test_a_rule_is_of_its_kind_with_or_without_the_variable_behind_it() -> None:
     assert kind_of_rule("user name (OWNER)") == kind_of_rule("user name") == kinds.USER
-    assert kind_of_rule("secret told elsewhere") == kind_of_rule("encoded secret") == kinds.SECRET
+    assert kind_of_rule("secret known from elsewhere") == kind_of_rule("encoded secret") == kinds.SECRET
     assert kind_of_rule("home folder") == kinds.HOME
     assert kind_of_rule("something else") == "something else"
 

@@ -80,7 +80,7 @@ def test_an_encoded_secret_is_replaced_and_would_be_found(encoding: str, tmp_pat
     log = tmp_path / "a.log"
     log.write_bytes(b"note " + ENCODED[encoding] + b" end\n")
     assert find_leftovers(log, known)
-    redact_file(log, tmp_path / "copy.log", known=known)
+    redact_file(log, tmp_path / "copy.log", identities=known)
     assert find_leftovers(tmp_path / "copy.log", known) == []
     copy = (tmp_path / "copy.log").read_bytes()
     assert b"redacted-secret" in copy
@@ -113,7 +113,7 @@ def test_what_one_file_reveals_is_gone_from_the_others(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     known = collect_identities([tmp_path / name for name in files])
-    redact_file(tmp_path / "b.log", tmp_path / "copy", known=known)
+    redact_file(tmp_path / "b.log", tmp_path / "copy", identities=known)
     assert (tmp_path / "copy").read_text() == (
         "redacted-environment at host-unknown, not xmoonshot-stagings; en_US.UTF-8 12345678\n"
     )
@@ -127,7 +127,7 @@ def test_what_its_owner_reveals_stays_everywhere(key: str, tmp_path: Path) -> No
     log.write_text("on gpu-17 with moonshot-staging and vt-special-9\nexport A_PASSWORD=hunter2-x\n")
     known = collect_identities([trace, log], [key])
     for path in (trace, log):
-        redact_file(path, tmp_path / f"copy-{path.name}", known=known)
+        redact_file(path, tmp_path / f"copy-{path.name}", identities=known)
         assert find_leftovers(tmp_path / f"copy-{path.name}", known) == []
     both = (tmp_path / "copy-a.json").read_text() + (tmp_path / "copy-b.log").read_text()
     values = {"deploy": "moonshot-staging", "hostname": "gpu-17", "a_password": "hunter2-x"}
@@ -147,7 +147,7 @@ def test_rules_name_the_field_that_reveals(tmp_path: Path) -> None:
     script.write_text(
         "export HF_TOKEN=abcdefgh1\nuse hunter2-x --api-key abcdefg12\nssh -p 22 ghp_" + "a1" * 18
     )
-    found = redact_file(script, tmp_path / "copy", known=collect_identities([script]))
+    found = redact_file(script, tmp_path / "copy", identities=collect_identities([script]))
     assert {one.rule for one in found} == {
         "token by its prefix",
         "secret in a variable (HF_TOKEN)",
@@ -158,8 +158,8 @@ def test_rules_name_the_field_that_reveals(tmp_path: Path) -> None:
 def test_bytes_that_no_text_holds_are_refused_not_searched(tmp_path: Path) -> None:
     known = told(tmp_path, f"export A_PASSWORD='{SECRET}'\n")
     (tmp_path / "a.log").write_bytes(ENCODED["UTF-16 little"])
-    with pytest.raises(InputError, match="in no format that can be redacted"):
-        redact_file(tmp_path / "a.log", tmp_path / "copy", known=known)
+    with pytest.raises(InputError, match="has no format that can be redacted"):
+        redact_file(tmp_path / "a.log", tmp_path / "copy", identities=known)
 
 
 def test_a_value_is_found_once_wherever_the_first_block_ends() -> None:

@@ -136,7 +136,7 @@ def test_a_calibration_lies_beside_the_card(job: Any, files: Tree) -> None:
         beside_it.write_text(beside_it.read_text().replace("3.0e-05", "2.0e-05"))
         changed = verify_data_point(told.place, nowhere)
         assert changed.status == "changed"
-        assert changed.reasons == ("the calibration is not the one that the results were recorded with",)
+        assert changed.reasons == ("the calibration differs from the one of the recorded results",)
         beside_it.unlink()
         assert verify_data_point(told.place, nowhere).status == "unreadable"
         beside_it.symlink_to(original)
@@ -233,7 +233,7 @@ def test_the_collections_own_card_is_completed(job: Any) -> None:
 def test_originals_are_not_overwritten(job: Any, files: Tree) -> None:
     shutil.copytree(job.traces, job.collection / "traces" / "my-job")
     before = files(job.collection)
-    with pytest.raises(UsageError, match="lies where the data point shall lie"):
+    with pytest.raises(UsageError, match="is where the data point would be written"):
         make_data_point(
             job.card,
             job.collection / "traces" / "my-job",
@@ -279,8 +279,10 @@ def test_large_files_stay_outside(job: Any, files: Tree, tmp_path: Path) -> None
 
 
 def test_large_files_need_a_place(job: Any, files: Tree, tmp_path: Path) -> None:
-    unchanged(job, files, UsageError, "too large to lie in the collection", external=1000)
-    unchanged(job, files, UsageError, "no https address", external=1000, outside=tmp_path, url="http://x.org")
+    unchanged(job, files, UsageError, "too large for the collection", external=1000)
+    unchanged(
+        job, files, UsageError, "not an https address", external=1000, outside=tmp_path, url="http://x.org"
+    )
     (tmp_path / "my-job").mkdir()
     unchanged(job, files, UsageError, "exists already", external=1000, outside=tmp_path, url="https://x.org")
     assert list((tmp_path / "my-job").iterdir()) == []
@@ -392,10 +394,10 @@ SPOILT: dict[str, Callable[[Any], object]] = {
         ("no trace", InputError, "none of its files is a trace"),
         ("an empty folder", InputError, "the folder is empty"),
         ("no folder of traces", InputError, "no such file or folder"),
-        ("no scripts", UsageError, "holds no script"),
-        ("no folder of scripts", InputError, "is no folder"),
+        ("no scripts", UsageError, "contains no script"),
+        ("no folder of scripts", InputError, "is not a folder"),
         ("a link among the scripts", InputError, "is a link"),
-        ("large scripts", UsageError, "which launch scripts have not"),
+        ("large scripts", UsageError, "too much for launch scripts"),
         ("no card", InputError, "cannot be read"),
         ("a card that is no YAML", InputError, "not valid YAML"),
         ("a card of version 1", CheckFailed, "cclbench card upgrade"),

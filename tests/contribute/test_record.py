@@ -83,7 +83,7 @@ def test_modelled_rows_and_other_peoples_metrics_are_not_recorded(rows: list[Row
             {"status": "failed"},
             "compute.mfu: recorded not applicable, status not_applicable, computed failed",
         ),
-        (3, {"value": 0.30001}, "time.step (rows of single ranks): recorded 4 of digest "),
+        (3, {"value": 0.30001}, "time.step (rows of single ranks): recorded 4 with digest "),
         (3, {"rank": 2}, "time.step (rows of single ranks)"),
     ],
 )

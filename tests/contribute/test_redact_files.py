@@ -45,7 +45,7 @@ def known(**names: str) -> Identities:
 def copy_of(source: Path, identities: Identities = NONE, **options: Any) -> bytes:
     """What a file becomes."""
     target = source.with_name("copy-" + source.name)
-    redact_file(source, target, known=identities, **options)
+    redact_file(source, target, identities=identities, **options)
     assert find_leftovers(target, identities) == []
     return target.read_bytes()
 
@@ -69,7 +69,7 @@ def copy_of(source: Path, identities: Identities = NONE, **options: Any) -> byte
 def test_what_holds_nothing_stays_byte_for_byte(name: str, data: bytes, tmp_path: Path) -> None:
     source = tmp_path / name
     source.write_bytes(data)
-    assert redact_file(source, tmp_path / "copy", known=NONE) == []
+    assert redact_file(source, tmp_path / "copy", identities=NONE) == []
     assert (tmp_path / "copy").read_bytes() == data
 
 
@@ -152,14 +152,14 @@ def test_a_log_that_begins_like_json_is_scrubbed_as_text(tmp_path: Path) -> None
 def test_a_gzip_file_stays_one_without_the_name_in_its_header(tmp_path: Path) -> None:
     source = tmp_path / "rank0.json.gz"
     source.write_bytes(gz(b'{"traceEvents": []}', name="gpunode-1_12.json"))
-    found = redact_file(source, tmp_path / "copy.gz", known=known(host="gpunode-1"))
+    found = redact_file(source, tmp_path / "copy.gz", identities=known(host="gpunode-1"))
     assert [(one.place, one.kind) for one in found] == [("gzip header", kinds.FILE_NAME)]
     data = (tmp_path / "copy.gz").read_bytes()
     assert b"gpunode" not in data
     assert gzip.decompress(data) == b'{"traceEvents": []}'
     assert (
         data
-        == (redact_file(source, tmp_path / "again.gz", known=known(host="gpunode-1")), tmp_path)[1]
+        == (redact_file(source, tmp_path / "again.gz", identities=known(host="gpunode-1")), tmp_path)[1]
         .joinpath("again.gz")
         .read_bytes()
     )
@@ -249,7 +249,7 @@ def test_credentials_are_published_nowhere(tmp_path: Path) -> None:
 def test_a_line_says_where(tmp_path: Path) -> None:
     source = tmp_path / "a.log"
     source.write_text("one\ntwo /home/zoe4/x\nthree\nfour /home/zoe4 and a@b.org\n")
-    found = redact_file(source, tmp_path / "copy", known=collect_identities([source]))
+    found = redact_file(source, tmp_path / "copy", identities=collect_identities([source]))
     assert [(one.file, one.place, one.kind, one.count) for one in found] == [
         ("a.log", "line 4", kinds.EMAIL, 1),
         ("a.log", "lines from 2", kinds.HOME, 2),
@@ -272,7 +272,7 @@ def test_a_database_keeps_rows_types_and_order(tmp_path: Path) -> None:
         " (NULL, NULL, 2), ('b', x'002f686f6d652f7a6f65342f61ff', 3), ('HOSTNAME', '', 4)",
     )
     target = tmp_path / "b.sqlite"
-    redact_file(source, target, known=collect_identities([source]))
+    redact_file(source, target, identities=collect_identities([source]))
     with closing(sqlite3.connect(target)) as base:
         assert base.execute("SELECT * FROM T").fetchall() == [
             ("USER_NAME", "user-1", 0.1),
@@ -300,7 +300,7 @@ def test_pages_that_a_database_no_longer_uses_hold_nothing(tmp_path: Path) -> No
     assert b"zoe4 secret" in source.read_bytes()
     identities = collect_identities([source])
     assert {one.place for one in find_leftovers(source, identities)} == {"StringIds.value"}
-    redact_file(source, tmp_path / "b.sqlite", known=identities)
+    redact_file(source, tmp_path / "b.sqlite", identities=identities)
     assert b"zoe4" not in (tmp_path / "b.sqlite").read_bytes()
 
 
@@ -457,7 +457,7 @@ def test_what_no_text_holds(byte: int, text: bool, tmp_path: Path) -> None:
     if text:
         assert copy_of(source) == source.read_bytes()
     else:
-        with pytest.raises(InputError, match="in no format that can be redacted; leave it out, or export"):
+        with pytest.raises(InputError, match="has no format that can be redacted; leave it out, or export"):
             copy_of(source)
 
 

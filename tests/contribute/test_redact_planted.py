@@ -83,7 +83,7 @@ WITHHELD = {
 def test_none_survives(name: str, files: dict[str, Path], known: Identities, tmp_path: Path) -> None:
     copy = tmp_path / files[name].name
     assert find_leftovers(files[name], known)
-    found = redact_file(files[name], copy, known=known)
+    found = redact_file(files[name], copy, identities=known)
     left = planted.left_in(copy)
     published = {"Quimby-Lead", "quimby@corp.example.com"} if name == "card" else set()
     assert set(left) == published
@@ -99,7 +99,7 @@ def test_every_metric_stays_to_the_bit(
     name: str, annotations: bool, files: dict[str, Path], known: Identities, tmp_path: Path
 ) -> None:
     copy = tmp_path / files[name].name
-    redact_file(files[name], copy, known=known, annotations=annotations)
+    redact_file(files[name], copy, identities=known, annotations=annotations)
     before = cclbench.run(files[name], store=tmp_path / "before")
     after = cclbench.run(copy, store=tmp_path / "after")
     assert len(before.rows) > 50
@@ -111,7 +111,7 @@ def test_a_name_has_one_pseudonym_in_all_formats(
 ) -> None:
     host, user = known.pseudonym_of(kinds.HOST, "gpunode-117"), known.pseudonym_of(kinds.USER, "Quimby-Lead")
     for name, path in files.items():
-        redact_file(path, tmp_path / name, known=known)
+        redact_file(path, tmp_path / name, identities=known)
     script = (tmp_path / "script").read_text()
     assert f"launched by {user} on {host}\n" in script
     assert f"Hostname: {host}\n" in script
@@ -123,7 +123,7 @@ def test_a_name_has_one_pseudonym_in_all_formats(
 def test_a_card_keeps_its_form_and_its_contributor(
     files: dict[str, Path], known: Identities, tmp_path: Path
 ) -> None:
-    redact_file(files["card"], tmp_path / "card.yaml", known=known)
+    redact_file(files["card"], tmp_path / "card.yaml", identities=known)
     old, new = (path.read_text().splitlines() for path in (files["card"], tmp_path / "card.yaml"))
     begin = new.index("workload:")
     assert new[begin:] == old[old.index("workload:") :]
@@ -132,7 +132,7 @@ def test_a_card_keeps_its_form_and_its_contributor(
 
 
 def test_a_script_stays_a_script(files: dict[str, Path], known: Identities, tmp_path: Path) -> None:
-    redact_file(files["script"], tmp_path / "run.sh", known=known)
+    redact_file(files["script"], tmp_path / "run.sh", identities=known)
     assert (tmp_path / "run.sh").stat().st_mode & 0o777 == 0o755
     last = (tmp_path / "run.sh").read_text().splitlines()[-1]
     assert last == 'srun python train.py --lr 1e-4 --token "$HF_TOKEN" --out "$HOME/x"'
@@ -142,12 +142,14 @@ def test_what_was_changed_is_told_by_its_place(
     files: dict[str, Path], known: Identities, tmp_path: Path
 ) -> None:
     found = {
-        (one.place, one.kind): one.count for one in redact_file(files["kineto"], tmp_path / "x", known=known)
+        (one.place, one.kind): one.count
+        for one in redact_file(files["kineto"], tmp_path / "x", identities=known)
     }
     assert found["hostname", METADATA] == found["job_id", METADATA] == found["argv", METADATA] == 1
     assert found["name", kinds.HOME] >= len(planted.LINES)
     found = {
-        (one.place, one.kind): one.count for one in redact_file(files["nsys"], tmp_path / "y", known=known)
+        (one.place, one.kind): one.count
+        for one in redact_file(files["nsys"], tmp_path / "y", identities=known)
     }
     assert found["META_DATA_EXPORT", SYSTEM] > 1
     assert found["PROCESSES", COMMAND_LINE] > 1
@@ -157,7 +159,7 @@ def test_what_was_changed_is_told_by_its_place(
 def test_a_kineto_copy_differs_in_texts_alone(
     files: dict[str, Path], known: Identities, tmp_path: Path
 ) -> None:
-    redact_file(files["kineto"], tmp_path / "x.json.gz", known=known)
+    redact_file(files["kineto"], tmp_path / "x.json.gz", identities=known)
     old, new = (json.loads(_plain(path)) for path in (files["kineto"], tmp_path / "x.json.gz"))
     assert (new["job_id"], new["environment"], new["argv"], new["hostname"]) == (None, {}, [], "")
     kept = [e for e in old["traceEvents"] if e.get("cat") not in ("python_function",)]

@@ -62,7 +62,7 @@ def test_what_identifies_goes_and_metrics_stay(
     for path in files:
         copy = target if path == source else target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        redact_file(path, copy, known=known, annotations=annotations)
+        redact_file(path, copy, identities=known, annotations=annotations)
         assert find_leftovers(copy, known) == []
         before, after = before + content(path), after + content(copy)
     for pattern in telling:
@@ -87,14 +87,14 @@ def test_data_points_of_the_repository_have_nothing_to_hide(repository: Path, tm
     assert len(traces) > 10
     known = collect_identities([*cards, *scripts])
     for path in (*cards, *scripts, *traces):
-        assert redact_file(path, tmp_path / path.name, known=known) == []
+        assert redact_file(path, tmp_path / path.name, identities=known) == []
         assert content(tmp_path / path.name) == content(path)
 
 
 def test_what_people_called_ranges_is_numbered_on_request(repository: Path, tmp_path: Path) -> None:
     source = repository / "traces" / "tiny-llama-fsdp2-tp2-gloo-cpu" / "rank0_trace.json.gz"
     known = collect_identities([source])
-    (found,) = redact_file(source, tmp_path / "rank0_trace.json.gz", known=known, annotations=True)
+    (found,) = redact_file(source, tmp_path / "rank0_trace.json.gz", identities=known, annotations=True)
     assert (found.place, found.kind, found.count) == ("name", kinds.ANNOTATION, 36)
     named = rb'"user_annotation",\s*"name": "([^"]*)"'
     old = set(re.findall(named, content(source)))

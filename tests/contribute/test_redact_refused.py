@@ -40,11 +40,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a decompression bomb": (bomb, "expands more than 400-fold"),
     "a pickle of no format": (
         lambda path: path.write_bytes(b"\x80\x04}."),
-        "in no format that can be redacted",
+        "has no format that can be redacted",
     ),
     "a pickle that holds more than data": (pickled, "pickle holds more than data"),
-    "an archive": (tarred, "in no format that can be redacted"),
-    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "in no format that can be redacted"),
+    "an archive": (tarred, "has no format that can be redacted"),
+    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "has no format that can be redacted"),
     "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "not valid JSON or UTF-8"),
     "JSON with a wrong escape": (lambda path: path.write_bytes(b'{"a": "\\q"}'), "not valid JSON or UTF-8"),
     "a cut database": (
@@ -94,7 +94,7 @@ def test_what_cannot_be_redacted_is_refused_in_one_line(
     make(source)
     before = set(tmp_path.iterdir())
     for attempt in (
-        lambda: redact_file(source, target, known=NONE),
+        lambda: redact_file(source, target, identities=NONE),
         lambda: collect_identities([source]),
         lambda: find_leftovers(source, NONE),
     ):
@@ -110,7 +110,7 @@ def test_a_target_that_is_a_link_is_replaced_not_followed(tmp_path: Path) -> Non
     source.write_text("x /home/zoe4/y\n")
     victim.write_text("mine")
     (tmp_path / "b.log").symlink_to(victim)
-    redact_file(source, tmp_path / "b.log", known=NONE)
+    redact_file(source, tmp_path / "b.log", identities=NONE)
     assert victim.read_text() == "mine"
     assert not (tmp_path / "b.log").is_symlink()
 
@@ -118,12 +118,12 @@ def test_a_target_that_is_a_link_is_replaced_not_followed(tmp_path: Path) -> Non
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("x")
     with pytest.raises(InputError, match="cannot be written"):
-        redact_file(tmp_path / "a.log", tmp_path / "no" / "b.log", known=NONE)
+        redact_file(tmp_path / "a.log", tmp_path / "no" / "b.log", identities=NONE)
 
 
 def test_hostile_names_do_not_reach_a_terminal(tmp_path: Path) -> None:
     source = tmp_path / "a\x1b[31m\u202e.json"
     source.write_text('{"k\\u001b[2J": "/home/zoe4/x"}')
-    (one,) = redact_file(source, tmp_path / "b", known=NONE)
+    (one,) = redact_file(source, tmp_path / "b", identities=NONE)
     assert one.file.isprintable()
     assert one.place.isprintable()

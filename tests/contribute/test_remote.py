@@ -95,7 +95,7 @@ def test_redirects_are_followed_while_they_are_https(web: dict[str, Any], tmp_pa
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Answer(200, CONTENT + b"x"), "more than the 7,000 bytes"),
+        (Answer(200, CONTENT + b"x"), "more than the recorded 7,000 bytes"),
         (Answer(200, CONTENT[:-1]), "has 6,999 bytes"),
         (Answer(200, b"b" + CONTENT[1:]), "its SHA-256 is"),
         (Answer(404), "answers 404"),

@@ -50,7 +50,7 @@ def test_places_are_counted_and_long_ones_cut() -> None:
             "l" * 60 + "…",
             kinds.SECRET,
             1,
-            "secret told elsewhere",
+            "secret known from elsewhere",
         ),
     ]
     assert scrubber.list_redactions("a\x1b")[0].file.isprintable()
@@ -156,8 +156,8 @@ def test_where_a_rule_first_replaced_something() -> None:
     scrubber = learnt(user="bobby")
     text = "one\nby bobby\nHOME=/x SHELL=/bin/z PWD=/w LANG=C A=1\nbobby\n"
     _, counts = scrubber.text(text, by_line=True)
-    assert counts["user name told elsewhere"] == 2
-    assert scrubber.first["user name told elsewhere"] == 1
+    assert counts["user name known from elsewhere"] == 2
+    assert scrubber.first["user name known from elsewhere"] == 1
     assert scrubber.first["environment variable (A)"] == 2
     scrubber.text("nothing")
     assert scrubber.first == {}

@@ -65,7 +65,7 @@ SPOILT: dict[str, tuple[Callable[[DataPointPlace], object], str, str]] = {
     "a byte more": (
         lambda p: append(p.traces_folder / "rank0.json", "\n"),
         "changed",
-        "rank0.json: has 2,101 bytes, recorded are 2,100",
+        "rank0.json: has 2,101 bytes, but 2,100 are recorded",
     ),
     "a byte otherwise": (
         lambda p: (p.traces_folder / "rank0.json").write_bytes(
@@ -88,13 +88,13 @@ SPOILT: dict[str, tuple[Callable[[DataPointPlace], object], str, str]] = {
     "a comment in the card": (
         lambda p: append(p.card_path, "# mine\n"),
         "changed",
-        "the card is not the one that the results were recorded with",
+        "the card differs from the one of the recorded results",
     ),
     "an invalid card": (lambda p: p.card_path.write_text("version: 2\n"), "invalid", "is missing"),
     "a card that is no YAML": (lambda p: p.card_path.write_text("{"), "unreadable", "not valid YAML"),
     "no card": (lambda p: p.card_path.unlink(), "unrecorded", "there is no"),
     "no manifest": (lambda p: p.manifest_path.unlink(), "unrecorded", "there is no"),
-    "an empty manifest": (lambda p: p.manifest_path.write_text(""), "unreadable", "is no JSON"),
+    "an empty manifest": (lambda p: p.manifest_path.write_text(""), "unreadable", "is not valid JSON"),
     "another value": (
         lambda p: change(p, lambda d: step(d).update(value=7.6e-05)),
         "changed",
@@ -113,7 +113,7 @@ SPOILT: dict[str, tuple[Callable[[DataPointPlace], object], str, str]] = {
     "another version": (
         lambda p: change(p, lambda d: d["results"]["metrics"]["time.idle"].update(version=9)),
         "re-record",
-        "defined otherwise now: time.idle",
+        "definition changed: time.idle",
     ),
     "a metric that is gone": (
         lambda p: change(
@@ -123,18 +123,18 @@ SPOILT: dict[str, tuple[Callable[[DataPointPlace], object], str, str]] = {
             ),
         ),
         "re-record",
-        "defined otherwise now: time.lunch",
+        "definition changed: time.lunch",
     ),
     "a value of another cclbench": (
         lambda p: change(p, lambda d: (d.update(cclbench="0.0.9"), step(d).update(value=1.0))),
         "re-record",
         "recorded with cclbench 0.0.9, this is ",
     ),
-    "another id": (lambda p: change(p, lambda d: d.update(id="x")), "changed", 'the manifest is that of "x"'),
+    "another id": (lambda p: change(p, lambda d: d.update(id="x")), "changed", 'the manifest belongs to "x"'),
     "card and manifest disagree": (
         lambda p: change(p, lambda d: d["files"][0].update(url="https://example.org/x")),
         "changed",
-        "card and manifest do not agree on traces/my-job/rank0.json",
+        "card and manifest differ in traces/my-job/rank0.json",
     ),
     "a file that only the card names": (
         lambda p: change(p, lambda d: d["files"].pop(0)),
@@ -166,7 +166,7 @@ def test_a_metric_that_was_not_recorded_is_only_told(point: DataPointPlace) -> N
     change(point, forget)
     verdict = checked(point)
     assert verdict.status == "verified"
-    assert verdict.notes == ("not recorded, since newer: time.step",)
+    assert verdict.notes == ("newer than the record: time.step",)
 
 
 def outside(point: DataPointPlace, folder: Path) -> Path:
@@ -224,7 +224,10 @@ def test_what_cannot_be_fetched_is_not_here(
 
 
 def test_no_folder_of_evidence_is_a_wrong_call(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no folder and no archive"), evidence_elsewhere([tmp_path / "none"]):
+    with (
+        pytest.raises(UsageError, match="neither a folder nor an archive"),
+        evidence_elsewhere([tmp_path / "none"]),
+    ):
         pass
 
 

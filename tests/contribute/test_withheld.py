@@ -28,7 +28,7 @@ def redacted(source: Path) -> tuple[Path, dict[str, int]]:
     """The copy of a file, and how much of what is not published was left out, by what that held."""
     known, target = collect_identities([source]), source.with_name(f"copy-{source.name}")
     counts: dict[str, int] = {}
-    for one in redact_file(source, target, known=known):
+    for one in redact_file(source, target, identities=known):
         counts[one.kind] = counts.get(one.kind, 0) + one.count
     assert find_leftovers(target, known) == []
     return target, counts

@@ -424,7 +424,7 @@ class TestRewritten:
         source, target = tmp_path / "nccl_trace_rank_0", tmp_path / "redacted"
         source.write_bytes(pickle.dumps(content, protocol=2))
         known = collect_identities([source])
-        told = redact_file(source, target, known=known)
+        told = redact_file(source, target, identities=known)
         assert find_leftovers(target, known) == []
         return pickled.load_plain(target.read_bytes()), {(one.place, one.kind): one.count for one in told}
 
@@ -457,7 +457,7 @@ class TestRewritten:
     def test_with_nothing_to_hide_it_says_the_same(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
         source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
-        assert redact_file(source, target, known=collect_identities([source])) == []
+        assert redact_file(source, target, identities=collect_identities([source])) == []
         assert pickled.load_plain(target.read_bytes()) == pickled.load_plain(source.read_bytes())
 
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Plain:
     def keeps(self, field: str, _counts: Mapping[str, int], _text: str) -> bool:
         return field in self.kept
 
-    def annotation(self, text: str) -> tuple[str, Counter[str]]:
+    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
         return ("range 1", Counter(annotation=1)) if text != "step" else (text, Counter())
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:

@@ -346,7 +346,7 @@ def test_contributed_without_the_paths_of_people(tmp_path: Path) -> None:
     told = snapshot([], [event("alloc", 4096, 8, frames=stack, user_metadata="by /home/user/x")] * 300)
     source.write_bytes(pickle.dumps(told))
     known = collect_identities([source])
-    replaced = {(one.place, one.kind): one.count for one in redact_file(source, target, known=known)}
+    replaced = {(one.place, one.kind): one.count for one in redact_file(source, target, identities=known)}
     assert find_leftovers(target, known) == []
     assert replaced == {
         ("filename", "source path"): 2,

@@ -23,10 +23,10 @@ from cclbench.ground.errors import InputError
 class Plain(PlainRedactor):
     """Replaces annotations and masks bytes, too."""
 
-    def annotation(self, text: str) -> tuple[str, Counter[str]]:
+    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
         return f"range of {len(text)}", Counter(annotation=1)
 
-    def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
+    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
         return data.replace(b"secret", b"??????"), Counter(bytes=1)
 
 

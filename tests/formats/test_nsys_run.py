@@ -167,7 +167,7 @@ def test_operators_of_pytorchs_ranges(run):
     assert told.linked_share == 0.75
     assert {row.key for row in told.rows} >= {"aten::mm([2,8], [8,4])"}
     assert {row.why_not for row in told.rows if row.key.startswith("aten::mm")} == {
-        "the trace records no element types of its arguments"
+        "the element types of its arguments are not recorded"
     }
 
 

@@ -20,7 +20,7 @@ def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None
     source = write(tmp_path, plane + told)
     target = tmp_path / "redacted.xplane.pb"
     known = collect_identities([source])
-    replaced = {(one.place, one.rule): one.count for one in redact_file(source, target, known=known)}
+    replaced = {(one.place, one.rule): one.count for one in redact_file(source, target, identities=known)}
     assert find_leftovers(target, known) == []
     # errors and warnings are a program's own words, which are not published
     told = hlo_field(2, b"") + hlo_field(3, b"") + hlo_field(4, b"host-1")
@@ -33,7 +33,7 @@ def made_anew(tmp_path: Path, source: Path, **options: bool) -> tuple[bytes, dic
     target = tmp_path / "redacted.xplane.pb"
     known = collect_identities([source])
     replaced = {
-        (one.place, one.rule): one.count for one in redact_file(source, target, known=known, **options)
+        (one.place, one.rule): one.count for one in redact_file(source, target, identities=known, **options)
     }
     return target.read_bytes(), replaced
 
@@ -49,7 +49,7 @@ def test_a_profile_that_is_cut_in_a_later_plane_is_refused(tmp_path: Path) -> No
     whole = space(Plane("/host:CPU"), Plane("/device:GPU:0"))
     source = write(tmp_path, whole[:-1])
     with pytest.raises(InputError) as caught:
-        redact_file(source, tmp_path / "b", known=Identities())
+        redact_file(source, tmp_path / "b", identities=Identities())
     assert str(caught.value) == (
         f"{source}: is cut within a plane; only a whole file can be redacted: copy or capture it again"
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cclbench.ground.schema import COLLECTIVE_KINDS
-from cclbench.normalize.inferred_groups import Calls
+from cclbench.normalize.inferred_groups import JobCalls
 
 NS = 1000
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
@@ -31,7 +31,7 @@ Program = list[tuple[str, Blocks]]
 class Layout:
     """What the traces show, and whether every collective is of all ranks."""
 
-    calls: Calls
+    calls: JobCalls
     ranks: int
     whole: bool
 
@@ -47,7 +47,7 @@ def layout(*seed: int) -> Layout:
     order = np.argsort(starts, axis=0, kind="stable")
     kinds = np.array([COLLECTIVE_KINDS.index(kind) for kind, _ in program], np.int8)
     ranks = starts.shape[1]
-    calls = Calls(
+    calls = JobCalls(
         rank=np.repeat(np.arange(ranks, dtype=np.int32), len(program)),
         kind=kinds[order].T.ravel(),
         size=np.full(starts.size, -1, np.int32),

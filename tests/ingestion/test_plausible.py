@@ -17,7 +17,7 @@ from cclbench.ground.errors import InputError
 from cclbench.ingestion.plausible import (
     EARLY,
     NO_LAUNCH,
-    Rows,
+    TimedRows,
     broken_rules,
     capture_days,
     is_outside_days,
@@ -272,7 +272,7 @@ def test_rules_hold_to_the_nanosecond() -> None:
     start = np.array([0, 0, 0, 0])
     duration = np.array([DAY, DAY + 1, 5, 5])
     launch = np.array([NO_LAUNCH, NO_LAUNCH, 10**8, 10**8 + 1])
-    kept, counts = broken_rules(Rows(start, duration, launch, range(2)))
+    kept, counts = broken_rules(TimedRows(start, duration, launch, range(2)))
     assert kept.tolist() == [True, False, True, False]
     assert counts == {
         "longer than a day": 1,

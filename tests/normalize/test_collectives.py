@@ -10,7 +10,7 @@ from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.ground.schema import COLLECTIVES
 from cclbench.normalize import collectives
-from cclbench.normalize.collectives import Calls, collectives_table, dimension_of
+from cclbench.normalize.collectives import CommunicationCalls, collectives_table, dimension_of
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 ALL_REDUCE = CollectiveName("all_reduce", "nccl")
@@ -29,7 +29,7 @@ def calls(*rows, names=(ALL_REDUCE,)):
     }
     whole = [{**blank, "name": 0, **row} for row in rows]
     columns = {key: np.array([row[key] for row in whole], np.int64) for key in [*blank, "name"]}
-    return Calls(**columns, names=list(names))
+    return CommunicationCalls(**columns, names=list(names))
 
 
 @pytest.mark.parametrize(

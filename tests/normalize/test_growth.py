@@ -22,11 +22,13 @@ from cclbench.record.facts import TraceFacts
 NAMES = [CollectiveName("all_reduce", "gloo"), CollectiveName("send", "gloo")]
 
 
-def calls(n: int, *, threads: bool = True, name: int = 0, launched: bool = False) -> collectives.Calls:
+def calls(
+    n: int, *, threads: bool = True, name: int = 0, launched: bool = False
+) -> collectives.CommunicationCalls:
     """A call each 10 ns, of 5 ns, each on a thread of its own or all on one."""
     start, none = 10 * np.arange(n), np.full(n, -1)
     track = np.arange(n) if threads else np.zeros(n, np.int64)
-    return collectives.Calls(
+    return collectives.CommunicationCalls(
         row=np.arange(n) if launched else none,
         start_ns=start,
         end_ns=start + 5,

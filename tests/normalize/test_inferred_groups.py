@@ -12,7 +12,7 @@ from helpers.lockstep import layout
 from helpers.typed import record
 
 from cclbench.ground.schema import COLLECTIVE_KINDS
-from cclbench.normalize.inferred_groups import Calls, Inference, infer_group
+from cclbench.normalize.inferred_groups import Inference, JobCalls, infer_group
 
 US = 1000
 RANKS = 4
@@ -35,7 +35,7 @@ def leavings() -> Any:
     return np.arange(len(LATE))[:, None] * 1000 * US + np.array([200, 200, 200, 202]) * US
 
 
-def calls(starts: Any = None, ends: Any = None, kinds: Any = "all_reduce", **more: Any) -> Calls:
+def calls(starts: Any = None, ends: Any = None, kinds: Any = "all_reduce", **more: Any) -> JobCalls:
     """Calls of instances × ranks; `kinds` of all, of each instance, or of each instance and rank."""
     starts = arrivals() if starts is None else np.asarray(starts)
     ends = leavings() if ends is None else np.asarray(ends)
@@ -43,7 +43,7 @@ def calls(starts: Any = None, ends: Any = None, kinds: Any = "all_reduce", **mor
     words = np.broadcast_to(words[:, None] if words.ndim == 1 else words, starts.shape)
     codes = np.vectorize(lambda kind: -1 if kind is None else COLLECTIVE_KINDS.index(kind), otypes=[np.int8])
     instances, ranks = starts.shape
-    made = Calls(
+    made = JobCalls(
         rank=np.repeat(np.arange(ranks, dtype=np.int32), instances),
         kind=codes(words).T.ravel(),
         size=np.full(starts.size, -1, np.int32),

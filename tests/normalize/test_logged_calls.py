@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from cclbench.classify import CollectiveName
 from cclbench.formats import Payload, StatedPayloads
-from cclbench.ground.schema import TIMINGS
-from cclbench.normalize.collectives import Calls
+from cclbench.ground.evidence_schema import TIMINGS
+from cclbench.normalize.collectives import CommunicationCalls
 from cclbench.normalize.logged_calls import ListedCalls, lacks_group_or_payload, place_calls
 
 NAMES = [
@@ -24,11 +24,11 @@ Log = Sequence[tuple[str, str, int] | tuple[str, str, int, int, int]]
 """Kind, group, bytes, and of a transfer its ends."""
 
 
-def calls(*names: int) -> Calls:
+def calls(*names: int) -> CommunicationCalls:
     """Kernels of these names, launched one after another."""
     count = np.arange(len(names))
     one, none = np.full(len(names), 7), np.full(len(names), -1)
-    return Calls(
+    return CommunicationCalls(
         row=count,
         start_ns=100 * count,
         end_ns=100 * count + 50,
@@ -50,7 +50,9 @@ def listed(log: Log) -> ListedCalls:
     return ListedCalls("nccl_log", pa.Table.from_pylist(rows, TIMINGS), GROUPS)
 
 
-def placed(kernels: Calls, log: Log, told: dict[int, Payload] | None = None) -> tuple[list[Any], str]:
+def placed(
+    kernels: CommunicationCalls, log: Log, told: dict[int, Payload] | None = None
+) -> tuple[list[Any], str]:
     """Of each kernel its group, bytes in and out, and ends; and what was said."""
     stated, owner = StatedPayloads(), np.full(len(kernels), -1)
     for row, payload in (told or {}).items():

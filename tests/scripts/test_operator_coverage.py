@@ -20,21 +20,26 @@ def folder(repository: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_each_trace_is_a_line_with_its_shares_or_why_it_has_none(
+def test_each_trace_is_a_line_and_the_rest_is_counted(
     repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(repository / "scripts")
     monkeypatch.setattr("sys.argv", ["operator_coverage.py", str(folder)])
     importlib.import_module("operator_coverage").main()
-    _, _, header, _, *lines = capsys.readouterr().out.splitlines()
+    _, sources, families, without = capsys.readouterr().out.split("\n\n", 3)
+    header, _, *lines = sources.splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert all(len(row) == header.count("|") - 1 for row in rows)
     by_name = {row[0]: row[1:] for row in rows}
     shipped = {path.name for path in (repository / "traces").iterdir()}
-    assert set(by_name) == {f"traces/{name}" for name in (*shipped, "nothing/notes.txt")}
-    count, linked, modelled, lacking, _ = by_name["traces/tiny-llama-operators-ddp2-gloo-cpu"]
+    assert set(by_name) == {*(f"traces/{name}" for name in shipped), f"mean of {len(shipped)} sources"}
+    count, linked, modelled, above, lacking, _ = by_name["traces/tiny-llama-operators-ddp2-gloo-cpu"]
     assert (int(count) > 20, linked, float(modelled.removesuffix("%")) > 95) == (True, "100.0%", True)
-    assert lacking.startswith("`aten::cat`")
+    assert (above, lacking[:11]) == ("0", "`aten::cat`")
     assert by_name["traces/tiny-jax-dp2-tp4-cpu"][1:3] == ["100.0%", "81.9%"]
-    assert by_name["traces/nothing/notes.txt"][:-1] == ["", "", "", ""]
-    assert by_name["traces/nothing/notes.txt"][-1]
+    shares = [float(values[n].removesuffix("%")) for values in by_name.values() for n in (1, 2)]
+    assert sum(shares[:-2:2]) / len(shipped) == pytest.approx(shares[-2], abs=0.1)
+    assert sum(shares[1:-2:2]) / len(shipped) == pytest.approx(shares[-1], abs=0.1)
+    parts = [line.split("|")[2] for line in families.splitlines()[2:]]
+    assert sum(float(part.strip(" %")) for part in parts) == pytest.approx(100, abs=1)
+    assert without.startswith("Files and folders without device time: 1\n")

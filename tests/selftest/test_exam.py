@@ -19,14 +19,14 @@ from cclbench.selftest.exam import (
     draw_items,
     examine_item,
 )
-from cclbench.selftest.job import Job
+from cclbench.selftest.job import JobShape
 from cclbench.selftest.jobs import build_program
 from cclbench.selftest.planting import CAUSES, HealthyJob
 from cclbench.selftest.program import Program
 from cclbench.selftest.score import Score
 from cclbench.selftest.truth import simulate_truth
 
-JOB = Job(layout="ddp", seed=3, layers=1, hidden=1024, steps=3)
+JOB = JobShape(layout="ddp", seed=3, layers=1, hidden=1024, steps=3)
 
 
 def planted(name: str, program: Program, strength: float) -> float:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from cclbench.selftest.program import (
     AUTOGRAD,
     COMPUTE,
-    Call,
     Collective,
     Copy,
     Instruction,
     Kernel,
     Program,
+    ProgramCall,
     StreamWait,
     Synchronize,
 )
@@ -22,12 +22,12 @@ SMALL = {"python_ns": 1_000, "operator_ns": 2_000, "launch_ns": 3_000}
 """A launch returns 6 µs after the call began, the operator 1 µs later; its work may start at 8 µs."""
 
 
-def kernel(ns: int, **call: object) -> Call:
-    return Call("aten::mm", (Kernel("gemm", ns),), **SMALL, **call)  # type: ignore[arg-type]
+def kernel(ns: int, **call: object) -> ProgramCall:
+    return ProgramCall("aten::mm", (Kernel("gemm", ns),), **SMALL, **call)  # type: ignore[arg-type]
 
 
-def reduction(ns: int) -> Call:
-    return Call("c10d", (Collective("all_reduce", "0", (0, 1), 64, ns, 21),), **SMALL)  # type: ignore[arg-type]
+def reduction(ns: int) -> ProgramCall:
+    return ProgramCall("c10d", (Collective("all_reduce", "0", (0, 1), 64, ns, 21),), **SMALL)  # type: ignore[arg-type]
 
 
 def run(*ranks: tuple[Instruction, ...], contention: float = 1.0) -> list[RankHistory]:
@@ -67,7 +67,7 @@ def test_a_kernel_beside_a_collective_takes_longer() -> None:
 
     Rank 1 comes 20 µs after rank 0, and the collective takes 5 µs from then.
     """
-    delay = Call("aten::cat", (), python_ns=0, operator_ns=19_000)
+    delay = ProgramCall("aten::cat", (), python_ns=0, operator_ns=19_000)
     works = run((kernel(20_000), reduction(5_000)), (delay, reduction(5_000)), contention=2.0)[0].device
     assert (works[1].start_ns, works[1].end_ns) == (15_000, 33_000)
     # 8 to 15 µs alone, 15 to 33 at half the rate, which is 9 of the 13 µs left; 4 µs alone.
@@ -76,7 +76,7 @@ def test_a_kernel_beside_a_collective_takes_longer() -> None:
 
 def test_a_blocking_copy_holds_the_host() -> None:
     """The call of a pageable copy returns 3 µs after its end; the wait behind it is none."""
-    item = Call("item", (Copy("DtoH", 4, 2_000, pinned=False),), blocks=True, **SMALL)  # type: ignore[arg-type]
+    item = ProgramCall("item", (Copy("DtoH", 4, 2_000, pinned=False),), blocks=True, **SMALL)  # type: ignore[arg-type]
     (history,) = run((kernel(50_000), item))
     assert spans(history) == [(8_000, 58_000), (59_000, 61_000)]
     assert host(history, "cudaMemcpyAsync") == [(10_000, 64_000)]

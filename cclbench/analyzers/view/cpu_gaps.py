@@ -14,7 +14,7 @@ from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans, 
 from cclbench.analyzers.view.host_gaps import causes_of
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Intervals, Mask
-from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide_by_cause
+from cclbench.normalize.cpu_host import RESUMED_NS, ThreadCalls, cpu_causes, divide_by_cause
 from cclbench.normalize.operators import is_wrapper
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
     woken = idle.starts[np.isin(idle.starts, rank.communication.ends)]
     by["sync"] = intervals.join(by["sync"], intervals.union(woken, woken + RESUMED_NS))
     causes = cpu_causes(
-        Calls(*map(np.concatenate, zip(*calls, strict=True))),
+        ThreadCalls(*map(np.concatenate, zip(*calls, strict=True))),
         by,
         int(np.sort(w.starts)[1]) if len(w) > 1 else None,
     )

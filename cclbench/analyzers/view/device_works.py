@@ -75,6 +75,7 @@ def device_works(rank: RankView) -> Works:
         kernels=np.bincount(work, minlength=count).astype(np.int32),
         computes=np.bincount(work, computes, count) > 0,
         recomputed=np.append(calls.recomputed[call_keys], np.zeros(without_call, np.bool_)),
+        operator=np.append(calls.operator[call_keys], np.full(without_call, -1)),
         sequence=np.append(calls.sequence[call_keys], np.full(without_call, -1)),
         flops=np.where(stated, flops, modelled_flops[kind]),
         bytes=np.where(stated, hbm_bytes, modelled_bytes[kind]),

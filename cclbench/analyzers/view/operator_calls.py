@@ -49,7 +49,9 @@ class OperatorCalls:
     """A rank's operator calls, and the call that each one's work belongs to."""
 
     def __init__(self, rank: RankView) -> None:
-        self.ids = Ids(rank.operators("operator")["operator"].to_numpy())
+        self.operator: Int64 = rank.operators("operator")["operator"].to_numpy()
+        """Id of each call."""
+        self.ids = Ids(self.operator)
         parents = self.ids.index_of(ids_of(rank.operators("parent")["parent"]))
         self.sequence: Int64 = inherited_numbers(parents, rank.operators("sequence")["sequence"])
         """Autograd's number of each call, else of the nearest one that holds it; −1 of none."""

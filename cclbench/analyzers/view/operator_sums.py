@@ -115,7 +115,7 @@ class _Times(NamedTuple):
 def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
     """One rank's sums by key."""
     arithmetic, least, modelled = times.arithmetic, times.least, works.has_cost
-    key, keys = _work_keys(works, by)
+    key, keys = work_keys(works, by)
     sums = [OperatorSums() for _ in keys]
     columns = {
         "calls": np.ones(len(works)),
@@ -184,7 +184,7 @@ def _work_times(view: RankView, works: Works) -> _Times:
     return _Times(works.compute_ns(peaks, stated_peak), least, DeviceRoof(memory, known))
 
 
-def _work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
+def work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
     """Key code of each work item (by kernel: of each device event), and the keys."""
     if by == "kernel":
         words = [base_name(name or "") for name in works.rows.names]

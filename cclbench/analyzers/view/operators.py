@@ -59,6 +59,7 @@ def _on_host(rank: RankView) -> Works:
         kernels=np.zeros(len(head), np.int32),
         computes=category != CATEGORIES.index("communication"),
         recomputed=calls.recomputed[head],
+        operator=calls.operator[head],
         sequence=calls.sequence[head],
         flops=flops[kind],
         bytes=size[kind],

@@ -54,6 +54,8 @@ class Works:
     computes: Mask
     """Whether it has a compute kernel, or runs on the CPU."""
     recomputed: Mask
+    operator: Int64
+    """Id of the call, as in the table `operators`; −1 for a kernel without one."""
     sequence: Int64
     """Autograd's sequence number of the call, or of the call whose gradient it computes; −1 for none."""
     flops: Float64

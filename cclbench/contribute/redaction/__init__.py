@@ -67,7 +67,7 @@ def collect_identities(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Ide
 
 
 def redact_file(
-    source: Path, target: Path, *, known: Identities, annotations: bool = False
+    source: Path, target: Path, *, identities: Identities, annotations: bool = False
 ) -> list[Redaction]:
     """Write a redacted copy of a file; returns the changes by place and kind, without the original text.
 
@@ -75,75 +75,78 @@ def redact_file(
     need.  The copy is always written anew from the parsed content, without unused pages, padding or headers.
     `InputError` for a link, a damaged file, or a format that cannot be redacted; then there is no target.
     """
-    scrubber = _scrub_file(source, target, known, annotations=annotations)
-    return scrubber.list_redactions(redacted_name(source.name, known))
+    scrubber = _scrub_file(source, target, identities, annotations=annotations)
+    return scrubber.list_redactions(redacted_name(source.name, identities))
 
 
-def find_leftovers(path: Path, known: Identities) -> list[Redaction]:
-    """Names and secrets left in a file; none if `redact_file` wrote it with the same `known`."""
-    scrubber, name = _scrub_file(path, None, known, annotations=False), redacted_name(path.name, known)
+def find_leftovers(path: Path, identities: Identities) -> list[Redaction]:
+    """Names and secrets left in a file; none if `redact_file` wrote it with the same `identities`."""
+    scrubber, name = (
+        _scrub_file(path, None, identities, annotations=False),
+        redacted_name(path.name, identities),
+    )
     if not scrubber.list_redactions(name):
         # Bytes between texts, such as pages that a database no longer uses.
-        told = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, known))
-        for (encoding, kind), count in told.items():
+        counts = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, identities))
+        for (encoding, kind), count in counts.items():
             place = "its bytes" if encoding == PLAIN else f"its bytes, as {encoding}"
             scrubber.count(place, {kinds.ELSEWHERE.format(kind): count})
     return scrubber.list_redactions(name)
 
 
-def leftovers_in(text: str, known: Identities) -> list[str]:
+def leftovers_in(text: str, identities: Identities) -> list[str]:
     """Kinds of names and values in a text that is written unchanged, such as a file's name."""
     return sorted(
         {
             found.form.kind
-            for found in known.secret_needles.find_in_blocks([text.encode(errors="surrogateescape")])
+            for found in identities.secret_needles.find_in_blocks([text.encode(errors="surrogateescape")])
         }
     )
 
 
-def redacted_name(name: str, known: Identities) -> str:
+def redacted_name(name: str, identities: Identities) -> str:
     """A file's name with names in it replaced; its rank and format stay."""
-    return Scrubber(known).text(_pseudonymous_name(name, known))[0]
+    return Scrubber(identities).text(_pseudonymous_name(name, identities))[0]
 
 
-def _scrub_file(source: Path, target: Path | None, known: Identities, *, annotations: bool) -> Scrubber:
+def _scrub_file(source: Path, target: Path | None, identities: Identities, *, annotations: bool) -> Scrubber:
     require_plain_file(source)
     scrubber = Scrubber(
-        known, {found.form for found in known.secret_needles.find_in_blocks(read_blocks(source))}
+        identities, {found.form for found in identities.secret_needles.find_in_blocks(read_blocks(source))}
     )
     rewrite_file(source, target, scrubber, annotations=annotations)
     name = name_inside(source)
-    if name is not None and not redacted_name(name, known) == name != "*":
+    if name is not None and not redacted_name(name, identities) == name != "*":
         scrubber.count("gzip header", {kinds.FILE_NAME: 1})
     return scrubber
 
 
-def _pseudonymous_name(name: str, known: Identities) -> str:
+def _pseudonymous_name(name: str, identities: Identities) -> str:
     """A file's name with the host that a profiler put into it replaced, and learnt by a `Learner`."""
     for pattern in filter(None, (READERS.get(reader).host_in_name for reader in READERS)):
-        found = pattern.fullmatch(name)
-        if found is not None and not _OF_A_RANK.search(found["host"]):
-            host = known.pseudonym_of(kinds.HOST, found["host"], learn=True)
-            return name[: found.start("host")] + host + name[found.end("host") :]
+        match = pattern.fullmatch(name)
+        if match is not None and not _OF_A_RANK.search(match["host"]):
+            host = identities.pseudonym_of(kinds.HOST, match["host"], learn=True)
+            return name[: match.start("host")] + host + name[match.end("host") :]
     return name
 
 
-def _names_in_bytes(path: Path, known: Identities) -> Iterator[NeedleForm]:
+def _names_in_bytes(path: Path, identities: Identities) -> Iterator[NeedleForm]:
     """Names and values anywhere in a file's bytes, compressed or not, in any encoding."""
     if is_card(path):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         published = PUBLISHED.sub("", text).encode(errors="surrogateescape")
-        yield from (found.form for found in known.secret_needles.find_in_blocks([published]))
-        everywhere = known.secret_needles.find_in_blocks([text.encode(errors="surrogateescape")])
+        yield from (found.form for found in identities.secret_needles.find_in_blocks([published]))
+        everywhere = identities.secret_needles.find_in_blocks([text.encode(errors="surrogateescape")])
         yield from (found.form for found in everywhere if found.form.kind in kinds.CREDENTIALS)
         return
     with path.open("rb") as file:
-        for found in known.secret_needles.find_in_blocks(iter(partial(file.read, BLOCK), b"")):
+        for found in identities.secret_needles.find_in_blocks(iter(partial(file.read, BLOCK), b"")):
             # In compressed bytes short ones occur by chance.
             if not is_compressed(path) or len(found.form.data) >= _NOT_BY_CHANCE:
                 yield found.form
     if is_compressed(path):
-        yield from (found.form for found in known.secret_needles.find_in_blocks(read_blocks(path)))
+        yield from (found.form for found in identities.secret_needles.find_in_blocks(read_blocks(path)))
 
 
 def _published_texts(path: Path) -> set[str]:

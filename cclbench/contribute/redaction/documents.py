@@ -97,8 +97,8 @@ def redact_document(
     def keeps_shape(tried: str) -> bool:
         return bool(language.shape(tried) == shape)
 
-    new, found = _scrub_lines("", new, "", scrub, keeps_shape)
-    return new, [*changes, *found]
+    new, line_changes = _scrub_lines("", new, "", scrub, keeps_shape)
+    return new, [*changes, *line_changes]
 
 
 def _scrub_lines(
@@ -115,8 +115,8 @@ def _scrub_lines(
         return text, []
     begin, end = "".join(lines[: len(lines) // 2]), "".join(lines[len(lines) // 2 :])
     begin, changes = _scrub_lines(before, begin, end + after, scrub, keeps_shape)
-    end, more = _scrub_lines(before + begin, end, after, scrub, keeps_shape)
-    return begin + end, changes + more
+    end, end_changes = _scrub_lines(before + begin, end, after, scrub, keeps_shape)
+    return begin + end, changes + end_changes
 
 
 def _scrub_values(
@@ -153,9 +153,9 @@ def _scrub_value(
     new, counts = scrubber.text(text, key)
     # A value may match a rule only with its key, or with the key that encloses that one.
     for name in dict.fromkeys((key, ".".join((*within[-1:], key)))) if key and "\n" not in new else ():
-        whole, more = scrubber.text(f"{name}: {new}")
-        if whole.startswith(f"{name}: "):
-            new, counts = whole.removeprefix(f"{name}: "), counts + more
+        rewritten, key_counts = scrubber.text(f"{name}: {new}")
+        if rewritten.startswith(f"{name}: "):
+            new, counts = rewritten.removeprefix(f"{name}: "), counts + key_counts
     return new, counts
 
 
@@ -212,10 +212,10 @@ def _yaml_values(text: str) -> Iterator[DocumentValue]:
         elif isinstance(token, yaml.ScalarToken):
             # The tag is replaced with its value.
             begin, tag = (begin, None) if tag is None else (tag, None)
-            whole = text[begin : token.end_mark.index]
-            written = partial(_yaml_scalar, style=token.style or "", whole=whole)
-            own, within = ("", ()) if is_key else (key, tuple(filter(None, open_keys)))
-            yield DocumentValue(begin, token.end_mark.index, token.value, own, is_key, written, within)
+            raw = text[begin : token.end_mark.index]
+            written = partial(_yaml_scalar, style=token.style or "", whole=raw)
+            own_key, within = ("", ()) if is_key else (key, tuple(filter(None, open_keys)))
+            yield DocumentValue(begin, token.end_mark.index, token.value, own_key, is_key, written, within)
             key = token.value if is_key else key
     yield from _comment_values(text, end, len(text))
 
@@ -278,8 +278,8 @@ def _toml_values(text: str) -> Iterator[DocumentValue]:
             yield DocumentValue(match.start(), match.end(), raw, "", False, _on_one_line)
         else:
             bare = raw if kind == "bare" else tomllib.loads(f"x={raw}")["x"]
-            own, within = ("", ()) if is_key else (key, (*table, *(outer for _, outer in open_keys)))
-            yield DocumentValue(match.start(), match.end(), bare, own, is_key, _in_quotes, within)
+            own_key, within = ("", ()) if is_key else (key, (*table, *(outer for _, outer in open_keys)))
+            yield DocumentValue(match.start(), match.end(), bare, own_key, is_key, _in_quotes, within)
             key = bare if is_key else key
             table += [bare] if in_header else []
 

@@ -28,7 +28,7 @@ def count_assignments(text: str) -> int:
 
 
 def hide_environment(
-    text: str, known: Identities, *, line: bool = False, sure: bool = False
+    text: str, identities: Identities, *, line: bool = False, sure: bool = False
 ) -> tuple[str, Counter[str]]:
     """A text that is an environment with its variables hidden, and their number by rule.
 
@@ -36,15 +36,15 @@ def hide_environment(
     the text is known to be one.
     """
     assigned = _ASSIGNED.findall(text)
-    hidden = [(n, v) for n, v in assigned if not kinds.is_kept(n) and not known.keeps(n, v)]
+    hidden = [(n, v) for n, v in assigned if not kinds.is_kept(n) and not identities.keeps(n, v)]
     shell = any(name in _OF_A_SHELL for name, _ in assigned)
     command = line and _ASSIGNED.sub("", text).rpartition(":")[2].strip(" \t\r\n;")
-    least = _SOME if sure else FEW if shell and not command else _MANY
-    if not hidden or len(assigned) < least:
+    fewest = _SOME if sure else FEW if shell and not command else _MANY
+    if not hidden or len(assigned) < fewest:
         return text, Counter()
     counts = Counter[str]()
     for name, value in hidden:
-        known.stand_in_for_value(kinds.ENVIRONMENT, value)
+        identities.stand_in_for_value(kinds.ENVIRONMENT, value)
         counts[_variable_rule(name)] += 1
     stay = [f"{n}={v}" for n, v in assigned if (n, v) not in hidden]
     new = " ".join([*stay, kinds.HIDDEN[kinds.ENVIRONMENT]])
@@ -52,27 +52,27 @@ def hide_environment(
 
 
 def hide_variable(
-    name: str, text: str, known: Identities, scrub: Callable[[str], tuple[str, Counter[str]]]
+    name: str, text: str, identities: Identities, scrub: Callable[[str], tuple[str, Counter[str]]]
 ) -> tuple[str, Counter[str]]:
     """Hide one variable: `text` is its value if it has a `name`, else `NAME=value` or an environment."""
     new, counts = scrub(f"{name}={text}" if name else text)
     if not name:
-        new, found = hide_environment(new, known, sure=True)
-        counts.update(found)
+        new, hidden = hide_environment(new, identities, sure=True)
+        counts.update(hidden)
     assigned = _VARIABLE.match(new)
     variable = assigned[1] if assigned else name
     rule = _variable_rule(variable) if variable else kinds.ENVIRONMENT
-    if variable and known.keeps(variable, text.removeprefix(f"{variable}=").strip("\"'")):
+    if variable and identities.keeps(variable, text.removeprefix(f"{variable}=").strip("\"'")):
         return text, Counter()
-    whole = any(of.startswith(f"{kinds.ENVIRONMENT} (") for of in counts)
-    if whole or CLEAN.fullmatch(text) or not text.strip():
+    is_environment = any(counted.startswith(f"{kinds.ENVIRONMENT} (") for counted in counts)
+    if is_environment or CLEAN.fullmatch(text) or not text.strip():
         pass
     elif assigned is None:
-        new, counts = known.stand_in_for_value(kinds.ENVIRONMENT, text), Counter({rule: 1})
+        new, counts = identities.stand_in_for_value(kinds.ENVIRONMENT, text), Counter({rule: 1})
     elif not kinds.is_kept(assigned[1]):
         value = new[assigned.end() :].strip("\"'")
         if value and not CLEAN.fullmatch(value):
-            known.stand_in_for_value(kinds.ENVIRONMENT, text.removeprefix(assigned[0]))
+            identities.stand_in_for_value(kinds.ENVIRONMENT, text.removeprefix(assigned[0]))
             new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
             counts = Counter({rule: 1})
     return (new.removeprefix(f"{name}=") if name else new), counts

@@ -70,7 +70,7 @@ HIDDEN: Final = {
 }
 CREDENTIALS: Final = frozenset({CLOUD_KEY, TOKEN, PRIVATE_KEY, PASSWORD, SECRET})
 """Kinds that give access, and so are never published."""
-ELSEWHERE, ENCODED, SPLIT = "{} told elsewhere", "encoded {}", "split {}"
+ELSEWHERE, ENCODED, SPLIT = "{} known from elsewhere", "encoded {}", "split {}"
 """Rules for a name or value known from another place, an encoded one, and one that is split by a break or
 reversed."""
 _RULES: Final = {

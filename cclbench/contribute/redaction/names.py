@@ -79,10 +79,10 @@ class Identities:
 
     def keeps(self, name: str, value: str) -> bool:
         """Whether the value of a field or variable of that name stays because its owner reveals it."""
-        kept = self.is_revealed(name)
-        if kept:
+        revealed = self.is_revealed(name)
+        if revealed:
             self.keep_value(value)
-        return kept
+        return revealed
 
     def is_revealed(self, name: str) -> bool:
         """Whether the owner reveals the values of fields or variables of that name."""
@@ -127,18 +127,18 @@ class Identities:
             kinds.ADDRESS: (BEGINS, ENDS),
             "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", ENDS),
         }
-        found = []
+        alternatives = []
         for form, (before, after) in forms.items():
             names = [name for kind, name in self.everywhere if form == ("" if name.isdigit() else kind)]
             if names:
-                found.append(f"{before}(?:{alternation_pattern(names)}){after}")
+                alternatives.append(f"{before}(?:{alternation_pattern(names)}){after}")
         if self.domains:
-            found.append(rf"{BEGINS}(?:[\w-]+\.){{0,4}}{alternation_pattern(self.domains)}{ENDS}")
+            alternatives.append(rf"{BEGINS}(?:[\w-]+\.){{0,4}}{alternation_pattern(self.domains)}{ENDS}")
         for credential, (before, after) in ((False, (BEGINS, ENDS)), (True, ("", ""))):
             values = [v for v, kind in self.values.items() if (kind in kinds.CREDENTIALS) is credential]
             if values:
-                found.append(f"{before}(?:{alternation_pattern(values)}){after}")
-        return re.compile("|".join(found), re.IGNORECASE) if found else None
+                alternatives.append(f"{before}(?:{alternation_pattern(values)}){after}")
+        return re.compile("|".join(alternatives), re.IGNORECASE) if alternatives else None
 
     @cached_property
     def _loose_pattern(self) -> re.Pattern[str] | None:
@@ -173,18 +173,18 @@ class Learner(Identities):
 
     def pseudonym_of(self, kind: str, name: str, *, learn: bool = False) -> str:
         """The name's number, a new one for a new name."""
-        known = name_key(kind, name)
-        if known not in self._names:
+        key = name_key(kind, name)
+        if key not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._names[known] = f"{kinds.NUMBERED[kind]}-{self._counts[kind]}"
-        if learn and _PLAIN.fullmatch(known[1]) and not kinds.is_common_word(kind, known[1]):
-            self._everywhere.add(known)
-            at = max(0, name.casefold().find(known[1]))
-            spelt = name[at : at + len(known[1])]  # for a host its first label
-            self._spellings |= {(known, form) for form in (spelt, spelt.lower(), spelt.upper())}
+            self._names[key] = f"{kinds.NUMBERED[kind]}-{self._counts[kind]}"
+        if learn and _PLAIN.fullmatch(key[1]) and not kinds.is_common_word(kind, key[1]):
+            self._everywhere.add(key)
+            at = max(0, name.casefold().find(key[1]))
+            spelt = name[at : at + len(key[1])]  # for a host its first label
+            self._spellings |= {(key, form) for form in (spelt, spelt.lower(), spelt.upper())}
         if learn and kind == kinds.HOST:
             self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
-        return self._names[known]
+        return self._names[key]
 
     def stand_in_for_value(self, kind: str, value: str) -> str:
         """Also record the value, or its parts that are secrets by themselves, to be hidden elsewhere."""
@@ -195,10 +195,10 @@ class Learner(Identities):
 
     def is_revealed(self, name: str) -> bool:
         """Also note in `used` that the name occurs."""
-        found = super().is_revealed(name)
-        if found:
+        revealed = super().is_revealed(name)
+        if revealed:
             self.used.add(name.rpartition(":")[2].casefold())
-        return found
+        return revealed
 
     def keep_value(self, value: str) -> None:
         """A value that stays in one place is not a secret elsewhere."""
@@ -210,10 +210,10 @@ class Learner(Identities):
         texts = published | self._kept
 
         def is_published(name: str) -> bool:
-            whole = re.compile(f"{BEGINS}{re.escape(name)}{ENDS}")
-            return any(whole.search(text) for text in texts)
+            pattern = re.compile(f"{BEGINS}{re.escape(name)}{ENDS}")
+            return any(pattern.search(text) for text in texts)
 
-        everywhere = frozenset(known for known in self._everywhere if not is_published(known[1]))
+        everywhere = frozenset(key for key in self._everywhere if not is_published(key[1]))
         domains = frozenset(d for d in self._domains if not kinds.is_public_domain(d) and not is_published(d))
         values = {
             value: kind
@@ -258,17 +258,19 @@ def name_key(kind: str, name: str) -> Key:
     return kind, folded
 
 
-def replace_names(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
+def replace_names(identities: Identities, kind: str, text: str, *, learn: bool = False) -> str:
     """A field's value with its names replaced: a name, or a list of hosts with or without ports."""
     if kind == kinds.JOB and "/" in text:
         parts = (
-            part if part in _ROUTES else replace_names(known, kind, part, learn=learn)
+            part if part in _ROUTES else replace_names(identities, kind, part, learn=learn)
             for part in text.split("/")
         )
         return "/".join(parts)
     if kind != kinds.HOST:
         return (
-            text if CLEAN.fullmatch(text) or not text.strip() else known.pseudonym_of(kind, text, learn=learn)
+            text
+            if CLEAN.fullmatch(text) or not text.strip()
+            else identities.pseudonym_of(kind, text, learn=learn)
         )
 
     def replace_match(match: re.Match[str]) -> str:
@@ -278,7 +280,7 @@ def replace_names(known: Identities, kind: str, text: str, *, learn: bool = Fals
         if CLEAN.fullmatch(name) or LOOPBACK.fullmatch(name):
             return name
         role = kinds.ADDRESS if _ADDRESS.fullmatch(name) else kind
-        return known.pseudonym_of(role, name, learn=learn and role == kind)
+        return identities.pseudonym_of(role, name, learn=learn and role == kind)
 
     alone = _ADDRESS.fullmatch(text) or LOOPBACK.fullmatch(text)
     return replace_name(text) if alone else _ENTRY.sub(replace_match, text)
@@ -289,9 +291,9 @@ def _expand_hosts(hosts: str) -> list[str]:
     listed = _LISTED.fullmatch(hosts)
     if listed is None:
         return [hosts]
-    found = list[str]()
+    names = list[str]()
     for part in listed[2].split(","):
         first, _, last = part.partition("-")
         numbers = range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1)
-        found += [f"{listed[1]}{number:0{len(first)}d}{listed[3]}" for number in numbers]
-    return found[:_MOST_HOSTS]
+        names += [f"{listed[1]}{number:0{len(first)}d}{listed[3]}" for number in numbers]
+    return names[:_MOST_HOSTS]

@@ -79,9 +79,9 @@ def _encodings(value: str) -> Iterator[tuple[str, bytes]]:
     yield "hex", raw.hex().encode()
     for shift, first in ((0, 0), (1, 2), (2, 3)):
         # The characters that depend on the value alone, not on the bytes before and after it.
-        whole = base64.b64encode(bytes(shift) + raw)[first : (shift + len(raw)) * 8 // 6]
-        yield "base64", whole
-        yield "base64", whole.translate(bytes.maketrans(b"+/", b"-_"))
+        encoded = base64.b64encode(bytes(shift) + raw)[first : (shift + len(raw)) * 8 // 6]
+        yield "base64", encoded
+        yield "base64", encoded.translate(bytes.maketrans(b"+/", b"-_"))
     if not value.isdigit():
         yield "reversed", value[::-1].encode(errors="surrogateescape")
 
@@ -96,14 +96,14 @@ class Needles:
         self._longest = max(map(len, self.forms), default=0)
         self._tables: list[tuple[int, np.ndarray, dict[bytes, list[NeedleForm]]]] = []
         for width in _WIDTHS:
-            begun: dict[bytes, list[NeedleForm]] = {}
+            by_prefix: dict[bytes, list[NeedleForm]] = {}
             for form in self.forms.values():
                 if len(form.data) >= width and (width == _WIDTHS[0] or len(form.data) < _WIDTHS[0]):
-                    begun.setdefault(form.data[:width], []).append(form)
-            if begun:
+                    by_prefix.setdefault(form.data[:width], []).append(form)
+            if by_prefix:
                 table = np.zeros(1 << _TABLE_BITS, dtype=bool)
-                table[_word_hashes(b"".join(begun), width, 0)] = True
-                self._tables.append((width, table, begun))
+                table[_word_hashes(b"".join(by_prefix), width, 0)] = True
+                self._tables.append((width, table, by_prefix))
 
     def find_in_blocks(self, blocks: Iterable[bytes]) -> Iterator[NeedleFound]:
         """Find every form in the data, given in blocks."""
@@ -123,7 +123,7 @@ class Needles:
         yield from self._find_between(held, at, len(held))
 
     def _find_between(self, data: bytes, offset: int, end: int) -> Iterator[NeedleFound]:
-        for width, table, begun in self._tables:
+        for width, table, by_prefix in self._tables:
             for shift in range(width):
                 if len(data) - shift < width:
                     break
@@ -131,7 +131,7 @@ class Needles:
                     begin = int(position) * width + shift
                     if begin >= end or (offset and not begin):
                         continue
-                    for form in begun.get(data[begin : begin + width], ()):
+                    for form in by_prefix.get(data[begin : begin + width], ()):
                         if data.startswith(form.data, begin) and _is_whole(data, begin, form):
                             yield NeedleFound(offset + begin, form)
 
@@ -144,13 +144,13 @@ def _word_hashes(data: bytes, width: int, shift: int) -> np.ndarray:
 
 def _is_whole(data: bytes, begin: int, form: NeedleForm) -> bool:
     """Whether a hit counts: next to a form that is a whole word there is no letter or digit."""
-    beside = data[max(0, begin - 1) : begin] + data[begin + len(form.data) : begin + len(form.data) + 1]
-    return not (form.words and _ALNUM.intersection(beside))
+    neighbours = data[max(0, begin - 1) : begin] + data[begin + len(form.data) : begin + len(form.data) + 1]
+    return not (form.words and _ALNUM.intersection(neighbours))
 
 
-def forms_pattern(wanted: Iterable[NeedleForm]) -> re.Pattern[str] | None:
+def forms_pattern(forms: Iterable[NeedleForm]) -> re.Pattern[str] | None:
     """Pattern of the forms, in upper or lower case."""
-    texts = {form.data.decode(errors="surrogateescape") for form in wanted}
+    texts = {form.data.decode(errors="surrogateescape") for form in forms}
     longest_first = sorted(texts, key=lambda text: (-len(text), text))
     flags = re.IGNORECASE | re.ASCII
     return re.compile("|".join(map(re.escape, longest_first)), flags) if texts else None
@@ -158,12 +158,12 @@ def forms_pattern(wanted: Iterable[NeedleForm]) -> re.Pattern[str] | None:
 
 def lines_with(marks: Iterable[str], text: str) -> list[tuple[int, int]]:
     """Ranges of the lines that contain one of the marks, in order."""
-    found = set[tuple[int, int]]()
+    ranges = set[tuple[int, int]]()
     for mark in marks:
         at = text.find(mark)
         while at >= 0:
             end = text.find("\n", at + len(mark))
             end = len(text) if end < 0 else end
-            found.add((text.rfind("\n", 0, at) + 1, end))
+            ranges.add((text.rfind("\n", 0, at) + 1, end))
             at = text.find(mark, end)
-    return sorted(found)
+    return sorted(ranges)

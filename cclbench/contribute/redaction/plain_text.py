@@ -35,25 +35,25 @@ def rewrite_text(
 
     A block ends with a line, outside of a private key.  `NotWellFormedError` if a document would not parse.
     """
-    left, line = b"", 1
+    pending, line = b"", 1
     for block in blocks:
         # The text so far is cut only if more follows: the end of a text is processed as one block.
-        if left and (language is None or len(left) >= _MOST):
-            begun = left.rfind(_KEY_BEGINS, 0, end := left.rfind(b"\n") + 1)
-            if begun >= 0 and left.find(_KEY_ENDS, begun, end) < 0 and len(left) < _MOST:
-                end = left.rfind(b"\n", 0, begun) + 1
-            while left.endswith(b"\\\n", 0, end):
-                end = left.rfind(b"\n", 0, end - 1) + 1
-            if end == 0 and len(left) >= _MOST:
-                end = len(left)  # a line without an end
+        if pending and (language is None or len(pending) >= _MOST):
+            key_begin = pending.rfind(_KEY_BEGINS, 0, end := pending.rfind(b"\n") + 1)
+            if key_begin >= 0 and pending.find(_KEY_ENDS, key_begin, end) < 0 and len(pending) < _MOST:
+                end = pending.rfind(b"\n", 0, key_begin) + 1
+            while pending.endswith(b"\\\n", 0, end):
+                end = pending.rfind(b"\n", 0, end - 1) + 1
+            if end == 0 and len(pending) >= _MOST:
+                end = len(pending)  # a line without an end
             if end:
-                line = _scrub_part(left[:end], line, scrubber, write)
-                left = left[end:]
-        left += block
+                line = _scrub_part(pending[:end], line, scrubber, write)
+                pending = pending[end:]
+        pending += block
     if language is not None and line == 1:
-        write(_scrub_document(left, language, scrubber, card=card))
-    elif left:
-        _scrub_part(left, line, scrubber, write)
+        write(_scrub_document(pending, language, scrubber, card=card))
+    elif pending:
+        _scrub_part(pending, line, scrubber, write)
 
 
 def _scrub_part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], object]) -> int:

@@ -27,29 +27,29 @@ _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotations: bool) -> None:
     """Write the redacted file to `target`, completely or not at all; without one, only count changes."""
     begin = read_head(path)
-    found, _ = recognise_head(path, begin)
-    attempt = Scrubber(scrubber.known, scrubber.present.values())  # its counts are dropped if it fails
+    reader, _ = recognise_head(path, begin)
+    attempt = Scrubber(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
     if (
         rewrite_json(path, target, attempt)
-        if found is None
-        else found.rewrite(path, target, attempt, annotations=annotations)
+        if reader is None
+        else reader.rewrite(path, target, attempt, annotations=annotations)
     ):
         scrubber.count_all(attempt)
         return
-    what = "is in no format that can be redacted"
-    if found is not None:
-        what = f"cannot be redacted: format {found.name} cannot rewrite its texts"
+    refusal = "has no format that can be redacted"
+    if reader is not None:
+        refusal = f"cannot be redacted: format {reader.name} cannot rewrite its texts"
     card, language = is_card(path), language_of(path)
     try:
         with open_output(path, target) as write:
-            text = _text_blocks(path, what)
-            if found is not None and language is None and not scrubber.learns:
-                text = _published_lines(text, found, scrubber)
+            text = _text_blocks(path, refusal)
+            if reader is not None and language is None and not scrubber.learns:
+                text = _published_lines(text, reader, scrubber)
             plain_text.rewrite_text(text, scrubber, write, language=language, card=card)
     except NotWellFormedError:
-        hint = "take out of it what looks like a name or a secret"
+        hint = "remove from it what looks like a name or a secret"
         raise InputError(
-            "would not parse any more if it were redacted", where=display_path(path), hint=hint
+            "would no longer parse after redaction", where=display_path(path), hint=hint
         ) from None
 
 
@@ -62,26 +62,26 @@ def _text_blocks(path: Path, otherwise: str) -> Iterator[bytes]:
         yield block
 
 
-def _published_lines(blocks: Iterable[bytes], of: AnyReader, scrubber: Scrubber) -> Iterator[bytes]:
+def _published_lines(blocks: Iterable[bytes], reader: AnyReader, scrubber: Scrubber) -> Iterator[bytes]:
     """A text in whole lines; lines that its format withholds are empty."""
-    left, number = b"", 0
+    incomplete, number = b"", 0
     for block in chain(blocks, (b"",)):
-        lines = (left + block).split(b"\n")
-        left = lines.pop() if block else b""
+        lines = (incomplete + block).split(b"\n")
+        incomplete = lines.pop() if block else b""
         for i, line in enumerate(lines):
             number += 1
-            holds = of.withheld_line(line.decode(errors="surrogateescape")) if line.strip() else None
-            if holds is not None:
+            withheld = reader.withheld_line(line.decode(errors="surrogateescape")) if line.strip() else None
+            if withheld is not None:
                 lines[i] = b""
-                scrubber.count(f"line {number:,}", {holds: 1})
+                scrubber.count(f"line {number:,}", {withheld: 1})
         yield b"\n".join([*lines, b""]) if block else b"\n".join(lines)
 
 
 def language_of(path: Path) -> Language | None:
     """The language of a document, by its file extension or the first line of a script."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
-    found = LANGUAGES.get(suffixes[-1]) if suffixes else None
-    return LANGUAGES[".sh"] if found is None and _SCRIPT.match(read_head(path)) else found
+    language = LANGUAGES.get(suffixes[-1]) if suffixes else None
+    return LANGUAGES[".sh"] if language is None and _SCRIPT.match(read_head(path)) else language
 
 
 def is_card(path: Path) -> bool:

@@ -56,14 +56,14 @@ _MARKERS: Final = re.compile(
 
 
 class Scrubber:
-    """The `Redactor` of one file: scrubs its texts by what is `known` of all of a data point's files.
+    """The `Redactor` of one file: scrubs its texts by the `identities` in all files of the data point.
 
     Methods return the publishable text and the number of replacements by rule; `list_redactions` lists
     them by place.  `present` are the encoded forms of names and values that occur in the file.
     """
 
-    def __init__(self, known: Identities, present: Iterable[NeedleForm] = ()) -> None:
-        self.known = known
+    def __init__(self, identities: Identities, present: Iterable[NeedleForm] = ()) -> None:
+        self.identities = identities
         self.present: Mapping[bytes, NeedleForm] = {
             form.data: form for form in present if form.encoding != PLAIN
         }
@@ -76,7 +76,7 @@ class Scrubber:
     @property
     def learns(self) -> bool:
         """Whether names are collected."""
-        return self.known.learns
+        return self.identities.learns
 
     def text(
         self,
@@ -98,9 +98,9 @@ class Scrubber:
         self.first.clear()
         counts, original = Counter[str](), text
         for _ in range(_MOST_PASSES):
-            text, found = self._scrub_once(text, by_line=by_line, document=document, depth=depth)
-            counts.update(found)
-            if not found:
+            text, replaced = self._scrub_once(text, by_line=by_line, document=document, depth=depth)
+            counts.update(replaced)
+            if not replaced:
                 break
         if field and counts and self.keeps(field, counts, original):
             return original, Counter()
@@ -127,11 +127,11 @@ class Scrubber:
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
         """Whether a field's text stays despite a match: its owner reveals it, or it is a version."""
         version = set(counts) == {_LIKE_A_VERSION} and _VERSION.search(field) is not None
-        return version or self.known.keeps(field, text)
+        return version or self.identities.keeps(field, text)
 
     def kind_of_field(self, name: str) -> str | None:
         """The kind that a field of this name holds."""
-        return kinds.REVEALED if self.known.is_revealed(name) else kinds.kind_of_field(name)
+        return kinds.REVEALED if self.identities.is_revealed(name) else kinds.kind_of_field(name)
 
     def is_marker(self, annotation: str) -> bool:
         """Whether an annotation is a framework's own: a step, a phase, a data loader, a collective."""
@@ -166,7 +166,7 @@ class Scrubber:
     def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
         """Scrub the value of a field of that kind, named `name` in an environment."""
         if kind == kinds.REVEALED:
-            self.known.keep_value(text)
+            self.identities.keep_value(text)
             return text, Counter()
         form = _FORMS_OF_KEYS.get(kind)
         if form is not None:
@@ -174,15 +174,15 @@ class Scrubber:
                 return self.text(text, name)
             kind = kinds.SECRET
         if kind in kinds.NUMBERED:
-            new, counts = replace_names(self.known, kind, text, learn=True), Counter[str]()
+            new, counts = replace_names(self.identities, kind, text, learn=True), Counter[str]()
         elif kind == kinds.ENVIRONMENT:
-            return environment.hide_variable(name, text, self.known, self.text)
+            return environment.hide_variable(name, text, self.identities, self.text)
         elif CLEAN.fullmatch(text) or NOTHING.fullmatch(text):
             return text, Counter()
         else:
             if kind == kinds.COMMAND:
                 self.text(text)  # learn the users, hosts and folders in a command line
-            new, counts = self.known.stand_in_for_value(kind, text), Counter()
+            new, counts = self.identities.stand_in_for_value(kind, text), Counter()
         if new != text:
             counts[kind] += 1
         return new, counts
@@ -196,15 +196,15 @@ class Scrubber:
         bare = text.removesuffix(f" {phase}") if phase else text
         if CLEAN.fullmatch(bare) or self.is_marker(text):
             return self.text(text)
-        number = self.known.pseudonym_of(kinds.ANNOTATION, text)
+        number = self.identities.pseudonym_of(kinds.ANNOTATION, text)
         return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
 
     def is_suspicious(self, data: bytes) -> bool:
         """Whether bytes may hold something to redact; only scrubbing the texts in them decides."""
         lower = data.lower()
         for pattern in PATTERNS:
-            of = lower if pattern.ignore_case else data
-            if any(mark in of for mark in pattern.byte_marks) and pattern.core_pattern.search(data):
+            searched = lower if pattern.ignore_case else data
+            if any(mark in searched for mark in pattern.byte_marks) and pattern.core_pattern.search(data):
                 return True
         if any(form in lower for form in self.present):
             return True
@@ -213,25 +213,25 @@ class Scrubber:
             return True
         if environment.count_assignments(text) >= environment.FEW:
             return True
-        return self.known.may_be_mentioned(data.decode(errors="replace"))
+        return self.identities.may_be_mentioned(data.decode(errors="replace"))
 
     def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Scrub the texts in bytes of unknown format and pad them to their original length."""
         counts: Counter[str] = Counter()
 
         def mask_match(match: re.Match[bytes]) -> bytes:
-            new, told = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
-            counts.update(told)
+            new, replaced = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
+            counts.update(replaced)
             raw = new.encode(errors="surrogateescape")
             size = len(match[0])
-            return match[0] if not told else raw.ljust(size) if len(raw) <= size else b" " * size
+            return match[0] if not replaced else raw.ljust(size) if len(raw) <= size else b" " * size
 
         new = _RUN.sub(mask_match, data)
         for form in self.present.values():
             blank = b" " * len(form.data)
-            new, found = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
-            if found:
-                counts[kinds.ENCODED.format(form.kind)] += found
+            new, hits = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
+            if hits:
+                counts[kinds.ENCODED.format(form.kind)] += hits
         return new, counts
 
     def _kept_signs(self, hidden: str) -> str:
@@ -277,12 +277,12 @@ class Scrubber:
             ):
                 return match[0]
             name = _key_before(match.string, begin)
-            if name and self.known.keeps(name, hidden):
+            if name and self.identities.keeps(name, hidden):
                 return match[0]
             if pattern.role is None:
-                new = self.known.stand_in_for_value(pattern.kind, hidden)
+                new = self.identities.stand_in_for_value(pattern.kind, hidden)
             else:
-                new = replace_names(self.known, pattern.role, hidden, learn=pattern.learn)
+                new = replace_names(self.identities, pattern.role, hidden, learn=pattern.learn)
             new += self._kept_signs(hidden)
             if new == hidden:
                 return match[0]
@@ -302,17 +302,17 @@ class Scrubber:
         views = [*joined_texts(text)]
         if any(mark in text for mark in _REVERSED_MARKS):
             views.append(reversed_text(text))
-        found = list[tuple[int, int, str, str]]()
+        tokens = list[tuple[int, int, str, str]]()
         for view in views:
             for pattern in ISSUED:
                 if pattern.may_match(view.text, view.text):
                     for match in pattern.text_pattern.finditer(view.text):
-                        ends = view.at[match.start()], view.at[match.end() - 1]
-                        found.append((min(ends), max(ends) + 1, pattern.kind, match[0]))
+                        span = view.at[match.start()], view.at[match.end() - 1]
+                        tokens.append((min(span), max(span) + 1, pattern.kind, match[0]))
         # Tokens that are not split are left to their own rules.
-        hidden = [one for one in found if text[one[0] : one[1]] != one[3]]
+        hidden = [token for token in tokens if text[token[0] : token[1]] != token[3]]
         for _, _, kind, value in hidden:
-            self.known.stand_in_for_value(kind, value)
+            self.identities.stand_in_for_value(kind, value)
         return self._cut_ranges(
             text, [(begin, end, kind) for begin, end, kind, _ in hidden], kinds.SPLIT, counts
         )
@@ -321,19 +321,19 @@ class Scrubber:
         """Hide the runs that decode to a text with something to redact."""
         if depth >= _MOST_ENCODINGS:
             return text
-        found = []
+        ranges = []
         for begin, end, decoded in encoded_texts(text):
-            new, within = Scrubber(self.known).text(decoded, depth=depth + 1)
-            if within and new != decoded:
-                found.append((begin, end, kinds.SECRET))
-        return self._cut_ranges(text, found, kinds.ENCODED, counts)
+            new, inside = Scrubber(self.identities).text(decoded, depth=depth + 1)
+            if inside and new != decoded:
+                ranges.append((begin, end, kinds.SECRET))
+        return self._cut_ranges(text, ranges, kinds.ENCODED, counts)
 
     def _cut_ranges(
-        self, text: str, found: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]
+        self, text: str, ranges: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]
     ) -> str:
         """Replace each range by the replacement of its kind; of overlapping ranges only the first."""
         parts, at = list[str](), 0
-        for begin, end, kind in sorted(found, key=lambda one: (one[0], -one[1])):
+        for begin, end, kind in sorted(ranges, key=lambda span: (span[0], -span[1])):
             if begin >= at:
                 counts[rule.format(kind)] += 1
                 self.first.setdefault(rule.format(kind), text.count("\n", 0, begin))
@@ -352,25 +352,28 @@ class Scrubber:
             form = self.present[match[0].encode(errors="surrogateescape").lower()]
             rule = kinds.ENCODED.format(form.kind)
             self._note_first(rule, match, counts)
-            return self.known.stand_in_for(form.kind, form.value)
+            return self.identities.stand_in_for(form.kind, form.value)
 
         if self._encoded is not None:
             text = self._encoded.sub(replace_encoded, text)
-        if self.known.name_pattern is None or not self.known.may_be_mentioned(text):
+        if self.identities.name_pattern is None or not self.identities.may_be_mentioned(text):
             return text
-        return self.known.name_pattern.sub(replace_name, text)
+        return self.identities.name_pattern.sub(replace_name, text)
 
     def _replace_known(self, text: str) -> tuple[str, str]:
         """Kind and replacement of a name or value that was found, a host's with or without its domain."""
         folded = text.casefold()
-        if value := self.known.by_value.get(folded):
+        if value := self.identities.by_value.get(folded):
             return value, kinds.HIDDEN[value]
-        if folded.endswith(tuple(self.known.domains)) and folded.partition(".")[0] not in self.known.by_name:
-            return kinds.HOST, self.known.pseudonym_of(kinds.HOST, text)
-        known = self.known.by_name.get(folded) or self.known.by_name.get(folded.partition(".")[0])
-        if known is None:  # letters that casefold to several
-            return kinds.USER, self.known.pseudonym_of(kinds.USER, text)
-        return known[0], self.known.pseudonyms[known]
+        if (
+            folded.endswith(tuple(self.identities.domains))
+            and folded.partition(".")[0] not in self.identities.by_name
+        ):
+            return kinds.HOST, self.identities.pseudonym_of(kinds.HOST, text)
+        key = self.identities.by_name.get(folded) or self.identities.by_name.get(folded.partition(".")[0])
+        if key is None:  # letters that casefold to several
+            return kinds.USER, self.identities.pseudonym_of(kinds.USER, text)
+        return key[0], self.identities.pseudonyms[key]
 
     def _hide_environments(self, text: str, counts: Counter[str]) -> str:
         """Hide single lines that are environments."""
@@ -385,7 +388,7 @@ class Scrubber:
         return "".join(lines)
 
     def _hide_environment(self, text: str, counts: Counter[str], *, line: bool = False) -> str:
-        new, found = environment.hide_environment(text, self.known, line=line)
+        new, found = environment.hide_environment(text, self.identities, line=line)
         counts.update(found)
         return new
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A metric, a finding or a view explained on a terminal."""
+"""A metric, a finding, a view or a setting explained on a terminal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metr
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.ground.errors import UsageError, near
 from cclbench.present.terminal.output import labelled_table
+from cclbench.replay.change import CHANGES, ReplaySetting
 from cclbench.sql import VIEWS, View
 
 COLUMNS: Final = (
@@ -30,23 +31,34 @@ class Explanations(NamedTuple):
     metrics: list[dict[str, Any]]
     findings: list[dict[str, Any]]
     views: list[dict[str, Any]]
+    settings: list[dict[str, Any]]
 
 
 def explanations(names: Sequence[str]) -> Explanations:
-    """The metrics, findings and views that names, globs or aliases select; without names, all metrics.
+    """The metrics, findings, views and settings that names, globs or aliases select; without names, all
+    metrics.
 
     `UsageError` for an unknown name, with near matches.
     """
+    settings = {
+        name: setting for name in names for setting in map(CHANGES.get, CHANGES) if setting.is_named(name)
+    }
+    others = {*FINDINGS, *VIEWS, *settings}
     findings = [finding_explanation(FINDINGS.get(name)) for name in names if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in names if name in VIEWS]
     metrics: dict[str, Metric] = {}
-    for name in [name for name in names if name not in FINDINGS and name not in VIEWS] if names else ["*"]:
+    for name in [name for name in names if name not in others] if names else ["*"]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
-            hint = near(name, [*METRICS, *FINDINGS, *VIEWS], OTHER_NAMES)
-            raise UsageError(f"unknown metric, finding or view {name!r}", hint=hint) from None
-    return Explanations([metric_explanation(metrics[name]) for name in sorted(metrics)], findings, views)
+            hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES], OTHER_NAMES)
+            raise UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint) from None
+    return Explanations(
+        [metric_explanation(metrics[name]) for name in sorted(metrics)],
+        findings,
+        views,
+        [*map(setting_row, settings.values())],
+    )
 
 
 def metric_explanation(metric: Metric) -> dict[str, Any]:
@@ -75,6 +87,23 @@ def view_row(view: View) -> dict[str, Any]:
         "reads": sorted(view.reads),
         "origin": VIEWS.origin(view.name),
     }
+
+
+def setting_row(setting: ReplaySetting) -> dict[str, Any]:
+    """A setting of `cclbench whatif` as a row."""
+    return {
+        "name": setting.key,
+        "definition": setting.definition,
+        "values": setting.values,
+        "origin": CHANGES.origin(setting.key),
+    }
+
+
+def setting_paragraph(row: dict[str, Any]) -> list[RenderableType]:
+    """A setting's name, definition and values, a line for each field."""
+    fields = (("setting", row["definition"]), ("values", row["values"]), ("from", row["origin"]))
+    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
+    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
 
 
 def view_paragraph(row: dict[str, Any]) -> list[RenderableType]:

@@ -31,12 +31,14 @@ def operators_page(found: OperatorTable) -> list[RenderableType]:
         linked_shares(found),
     ]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("row", justify="right", no_wrap=True)
     table.add_column(found.by, overflow="fold", min_width=16)
     for heading in ("calls", "time", "share", "FLOP/s", "B/s", "roofline", "gap"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in found.rows:
+    for number, row in enumerate(found.rows, start=1):
         mark = "" if row.bound == "unknown" else f" {row.bound[0].upper()}"
         table.add_row(
+            f"{number}",
             Text(shorten_middle(printable(row.key), _NAME)),
             f"{row.calls:,}",
             humanise(row.time_s, "s"),

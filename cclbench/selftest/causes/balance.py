@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cclbench.selftest.jobs import build_program
 from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_layer_compute, lengthen_rows
-from cclbench.selftest.program import Call, Instruction
+from cclbench.selftest.program import Instruction, ProgramCall
 
 
 def _plant_uneven_experts(subject: HealthyJob, share: Callable[[int, int, int], float]) -> PlantedJob:
@@ -16,7 +16,7 @@ def _plant_uneven_experts(subject: HealthyJob, share: Callable[[int, int, int], 
 
     def plant_experts(mean: bool) -> PlantedJob:
         def change_experts(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-            if not isinstance(instruction, Call) or instruction.family != "expert":
+            if not isinstance(instruction, ProgramCall) or instruction.family != "expert":
                 return (instruction,)
             shares = [share(any_rank, step, instruction.layer) for any_rank in ranks]
             return (lengthen_rows(instruction, sum(shares) / len(shares) if mean else shares[rank]),)
@@ -57,7 +57,7 @@ def uneven_stages(subject: HealthyJob) -> PlantedJob:
     planted = subject.edit_program(
         lambda rank, _, it: (
             (it, it)
-            if isinstance(it, Call)
+            if isinstance(it, ProgramCall)
             and is_layer_compute(it)
             and rank in stage
             and it.family in ("gemm", "norm")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cclbench.selftest.jobs import scale_transfers
 from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_layer_compute, lengthen_rows
-from cclbench.selftest.program import RECOMPUTE_OFFSET, Call, Instruction, Kernel
+from cclbench.selftest.program import RECOMPUTE_OFFSET, Instruction, Kernel, ProgramCall
 
 
 @cause(ranks=("slow_device",), layouts=("ddp", "fsdp", "tp"), steps=9)
@@ -42,14 +42,14 @@ def single_precision_products(subject: HealthyJob) -> PlantedJob:
     least = min(
         work.ns
         for call in subject.program.steps[0][0]
-        if isinstance(call, Call) and call.family == "gemm"
+        if isinstance(call, ProgramCall) and call.family == "gemm"
         for work in call.works
     )
     draws: dict[object, float] = {}
     random = subject.random_numbers
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or instruction.family != "gemm":
+        if not isinstance(instruction, ProgramCall) or instruction.family != "gemm":
             return (instruction,)
         product = (instruction.layer, instruction.phase, instruction.dims)
         small = instruction.works[0].ns < 2 * least
@@ -71,7 +71,7 @@ def odd_sizes(subject: HealthyJob) -> PlantedJob:
     factor = 1.6 + 3 * subject.strength
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or instruction.family != "gemm":
+        if not isinstance(instruction, ProgramCall) or instruction.family != "gemm":
             return (instruction,)
         (m, k), (_, n) = instruction.dims
         works = tuple(
@@ -94,7 +94,7 @@ def unfused_attention(subject: HealthyJob) -> PlantedJob:
     names = ("aten::mul", "aten::masked_fill", "aten::_softmax")
 
     def change(_: int, __: int, call: Instruction) -> Sequence[Instruction]:
-        if not isinstance(call, Call) or call.family != "attention":
+        if not isinstance(call, ProgramCall) or call.family != "attention":
             return (call,)
         total = sum(work.ns for work in call.works)
         gemm = Kernel("ampere_bf16_s16816gemm_bf16_128x128_tn", round(0.35 * total), batch * 256)
@@ -125,7 +125,7 @@ def _kernel_name(op: str) -> str:
 def eager_activations(subject: HealthyJob) -> PlantedJob:
     """An activation as ten elementwise operators."""
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if not call.op.startswith("aten::gelu"):
             return ()
         pieces = max(1, round(40 * subject.strength))
@@ -143,11 +143,11 @@ def recomputed_layers(subject: HealthyJob) -> PlantedJob:
     for rank_steps in subject.program.steps:
         recomputed = []
         for step in rank_steps:
-            forward: dict[int, list[Call]] = {}
+            forward: dict[int, list[ProgramCall]] = {}
             new: list[Instruction] = []
             begun: set[int] = set()
             for it in step:
-                if isinstance(it, Call) and is_layer_compute(it):
+                if isinstance(it, ProgramCall) and is_layer_compute(it):
                     if it.phase == "forward":
                         forward.setdefault(it.layer, []).append(it)
                     elif it.layer not in begun:
@@ -186,7 +186,7 @@ def varied_sequences(subject: HealthyJob) -> PlantedJob:
 
     def planted(rank_factor: bool) -> PlantedJob:
         def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-            if not isinstance(instruction, Call) or not is_layer_compute(instruction):
+            if not isinstance(instruction, ProgramCall) or not is_layer_compute(instruction):
                 return (instruction,)
             return (lengthen_rows(instruction, float(factors[rank, step] if rank_factor else means[step])),)
 
@@ -202,7 +202,7 @@ def longer_sequences_of_one_rank(subject: HealthyJob) -> PlantedJob:
     planted = subject.edit_program(
         lambda rank, _, it: (
             (lengthen_rows(it, 1 + subject.strength),)
-            if isinstance(it, Call) and is_layer_compute(it) and rank == victim
+            if isinstance(it, ProgramCall) and is_layer_compute(it) and rank == victim
             else (it,)
         )
     )
@@ -214,7 +214,7 @@ def slow_memory_of_one_rank(subject: HealthyJob) -> PlantedJob:
     """One rank's memory is slow: kernels that move bytes take longer, products do not."""
     victim = subject.victim_rank
 
-    def factor(rank: int, _: int, call: Call) -> float:
+    def factor(rank: int, _: int, call: ProgramCall) -> float:
         moves = call.family not in ("gemm", "attention", "expert")
         return 1 + 6 * subject.strength if rank == victim and moves else 1.0
 

@@ -10,11 +10,11 @@ from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_collect
 from cclbench.selftest.program import (
     COMPUTE,
     Batch,
-    Call,
     Copy,
     Instruction,
     Kernel,
     Pause,
+    ProgramCall,
     Synchronize,
     item_call,
 )
@@ -39,7 +39,7 @@ def synchronized_layers(subject: HealthyJob) -> PlantedJob:
     draws = {step: random.random(10_000) for step in range(subject.job.steps)}
     count = [0]
 
-    def after(_: int, step: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, step: int, call: ProgramCall) -> Sequence[Instruction]:
         count[0] += 1
         if not is_layer_compute(call) or draws[step][count[0] % 10_000] > subject.strength:
             return ()
@@ -56,7 +56,7 @@ def item_in_layers(subject: HealthyJob) -> PlantedJob:
     """`.item()` of a device tensor, and Python that branches on it."""
     every = 4
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if call.family not in ("gemm", "norm") or call.layer % every or call.phase != "forward":
             return ()
         return (
@@ -76,7 +76,7 @@ def slow_python(subject: HealthyJob) -> PlantedJob:
 
 def _slow_python(subject: HealthyJob, ranks: frozenset[int]) -> PlantedJob:
     def slow_python(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or rank not in ranks:
+        if not isinstance(instruction, ProgramCall) or rank not in ranks:
             return (instruction,)
         return (replace(instruction, python_ns=round(instruction.python_ns * (1 + 300 * subject.strength))),)
 
@@ -89,7 +89,7 @@ def unfused_kernels(subject: HealthyJob) -> PlantedJob:
     pieces = 1 + round(60 * subject.strength)
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not is_layer_compute(instruction):
+        if not isinstance(instruction, ProgramCall) or not is_layer_compute(instruction):
             return (instruction,)
         works = tuple(replace(work, ns=max(1_000, work.ns // pieces)) for work in instruction.works)
         return (replace(instruction, works=works),) * pieces
@@ -103,7 +103,7 @@ def unfused_optimizer(subject: HealthyJob) -> PlantedJob:
     parameters = round(400 * subject.strength)
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or instruction.family != "optimizer":
+        if not isinstance(instruction, ProgramCall) or instruction.family != "optimizer":
             return (instruction,)
         total = sum(work.ns for work in instruction.works)
         number = max(1, parameters) * len(_ADAM)
@@ -183,7 +183,7 @@ def garbage_collection(subject: HealthyJob) -> PlantedJob:
     """Pauses of the interpreter, each rank's at its own times, twice a step on average."""
     random = subject.random_numbers
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if not is_layer_compute(call) or random.random() > 0.04:
             return ()
         return (
@@ -199,7 +199,7 @@ def first_calls(subject: HealthyJob) -> PlantedJob:
     loaded: set[tuple[int, str]] = set()
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or is_collective(instruction):
+        if not isinstance(instruction, ProgramCall) or is_collective(instruction):
             return (instruction,)
         names = {(rank, work.name) for work in instruction.works if isinstance(work, Kernel)} - loaded
         loaded.update(names)
@@ -215,7 +215,7 @@ def oversubscribed_cores(subject: HealthyJob) -> PlantedJob:
     victim, factor = subject.victim_rank, 1 + 60 * subject.strength
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or rank != victim:
+        if not isinstance(instruction, ProgramCall) or rank != victim:
             return (instruction,)
         return (
             replace(
@@ -263,13 +263,13 @@ def stall_every_third_step_of_one_rank(subject: HealthyJob) -> PlantedJob:
 def pageable_input(subject: HealthyJob) -> PlantedJob:
     """Inputs of each layer are copied from pageable memory: the host waits for each."""
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if call.family != "norm" or call.phase != "forward":
             return ()
         ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
         copy = Copy("HtoD", round(ns * 6.0), ns, pinned=False, stream=COMPUTE)
         dims = ((max(1, copy.size // 4),),) * 2
-        return (Call("aten::copy_", (copy,), dims=dims, dtype="float", family="copy", blocks=True),)
+        return (ProgramCall("aten::copy_", (copy,), dims=dims, dtype="float", family="copy", blocks=True),)
 
     return subject.insert_near_calls(after)
 
@@ -279,7 +279,7 @@ def norm_of_each_gradient(subject: HealthyJob) -> PlantedJob:
     """Before the optimizer step, the host reads the norm of each parameter's gradient."""
     parameters = max(1, round(300 * subject.strength))
     reduce = Kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", 6_000, 80)
-    norm = Call(
+    norm = ProgramCall(
         "aten::linalg_vector_norm",
         (reduce,),
         dims=((2048, 2048),),
@@ -288,7 +288,7 @@ def norm_of_each_gradient(subject: HealthyJob) -> PlantedJob:
         phase="optimizer",
     )
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         return (norm, item_call("optimizer")) * parameters if call.family == "optimizer" else ()
 
     return subject.insert_near_calls(after, before=True)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_layer_compute
-from cclbench.selftest.program import COMPUTE, Call, Copy, Instruction, Runtime
+from cclbench.selftest.program import COMPUTE, Copy, Instruction, ProgramCall, Runtime
 
 
 def _insert_copies(
     subject: HealthyJob, direction: str, bytes_per_ns: float, families: tuple[str, ...]
 ) -> PlantedJob:
-    def copies_after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def copies_after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if call.family not in families or call.layer < 0:
             return ()
         ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
         copy = Copy(direction, round(ns * bytes_per_ns), ns, stream=COMPUTE)
         dims = ((max(1, copy.size // 2),),) * 2
-        return (Call("aten::copy_", (copy,), dims=dims, family="copy", phase=call.phase),)
+        return (ProgramCall("aten::copy_", (copy,), dims=dims, family="copy", phase=call.phase),)
 
     return subject.insert_near_calls(copies_after)
 
@@ -40,7 +40,7 @@ def copies_on_the_device(subject: HealthyJob) -> PlantedJob:
 def allocator_retries(subject: HealthyJob) -> PlantedJob:
     """The caching allocator frees its blocks and allocates anew: cudaFree waits for the device."""
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if call.family != "attention" or call.layer % 2:
             return ()
         ns = round(subject.step_ns * 0.05 * subject.strength)
@@ -57,7 +57,7 @@ def allocator_retries(subject: HealthyJob) -> PlantedJob:
 def allocations_in_steps(subject: HealthyJob) -> PlantedJob:
     """Growing sizes: repeated cudaMalloc."""
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if not is_layer_compute(call) or call.family == "norm":
             return ()
         return (Runtime("cudaMalloc", round(subject.step_ns * 0.2 * subject.strength), phase=call.phase),)
@@ -71,7 +71,7 @@ def slow_bus_of_one_rank(subject: HealthyJob) -> PlantedJob:
     victim = subject.victim_rank
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or rank != victim or instruction.phase != "loader":
+        if not isinstance(instruction, ProgramCall) or rank != victim or instruction.phase != "loader":
             return (instruction,)
         works = tuple(
             replace(work, ns=work.ns + round(subject.step_ns * subject.strength))

@@ -11,10 +11,10 @@ from cclbench.selftest.jobs import scale_transfers
 from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_collective
 from cclbench.selftest.program import (
     COMPUTE,
-    Call,
     Collective,
     Instruction,
     Program,
+    ProgramCall,
     Step,
     StreamWait,
     edit_steps,
@@ -43,7 +43,7 @@ def no_overlap(subject: HealthyJob) -> PlantedJob:
     """Compute waits for each collective as soon as it is launched."""
     slower = scale_transfers(subject.program, min(4.0, 1 + 6 * subject.strength), lambda *_: True)
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+    def after(_: int, __: int, call: ProgramCall) -> Sequence[Instruction]:
         if not is_collective(call):
             return ()
         return (StreamWait(COMPUTE, call.works[0].stream, phase=call.phase),)
@@ -58,7 +58,7 @@ def collective_per_parameter(subject: HealthyJob) -> PlantedJob:
     subject = replace(subject, program=_add_latency(subject.program))
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not is_collective(instruction):
+        if not isinstance(instruction, ProgramCall) or not is_collective(instruction):
             return (instruction,)
         (work,) = instruction.works
         assert isinstance(work, Collective)  # noqa: S101
@@ -77,7 +77,7 @@ def reductions_behind_the_backward_pass(subject: HealthyJob) -> PlantedJob:
     slower = scale_transfers(subject.program, min(6.0, 1 + 12 * subject.strength), lambda *_: True)
 
     def move_reductions(step: Step) -> Step:
-        reductions = [it for it in step if isinstance(it, Call) and is_collective(it)]
+        reductions = [it for it in step if isinstance(it, ProgramCall) and is_collective(it)]
         others = [it for it in step if it not in reductions]
         end = next(i for i, it in enumerate(others) if isinstance(it, StreamWait) and it.stream == COMPUTE)
         waits = [it for it in others if isinstance(it, StreamWait) and it.stream == REDUCE]
@@ -109,7 +109,7 @@ def _add_latency(program: Program) -> Program:
     """The program with the latency of inter-node links, which exceeds the host time of a call."""
 
     def delay_transfers(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not is_collective(instruction):
+        if not isinstance(instruction, ProgramCall) or not is_collective(instruction):
             return (instruction,)
         works = tuple(
             replace(work, ns=work.ns + 60_000 - work.latency_ns, latency_ns=60_000)

@@ -48,13 +48,13 @@ def examine_claims(store: str | Path | None = None, claims: Sequence[str] = ()) 
     for name in claims:
         if name not in CLAIMS:
             raise UsageError(f"unknown claim {name!r}", hint=near(name, CLAIMS))
-    into = store_at(store)
-    runs, left_out = subjects_with_results(into)
+    runs_store = store_at(store)
+    runs, left_out = subjects_with_results(runs_store)
     if not runs:
-        run, why = next(iter(left_out.items()), ("", ""))
-        what = f"has no results to examine: run {run} {why}" if run else "is empty"
+        run, reason = next(iter(left_out.items()), ("", ""))
+        state = f"has no results to examine: run {run} {reason}" if run else "is empty"
         raise UsageError(
-            f"{into.place}: the store {what}",
+            f"{runs_store.place}: the store {state}",
             hint="import published results: cclbench import ccl-bench benchmark_data.json",
         )
     published = sum(run.is_published for run in runs)
@@ -68,7 +68,7 @@ def examine_claims(store: str | Path | None = None, claims: Sequence[str] = ()) 
 
 def subjects_with_results(store: Store) -> tuple[list[ComparisonSubject], dict[str, str]]:
     """The store's runs with results, and the reason for each run left out, by id."""
-    found, left_out = [], {}
+    subjects, left_out = [], {}
     for stored in store.runs():
         try:
             results, card = stored.saved_results, stored.card
@@ -77,7 +77,7 @@ def subjects_with_results(store: Store) -> tuple[list[ComparisonSubject], dict[s
                 continue
             subject = ComparisonSubject("", stored, results, None if card is None else card.raw)
             _ = subject.workload  # read it now, so that a damaged manifest leaves the run out
-            found.append(subject)
+            subjects.append(subject)
         except InputError as error:
             left_out[stored.id] = f"cannot be read: {error.what}"
-    return found, left_out
+    return subjects, left_out

@@ -39,23 +39,23 @@ def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
         group: [r["gain"] for r in rows if _kind_and_basis(r) == group and r["gain"] is not None]
         for group in groups
     }
-    middle = {group: median(told) if told else None for group, told in gains.items()}
-    both = [
+    middle = {group: median(values) if values else None for group, values in gains.items()}
+    tpu_is_higher = [
         tpu > gpu
         for basis in _BASES
         if (gpu := middle["GPU", basis]) is not None and (tpu := middle["TPU", basis]) is not None
     ]
-    told = [
+    sentences = [
         _group_words(rows, group, gains[group])
         for group in groups
         if group in set(map(_kind_and_basis, rows))
     ]
-    unseen = [f"the store has no {kind} run" for kind in _KINDS if all(row["kind"] != kind for row in rows)]
+    absent = [f"the store has no {kind} run" for kind in _KINDS if all(row["kind"] != kind for row in rows)]
     return Claim(
         key="bandwidth",
         statement=STATEMENT,
-        outcome="cannot be examined" if not both else "holds" if all(both) else "not shown",
-        verdict="; ".join([*told, *unseen]),
+        outcome="cannot be examined" if not tpu_is_higher else "holds" if all(tpu_is_higher) else "not shown",
+        verdict="; ".join([*sentences, *absent]),
         counts={
             f"{basis}_{kind.lower()}_{name}": value
             for kind, basis in groups
@@ -108,10 +108,10 @@ def _group_words(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[f
 def _summarise_by_accelerator(rows: Sequence[Line]) -> list[Line]:
     keys = ("kind", "accelerator", "phase", "basis")
     groups = group_items(rows, itemgetter(*keys))
-    found: list[Line] = []
+    lines: list[Line] = []
     for group, members in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
         gains = [row["gain"] for row in members if row["gain"] is not None]
-        found.append(
+        lines.append(
             {
                 **dict(zip(keys, group, strict=True)),
                 "runs": len(members),
@@ -121,26 +121,26 @@ def _summarise_by_accelerator(rows: Sequence[Line]) -> list[Line]:
                 "most": max(gains, default=None),
             }
         )
-    return found
+    return lines
 
 
 def _gain_caveats(rows: Sequence[Line]) -> Iterator[str]:
-    for why, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
-        yield f"no gain for {count_words(count, 'run')}: {why}"
-    told = [row for row in rows if row["gain"] is not None]
-    published = [row for row in told if row["provenance"] == "published"]
+    for note, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
+        yield f"no gain for {count_words(count, 'run')}: {note}"
+    with_gain = [row for row in rows if row["gain"] is not None]
+    published = [row for row in with_gain if row["provenance"] == "published"]
     if published:
         notes = sorted({row["note"] for row in published if row["note"]})
         yield ": ".join(
             filter(None, [f"{count_words(len(published), 'gain')} as published", "; ".join(notes)])
         )
-    modelled = sum(row["provenance"] == "modelled" for row in told)
+    modelled = sum(row["provenance"] == "modelled" for row in with_gain)
     if modelled:
         yield f"{count_words(modelled, 'gain')} modelled by a replay of the run's own traces"
-    gpu, tpu = ({row["model"] for row in told if row["kind"] == kind} for kind in _KINDS)
+    gpu, tpu = ({row["model"] for row in with_gain if row["kind"] == kind} for kind in _KINDS)
     if gpu and tpu and not gpu & tpu:
         yield "no model ran on both GPUs and TPUs: the gap may come from the models"
-    if told:
+    if with_gain:
         yield (
             "the gain depends on the exposed communication within a node, so on plan, batch size and model"
         )

@@ -31,11 +31,15 @@ _STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_de
 def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
     """Compare frameworks' best runs on equal hardware: any work, one model's tokens, equal work."""
     training = [run for run in runs if run.workload.phase == "training"]
-    told = [run for run in training if run.workload.framework and run.hardware_key]
-    known = [run for run in told if complete_value(run, _STEP) and complete_value(run, _TOKENS)]
-    any_work = list(_compare_frameworks(known, "step time, any work", lambda run: run.hardware_key, _step_s))
-    one_model = list(_compare_frameworks(known, "tokens/s/device, one model", _model_key, _seconds_per_token))
-    equal = list(_compare_frameworks(known, "step time, equal work", equal_work, _step_s))
+    candidates = [run for run in training if run.workload.framework and run.hardware_key]
+    comparable = [run for run in candidates if complete_value(run, _STEP) and complete_value(run, _TOKENS)]
+    any_work = list(
+        _compare_frameworks(comparable, "step time, any work", lambda run: run.hardware_key, _step_s)
+    )
+    one_model = list(
+        _compare_frameworks(comparable, "tokens/s/device, one model", _model_key, _seconds_per_token)
+    )
+    equal = list(_compare_frameworks(comparable, "step time, equal work", equal_work, _step_s))
     widest, model, fair = map(_largest_gap, (any_work, one_model, equal))
     outcome: Any = "cannot be examined"
     if fair is not None:
@@ -55,9 +59,10 @@ def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
         },
         summary=[line for contest in contests for line in contest],
         rows=[
-            _framework_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware_key))
+            _framework_line(run, None, None)
+            for run in sorted(comparable, key=lambda run: str(run.hardware_key))
         ],
-        caveats=tuple(_framework_caveats(any_work, equal, known)),
+        caveats=tuple(_framework_caveats(any_work, equal, comparable)),
     )
 
 
@@ -109,23 +114,23 @@ def _verdict_words(
 ) -> str:
     if widest is None:
         return "the store has no two frameworks on equal hardware, with known step time and work"
-    best, last = widest[0], widest[-1]
-    said = (
-        f"the largest gap in step time is {_gap_words(last)} on {_hardware_words(last)} ({_run_words(best)}"
-        f" against {_run_words(last)})"
+    best, slowest = widest[0], widest[-1]
+    verdict = (
+        f"the largest gap in step time is {_gap_words(slowest)} on {_hardware_words(slowest)}"
+        f" ({_run_words(best)} against {_run_words(slowest)})"
     )
-    unlike = _work_differences(best, last)
+    unlike = _work_differences(best, slowest)
     if unlike:
-        said += f", but not of equal work: {' and '.join(unlike)} differ"
+        verdict += f", but not of equal work: {' and '.join(unlike)} differ"
     if unlike and model is not None:
-        said += (
+        verdict += (
             f". For one model, tokens per second and device differ by {_gap_words(model[-1])}"
             f" ({' against '.join(map(_rate_words, (model[0], model[-1])))})"
         )
     if fair is None:
-        return f"{said}. No two frameworks ran equal work on equal hardware"
+        return f"{verdict}. No two frameworks ran equal work on equal hardware"
     return (
-        f"{said}. At equal work the largest gap is {_gap_words(fair[-1])} on {_hardware_words(fair[-1])}"
+        f"{verdict}. At equal work the largest gap is {_gap_words(fair[-1])} on {_hardware_words(fair[-1])}"
         f" ({_run_words(fair[0])} against {_run_words(fair[-1])})"
     )
 
@@ -165,9 +170,9 @@ def _framework_caveats(
             f"{unlike} of {len(any_work)} step-time comparisons are between unequal work; the store has"
             f" {len(equal)} of equal work"
         )
-        counted = Counter(str(run.workload.framework) for run in runs)
-        told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
-        yield f"the best of a few runs need not be a tuned one; training runs by framework: {told}"
+        runs_by_framework = Counter(str(run.workload.framework) for run in runs)
+        counts = ", ".join(f"{framework} {number}" for framework, number in sorted(runs_by_framework.items()))
+        yield f"the best of a few runs need not be a tuned one; training runs by framework: {counts}"
     flagged = {line["run"] for contest in (*any_work, *equal) for line in contest if line["flags"]}
     if flagged:
         yield f"{len(flagged)} of the best runs have a flagged step time"

@@ -41,14 +41,14 @@ def examine_overlap(runs: Sequence[ComparisonSubject]) -> Claim:
 
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
     """
-    known = [
+    comparable = [
         run
         for run in runs
         if run.workload.phase == "training"
         and complete_value(run, _STEP)
         and complete_value(run, _OVERLAP) is not None
     ]
-    pairs = list(_pair_rows(known, equal_work))
+    pairs = list(_pair_rows(comparable, equal_work))
     counts = _count_outcomes(pairs)
     return Claim(
         key="overlap",
@@ -58,7 +58,7 @@ def examine_overlap(runs: Sequence[ComparisonSubject]) -> Claim:
         counts=counts,
         summary=_summarise_by_work(pairs),
         rows=sorted(pairs, key=lambda pair: -pair["step_ratio"]),
-        caveats=tuple(_overlap_caveats(known, pairs)),
+        caveats=tuple(_overlap_caveats(comparable, pairs)),
     )
 
 
@@ -95,15 +95,15 @@ def _pair_row(higher: ComparisonSubject, lower: ComparisonSubject) -> dict[str, 
 
 
 def _count_outcomes(pairs: Sequence[Line]) -> dict[str, float | None]:
-    found = Counter(pair["outcome"] for pair in pairs)
+    counts = Counter(pair["outcome"] for pair in pairs)
     outcomes = ("longer", "shorter", "same", "equal overlap")
-    return {"pairs": len(pairs), **{one.replace(" ", "_"): found[one] for one in outcomes}}
+    return {"pairs": len(pairs), **{outcome.replace(" ", "_"): counts[outcome] for outcome in outcomes}}
 
 
 def _verdict_words(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
     if not pairs:
         return "the store has no two training runs of equal work on equal hardware with known overlap"
-    said = (
+    verdict = (
         f"in {counts['longer']} of {count_words(len(pairs), 'pair')} of equal work on equal hardware the run"
         f" with higher overlap has the longer step (by more than {humanise(SAME_STEP, '1')}), in"
         f" {counts['shorter']} the shorter one; in {counts['same']} the steps are equally long, in"
@@ -111,14 +111,14 @@ def _verdict_words(pairs: Sequence[Line], counts: dict[str, float | None]) -> st
     )
     longer = [pair for pair in pairs if pair["outcome"] == "longer"]
     if not longer:
-        return said
+        return verdict
     widest = max(longer, key=lambda pair: pair["higher_overlap"] - pair["lower_overlap"])
     sides = " against ".join(
         f"{widest[f'{side}_plan'] or 'unknown plan'} {100 * widest[f'{side}_overlap']:.2f} % and"
         f" {humanise(widest[f'{side}_step_s'], 's')}"
         for side in ("higher", "lower")
     )
-    return f"{said}. Largest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
+    return f"{verdict}. Largest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
 
 
 def _summarise_by_work(pairs: Sequence[Line]) -> list[Line]:
@@ -128,8 +128,8 @@ def _summarise_by_work(pairs: Sequence[Line]) -> list[Line]:
 
 def _overlap_caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterator[str]:
     def longer_share(keep: Callable[[Line], bool]) -> str:
-        kept = [pair for pair in pairs if keep(pair)]
-        return f"{_count_outcomes(kept)['longer']} of {len(kept)}"
+        remaining = [pair for pair in pairs if keep(pair)]
+        return f"{_count_outcomes(remaining)['longer']} of {len(remaining)}"
 
     if not pairs:
         return

@@ -94,19 +94,19 @@ def _draw_gains(axes: Axes, claim: Claim) -> None:
     """Saved share of the step: one mark per run, one line per accelerator and phase, strokes for medians."""
     lines = claim.summary[:_MOST_LINES]
     for place, line in enumerate(lines):
-        where = _gain_key(line)
-        here = [row for row in claim.rows if _gain_key(row) == where]
-        told = [row for row in here if row["gain"] is not None]
-        bands = [row for row in here if row["gain_low"] is not None and row["gain_high"] is not None]
+        key = _gain_key(line)
+        rows = [row for row in claim.rows if _gain_key(row) == key]
+        with_gain = [row for row in rows if row["gain"] is not None]
+        bands = [row for row in rows if row["gain_low"] is not None and row["gain_high"] is not None]
         colour = _TPU if line["kind"] == "TPU" else _GPU
         for provenance, fill_style in _MARKS.items():
-            gains = [100 * row["gain"] for row in told if row["provenance"] == provenance]
+            gains = [100 * row["gain"] for row in with_gain if row["provenance"] == provenance]
             mark = {"marker": "o", "markersize": 5, "linestyle": "none", "fillstyle": fill_style}
             axes.plot(gains, [place] * len(gains), color=colour, alpha=0.6, **mark)
         for row in bands:
             band = [100 * row["gain_low"], 100 * row["gain_high"]]
             axes.plot(band, [place] * 2, color=colour, linewidth=3, alpha=0.25)
-        if told:
+        if with_gain:
             axes.plot([100 * line["median"]] * 2, [place - 0.3, place + 0.3], color=_MEDIAN, linewidth=2)
         elif not bands:
             axes.text(
@@ -136,8 +136,8 @@ def _draw_best(axes: Axes, claim: Claim) -> None:
             continue
         colour = _GPU if "equal work" in line["basis"] else _UNEQUAL
         axes.barh(place, line["behind"], color=colour, height=0.7)
-        told = f"{humanise(line['step_s'], 's')}, {line['tokens_per_s_per_device']:,.0f} tokens/s/device"
-        axes.text(line["behind"], place, f" {line['behind']:.2f}×, {told}", va="center", fontsize=8)
+        figures = f"{humanise(line['step_s'], 's')}, {line['tokens_per_s_per_device']:,.0f} tokens/s/device"
+        axes.text(line["behind"], place, f" {line['behind']:.2f}×, {figures}", va="center", fontsize=8)
     names = ["" if isinstance(line, str) else _runner_label(line) for line in lines]
     axes.set_yticks(range(len(lines)), names, fontsize=8)
     axes.tick_params(axis="y", length=0)
@@ -158,15 +158,15 @@ def _runner_label(line: Line) -> str:
 
 def _titled_lines(claim: Claim) -> list[Line | str]:
     """The summary's lines, each comparison under its title, as many comparisons as fit."""
-    found: list[Line | str] = []
+    titled: list[Line | str] = []
     for title, lines in groupby(
         claim.summary, lambda line: f"{line['basis']}, {line['devices']} {_shorten_text(line['accelerator'])}"
     ):
         comparison = list(lines)
-        if found and len(found) + 1 + len(comparison) > _MOST_LINES:
+        if titled and len(titled) + 1 + len(comparison) > _MOST_LINES:
             break
-        found += [title, *comparison]
-    return found
+        titled += [title, *comparison]
+    return titled
 
 
 def _shorten_text(text: str | None, longest: int = _LONGEST) -> str:

@@ -40,7 +40,7 @@ def failed_links(subject: ChangeSubject, value: tuple[int, float]) -> Graph | st
         return f"no transfer within the run's windows leaves or reaches node {node}"
     links = int(flows.place.max()) + 1
     use = flows.link_loads(flows.place, links)
-    whole = np.full(2 * links, float(flows.per_node))
-    left = whole.copy()
-    left[2 * node : 2 * node + 2] *= 1 - share
-    return share_links(subject.graph, flows, use, whole, left)
+    capacity = np.full(2 * links, float(flows.per_node))
+    reduced = capacity.copy()
+    reduced[2 * node : 2 * node + 2] *= 1 - share
+    return share_links(subject.graph, flows, use, capacity, reduced)

@@ -23,8 +23,8 @@ def max_min(use: Floats, capacity: Floats, demand: Floats) -> Floats:
         by_link = np.full(len(capacity), np.inf)
         np.divide(room, load, out=by_link, where=load > 0)
         by_flow = np.where(use > 0, by_link, np.inf).min(axis=1, initial=np.inf)
-        left = np.where(rising, np.minimum(demand - rate, by_flow), np.inf)
-        step = left.min()
+        remaining = np.where(rising, np.minimum(demand - rate, by_flow), np.inf)
+        step = remaining.min()
         rate[rising] += step
-        rising &= left > step * (1 + 1e-12)
+        rising &= remaining > step * (1 + 1e-12)
     return rate

@@ -25,15 +25,15 @@ from cclbench.studies.networks.transfers import between_nodes, group_ranks
 def fence(subject: ChangeSubject, cost: int) -> Graph | str:
     """The graph with the new transfer durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
-    at = between_nodes(subject)
-    at = at[subject.since[at] >= 0]
-    if not len(at):
+    transfers = between_nodes(subject)
+    transfers = transfers[subject.since[transfers] >= 0]
+    if not len(transfers):
         return "no transfer within the run's windows leaves a node"
     dur = nodes.dur.copy()
-    kinds = [calls.kind[call] or "" for call in nodes.call[at].tolist()]
-    words = list(zip(kinds, group_ranks(subject, at), strict=True))
-    messages = {word: _count_messages(subject, *word) for word in set(words)}
-    dur[at] += np.array([messages[word] for word in words], np.int64) * cost
+    kinds = [calls.kind[call] or "" for call in nodes.call[transfers].tolist()]
+    sends = list(zip(kinds, group_ranks(subject, transfers), strict=True))
+    messages = {send: _count_messages(subject, *send) for send in set(sends)}
+    dur[transfers] += np.array([messages[send] for send in sends], np.int64) * cost
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 

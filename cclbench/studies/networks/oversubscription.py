@@ -25,5 +25,5 @@ def oversubscription(subject: ChangeSubject, factor: float) -> Graph | str:
         return "no transfer within the run's windows leaves a node"
     links = int(flows.place.max()) + 1
     use = flows.link_loads(flows.place, links)
-    whole = np.full(2 * links, float(flows.per_node))
-    return share_links(subject.graph, flows, use, whole, whole / factor)
+    capacity = np.full(2 * links, float(flows.per_node))
+    return share_links(subject.graph, flows, use, capacity, capacity / factor)

@@ -23,19 +23,21 @@ def rails(subject: ChangeSubject, factor: float) -> Graph | str:
     flows = flows_of(subject)
     if flows is None:
         return "no transfer within the run's windows leaves a node"
-    off = _off_rails(flows)[flows.of]
+    off = _off_rails(flows)[flows.flow]
     if not off.any():
         return "all transfers between nodes stay on their rails"
     links = int(flows.local.max()) + 1
     use = flows.link_loads(np.where(off, flows.local, -1), links)
-    whole = np.full(2 * links, float(len(np.unique(flows.place))))
-    return share_links(subject.graph, flows, use, whole, whole / factor)
+    capacity = np.full(2 * links, float(len(np.unique(flows.place))))
+    return share_links(subject.graph, flows, use, capacity, capacity / factor)
 
 
 def _off_rails(flows: Flows) -> np.ndarray:
     """Which flows have different positions on different nodes, shape (flows,)."""
     held: dict[int, dict[int, set[int]]] = {}
-    for flow, place, local in zip(flows.of.tolist(), flows.place.tolist(), flows.local.tolist(), strict=True):
+    for flow, place, local in zip(
+        flows.flow.tolist(), flows.place.tolist(), flows.local.tolist(), strict=True
+    ):
         held.setdefault(flow, {}).setdefault(place, set()).add(local)
     return np.array(
         [len({*map(frozenset, held[flow].values())}) > 1 for flow in range(len(flows.gate))], np.bool_

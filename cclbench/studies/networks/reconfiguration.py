@@ -24,21 +24,24 @@ from cclbench.studies.networks.transfers import between_nodes, group_ranks
 def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
     """The graph in which each phase of a rank waits for its previous one plus the latency."""
     graph, nodes = subject.graph, subject.graph.nodes
-    at = between_nodes(subject)
-    if not len(at):
+    transfers = between_nodes(subject)
+    if not len(transfers):
         return "no transfer within the run's windows leaves a node"
-    members = group_ranks(subject, at)
-    code = {own: number for number, own in enumerate(dict.fromkeys(members))}
-    group = np.array([code[own] for own in members], np.int64)
-    rank = nodes.rank[at]
+    members = group_ranks(subject, transfers)
+    code = {ranks: number for number, ranks in enumerate(dict.fromkeys(members))}
+    group = np.array([code[ranks] for ranks in members], np.int64)
+    rank = nodes.rank[transfers]
     phase = np.cumsum(begins(rank, group)) - 1
-    last, first = _first_by_lane(nodes.lane[at][::-1], phase[::-1]), _first_by_lane(nodes.lane[at], phase)
-    last = len(at) - 1 - last
+    last, first = (
+        _first_by_lane(nodes.lane[transfers][::-1], phase[::-1]),
+        _first_by_lane(nodes.lane[transfers], phase),
+    )
+    last = len(transfers) - 1 - last
     # consecutive phases of one rank: pairs of (last of a lane in one, first of a lane in the next)
     before, behind = _equal_pairs(phase[last] + 1, phase[first])
     source, target = last[before], first[behind]
-    chosen = (rank[source] == rank[target]) & (subject.since[at[target]] >= 0)
-    source, target = at[source[chosen]], graph.transfer_gates()[at[target[chosen]]]
+    chosen = (rank[source] == rank[target]) & (subject.since[transfers[target]] >= 0)
+    source, target = transfers[source[chosen]], graph.transfer_gates()[transfers[target[chosen]]]
     if not len(source):
         return "no rank communicates with more than one process group between nodes"
     try:
@@ -58,6 +61,6 @@ def _equal_pairs(left: Int64, right: Int64) -> tuple[Int64, Int64]:
     by_value = np.argsort(right, kind="stable")
     begin = np.searchsorted(right[by_value], left, side="left")
     count = np.searchsorted(right[by_value], left, side="right") - begin
-    one = np.repeat(np.arange(len(left)), count)
-    place = np.arange(len(one)) - np.repeat(np.cumsum(count) - count, count)
-    return one, by_value[begin[one] + place]
+    left_index = np.repeat(np.arange(len(left)), count)
+    place = np.arange(len(left_index)) - np.repeat(np.cumsum(count) - count, count)
+    return left_index, by_value[begin[left_index] + place]

@@ -34,19 +34,19 @@ _SETTLED_NS, _SETTLED_SHARE = 2, 1_000_000
 class Flows:
     """Transfers between nodes, one flow per instance, shape (flows,).
 
-    Arrays of shape (parts,): `at`, the graph's nodes; `of`, the flow of each; `place` and `local`, its node
-    of the machine and its device there; `sends` and `takes`, the directions in which it uses its interface.
-    Arrays of shape (flows,): `gate`, `taken` (measured ns) and `demand`, in interfaces.
+    Arrays of shape (parts,): `nodes` of the graph; `flow`, the flow of each; `place` and `local`, its node
+    of the machine and its device there; `sends` and `receives`, the directions in which it uses its
+    interface.  Arrays of shape (flows,): `gate`, `measured_ns` and `demand`, in interfaces.
     """
 
-    at: Int64
-    of: Int64
+    nodes: Int64
+    flow: Int64
     place: Int64
     local: Int64
     sends: npt.NDArray[np.bool_]
-    takes: npt.NDArray[np.bool_]
+    receives: npt.NDArray[np.bool_]
     gate: Int64
-    taken: Int64
+    measured_ns: Int64
     demand: Floats
     per_node: int
     """Accelerators per node; each has one interface, or its share of the node's."""
@@ -57,50 +57,52 @@ class Flows:
         `link` is each part's link, −1 for none.
         """
         use = np.zeros((len(self.gate), 2 * links))
-        for way, chosen in enumerate((self.sends, self.takes)):
-            there = chosen & (link >= 0)
-            np.add.at(use, (self.of[there], 2 * link[there] + way), 1.0)
+        for direction, chosen in enumerate((self.sends, self.receives)):
+            linked = chosen & (link >= 0)
+            np.add.at(use, (self.flow[linked], 2 * link[linked] + direction), 1.0)
         return use
 
 
 def flows_of(subject: ChangeSubject) -> Flows | None:
     """The flows within windows; None if no transfer leaves a node."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
-    at = between_nodes(subject)
+    transfers = between_nodes(subject)
     gates = graph.transfer_gates()
-    seen = np.unique(gates[at[subject.since[at] >= 0]])
-    at = at[np.isin(gates[at], seen)]
-    if not len(at):
+    gates_in_windows = np.unique(gates[transfers[subject.since[transfers] >= 0]])
+    transfers = transfers[np.isin(gates[transfers], gates_in_windows)]
+    if not len(transfers):
         return None
     system = subject.machine.system.value
-    ranks = nodes.rank[at].tolist()
-    where = dict(zip(ranks, _node_places(subject, system, ranks), strict=True))
+    ranks = nodes.rank[transfers].tolist()
+    places = dict(zip(ranks, _node_places(subject, system, ranks), strict=True))
     per_node = _accelerators_held(system) if system else subject.machine.per_node.value
-    place, local = (np.array([where[rank][i] for rank in ranks], np.int64) for i in (0, 1))
-    gate, of = np.unique(gates[at], return_inverse=True)
-    least = np.full(len(gate), np.iinfo(np.int64).max)
-    np.minimum.at(least, of, place)
-    kinds = np.array([calls.kind[call] or "" for call in nodes.call[at].tolist()], np.str_)
-    alone = (np.bincount(of) == 1)[of]
+    place, local = (np.array([places[rank][i] for rank in ranks], np.int64) for i in (0, 1))
+    gate, flow = np.unique(gates[transfers], return_inverse=True)
+    lowest_place = np.full(len(gate), np.iinfo(np.int64).max)
+    np.minimum.at(lowest_place, flow, place)
+    kinds = np.array([calls.kind[call] or "" for call in nodes.call[transfers].tolist()], np.str_)
+    alone = (np.bincount(flow) == 1)[flow]
     # a pair in a pipeline's group may share a node; half a pair has its other half on another node
-    crosses = (np.bincount(of, place != least[of]) > 0)[of] | alone
-    at, of, place, local, kinds = (column[crosses] for column in (at, of, place, local, kinds))
-    if not len(at):
+    crosses = (np.bincount(flow, place != lowest_place[flow]) > 0)[flow] | alone
+    transfers, place, local, kinds = (column[crosses] for column in (transfers, place, local, kinds))
+    if not len(transfers):
         return None
-    gate, of = np.unique(gates[at], return_inverse=True)
-    taken = np.zeros(len(gate), np.int64)
-    np.maximum.at(taken, of, nodes.dur[at])
+    gate, flow = np.unique(gates[transfers], return_inverse=True)
+    measured_ns = np.zeros(len(gate), np.int64)
+    np.maximum.at(measured_ns, flow, nodes.dur[transfers])
     demand = np.ones(len(gate))
     rate = _interface_bytes_per_s(system)
     if rate is not None:
-        told_of = zip(nodes.call[at].tolist(), group_ranks(subject, at), strict=True)
-        size = np.array([_bytes_sent(subject, call, members) for call, members in told_of], np.float64)
+        members = zip(nodes.call[transfers].tolist(), group_ranks(subject, transfers), strict=True)
+        size = np.array([_bytes_sent(subject, call, group) for call, group in members], np.float64)
         moved = np.zeros(len(gate))
-        np.maximum.at(moved, of, size)
-        told = (moved > 0) & (taken > 0)
-        demand[told] = moved[told] / (taken[told] / 1e9) / rate
+        np.maximum.at(moved, flow, size)
+        known = (moved > 0) & (measured_ns > 0)
+        demand[known] = moved[known] / (measured_ns[known] / 1e9) / rate
     held = int(np.bincount(place).max()) if per_node is None else per_node
-    return Flows(at, of, place, local, kinds != "recv", kinds != "send", gate, taken, demand, held)
+    return Flows(
+        transfers, flow, place, local, kinds != "recv", kinds != "send", gate, measured_ns, demand, held
+    )
 
 
 def _accelerators_held(system: System) -> int:
@@ -114,7 +116,7 @@ def _node_places(
     """Node, or scale-up domain of several, of each rank, and its position there."""
     placed = None if system is None else subject.machine.numbered_in(system, ranks)
     if system is not None and placed is not None:
-        return [divmod(one, _accelerators_held(system)) for one in placed]
+        return [divmod(position, _accelerators_held(system)) for position in placed]
     devices = [subject.machine.device_of(rank) for rank in ranks]
     assert None not in devices  # noqa: S101 - the groups' tiers are known
     return [device for device in devices if device is not None]
@@ -150,24 +152,24 @@ def share_links(graph: Graph, flows: Flows, use: Floats, before: Floats, after: 
     Durations depend on when flows begin, and that on durations: replays are repeated, each exact for at least
     one more begin or end, until no duration changes by more than a millionth of the time of all flows.
     """
-    begun = simulate_nodes(graph.nodes, graph.cut).start[flows.gate]
-    work = _moved_by_flows(begun, begun + flows.taken, use, before, flows.demand)
-    now = flows.taken
-    settled = max(_SETTLED_NS, int((begun + now).max() - begun.min()) // _SETTLED_SHARE)
-    for _ in range(2 * len(now) + 1):
-        new = np.rint(_flow_ends(begun, work, use, after, flows.demand) - begun).astype(np.int64)
-        if abs(new - now).max() <= settled:
+    starts = simulate_nodes(graph.nodes, graph.cut).start[flows.gate]
+    work = _moved_by_flows(starts, starts + flows.measured_ns, use, before, flows.demand)
+    durations = flows.measured_ns
+    settled = max(_SETTLED_NS, int((starts + durations).max() - starts.min()) // _SETTLED_SHARE)
+    for _ in range(2 * len(durations) + 1):
+        new = np.rint(_flow_ends(starts, work, use, after, flows.demand) - starts).astype(np.int64)
+        if abs(new - durations).max() <= settled:
             return _set_durations(graph, flows, new)
-        now = new
-        begun = simulate_nodes(_set_durations(graph, flows, now).nodes, graph.cut).start[flows.gate]
+        durations = new
+        starts = simulate_nodes(_set_durations(graph, flows, durations).nodes, graph.cut).start[flows.gate]
     raise InputError("the replay of transfers that share links does not converge")
 
 
-def _set_durations(graph: Graph, flows: Flows, taken: Int64) -> Graph:
+def _set_durations(graph: Graph, flows: Flows, durations: Int64) -> Graph:
     """The graph with these durations of flows, their parts scaled in proportion."""
     dur = graph.nodes.dur.copy()
-    factor = taken / np.maximum(flows.taken, 1)
-    dur[flows.at] = np.rint(dur[flows.at] * factor[flows.of]).astype(np.int64)
+    factor = durations / np.maximum(flows.measured_ns, 1)
+    dur[flows.nodes] = np.rint(dur[flows.nodes] * factor[flows.flow]).astype(np.int64)
     return replace(graph, nodes=replace(graph.nodes, dur=dur))
 
 
@@ -209,7 +211,7 @@ def _moved_by_flows(start: Int64, end: Int64, use: Floats, capacity: Floats, dem
 
 def _flow_ends(start: Int64, work: Floats, use: Floats, capacity: Floats, demand: Floats) -> Floats:
     """Ends of flows with the given starts and work, ns."""
-    rates, left = _Rates(use, capacity, demand), work.copy()
+    rates, remaining = _Rates(use, capacity, demand), work.copy()
     end = start.astype(np.float64)
     waiting = [flow for flow in np.argsort(start, kind="stable")[::-1].tolist() if work[flow] > 0]
     running: list[int] = []
@@ -221,11 +223,11 @@ def _flow_ends(start: Int64, work: Floats, use: Floats, capacity: Floats, demand
             running.append(waiting.pop())
         running.sort()
         rate = rates.rates_of(running)
-        lasts = left[running] / rate
+        lasts = remaining[running] / rate
         step = float(lasts.min())
         if waiting:
             step = min(step, float(start[waiting[-1]]) - now)
-        left[running] -= rate * step
+        remaining[running] -= rate * step
         now += step
         over = lasts <= step * (1 + 1e-12)
         end[np.array(running)[over]] = now

@@ -20,37 +20,37 @@ def between_nodes(subject: ChangeSubject) -> Int64:
     `InputError` if a group, or which ranks share a node, is not known.
     """
     nodes = subject.graph.nodes
-    at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-    members = group_ranks(subject, at)
-    crosses = {own: _crosses_nodes(subject, own) for own in set(members)}
-    at = at[np.array([crosses[own] for own in members], np.bool_)]
-    gate = subject.graph.transfer_gates()[at]
-    feeder = nodes.feeder[at - 1]  # a transfer is launched with its arrival, the node before it
+    transfers = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
+    members = group_ranks(subject, transfers)
+    crosses = {ranks: _crosses_nodes(subject, ranks) for ranks in set(members)}
+    transfers = transfers[np.array([crosses[ranks] for ranks in members], np.bool_)]
+    gate = subject.graph.transfer_gates()[transfers]
+    feeder = nodes.feeder[transfers - 1]  # a transfer is launched with its arrival, the node before it
     launched = np.full(len(nodes), np.iinfo(np.int64).max)
-    np.minimum.at(launched, gate, np.where(feeder >= 0, nodes.start[feeder], nodes.start[at - 1]))
-    return at[np.lexsort((at, gate, launched[gate], nodes.start[gate], nodes.rank[at]))]
+    np.minimum.at(launched, gate, np.where(feeder >= 0, nodes.start[feeder], nodes.start[transfers - 1]))
+    return transfers[np.lexsort((transfers, gate, launched[gate], nodes.start[gate], nodes.rank[transfers]))]
 
 
-def group_ranks(subject: ChangeSubject, at: Int64) -> list[tuple[int, ...]]:
+def group_ranks(subject: ChangeSubject, transfers: Int64) -> list[tuple[int, ...]]:
     """The ranks of each transfer's process group, or the ranks that take part in it if no group is stated.
 
     `InputError` if neither is known.
     """
     nodes, calls = subject.graph.nodes, subject.graph.transfers
-    call = nodes.call[at]
+    call = nodes.call[transfers]
     met: dict[int, set[int]] = {}
     for rank, one, known in zip(
-        nodes.rank[at].tolist(), calls.instance[call].tolist(), calls.known[call].tolist(), strict=True
+        nodes.rank[transfers].tolist(), calls.instance[call].tolist(), calls.known[call].tolist(), strict=True
     ):
         if known:
             met.setdefault(one, set()).add(rank)
-    found = []
+    groups = []
     for one in call.tolist():
         members = subject.groups.get(calls.group[one] or "") or sorted(met.get(int(calls.instance[one]), ()))
         if not members:
             raise InputError(UNPLACED, hint="the traces state no process groups")
-        found.append(tuple(members))
-    return found
+        groups.append(tuple(members))
+    return groups
 
 
 def _crosses_nodes(subject: ChangeSubject, members: tuple[int, ...]) -> bool:

@@ -67,11 +67,11 @@ def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
         return PublishedCard(None, (f"no card: {printable(error.what)}",))
     finally:
         path.unlink()
-    said = tuple(f"{p.path}: {p.message}" if p.path else p.message for p in upgraded.warnings)
+    warnings = tuple(f"{p.path}: {p.message}" if p.path else p.message for p in upgraded.warnings)
     if upgraded.problems:
-        wrong = "; ".join(f"{p.path}: {p.message}" for p in upgraded.problems)
-        return PublishedCard(None, (f"no card: it would be invalid: {wrong}", *said))
-    return PublishedCard(upgraded.text, (*said, *_unknown_fields(row.metadata)))
+        problems = "; ".join(f"{p.path}: {p.message}" for p in upgraded.problems)
+        return PublishedCard(None, (f"no card: it would be invalid: {problems}", *warnings))
+    return PublishedCard(upgraded.text, (*warnings, *_unknown_fields(row.metadata)))
 
 
 def _version_1_card(metadata: Mapping[str, Any]) -> dict[str, Any]:

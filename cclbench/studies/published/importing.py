@@ -83,21 +83,21 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
 def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Path) -> ImportedRun:
     slug = re.sub(r"[^a-z0-9._]+", "-", row.workload_name.lower())[:_LONGEST_NAME].strip("-._")
     run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
-    kept = current_run(store, run, row.sha256)
+    current = current_run(store, run, row.sha256)
     results = result_rows(row)
-    stored = _write_run(row, board, store, scratch, run, results) if kept is None else kept
+    stored = _write_run(row, board, store, scratch, run, results) if current is None else current
     of_columns = results[: len(COLUMNS)]
-    told = [result for result in of_columns if result.status == "ok"]
-    given = sum(row.metrics.get(column) is not None for column in COLUMNS)
+    with_value = [result for result in of_columns if result.status == "ok"]
+    numbers = sum(row.metrics.get(column) is not None for column in COLUMNS)
     return ImportedRun(
         run=run,
         row=row.number,
         name=row.workload_name,
-        numbers=len(told),
-        flagged=sum(result.reason is not None for result in told),
-        no_number=given - len(told),
+        numbers=len(with_value),
+        flagged=sum(result.reason is not None for result in with_value),
+        no_number=numbers - len(with_value),
         card=stored.card is not None,
-        new=kept is None,
+        new=current is None,
     )
 
 

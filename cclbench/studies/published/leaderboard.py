@@ -91,8 +91,10 @@ def read_leaderboard(path: Path) -> Leaderboard:
     try:
         document = json.loads(content, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        what = "is nested too deeply" if isinstance(error, RecursionError) else f"is not valid JSON: {error}"
-        raise InputError(printable(what), where=where, hint=_HINT) from None
+        problem = (
+            "is nested too deeply" if isinstance(error, RecursionError) else f"is not valid JSON: {error}"
+        )
+        raise InputError(printable(problem), where=where, hint=_HINT) from None
     rows = document.get("rows") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not rows:
         raise InputError("has no list of rows", where=where, hint=_HINT)
@@ -122,11 +124,11 @@ def _read_content(path: Path, where: str) -> bytes:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
         raise ValueError(f"the key {shown(twice)} is repeated")
-    return found
+    return values
 
 
 def _refuse_constant(word: str) -> None:
@@ -137,8 +139,8 @@ def _parse_row(row: Any, number: int, where: str) -> PublishedRow:
     try:
         content = json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
         shape = msgspec.convert(row, _Shape)
-        told = shape.metadata.get("workload_name")
-        if not isinstance(told, str) or not told:
+        name = shape.metadata.get("workload_name")
+        if not isinstance(name, str) or not name:
             raise ValueError("its metadata has no workload_name")
         endless = [column for column, value in shape.metrics.items() if not math.isfinite(value or 0)]
         if endless:

@@ -26,18 +26,25 @@ def result_rows(row: PublishedRow) -> list[Row]:
 
 
 def _column_row(row: PublishedRow, column: str) -> Row:
-    alias, how = ALIASES[column], COLUMNS[column]
-    number, found = row.metrics.get(column), list(defects_of(row, column))
+    alias, conversion = ALIASES[column], COLUMNS[column]
+    number, defects = row.metrics.get(column), list(defects_of(row, column))
     value = None
     if number is None:
-        why = "its tool gave no number" if column in row.metrics else "not a column for this kind of trace"
-        reason: str | None = f"not published: {why}"
-    elif instead := [defect.words for defect in found if defect.no_number]:
+        explanation = (
+            "its tool gave no number" if column in row.metrics else "not a column for this kind of trace"
+        )
+        reason: str | None = f"not published: {explanation}"
+    elif instead := [defect.words for defect in defects if defect.no_number]:
         reason = instead[0]
     else:
-        value, reason = how.convert_number(number), "; ".join(defect.words for defect in found) or None
+        value, reason = (
+            conversion.convert_number(number),
+            "; ".join(defect.words for defect in defects) or None,
+        )
     collective = alias.collectives[-1] if alias.collectives else None
-    return _result_row(alias.metric, value, reason, window=how.window_policy(row), collective=collective)
+    return _result_row(
+        alias.metric, value, reason, window=conversion.window_policy(row), collective=collective
+    )
 
 
 def _throughput_rows(row: PublishedRow) -> Iterator[Row]:
@@ -46,14 +53,14 @@ def _throughput_rows(row: PublishedRow) -> Iterator[Row]:
     batch, length = row.whole_number("batch_size"), row.whole_number("seq_len")
     per_second = None
     if row.text("phase") != "training":
-        why = "a step is an engine iteration, with an unknown number of tokens"
+        reason = "a step is an engine iteration, with an unknown number of tokens"
     elif not (step and batch and length and devices):
-        why = "not published: step time, batch size, sequence length or number of devices"
+        reason = "not published: step time, batch size, sequence length or number of devices"
     else:
         per_second = batch * length / step
-        why = "from the published step time, batch size and sequence length"
+        reason = "from the published step time, batch size and sequence length"
     for metric, share in ((_TOKENS, 1), (_TOKENS_PER_DEVICE, devices or 1)):
-        yield _result_row(metric, per_second and per_second / share, why)
+        yield _result_row(metric, per_second and per_second / share, reason)
 
 
 def _result_row(
@@ -64,17 +71,17 @@ def _result_row(
     window: str = "annotations",
     collective: str | None = None,
 ) -> Row:
-    known = METRICS.get(metric)
+    definition = METRICS.get(metric)
     return Row(
-        metric=known.name,
+        metric=definition.name,
         value=value,
-        unit=known.unit,
+        unit=definition.unit,
         status="not_applicable" if value is None else "ok",
         provenance=None if value is None else "published",
         reason=reason,
-        better=known.better,
+        better=definition.better,
         window=window,
-        version=known.version,
+        version=definition.version,
         source=SOURCE,
         collective=collective,
     )

@@ -46,19 +46,23 @@ def stragglar(subject: ChangeSubject, _: int) -> Graph | str:
 def _time_ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floats:
     """New time / old time of each part, at most 1."""
     nodes, calls = subject.graph.nodes, subject.graph.transfers
-    _, one = np.unique(calls.instance[nodes.call[parts]], return_inverse=True)
-    size = np.zeros(int(one.max()) + 1)
-    np.maximum.at(size, one, calls.bytes[nodes.call[parts]])
-    late = _delay_s(nodes.end[parts - 1], one)  # the node before a transfer is its arrival
+    _, instance = np.unique(calls.instance[nodes.call[parts]], return_inverse=True)
+    size = np.zeros(int(instance.max()) + 1)
+    np.maximum.at(size, instance, calls.bytes[nodes.call[parts]])
+    late = _delay_s(nodes.end[parts - 1], instance)  # the node before a transfer is its arrival
     group = modelled_group(subject, "stragglar", ranks)
-    own = algorithm(CollectiveCall("all_reduce", group, nccl_constants(None), EXPECTED, (SIMPLE,)))
-    now = modelled_s(subject, "stragglar", "all_reduce", ranks, size)
-    new = now if own is None else own.late.time_s(size) + np.maximum(own.early.time_s(size) - late, 0.0)
-    return np.minimum(new / now, 1.0)[one]
+    schedule = algorithm(CollectiveCall("all_reduce", group, nccl_constants(None), EXPECTED, (SIMPLE,)))
+    library_s = modelled_s(subject, "stragglar", "all_reduce", ranks, size)
+    new = (
+        library_s
+        if schedule is None
+        else schedule.late.time_s(size) + np.maximum(schedule.early.time_s(size) - late, 0.0)
+    )
+    return np.minimum(new / library_s, 1.0)[instance]
 
 
-def _delay_s(arrival: Int64, one: Int64) -> Floats:
+def _delay_s(arrival: Int64, instance: Int64) -> Floats:
     """Delay of the last arrival of each instance after the second-to-last one, s."""
-    order = np.lexsort((arrival, one))
-    last = np.append(np.flatnonzero(np.diff(one[order])), len(order) - 1)
+    order = np.lexsort((arrival, instance))
+    last = np.append(np.flatnonzero(np.diff(instance[order])), len(order) - 1)
     return np.asarray((arrival[order][last] - arrival[order][last - 1]) / 1e9, np.float64)

@@ -74,10 +74,10 @@ def test_flows_are_the_transfers_that_leave_a_node() -> None:
     graph = traced(4, *CALLS, known=(True, True, True, False))
     one = on(graph, ALL, per_node=2)
     found = flows(one)
-    rank_of = graph.nodes.rank[found.at].tolist()
-    parts = sorted(zip(found.of.tolist(), rank_of, found.place.tolist(), found.local.tolist(), strict=True))
+    rank_of = graph.nodes.rank[found.nodes].tolist()
+    parts = sorted(zip(found.flow.tolist(), rank_of, found.place.tolist(), found.local.tolist(), strict=True))
     by_begin = np.argsort([float(graph.nodes.start[gate]) for gate in found.gate])
-    assert found.taken[by_begin].tolist() == [30_000, 40_000, 20_000]
+    assert found.measured_ns[by_begin].tolist() == [30_000, 40_000, 20_000]
     order = {int(flow): place for place, flow in enumerate(by_begin.tolist())}
     assert sorted((order[flow], r, place, local) for flow, r, place, local in parts) == [
         *((0, 0, 0, 0), (0, 2, 1, 0)),
@@ -85,15 +85,15 @@ def test_flows_are_the_transfers_that_leave_a_node() -> None:
         (2, 1, 0, 1),
     ]
     sender = order_of(found, order, 2)
-    assert (found.sends[sender].tolist(), found.takes[sender].tolist()) == ([True], [False])
+    assert (found.sends[sender].tolist(), found.receives[sender].tolist()) == ([True], [False])
     assert found.sends[~sender].all()
-    assert found.takes[~sender].all()
+    assert found.receives[~sender].all()
     assert found.demand.tolist() == [1.0] * 3
     assert found.per_node == 2
 
 
 def order_of(found: Flows, order: Mapping[int, int], flow: int) -> np.ndarray:
-    return np.array([order[one] == flow for one in found.of.tolist()])
+    return np.array([order[one] == flow for one in found.flow.tolist()])
 
 
 def test_a_flow_loads_what_it_sends_and_takes() -> None:
@@ -109,8 +109,8 @@ def test_only_flows_within_windows_count_in_all_their_parts() -> None:
     one = on(graph, ALL, per_node=2)
     since = np.where((graph.nodes.rank == 0) & (graph.nodes.start >= 60_000), 0, -1)
     found = flows(subject(graph, groups=ALL, machine=one.machine, since=since.tolist()))
-    assert found.taken.tolist() == [40_000]
-    assert len(found.at) == 4
+    assert found.measured_ns.tolist() == [40_000]
+    assert len(found.nodes) == 4
     outside = subject(graph, groups=ALL, machine=one.machine, since=[-1] * len(since))
     assert flows_of(outside) is None
     assert flows_of(on(graph, ALL, per_node=4)) is None
@@ -129,7 +129,7 @@ def test_a_pair_within_a_node_is_no_flow_though_its_group_leaves_it() -> None:
     graph = build_graph(made)
     assert flows_of(on(graph, ALL, per_node=2)) is None
     found = flows(on(graph, ALL, per_node=1))
-    assert sorted(zip(found.place.tolist(), found.sends.tolist(), found.takes.tolist(), strict=True)) == [
+    assert sorted(zip(found.place.tolist(), found.sends.tolist(), found.receives.tolist(), strict=True)) == [
         (0, True, False),
         (1, False, True),
     ]
@@ -240,7 +240,7 @@ def sharing(*spans: tuple[float, float], demand: Sequence[float] = (), after: fl
     made = share_links(graph, found, use, np.array([100.0]), np.array([after]))
     times = simulate_nodes(made.nodes, made.cut)
     ends = [0.0] * len(spans)
-    for i, end in zip(found.at.tolist(), times.end[found.at].tolist(), strict=True):
+    for i, end in zip(found.nodes.tolist(), times.end[found.nodes].tolist(), strict=True):
         ends[int(graph.nodes.rank[i]) // 2] = end / 1_000
     return ends
 
