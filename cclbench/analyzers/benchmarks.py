@@ -25,7 +25,7 @@ Seconds = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Benchmark:
-    """One benchmark: its requests (rows of `schema.REQUESTS`) and the figures that its file states."""
+    """One benchmark: its requests (rows of `REQUESTS`) and the figures that its file states."""
 
     label: str
     requests: pa.Table

@@ -21,7 +21,7 @@ import pyarrow as pa
 from cclbench.formats import Evidence
 from cclbench.formats.texts import LONGEST_LINE, parse_decimal, raw_lines
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import COUNTER_UNITS, COUNTERS
+from cclbench.ground.evidence_schema import COUNTER_UNITS, COUNTERS
 
 MOST_BYTES: Final = 64 << 20
 CUT: Final = "the last line, which has no end"
@@ -42,7 +42,7 @@ _MOST_DEVICES: Final = 1 << 15
 
 
 class CounterRows:
-    """Builds rows of `schema.COUNTERS`, and counts what is left out."""
+    """Builds rows of `COUNTERS`, and counts what is left out."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by readers of collective timings: exact times, rows of `schema.TIMINGS`, checked bandwidths.
+"""Shared by readers of collective timings: exact times, rows of `TIMINGS`, checked bandwidths.
 
 A producer's bandwidths are kept as it states them, in 1 GB = 1e9 bytes, and compared with its times:
 algbw = S / t and busbw = f · algbw with nccl-tests' factor f (doc/PERFORMANCE.md), within the precision
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cclbench.classify import bus_factor
 from cclbench.formats.texts import damaged_error
-from cclbench.ground.schema import TIMINGS
+from cclbench.ground.evidence_schema import TIMINGS
 
 MOST_BYTES: Final = 1 << 60
 """The largest plausible payload: an exabyte."""
@@ -34,7 +34,7 @@ _EXACT: Final = Decimal("1e-6")
 
 
 class Timings:
-    """Rows of `schema.TIMINGS`, added one by one; columns that a row does not name are null."""
+    """Rows of `TIMINGS`, added one by one; columns that a row does not name are null."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+VERSION: Final = 1
 STORED_WORD: Final = pa.dictionary(pa.int8(), pa.string())
 """A word of a small vocabulary, in files."""
 NAME: Final = pa.dictionary(pa.int32(), pa.string())
@@ -16,9 +17,19 @@ WORD: Final = STORED_WORD if int(pa.__version__.split(".")[0]) >= 20 else NAME
 _STORED: Final[dict[str, pa.Schema]] = {}
 
 
-def table_schema(table: str, version: int, *fields: pa.Field) -> pa.Schema:
+def required(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
+    """A column without nulls."""
+    return pa.field(name, kind, nullable=False, metadata={"meaning": meaning, "unit": unit})
+
+
+def nullable(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
+    """A column that may have nulls."""
+    return required(name, kind, meaning, unit).with_nullable(True)
+
+
+def table_schema(table: str, *fields: pa.Field) -> pa.Schema:
     """The in-memory schema of a table, from its fields as they are in files."""
-    schema = pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(version)})
+    schema = pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(VERSION)})
     _STORED[table] = pa.schema([field.remove_metadata() for field in schema], metadata=schema.metadata)
     in_memory = (field.with_type(WORD) if field.type == STORED_WORD else field for field in schema)
     return pa.schema(in_memory, metadata=schema.metadata)

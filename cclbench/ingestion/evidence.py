@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator, sort_by_precedence
+from cclbench.ground.evidence_schema import EVIDENCE, TIMINGS
 from cclbench.ground.registry import plugin_code
-from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
+from cclbench.ground.schema import group_id
 from cclbench.ingestion.entry import manifest_file
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize.communicators import Membership, join_communicators

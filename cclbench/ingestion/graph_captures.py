@@ -183,7 +183,9 @@ class _Choice:
         """Captures of equal work that a launch may have replayed, in order, or why there is none."""
         if not self._captures:
             return "the source has no trace of their capture"
-        pairs = [(self._works[number], self._pair(number, replay)) for number in self._first_of_work]
+        kernels = self._replays[replay].kernels.tobytes()
+        equal = [number for number in self._first_of_work if self._works[number][0] == kernels]
+        pairs = [(self._works[number], self._pair(number, replay)) for number in equal or self._first_of_work]
         works = {work: one.loss for work, one in pairs if isinstance(one, KernelPairs)}
         if not works:
             nearest = max((one for _, one in pairs if isinstance(one, Misfit)), key=lambda one: one.common)

@@ -62,10 +62,11 @@ class KernelPairs:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a replay is not of a capture, and the number of kernel names that they have in common."""
+    """Why a replay is not of a capture."""
 
-    common: int
     why: str
+    common: int
+    """Number of kernel names that they share, or, negative, by how much their lengths differ if too much."""
 
 
 def pair_kernels(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> KernelPairs | Misfit:
@@ -73,13 +74,15 @@ def pair_kernels(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> K
 
     `kernels` is the code of each launch's kernel as in the replay, −1 for a copy and −2 for an unstated name.
     """
-    longer = max(len(kernels), len(replay))
+    longer, difference = max(len(kernels), len(replay)), abs(len(kernels) - len(replay))
     if not (capture.kernels.codes >= 0).any():
         return _pair_by_place(capture, kernels, replay)
-    common = _equal_names(kernels, replay.kernels)
     numbers = f"{len(replay):,} device rows; the nearest capture has {len(kernels):,} launches"
+    if difference > (1 - LEAST_SHARE) * longer:
+        return Misfit(numbers, -difference)
+    common = _equal_names(kernels, replay.kernels)
     if common < LEAST_SHARE * longer:
-        return Misfit(common, f"{numbers}, {common:,} of the same kernels")
+        return Misfit(f"{numbers}, {common:,} of the same kernels", common)
     if not replay.stream.any():
         return _pair_in_order(capture, kernels, replay, numbers, common)
     return _pair_by_name(capture, kernels, replay, numbers, common)
@@ -100,10 +103,11 @@ def _pair_in_order(
     most = min(MOST_DIFFERENCES, a + b - 2 * ceil(LEAST_SHARE * max(a, b)))
     alignment = align_kernels(kernels, replay.kernels, most)
     if alignment is None:
-        return Misfit(common, f"{numbers}, {common:,} of the same kernels but in another order")
+        return Misfit(f"{numbers}, {common:,} of the same kernels but in another order", common)
     gaps = np.diff(np.r_[-1, alignment.a, a]), np.diff(np.r_[-1, alignment.b, b])
     if replaced := int(((gaps[0] > 1) & (gaps[1] > 1)).sum()):
-        return Misfit(common, f"{numbers}, at {replaced:,} places with other kernels than the replay's")
+        places = f"{replaced:,} place{'s'[: replaced != 1]}"
+        return Misfit(f"{numbers}, with other kernels than the replay's at {places}", common)
     certain = alignment.certain(capture.place)
     launch = np.full(b, -1, np.int64)
     launch[alignment.b[certain]] = alignment.a[certain]
@@ -124,7 +128,7 @@ def _pair_by_name(
     own, other = code[:a], code[a:]
     counts = np.bincount(own, minlength=names), np.bincount(other, minlength=names)
     if (counts[0] > counts[1]).any() and (counts[0] < counts[1]).any():
-        return Misfit(common, f"{numbers}, some with other kernels than the replay's")
+        return Misfit(f"{numbers}, some with other kernels than the replay's", common)
     key_a, key_b = own * (a + b) + occurrence(own), other * (a + b) + occurrence(other)
     order = np.argsort(key_a)
     at = np.minimum(np.searchsorted(key_a, key_b, sorter=order), a - 1)
@@ -134,7 +138,7 @@ def _pair_by_name(
     rows = np.flatnonzero(ordered[other])
     later = ~begins(replay.stream[rows])
     if (np.diff(launch[rows], prepend=-1)[later] < 0).any():
-        return Misfit(common, f"{numbers}, {common:,} of the same kernels but in another order")
+        return Misfit(f"{numbers}, {common:,} of the same kernels but in another order", common)
     return KernelPairs(np.where(certain, launch, -1), a + b - 2 * common, a - common)
 
 
@@ -153,9 +157,9 @@ def _pair_by_place(capture: Capture, kernels: Int64, replay: ReplayedKernels) ->
         f"{len(replay):,} device rows, and {len(kernels):,} launches whose kernels the capture does not name"
     )
     if len(kernels) != len(replay) or not np.array_equal(capture.copies, replay.kernels < 0):
-        return Misfit(0, numbers)
+        return Misfit(numbers, 0)
     if replay.stream.any():
-        return Misfit(0, f"{numbers}, on several streams")
+        return Misfit(f"{numbers}, on several streams", 0)
     nth = occurrence(np.where(capture.call >= 0, capture.call, -1).astype(np.int64))
     _, content = np.unique(np.stack([capture.work, nth]), axis=1, return_inverse=True)
     _, kind, times = np.unique(
@@ -168,5 +172,5 @@ def _pair_by_place(capture: Capture, kernels: Int64, replay: ReplayedKernels) ->
     repeated = repeats > 1
     alike = int(usual[np.unique(content[repeated])].sum())
     if repeated.sum() < _LEAST_REPEATED * len(replay) or alike < LEAST_SHARE * repeated.sum():
-        return Misfit(0, f"{numbers}: {alike:,} were launched like others by equal calls")
+        return Misfit(f"{numbers}: {alike:,} were launched like others by equal calls", 0)
     return KernelPairs(np.arange(len(replay)), 0, 0)

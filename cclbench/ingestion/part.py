@@ -15,8 +15,9 @@ import pyarrow as pa
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ground.errors import CclbenchError, InputError, near
+from cclbench.ground.evidence_schema import COUNTERS
 from cclbench.ground.registry import plugin_code
-from cclbench.ground.schema import COUNTERS, SIDES
+from cclbench.ground.schema import SIDES
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps

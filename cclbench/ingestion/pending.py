@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import classify
+from cclbench.ground.evidence_schema import COUNTERS
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.ground.schema import COUNTERS, EVENTS, KINDS
+from cclbench.ground.schema import EVENTS, KINDS
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
 from cclbench.ingestion.launches import Launches

@@ -37,7 +37,7 @@ _NO_CALL: Final = ord("?")
 
 
 class ListedCalls(NamedTuple):
-    """A rank's calls in order, as rows of `schema.TIMINGS`; their source, and the ranks of its groups."""
+    """A rank's calls in order, as rows of `TIMINGS`; their source, and the ranks of its groups."""
 
     source: str
     table: pa.Table
@@ -217,7 +217,7 @@ def _call_shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Paylo
 
 
 def _logged_payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
-    """The payload in the log, sizes as in `schema.TIMINGS`; for gather and scatter only the root has it."""
+    """The payload in the log, sizes as in `TIMINGS`; for gather and scatter only the root has it."""
     kind, size, ranks = said["kind"], said["bytes"], said["group_size"]
     part = None if size is None or not ranks else size // ranks
     return Payload(

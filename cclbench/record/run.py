@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.file_names import stored_name
-from cclbench.ground.schema import EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, TABLES
+from cclbench.ground.schema import EVENTS, GROUPS, KINDS, RESULTS, TABLES
 from cclbench.ground.scratch import scratch
 from cclbench.ground.text import html_of
 from cclbench.record import manifest
@@ -246,7 +247,7 @@ class Run:
         )
 
     def evidence(self, table: str) -> pa.Table:
-        """Rows of a table of `schema.EVIDENCE`, such as `counters`, from files other than traces."""
+        """Rows of a table of `EVIDENCE`, such as `counters`, from files other than traces."""
         (name,) = checked_names("table of evidence", [table], list(EVIDENCE))
         return _concat_tables(
             name, (read_table(path, TABLES[name], listed=listed) for path, listed in self._table_files(name))

@@ -45,7 +45,7 @@ class TraceChange:
         return iter(())
 
     def change_samples(self, table: pa.Table) -> pa.Table:
-        """Change a batch of `schema.COUNTERS`."""
+        """Change a batch of `COUNTERS`."""
         return table
 
     def change_facts(self, facts: TraceFacts) -> TraceFacts:

@@ -18,7 +18,7 @@ from typing import Any
 
 from campaign.seeds import REPOSITORY, Files, kineto, write
 
-from cclbench.ground.schema import EVIDENCE
+from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.record.store import Store
 
 SETTLES_S = 2.0

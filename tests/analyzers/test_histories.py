@@ -10,7 +10,7 @@ import pyarrow as pa
 from helpers.hand_made import a_rank, event
 
 from cclbench.analyzers.view.histories import of_run, of_trace
-from cclbench.ground.schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
+from cclbench.ground.evidence_schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
 
 
 def memory(at: int, held: int | None, reserved: int | None = None, device: int | None = 0) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from analyzers.test_snapshots import event, histories
 
 from cclbench.analyzers.view.leaks import SiteGrowth, growth_by_site
-from cclbench.ground.schema import ALLOCATOR_ANNOTATIONS
+from cclbench.ground.evidence_schema import ALLOCATOR_ANNOTATIONS
 
 Plan = Callable[[int], dict[int, int]]
 """The blocks that a call site holds at the end of a step: bytes by name."""

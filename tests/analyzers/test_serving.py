@@ -17,7 +17,7 @@ import cclbench
 from cclbench.analyzers.metric import Coverage, Value
 from cclbench.card.model import Card
 from cclbench.formats.serving import Serving
-from cclbench.ground.schema import REQUESTS, SERVING
+from cclbench.ground.evidence_schema import REQUESTS, SERVING
 
 MS = 10**6
 METRIC_NAMES = ["ttft", "tpot", "itl", "e2e_latency", "request_throughput", "output_throughput", "goodput"]

@@ -11,7 +11,7 @@ import pytest
 
 from cclbench.analyzers.view.allocator import Blocks, History, Site
 from cclbench.analyzers.view.snapshots import of_snapshots
-from cclbench.ground.schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
+from cclbench.ground.evidence_schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
 
 Told = tuple[str, int | None, int]
 """Action, address and bytes of an event."""

@@ -12,7 +12,7 @@ from helpers.hand_made import Evidence, of_run
 
 from cclbench.analyzers.metric import Value
 from cclbench.formats.nccl_tests import NcclTests
-from cclbench.ground.schema import TIMINGS
+from cclbench.ground.evidence_schema import TIMINGS
 
 GB = 1e9
 

@@ -15,7 +15,7 @@ from helpers.refused import refused
 from cclbench.formats import recognise_format
 from cclbench.formats.dcgm import Dcgm
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import COUNTERS
+from cclbench.ground.evidence_schema import COUNTERS
 
 S = 1_700_000_000_000_000_000
 NVLTX = "DCGM_FI_PROF_NVLINK_TX_BYTES"

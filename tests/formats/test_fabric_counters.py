@@ -18,7 +18,7 @@ from helpers.refused import refused
 from cclbench.formats import recognise_format
 from cclbench.formats.fabric_counters import FabricCounters
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import COUNTERS
+from cclbench.ground.evidence_schema import COUNTERS
 
 SYS = "/sys/class/infiniband"
 T0, T1 = 1_712_345_678_000_000_000, 1_712_345_680_000_000_000

@@ -15,7 +15,7 @@ from helpers.refused import refused
 from cclbench.formats import recognise_format
 from cclbench.formats.nvidia_smi import NvidiaSmi
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import COUNTERS
+from cclbench.ground.evidence_schema import COUNTERS
 
 KIB, MIB = 1024, 1 << 20
 

@@ -13,7 +13,7 @@ import pytest
 from cclbench.formats import READERS, Evidence
 from cclbench.formats.serving import Serving, lines
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import REQUESTS, SERVING
+from cclbench.ground.evidence_schema import REQUESTS, SERVING
 
 READER = Serving()
 

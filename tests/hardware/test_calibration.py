@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.ground.schema import TIMINGS
+from cclbench.ground.evidence_schema import TIMINGS
 from cclbench.hardware.calibration import (
     Calibration,
     LeftOut,

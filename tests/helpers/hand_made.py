@@ -14,7 +14,8 @@ from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, window_p
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.card.model import Card, card_of
-from cclbench.ground.schema import COLLECTIVES, EVENTS, EVIDENCE, OPERATORS, STEPS
+from cclbench.ground.evidence_schema import EVIDENCE
+from cclbench.ground.schema import COLLECTIVES, EVENTS, OPERATORS, STEPS
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import builtins
 

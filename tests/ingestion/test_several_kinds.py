@@ -29,7 +29,7 @@ from cclbench.formats import (
     Trace,
 )
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import COUNTERS, SERVING
+from cclbench.ground.evidence_schema import COUNTERS, SERVING
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row as Figure
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench.classify import CollectiveName
 from cclbench.formats import Payload, StatedPayloads
-from cclbench.ground.schema import TIMINGS
+from cclbench.ground.evidence_schema import TIMINGS
 from cclbench.normalize.collectives import CommunicationCalls
 from cclbench.normalize.logged_calls import ListedCalls, lacks_group_or_payload, place_calls
 

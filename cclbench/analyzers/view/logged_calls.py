@@ -33,7 +33,7 @@ class CountedCalls:
 
 @dataclass(frozen=True, eq=False)
 class LoggedCalls:
-    """Grouped calls with their number, `calls`; columns of `schema.TIMINGS`, which may be null.
+    """Grouped calls with their number, `calls`; columns of `TIMINGS`, which may be null.
 
     `from_begin`: the file lists all calls of the communicator; `size`: the range of sizes of `bytes`.
     """

@@ -48,7 +48,7 @@ class RunView:
         """Settings by file of evidence, such as the load of a benchmark client."""
         self._view, self._tables = view, tables
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)
-        """The rows of a table of `schema.EVIDENCE`, by name."""
+        """The rows of a table of `EVIDENCE`, by name."""
 
     @cached_property
     def snapshots(self) -> list[History]:

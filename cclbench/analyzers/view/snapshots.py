@@ -40,7 +40,7 @@ _RESERVED: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "s
 def of_snapshots(allocations: pa.Table, blocks: pa.Table, annotations: pa.Table) -> list[History]:
     """The history of each device of each snapshot; a device without events has a single moment, the end.
 
-    The tables are rows of `schema.ALLOCATIONS`, `schema.MEMORY_BLOCKS` and `schema.ALLOCATOR_ANNOTATIONS`.
+    The tables are rows of `ALLOCATIONS`, `MEMORY_BLOCKS` and `ALLOCATOR_ANNOTATIONS`.
     """
     events, ends, ranges = map(_by_device, (allocations, blocks, annotations))
     keys = sorted({*events, *ends}, key=lambda key: [(part is not None, part) for part in key])

@@ -34,7 +34,7 @@ from cclbench.formats.pickled import (
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import damaged_error, read_whole
 from cclbench.formats.trace import LATEST_NS
-from cclbench.ground.schema import (
+from cclbench.ground.evidence_schema import (
     ALLOCATIONS,
     ALLOCATOR_ACTIONS,
     ALLOCATOR_ANNOTATIONS,

@@ -27,8 +27,9 @@ import pyarrow as pa
 from cclbench.classify import element_bytes, kind_of
 from cclbench.formats import LoggedCommunicator
 from cclbench.formats.timing_rows import MOST_BYTES
+from cclbench.ground.evidence_schema import TIMINGS
 from cclbench.ground.intervals import occurrence
-from cclbench.ground.schema import COLLECTIVE_KINDS, TIMINGS
+from cclbench.ground.schema import COLLECTIVE_KINDS
 
 DATATYPES: Final = (
     *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
@@ -235,7 +236,7 @@ class LogReading:
         ]
 
     def timing_table(self, library: str) -> pa.Table:
-        """Rows of `schema.TIMINGS`, one for each call, in order.
+        """Rows of `TIMINGS`, one for each call, in order.
 
         `communicator` is an index into `logged_communicators`; the ranks of a transfer are ranks in it.
         `seq` counts the collectives of a communicator, and the transfers of a pair of its ranks, from 0;

@@ -19,8 +19,8 @@ from cclbench.formats.nsys.capture import CapturedProcesses
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.facts import cuda_devices
 from cclbench.formats.trace import LATEST_NS, impossible_value
+from cclbench.ground.evidence_schema import COUNTER_UNITS, COUNTERS
 from cclbench.ground.intervals import Int64
-from cclbench.ground.schema import COUNTER_UNITS, COUNTERS
 
 _PERCENT: Final = " [Throughput %]"
 _GPU: Final = {
@@ -48,7 +48,7 @@ _NAMELESS: Final = "hardware sample without a name"
 def counter_samples(
     capture: CapturedProcesses, member: str, dropped: Counter[str], *, first: bool
 ) -> Iterator[pa.Table]:
-    """Tables of `schema.COUNTERS` for a member's GPUs; with the first member also for network interfaces."""
+    """Tables of `COUNTERS` for a member's GPUs; with the first member also for network interfaces."""
     yield from _gpu_samples(capture, member, dropped, first=first)
     if first:
         yield from _interface_samples(capture, dropped)
@@ -207,7 +207,7 @@ def _sample_times(capture: CapturedProcesses, column: pa.Array) -> Int64:
 def _counter_table(
     rows: pa.RecordBatch, known: str | None, name: str, *, scaled: npt.NDArray[np.float64], **columns: Any
 ) -> pa.Table:
-    """A table of `schema.COUNTERS`: the values `scaled` if the counter is `known`, else unchanged."""
+    """A table of `COUNTERS`: the values `scaled` if the counter is `known`, else unchanged."""
     columns |= {"counter": known or name, "unit": COUNTER_UNITS[known] if known else None}
     columns["value"] = pa.array(scaled) if known else rows["value"]
     arrays = []

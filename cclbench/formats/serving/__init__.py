@@ -22,7 +22,7 @@ from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, SOURCE_PATH, SYST
 from cclbench.formats.serving import figures
 from cclbench.formats.serving.lines import WrittenResult, written_results
 from cclbench.formats.texts import strip_decoration
-from cclbench.ground.schema import SERVING
+from cclbench.ground.evidence_schema import SERVING
 
 _MARKS: Final = (
     (b'"tokenizer_id"', b'"num_prompts"'),

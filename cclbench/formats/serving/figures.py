@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cclbench.formats.serving.lines import MOST, WrittenResult, is_number
-from cclbench.ground.schema import REQUESTS
+from cclbench.ground.evidence_schema import REQUESTS
 
 _FIGURES: Final = {
     "duration": ("duration", "s"),
@@ -75,7 +75,7 @@ def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
 
 
 def figure_rows(written: WrittenResult, benchmark: int) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Rows of `schema.SERVING`, and the number of entries left out, by reason."""
+    """Rows of `SERVING`, and the number of entries left out, by reason."""
     rows_by_key, left_out = dict[Key, dict[str, Any]](), Counter[str]()
     for name, value, key, unit, most in _stated_figures(written):
         if key is None:
@@ -132,7 +132,7 @@ def _figure_key(figure: str, stat: str) -> Key:
 
 
 def request_table(written: WrittenResult, benchmark: int) -> pa.Table:
-    """Rows of `schema.REQUESTS`; none if the result has no lists.
+    """Rows of `REQUESTS`; none if the result has no lists.
 
     The clients initialise times to 0: a time to first token or a latency of 0 means no answer, and is null.
     """

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas of tables that come from files other than traces: counters, timings, requests, allocators."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from cclbench.ground.table_schema import NAME as _NAME
+from cclbench.ground.table_schema import STORED_WORD as _WORD
+from cclbench.ground.table_schema import nullable as _nullable
+from cclbench.ground.table_schema import required as _required
+from cclbench.ground.table_schema import table_schema as _versioned_schema
+
+_SOURCE = (
+    _nullable("source", _WORD, "reader of the file that says so"),
+    _nullable("file", _NAME, "that file, within the source"),
+)
+
+COUNTERS: Final = _versioned_schema(
+    "counters",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose device is counted, where that is known"),
+    _nullable("device", pa.int16(), "index of the accelerator"),
+    _nullable("port", _NAME, "link or port: nvlink 3, mlx5_0/1; null where all are counted together"),
+    _required("counter", _NAME, "what is counted: a name of COUNTER_UNITS, else the producer's own"),
+    _nullable("unit", _WORD, "base SI unit of the value; null where the producer's is not known"),
+    _nullable("start_ns", pa.int64(), "begin of the interval the value is about; null: unknown", "ns"),
+    _nullable("end_ns", pa.int64(), "its end; equal to the begin for an instant's value", "ns"),
+    _required("value", pa.float64(), "bytes moved in the interval, or the mean of a share or rate over it"),
+)
+
+_COUNTERS: Final = {
+    "1": (
+        *("sm_active", "tensor_active", "dram_active", "dram_read_utilization", "dram_write_utilization"),
+        *("nvlink_tx_utilization", "nvlink_rx_utilization", "pcie_tx_utilization", "pcie_rx_utilization"),
+        *("gpu_utilization", "memory_utilization"),
+    ),
+    "B": (
+        *("dram_read_bytes", "dram_write_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes", "pcie_tx_bytes"),
+        *("pcie_rx_bytes", "nic_tx_bytes", "nic_rx_bytes"),
+        *("nvlink_tx_total", "nvlink_rx_total", "nic_tx_total", "nic_rx_total"),
+    ),
+    "B/s": ("nvlink_tx_rate", "nvlink_rx_rate", "pcie_tx_rate", "pcie_rx_rate", "nic_tx_rate", "nic_rx_rate"),
+    "count": ("nic_retransmits", "nic_congestion_marks"),
+    "W": ("power",),
+    "J": ("energy",),
+}
+COUNTER_UNITS: Final = {counter: unit for unit, counters in _COUNTERS.items() for counter in counters}
+"""Counters by the names that analyzers know, with their units.
+
+A cumulative count comes as differences between its samples, or as `_total` from a file with one sample.
+A rate comes as bytes, or as `_rate` where nobody knows for how long it held."""
+
+TIMINGS: Final = _versioned_schema(
+    "timings",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank that measured, null for a sweep's own figure"),
+    _nullable("kind", _WORD, "kind of collective, as in collectives"),
+    _nullable("library", _WORD, "who does it, as in collectives"),
+    _nullable("group_size", pa.int32(), "ranks that take part"),
+    _nullable("nodes", pa.int32(), "nodes they are on"),
+    _nullable("group", _NAME, "stable id of the sorted list of ranks"),
+    _nullable("communicator", pa.int32(), "number of the library's communicator, the same on all its ranks"),
+    _nullable("seq", pa.int64(), "sequence number within the group; of a logged call in its communicator"),
+    _nullable("src_rank", pa.int32(), "sending rank of a point-to-point transfer"),
+    _nullable("dst_rank", pa.int32(), "receiving rank of a point-to-point transfer"),
+    _nullable("dtype", _WORD, "element type, as the producer names it"),
+    _nullable("in_place", pa.bool_(), "whether input and output share a buffer"),
+    _nullable("bytes", pa.int64(), "payload S: the large side of all_gather and reduce_scatter", "B"),
+    _nullable("start_ns", pa.int64(), "begin since the epoch, where it is told", "ns"),
+    _nullable("dur_ns", pa.int64(), "time it took; null while it has not completed", "ns"),
+    _nullable("algbw", pa.float64(), "algorithm bandwidth as the producer states it", "B/s"),
+    _nullable("busbw", pa.float64(), "bus bandwidth as the producer states it", "B/s"),
+    _nullable("errors", pa.int64(), "wrong results the producer found"),
+    _nullable("state", _WORD, "scheduled, started or completed, where the producer tells"),
+)
+
+REQUESTS: Final = _versioned_schema(
+    "requests",
+    *_SOURCE,
+    _required("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
+    _required("request", pa.int64(), "ordinal in its benchmark"),
+    _nullable("success", pa.bool_(), "whether it was answered"),
+    _nullable("input_tokens", pa.int64(), "tokens of the prompt"),
+    _nullable("output_tokens", pa.int64(), "tokens of the answer"),
+    _nullable("ttft_ns", pa.int64(), "request sent to first token", "ns"),
+    _nullable("e2e_ns", pa.int64(), "request sent to last token", "ns"),
+    _nullable("itl_ns", pa.list_(pa.int64()), "gaps between what the client received, in order", "ns"),
+)
+
+SERVING: Final = _versioned_schema(
+    "serving",
+    *_SOURCE,
+    _required("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
+    _required("figure", _NAME, "ttft, tpot, itl, e2e_latency, request_throughput, ..."),
+    _nullable("stat", _WORD, "mean, p50, p90, p99, std, ...; null for a figure without a distribution"),
+    _required("value", pa.float64(), "as the client's file states it, in base SI units"),
+    _required("unit", _WORD, "base SI unit"),
+)
+
+ALLOCATOR_ACTIONS: Final = (
+    *("alloc", "free_requested", "free_completed"),
+    *("segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom", "snapshot"),
+)
+BLOCK_STATES: Final = ("active_allocated", "active_pending_free", "inactive")
+
+ALLOCATIONS: Final = _versioned_schema(
+    "allocations",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
+    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _required("event", pa.int64(), "ordinal of the event in the device's recording, from 0"),
+    _nullable("time_ns", pa.int64(), "when, on the host's clock; null where the snapshot has no times", "ns"),
+    _required("action", _WORD, "what the allocator did: " + ", ".join(ALLOCATOR_ACTIONS)),
+    _nullable("address", pa.int64(), "begin of the block or segment; null of an oom"),
+    _required(
+        "size",
+        pa.int64(),
+        "bytes: of alloc and free as the program asked for them, of a segment as they were reserved",
+        "B",
+    ),
+    _nullable("stream", pa.int64(), "stream whose pool it is from"),
+    _nullable("call_site", _NAME, "the stack, innermost first and cut; null where none was recorded"),
+    _nullable("device_free", pa.int64(), "of an oom: bytes that the device itself had free; else null", "B"),
+)
+
+MEMORY_BLOCKS: Final = _versioned_schema(
+    "memory_blocks",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
+    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _required("segment", pa.int64(), "address of the segment that it is part of: its blocks fill it"),
+    _required("address", pa.int64(), "begin of the block"),
+    _required("size", pa.int64(), "bytes that the block takes of its segment", "B"),
+    _nullable("requested", pa.int64(), "bytes that the program asked for; null where untold", "B"),
+    _nullable("stream", pa.int64(), "stream whose pool the segment belongs to"),
+    _nullable("pool", _NAME, "the segment's pool: large or small, with a private one's id; null if unknown"),
+    _required("state", _WORD, "when the snapshot was taken: " + ", ".join(BLOCK_STATES)),
+    _nullable("call_site", _NAME, "stack that allocated it, as in allocations; null of an inactive block"),
+)
+
+ALLOCATOR_ANNOTATIONS: Final = _versioned_schema(
+    "allocator_annotations",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
+    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _required("name", _NAME, "annotation of the program, such as ProfilerStep#3"),
+    _required("start_ns", pa.int64(), "begin, on the host's clock", "ns"),
+    _required("end_ns", pa.int64(), "end", "ns"),
+)
+
+EVIDENCE: Final = {
+    "counters": COUNTERS,
+    "timings": TIMINGS,
+    "requests": REQUESTS,
+    "serving": SERVING,
+    "allocations": ALLOCATIONS,
+    "memory_blocks": MEMORY_BLOCKS,
+    "allocator_annotations": ALLOCATOR_ANNOTATIONS,
+}
+"""Tables from files other than traces, by name."""
