@@ -65,7 +65,9 @@ def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
     mm, add = found.rows[:2]
     assert (mm.family, mm.precision, add.precision) == ("matrix product", "bf16", "fp32")
     assert mm.flops_per_s == pytest.approx(4e9 / 400e-9)
-    assert mm.roofline_s == pytest.approx(4e9 / 989e12, rel=1e-3)
+    # no H100 is that fast
+    assert (mm.mark, mm.roofline_s, mm.gap_s) == ("above", None, None)
+    assert mm.marked_roofline_s == pytest.approx(4e9 / 989e12, rel=1e-3)
     assert found.windows == 4
     assert found.told == (
         "linked to operators 98.5 %; of compute time 90.9 % has FLOPs and bytes; without:"
