@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -41,7 +41,7 @@ COLUMNS: Final = (
         "roofline_s",
         "gap_s",
     ),
-    *("bound", "modelled_share", "why_not"),
+    *("bound", "mark", "marked_time_s", "marked_roofline_s", "modelled_share", "why_not"),
 )
 _NS_PER_S: Final = 10**9
 
@@ -51,7 +51,7 @@ class OperatorRow:
     """The works of one key over all ranks and steps; unknown values are None.
 
     FLOPs, bytes and rates are of works with a cost model, `modelled_share` of the time; the gap is time above
-    the roofline, of works whose least time is known.
+    the roofline, of works whose least time is known and that are not faster than it.  Those are marked.
     """
 
     key: str
@@ -73,6 +73,12 @@ class OperatorRow:
     precision: str | None
     """The operator of all works, the family of their cost models, the precision of their arithmetic; None if
     there are several."""
+    mark: Literal["cache", "above"] | None = None
+    """Works are faster than their roofline: by no more than the device's cache may save, or by more, which a
+    wrong formula, element type or peak explains."""
+    marked_time_s: float = 0.0
+    marked_roofline_s: float = 0.0
+    """Time and roofline time of these works; in no other sum."""
 
     @property
     def time_s(self) -> float:
@@ -91,6 +97,11 @@ class OperatorRow:
         if self.roofline_s is None or self.gap_s is None or self.roofline_s + self.gap_s <= 0:
             return None
         return self.roofline_s / (self.roofline_s + self.gap_s)
+
+    @property
+    def marked_share(self) -> float | None:
+        """Roofline time divided by time of the marked works; None where there are none."""
+        return self.marked_roofline_s / self.marked_time_s if self.mark and self.marked_time_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +252,7 @@ def _operator_table(
     rows = sorted(
         (_operator_row(key, key_sums, total) for key, key_sums in sums.items()), key=partial(_sort_key, sort)
     )
+    roof = next((rank.roof for rank in by_rank.values() if rank.roof), None)
     return OperatorTable(
         run=run.id,
         by=by,
@@ -250,16 +262,36 @@ def _operator_table(
         time_ns=total,
         linked_share=_time_share(by_rank.values(), "linked_ns", "time_ns"),
         modelled_share=_time_share(by_rank.values(), "modelled_ns", "compute_ns"),
-        roof=next((rank.roof for rank in by_rank.values() if rank.roof), None),
+        roof=roof,
         rows=tuple(rows[:top]),
         all_rows=len(rows),
         notes=(
             *dict.fromkeys(
                 f"no roofline: {rank.no_roofline}" for rank in by_rank.values() if rank.no_roofline
             ),
+            *_mark_notes(sums.values(), total, roof),
             *notes,
         ),
     )
+
+
+def _mark_notes(sums: Collection[OperatorSums], total_ns: int, roof: DeviceRoof | None) -> Iterator[str]:
+    """How many rows hold work that is faster than its roofline, of how much time, and what that means."""
+    size = roof.cache_bytes if roof else None
+    cache = f"the {humanise(size, 'B')} of the device's last cache" if size else "a cache"
+    reasons = {
+        "cached_ns": f"as {cache} may hold what they read and write",
+        "above_ns": "a formula, an element type or a peak is wrong"
+        + ("" if size else ", or a cache holds their operands: the catalog has no size of the device's"),
+    }
+    for column, reason in reasons.items():
+        times = [time_ns for row in sums if (time_ns := getattr(row, column))]
+        if times:
+            share = humanise(sum(times) / total_ns, "1")
+            yield (
+                f"faster than the roofline, and in no sum of it: {len(times):,} row{'s'[: len(times) != 1]},"
+                f" {share} of the time: {reason}"
+            )
 
 
 def _time_share(ranks: Iterable[RankSums], part: str, whole: str) -> float:
@@ -284,6 +316,7 @@ def _operator_row(key: str, sums: OperatorSums, total: int) -> OperatorRow:
     modelled_s = sums.modelled_ns / _NS_PER_S
     known = sums.modelled_ns > 0
     least = sums.roofline_ns / _NS_PER_S if sums.rooflined_ns else None
+    marked_ns = sums.cached_ns + sums.above_ns
     bounded_ns = sums.compute_ns + sums.memory_ns
     return OperatorRow(
         key=key,
@@ -297,6 +330,9 @@ def _operator_row(key: str, sums: OperatorSums, total: int) -> OperatorRow:
         roofline_s=least,
         gap_s=None if least is None else sums.rooflined_ns / _NS_PER_S - least,
         bound="unknown" if not bounded_ns else "compute" if sums.compute_ns > sums.memory_ns else "memory",
+        mark="above" if sums.above_ns else "cache" if sums.cached_ns else None,
+        marked_time_s=marked_ns / _NS_PER_S,
+        marked_roofline_s=sums.beaten_ns / _NS_PER_S,
         modelled_share=sums.modelled_ns / sums.time_ns if sums.time_ns else 0.0,
         why_not=sums.why_not,
         operator=_single_word(sums.operators),

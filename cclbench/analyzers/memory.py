@@ -102,7 +102,7 @@ def transfer_overhead(rank: RankView) -> Iterator[Value]:
     inputs=("events", "steps", "card: hardware.accelerator", "catalog: memory bandwidth"),
     not_applicable="the trace states no device-memory traffic and no operator has a cost model and recorded"
     " arguments, or the catalog lacks the peak",
-    version=2,
+    version=3,
 )
 def hbm_utilization(rank: RankView) -> Value:
     rank.needs_accelerator("the trace states no memory traffic for it")
@@ -114,7 +114,9 @@ def hbm_utilization(rank: RankView) -> Value:
     provenance: Literal["measured", "derived"] = "measured"
     if not coverage.rows:
         works, provenance = rank.works, "derived"
-        counted = works.computes & ~np.isnan(works.bytes)
+        # what a cache serves does not cross the memory's pins
+        cached = works.is_faster_than(works.bytes / hbm_bytes_per_s(rank) * NS_PER_S)
+        counted = works.computes & ~np.isnan(works.bytes) & ~cached
         if not counted.any():
             raise NotApplicable(
                 "the trace states no device-memory traffic, and no operator has a cost model and recorded"

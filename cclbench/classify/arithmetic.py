@@ -9,9 +9,9 @@ wins; white space separates the alternatives of a pattern.  tests/classify/test_
 Sources: CUTLASS, media/docs/cpp/code_organization.md and tools/library (`cutlass_80_tensorop_s1688gemm_...`:
 compute capability, operator class, accumulator, instruction shape, alignment); cuBLAS and cuDNN as profilers
 print them (`ampere_bf16_s16816gemm_bf16_...`, `sm80_xmma_gemm_f32f32_tf32f32_f32_...`, `nvjet_tst_...`: types
-of A, of the accumulator, of D; t bf16, h fp16, s fp32, q e4m3); Tensile, docs/src/conceptual (problem type
-`BBS_BH`: types of A and B, D, compute; `MI16x16x16x1`: matrix instruction; `ISA942`); MIOpen's igemm
-(`gtcx2` gfx90a, `gtcx3` gfx942).
+of A, of B where they have eight bits or fewer, of the accumulator, of D; t bf16, h fp16, s fp32, q e4m3,
+r e5m2, o e2m1); Tensile, docs/src/conceptual (problem type `BBS_BH`: types of A and B, D, compute;
+`MI16x16x16x1`: matrix instruction; `ISA942`); MIOpen's igemm (`gtcx2` gfx90a, `gtcx3` gfx942).
 """
 
 from __future__ import annotations
@@ -49,7 +49,16 @@ class _Arithmetic(NamedTuple):
 
 
 ARITHMETIC: Final = (
-    _Arithmetic("fp8", True, rf"e4m3  e5m2  float_e[45]m  (?<![a-z])fp8_gemm  {_NVJET}[qo]{{2}}"),
+    # The scales of four-bit types are of eight bits (`ue4m3xf4`, `Avec16UE4M3`): four bits come first.
+    _Arithmetic("fp4", True, rf"e2m1  xf4(?!\d)  mxfp4  nvf(?:p)?4  (?<![a-z])fp4_gemm  {_NVJET}oo"),
+    _Arithmetic(
+        "fp8",
+        True,
+        rf"""
+        e4m3  e5m2  float_e[45]m  mxfp8  (?<![a-z])fp8_(?:\w+_)?(?:gemm|matmul|mm)  gemm_fp8
+        {_NVJET}[qr]{{2}}
+        """,
+    ),
     _Arithmetic("fp8", True, r"^cijk_\w*?_(?:[fb]8){1,2}[bhs]*_\w*?_mi\d+x"),
     _Arithmetic("int8", True, r"_i8816  _i16832  i8i8_i  imma  ^cijk_\w*?_i8\w*?_mi\d+x"),
     _Arithmetic("fp64", True, r"d884  dmma  tensorop_d\d  f64f64\w*_tensor  ^cijk_\w*?_d_?b_\w*?_mi\d+x"),

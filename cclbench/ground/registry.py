@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -84,6 +85,7 @@ class Registry(Generic[T]):
         self._known: dict[str, T] = {}
         self._origin: dict[str, str] = {}
         self._loaded = self._checked = False
+        self._lock = threading.RLock()
 
     def add(self, name: str, plugin: T, *, origin: str) -> None:
         """Register a plug-in; a second one of the same name is an error that names both origins."""
@@ -124,20 +126,21 @@ class Registry(Generic[T]):
         return iter(sorted(self._known))
 
     def _load_plugins(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
-        package = importlib.import_module(self.home)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self.home}.{module.name}")
-        for entry in metadata.entry_points(group=self.group):
-            _, error = load_plugin(entry, self.noun)
-            if error is not None:
-                self.broken[entry.name] = error
-        for name, origin in [*self._origin.items()]:
-            try:
-                self._check(origin)
-            except UsageError as error:
-                del self._known[name], self._origin[name]
-                self.broken[name] = warn_unloaded(name, origin, self.noun, error)
-        self._checked = True
+        with self._lock:  # threads that come meanwhile wait for all plug-ins, the loading one may come back
+            if self._loaded:
+                return
+            self._loaded = True
+            package = importlib.import_module(self.home)
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{self.home}.{module.name}")
+            for entry in metadata.entry_points(group=self.group):
+                _, error = load_plugin(entry, self.noun)
+                if error is not None:
+                    self.broken[entry.name] = error
+            for name, origin in [*self._origin.items()]:
+                try:
+                    self._check(origin)
+                except UsageError as error:
+                    del self._known[name], self._origin[name]
+                    self.broken[name] = warn_unloaded(name, origin, self.noun, error)
+            self._checked = True

@@ -23,9 +23,10 @@ class Accelerator(msgspec.Struct, frozen=True):
     `peak_flops_per_s` is dense (no sparsity), by dtype, FLOP/s (integer types: op/s), None where the device
     lacks the type or no dense figure is published; `attainable_flops_per_s` is the fastest matrix product
     measured over many shapes.  `names` are regular expressions that match the full device name, ignoring
-    case.  `sm_count` counts streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is the line
-    rate of all scale-up links together, per direction, B/s.  `cited` maps each figure's dotted field to
-    its source (a key of `sources`, or `unverified`).
+    case.  `cache_bytes` is the last cache before the device's memory, shared by all cores (NVIDIA's L2, AMD's
+    Infinity Cache).  `sm_count` counts streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is
+    the line rate of all scale-up links together, per direction, B/s.  `cited` maps each figure's dotted field
+    to its source (a key of `sources`, or `unverified`).
     """
 
     id: str
@@ -38,6 +39,7 @@ class Accelerator(msgspec.Struct, frozen=True):
     sm_count: int | None
     scale_up_bytes_per_s: float | None
     attainable_flops_per_s: Mapping[str, float | None] = {}
+    cache_bytes: int | None = None
     sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()

@@ -65,13 +65,15 @@ class Call:
     """A call of an operator; equal calls cost the same.
 
     `kernels` are the names of the kernels it launched, in launch order; `annotation` is the serving engine's
-    name of the enclosing step.
+    name of the enclosing step; `forward` is the call whose gradients it computes, where that is a function of
+    the user's or of a library's, which keeps its operands in its context.
     """
 
     name: str
     arguments: tuple[Argument, ...] = ()
     kernels: tuple[str, ...] = ()
     annotation: str | None = None
+    forward: Call | None = None
 
     def tensor(self, index: int) -> Tensor:
         """The tensor argument at `index`; raises `NoModel` where none is recorded."""

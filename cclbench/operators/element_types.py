@@ -89,14 +89,24 @@ def is_floating(dtype: str) -> bool:
 
 
 def matrix_precision(call: Call, operand: Tensor) -> str | None:
-    """The peak of a matrix product: that of the operand's type, or tf32 where a kernel's name states it."""
+    """The peak of a matrix product: that of the operand's type, else of the type in its kernels' names.
+
+    Of fp32 it is that of tf32 where a kernel's name states it.  Bytes (uint8) hold what the kernel unpacks.
+    """
     if promotion_rank(operand.dtype) == 3:
         raise NoModel("products of complex numbers are not modelled")
-    if operand.precision == "fp32" and any(
-        kernel_arithmetic(kernel).precision == "tf32" for kernel in call.kernels
-    ):
-        return "tf32"
-    return operand.precision
+    if operand.precision == "fp32":
+        return "tf32" if "tf32" in _kernel_precisions(call) else "fp32"
+    return operand.precision or kernels_precision(call)
+
+
+def kernels_precision(call: Call) -> str | None:
+    """The first precision that the names of the call's matrix kernels state; None without one."""
+    return next(filter(None, _kernel_precisions(call)), None)
+
+
+def _kernel_precisions(call: Call) -> list[str | None]:
+    return [kernel_arithmetic(kernel).precision for kernel in call.kernels]
 
 
 def type_in_kernels(call: Call) -> str | None:

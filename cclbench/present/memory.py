@@ -12,6 +12,7 @@ import numpy as np
 from cclbench.analyzers.view.allocator import OLDER, History, Site
 from cclbench.analyzers.view.histories import of_run
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
+from cclbench.analyzers.view.memory_categories import bytes_by_category
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.intervals import Int64
 from cclbench.record.run import Run
@@ -123,6 +124,13 @@ def _site_row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
     }
 
 
+def peak_categories(history: History) -> dict[str, int] | None:
+    """Bytes at the peak by category, in the order of `CATEGORIES`; None without call sites."""
+    if history.owners is None or not history.recorded or not any(history.owners.call_sites):
+        return None
+    return bytes_by_category(history.owners, history.peak_moment)
+
+
 def failure_document(failure: OutOfMemory) -> dict[str, Any]:
     """A failed request as a document, None where unknown."""
     request = failure.request
@@ -170,6 +178,7 @@ def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str,
         "devices": [
             device_numbers(history)
             | {
+                "peak_categories": peak_categories(history),
                 "out_of_memory": [failure_document(failure) for failure in failed_requests(history)],
                 "growth": growth_document(history),
             }

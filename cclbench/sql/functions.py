@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cclbench.classify import base_name, bus_factor, kernel_category
@@ -35,16 +35,26 @@ def _cost(
     values: str | None,
     kernels: list[str | None] | None,
     annotation: str | None,
+    forward: list[str | None] | None,
 ) -> dict[str, Any]:
-    """FLOPs, bytes and precision of a call, or why nothing counts them."""
+    """FLOPs, bytes, those written and precision of a call, or why nothing counts them.
+
+    `forward`: name and arguments of the call whose gradients it computes, None without one.
+    """
     launched = tuple(name or "" for name in kernels or ())
+    call = parse_call(operator or "", shapes, dtypes, strides, values, launched, annotation)
+    if forward is not None:
+        name, shapes, dtypes, strides, values = forward
+        call = replace(call, forward=parse_call(name or "", shapes, dtypes, strides, values))
     try:
-        cost = cost_of(parse_call(operator or "", shapes, dtypes, strides, values, launched, annotation))
+        cost = cost_of(call)
     except NoModel as reason:
-        return {"flops": None, "bytes": None, "precision": None, "why_not": str(reason)}
+        unknown = dict.fromkeys(("flops", "bytes", "written_bytes", "precision"))
+        return {**unknown, "why_not": str(reason)}
     return {
         "flops": float(cost.flops),
         "bytes": float(cost.bytes),
+        "written_bytes": float(cost.written_bytes),
         "precision": cost.precision,
         "why_not": None,
     }
@@ -54,8 +64,8 @@ FUNCTIONS: Final = {
     "operator_family": Function(_family, ("VARCHAR",), "VARCHAR"),
     "operator_cost": Function(
         _cost,
-        (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR"),
-        "STRUCT(flops DOUBLE, bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
+        (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR", "VARCHAR[]"),
+        "STRUCT(flops DOUBLE, bytes DOUBLE, written_bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
     ),
     "kernel_base_name": Function(lambda name: base_name(name or ""), ("VARCHAR",), "VARCHAR"),
     "name_category": Function(lambda name: kernel_category(name or "") or "other", ("VARCHAR",), "VARCHAR"),

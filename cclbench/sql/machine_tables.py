@@ -33,6 +33,7 @@ RANK_DEVICES: Final = pa.schema(
             "B/s",
         ),
         _field("flops_per_s", pa.float64(), "dense peak of the card's precision", "FLOP/s"),
+        _field("cache_bytes", pa.int64(), "the device's last cache, by the catalog; null where unknown", "B"),
     ]
 )
 DEVICE_PEAKS: Final = pa.schema(
@@ -62,6 +63,7 @@ def machine_tables(card: Card | None, entries: list[RankEntry]) -> dict[str, pa.
             "hbm_bytes_per_s": entry.facts.hbm_bytes_per_s
             or (None if accelerator is None else accelerator.hbm_bytes_per_s),
             "flops_per_s": peaks.get(precision or ""),
+            "cache_bytes": None if accelerator is None else accelerator.cache_bytes,
         }
         for entry in entries
     ]

@@ -19,8 +19,10 @@
 --   bytes DOUBLE [B]: compulsory traffic of the device's memory, likewise
 --   precision VARCHAR: precision of the arithmetic
 --   compute_ns DOUBLE [ns]: time of the arithmetic at the device's dense peak
---   roofline_ns DOUBLE [ns]: least time: the longer of the arithmetic's and the memory traffic's
+--   roofline_ns DOUBLE [ns]: least time: the longer of the arithmetic's and the memory traffic's; null where marked
 --   bound VARCHAR: compute or memory, whichever that is
+--   mark VARCHAR: of calls alike that are faster than their roofline: cache if the last cache may explain it, or above
+--   marked_roofline_ns DOUBLE [ns]: the least time that they take less than
 --   why_not VARCHAR: why no FLOPs and bytes are known
 --
 -- Example:
@@ -81,20 +83,31 @@ on_host AS (
     AND head.start_ns < w.end_ns
   GROUP BY head.rank, head.operator
 ),
+forwards AS (
+  -- Functions of autograd's, whose gradients a call of the same number computes, by that call's name.
+  SELECT
+    rank, sequence, name || 'Backward' AS backward, any_value([name, shapes, dtypes, strides, "values"]) AS forward
+  FROM operators
+  WHERE sequence IS NOT NULL AND name || 'Backward' IN (SELECT name FROM operator_names)
+  GROUP BY rank, sequence, name HAVING count(*) = 1
+),
 called AS MATERIALIZED (
   SELECT
-    found.*, o.name, o.shapes, o.dtypes, o.strides, o."values", o.recomputed, owners.holds_product,
+    found.*, forwards.forward, o.name, o.shapes, o.dtypes, o.strides, o."values", o.recomputed, owners.holds_product,
     CASE WHEN names.family = 'attention' THEN o.annotation END AS annotation
   FROM (SELECT * FROM launched UNION ALL SELECT * FROM on_host) AS found
   JOIN operators AS o ON o.rank = found.rank AND o.operator = found.operator
   JOIN operator_owners AS owners ON owners.rank = o.rank AND owners.operator = o.operator
   JOIN operator_names AS names ON names.name = o.name
+  LEFT JOIN forwards ON forwards.rank = o.rank AND forwards.sequence = o.sequence AND forwards.backward = o.name
 ),
 costs AS MATERIALIZED (
   -- Calls alike cost alike: each is counted once.
-  SELECT *, operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation) AS cost
+  SELECT
+    *, row_number() OVER () AS alike,
+    operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation, forward) AS cost
   FROM (
-    SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation
+    SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation, forward
     FROM called WHERE NOT holds_product
   )
 ),
@@ -107,17 +120,20 @@ works AS (
     c.recomputed, c.stated_flops IS NOT NULL AS stated,
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.flops ELSE c.stated_flops END AS flops,
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.bytes ELSE c.stated_bytes END AS bytes,
+    CASE WHEN c.stated_flops IS NULL THEN costs.cost.written_bytes END AS written_bytes,
+    costs.alike::VARCHAR AS alike,
     costs.cost.precision AS precision,
     CASE WHEN c.holds_product THEN 'what it calls is counted by itself' ELSE costs.cost.why_not END AS why_not
   FROM called AS c LEFT JOIN costs
     ON c.name IS NOT DISTINCT FROM costs.name AND c.shapes IS NOT DISTINCT FROM costs.shapes
     AND c.dtypes IS NOT DISTINCT FROM costs.dtypes AND c.strides IS NOT DISTINCT FROM costs.strides
     AND c."values" IS NOT DISTINCT FROM costs."values" AND c.kernel_names = costs.kernel_names
-    AND c.annotation IS NOT DISTINCT FROM costs.annotation AND NOT c.holds_product
+    AND c.annotation IS NOT DISTINCT FROM costs.annotation AND c.forward IS NOT DISTINCT FROM costs.forward
+    AND NOT c.holds_product
   UNION ALL
   SELECT
     rank, step, NULL, base_name, NULL, phase, module, category, 1, dur_ns, computes, false,
-    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL,
+    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL, name, NULL,
     CASE
       WHEN EXISTS (FROM operators AS o WHERE o.rank = device.rank) THEN 'no operator''s call is seen to launch it'
       ELSE 'the trace records no operators'' calls'
@@ -133,16 +149,43 @@ timed AS (
       ELSE works.flops / device_peaks.flops_per_s * 1e9
     END AS compute_ns,
     works.bytes / rank_devices.hbm_bytes_per_s * 1e9 AS memory_ns,
+    (
+      least(works.bytes - coalesce(written_bytes, 0), cache_bytes) + least(coalesce(written_bytes, 0), cache_bytes)
+    ) / rank_devices.hbm_bytes_per_s * 1e9 AS cached_ns,
     accelerator IS NOT NULL AND computes AS has_roofline
   FROM works JOIN rank_devices USING (rank) LEFT JOIN device_peaks USING (precision)
+),
+bounded AS (
+  SELECT
+    *,
+    CASE WHEN has_roofline AND memory_ns IS NOT NULL THEN greatest(compute_ns, memory_ns) END AS least_ns,
+    CASE
+      WHEN has_roofline AND memory_ns IS NOT NULL THEN greatest(compute_ns, memory_ns - coalesce(cached_ns, 0))
+    END AS uncached_ns
+  FROM timed
+),
+totals AS (
+  -- Of all calls alike: their time, their roofline's, and the roofline's where the cache holds what it can.
+  SELECT
+    rank, alike, sum(dur_ns) * (1 + 1e-9) AS took_ns, sum(least_ns) AS least_ns, sum(uncached_ns) AS uncached_ns
+  FROM bounded WHERE least_ns IS NOT NULL GROUP BY rank, alike
+),
+marked AS (
+  SELECT
+    bounded.*,
+    CASE
+      WHEN bounded.least_ns IS NULL OR totals.least_ns <= took_ns THEN NULL
+      WHEN totals.uncached_ns <= took_ns THEN 'cache'
+      ELSE 'above'
+    END AS mark
+  FROM bounded LEFT JOIN totals USING (rank, alike)
 )
 SELECT
   rank, step, operator, name, shapes, phase, module, category, kernels, dur_ns, computes, recomputed,
   flops, bytes, precision, compute_ns,
-  CASE WHEN has_roofline AND memory_ns IS NOT NULL THEN greatest(compute_ns, memory_ns) END AS roofline_ns,
-  CASE
-    WHEN has_roofline AND compute_ns >= memory_ns THEN 'compute'
-    WHEN has_roofline AND memory_ns IS NOT NULL THEN 'memory'
-  END AS bound,
+  CASE WHEN mark IS NULL THEN least_ns END AS roofline_ns,
+  CASE WHEN least_ns IS NOT NULL THEN CASE WHEN compute_ns >= memory_ns THEN 'compute' ELSE 'memory' END END AS bound,
+  mark,
+  CASE WHEN mark IS NOT NULL THEN least_ns END AS marked_roofline_ns,
   CASE WHEN flops IS NULL OR bytes IS NULL THEN why_not END AS why_not
-FROM timed
+FROM marked

@@ -17,6 +17,8 @@ from cclbench.ground.errors import UsageError
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SQUARE = "[[100,100],[100,100]]"
+CACHE = 30_000
+"""Bytes of the accelerator's cache."""
 NO_MODEL = "no cost model for this operator"
 NO_SHAPES = "its arguments are not recorded: a capture with record_shapes=True has them"
 
@@ -25,8 +27,8 @@ NO_SHAPES = "its arguments are not recorded: a capture with record_shapes=True h
 def chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accelerator of 1e12 FLOP/s in bf16, 1e11 in fp32, and 1e11 B/s."""
     peaks = {"bf16": 1e12, "fp32": 1e11}
-    made = SimpleNamespace(id="chip", peak_flops_per_s=peaks, hbm_bytes_per_s=1e11, sm_count=None)
-    cpu = SimpleNamespace(id="cpu", peak_flops_per_s={}, hbm_bytes_per_s=None, sm_count=None)
+    made = SimpleNamespace(id="chip", peak_flops_per_s=peaks, hbm_bytes_per_s=1e11, cache_bytes=CACHE)
+    cpu = SimpleNamespace(id="cpu", peak_flops_per_s={}, hbm_bytes_per_s=None)
     known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
     monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
 
@@ -317,7 +319,8 @@ def test_without_an_accelerator_there_is_no_roofline_and_a_reason() -> None:
 def test_without_a_peak_of_the_cards_precision_stated_flops_have_the_memorys_time() -> None:
     for precision, least in (("bf16", 5 + 20), ("fp32", 50 + 20), ("fp8", 1 + 20)):
         view = a_rank(STATED, [window(0, 100)], card=card(workload__precision=precision))
-        assert rank_sums(view, ("op",)).sums["op"]["gemm"].roofline_ns == pytest.approx(least)
+        gemm = rank_sums(view, ("op",)).sums["op"]["gemm"]
+        assert gemm.roofline_ns + gemm.beaten_ns == pytest.approx(least)
 
 
 def test_ranks_add_up() -> None:
@@ -347,6 +350,67 @@ def test_ranks_add_up() -> None:
     assert OperatorSums() == OperatorSums(
         0, 0, 0, 0.0, 0.0, 0, 0.0, 0, 0, frozenset(), frozenset(), frozenset(), None
     )
+
+
+def test_gradients_of_a_function_have_the_operands_of_the_call_of_their_number() -> None:
+    """Two layers of Transformer Engine: 2·2·4·3 and 2·2·8·3 FLOPs; each backward call has twice its layer's.
+
+    The third backward call has no forward call in the trace; two calls of one number are none either.
+    """
+    numbered = [("_Linear", 7, "[[4,3],[2,3],[]]"), ("_Linear", 8, "[[8,3],[2,3],[]]")]
+    twice = [("_Linear", 5, "[[4,3],[2,3],[]]")] * 2
+    backward = [("_LinearBackward", number, "[[2,4]]") for number in (8, 7, 6, 5)]
+    calls = [
+        call(n, name, sequence=sequence, shapes=shapes, dtypes=str(["c10::BFloat16"] * 3).replace("'", '"'))
+        for n, (name, sequence, shapes) in enumerate((*numbered, *twice, *backward))
+    ]
+    rows = [compute(10 * n, 10 * n + 5, operator=n, name="nvjet_tst_64") for n in range(8)]
+    rows += [compute(10 * n + 5, 10 * n + 9, operator=n, name="nvjet_tst_64") for n in range(4, 8)]
+    works = a_rank(rows, [window(0, 100)], operators=calls, card=card()).works
+    assert works.flops.tolist() == pytest.approx([48, 96, 48, 48, 192, 96, np.nan, np.nan], nan_ok=True)
+    assert "no forward call" in (works.kinds[works.kind[6]].why_not or "")
+
+
+@pytest.mark.parametrize(
+    ("by_call", "mark"),
+    [
+        # 60,000 B take 600 ns: no less than it
+        ((600, 600), None),
+        # one call is slower by as much as the other is faster
+        ((500, 700), None),
+        # of 40,000 B read and 20,000 written the cache may hold 30,000 and 20,000: 10,000 take 100 ns
+        ((500, 600), "cache"),
+        ((100, 100), "cache"),
+        ((100, 99), "above"),
+    ],
+)
+def test_what_is_faster_than_its_roofline_is_marked_and_in_no_sum(
+    by_call: tuple[int, int], mark: str | None
+) -> None:
+    """Two additions alike, and a third of other sizes, 3 B in 1,000 ns."""
+    tiny = call(3, "aten::add", shapes="[[1],[1]]", dtypes=BF16)
+    calls = [*(call(n, "aten::add", shapes=SQUARE, dtypes=BF16) for n in (1, 2)), tiny]
+    rows = [compute(1000 * n, 1000 * n + ns, operator=n) for n, ns in enumerate((*by_call, 1000), start=1)]
+    view = a_rank(rows, [window(0, 50_000)], operators=calls, card=card())
+    (found,) = rank_sums(view, ("op",)).sums["op"].values()
+    marked_ns = sum(by_call) if mark else 0
+    assert (found.cached_ns, found.above_ns) == (
+        marked_ns if mark == "cache" else 0,
+        marked_ns if mark == "above" else 0,
+    )
+    assert found.beaten_ns == pytest.approx(1200 if mark else 0)
+    assert found.rooflined_ns == sum(by_call) + 1000 - marked_ns
+    assert found.roofline_ns == pytest.approx(0.06 if mark else 1200.06)
+    assert found.memory_ns == found.rooflined_ns
+    assert found.modelled_ns == found.time_ns == sum(by_call) + 1000
+
+
+def test_arithmetic_faster_than_the_peak_is_no_work_of_a_cache() -> None:
+    """2e6 FLOP in bf16 take 2,000 ns, however small the operands."""
+    calls = [call(1, "aten::mm", shapes=SQUARE, dtypes=BF16)]
+    view = a_rank([compute(0, 1_900, operator=1)], [window(0, 50_000)], operators=calls, card=card())
+    (found,) = rank_sums(view, ("op",)).sums["op"].values()
+    assert (found.cached_ns, found.above_ns, found.rooflined_ns) == (0, 1_900, 0)
 
 
 def test_kinds_are_told_apart_by_all_that_a_call_is_called_with() -> None:

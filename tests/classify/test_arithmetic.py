@@ -40,6 +40,21 @@ NAMES = [
     ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", ("cublas", "bf16", True, None, "sm90")),
     ("nvjet_hsh_128x64_64x8_4x1_v_bz_TNT", ("cublas", "fp16", True, None, "sm90")),
     ("nvjet_qqtst_128x128_128x6_2x1_v_bz_TNT", ("cublas", "fp8", True, None, "sm90")),
+    ("nvjet_sm90_qrtst_96x128_128x7_1x2_h_bz_coopA_algo2_TNN", ("cublas", "fp8", True, None, "sm90")),
+    (
+        "nvjet_qqtst_128x256_128x6_2x2_2cta_h_bz_Avec32UE8M0_Bvec32UE8M0_TNT",
+        ("cublas", "fp8", True, None, "sm90"),
+    ),
+    (
+        "nvjet_sm100_oohsh_128x256_256x5_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT",
+        ("cublas", "fp4", True, None, "sm100"),
+    ),
+    (
+        "cutlass3x_sm100_bstensorop_s256x192x64gemm_block_scaled_ue4m3xf4_ue4m3xf4_f32_f16_f16_256x192x256_0"
+        "_tnn_align32_o_vs16_2sm_bias_f16_relu",
+        ("cutlass", "fp4", True, 32, "sm100"),
+    ),
+    ("_w8a8_block_fp8_matmul", (None, "fp8", True, None, None)),
     ("nvjet_sm100_tst_64x16_64x16_2x4_2cta_h_bz_splitK_TNT", ("cublas", "bf16", True, None, "sm100")),
     # CUTLASS
     (

@@ -318,6 +318,28 @@ def test_host_rows_are_the_first_device_s_but_for_what_others_ran(tmp_path):
     assert of_host(second) == {"launch": ["cuLaunchKernel 2"]}
 
 
+def test_allocator_events_are_those_of_their_device(tmp_path):
+    """Of GPU 0 heap and stack together; GPU 1's by its index; of the host's allocator no device's."""
+
+    def held(heap, stack, **stats):
+        return {"bytes_allocated": heap, "bytes_reserved": stack, "peak_bytes_in_use": 10**9} | stats
+
+    events = [
+        ("MemoryAllocation", held(100, 0, allocator_name="GPU_0_bfc")),
+        ("MemoryAllocation", held(7, 0, index_on_host=1)),
+        ("MemoryDeallocation", held(60, 30, allocator_name="GPU_0_bfc")),
+        ("MemoryAllocation", held(5, 0, allocator_name="xla_gpu_host_bfc")),
+        ("MemoryAllocation", {"allocator_name": "GPU_0_bfc"}),
+    ]
+    path = write(tmp_path, driven(("pool", events), own=(1,), other=(2,)))
+    for device, expected in ((0, [(0, 100), (0, 90), (None, None)]), (1, [(1, 7)])):
+        _, rows = read(path, f"/device:GPU:{device}")
+        other = rows["host other"]
+        assert {name for name, _, _ in listed(other)} <= {"[memory]", "MemoryAllocation"}
+        rows_of = zip(listed(other), other.device.to_pylist(), other.bytes.to_pylist(), strict=True)
+        assert [tuple(row) for (name, _, _), *row in rows_of if name == "[memory]"] == expected
+
+
 class TestIdleDevices:
     """GPUs of a profile that did nothing: no ranks, told, and the others keep the ranks they have anyway."""
 

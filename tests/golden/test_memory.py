@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.memory_categories import bytes_by_category
 from cclbench.analyzers.view.out_of_memory import failed_requests
 
 KNOWN = {
@@ -99,9 +100,7 @@ def test_memory_events_of_a_trace(measure, kineto: Path) -> None:
 
 def test_an_h100_out_of_memory_is_what_pytorch_says(measure, repository: Path, tmp_path: Path) -> None:
     """PyTorch's message: 128 MiB asked, 3.73 GiB allowed, 3.31 GiB allocated, 313.49 MiB free in blocks."""
-    path = tmp_path / "out_of_memory.pickle"
-    packed = repository / "tests/golden/h100/out_of_memory_snapshot.pickle.gz"
-    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    path = unpacked(repository, "out_of_memory_snapshot", tmp_path)
     (history,) = of_run(measure(path))
     (failure,) = failed_requests(history)
     free, usable = failure.free, failure.usable
@@ -116,3 +115,31 @@ def test_an_h100_out_of_memory_is_what_pytorch_says(measure, repository: Path, t
     assert (usable.largest, failure.missing, failure.largest_served) == (18_874_368, 0, least - free.reserved)
     assert failure.verdict == "fragmentation: enough is free, but no block is large enough"
     assert sum(site.bytes for site in failure.sites) == failure.allocated == 3_550_992_828
+
+
+def unpacked(repository: Path, name: str, folder: Path) -> Path:
+    path = folder / f"{name}.pickle"
+    path.write_bytes(gzip.decompress((repository / f"tests/golden/h100/{name}.pickle.gz").read_bytes()))
+    return path
+
+
+def test_categories_are_pytorchs(measure, repository: Path, tmp_path: Path) -> None:
+    """PyTorch's split of the same model and step (`export_memory_timeline`), in bytes at its peak.
+
+    Equal to the byte: parameters, optimizer states, and autograd's own but for 4 B, the loss's gradient.
+    Activations and inputs of the step together differ by 60,624 B of 1.58 GB. Older than the recording, and
+    so unknown: parameters, states, inputs, and two logits of 33.5 MB that PyTorch's split leaves out.
+    """
+    packed = (repository / "tests/golden/h100/memory_timeline.json.gz").read_bytes()
+    _, sizes = json.loads(gzip.decompress(packed))
+    names = "parameter", "state", "input", "temporary", "activation", "gradient", "detail", "none"
+    stated = dict(zip(names, max(sizes, key=sum)[1:], strict=True))
+    (training,) = of_run(measure(unpacked(repository, "memory_snapshot", tmp_path)))
+    held = bytes_by_category(training.owners, training.peak_moment)
+    assert held["autograd detail"] - stated["detail"] == 4
+    new_input = stated["input"] - sizes[0][3]
+    assert held["activations"] - stated["activation"] - new_input == 60_624
+    assert held.keys() == {"autograd detail", "activations", "unknown"}
+    (failing,) = of_run(measure(unpacked(repository, "out_of_memory_snapshot", tmp_path)))
+    held = bytes_by_category(failing.owners, failing.peak_moment)
+    assert (held["parameters"], held["optimizer states"]) == (stated["parameter"], stated["state"])

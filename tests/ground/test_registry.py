@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 
 import pytest
@@ -59,3 +61,26 @@ def test_metrics_register_themselves_on_first_use() -> None:
     code = "from cclbench.analyzers.metric import METRICS; print(METRICS.get('time.step').unit)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert printed.stdout.strip() == "s"
+
+
+def test_a_thread_that_comes_while_plugins_load_sees_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB calls a function of SQL from several threads at once, the first of which loads the plug-ins."""
+    numbers = a_registry()
+    loading, others_came = threading.Event(), threading.Event()
+
+    def load(*, group: str) -> list[metadata.EntryPoint]:
+        assert group == GROUP
+        loading.set()
+        others_came.wait(timeout=5)
+        numbers.add("one", 1, origin="here")
+        return []
+
+    monkeypatch.setattr(metadata, "entry_points", load)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(list, numbers)
+        assert loading.wait(timeout=5)
+        second = pool.submit(list, numbers)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.05)
+        others_came.set()
+        assert (first.result(timeout=5), second.result(timeout=5)) == (["one"], ["one"])

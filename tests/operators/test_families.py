@@ -426,8 +426,36 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ),
     ("_moe_C::moe_sum", (bf16(2, 3, 4), bf16(2, 4)), (24, 48, 16, "fp32")),
     ("triton_poi_fused__to_copy_1", (t(2, 3), bf16(2, 3), 6), (0, 24, 12, None)),
+    # in_out_ptr0 and a bias of 3: the bias is no result, so the first is; addmm's addend and relu 2 a point
+    ("triton_poi_fused_addmm_relu_0", (bf16(2, 3), bf16(3), 6), (12, 18, 12, "fp32")),
+    # the product's result is 2-D, what is computed from its view 3-D, the first alone: silu 4, mul 1
+    ("triton_poi_fused__unsafe_view_mul_silu_2", (bf16(2, 3, 4), bf16(6, 4), 24), (120, 96, 48, "fp32")),
+    ("triton_poi_fused__unsafe_view_add_3", (*[bf16(2, 3, 4)] * 2, bf16(6, 4), 24), (24, 144, 48, "fp32")),
+    # a 3-D result is the last
+    (
+        "triton_poi_fused__unsafe_view_mul_silu_4",
+        (*[bf16(6, 4)] * 2, bf16(2, 3, 4), 24),
+        (120, 96, 48, "fp32"),
+    ),
+    # a slice of 8 of 24 elements is added to itself as converted
+    ("triton_poi_fused__to_copy_add_slice_1", (bf16(2, 12), t(2, 4), 8), (8, 16, 32, "fp32")),
+    # two sizes, 2 · 4 points, of a bias of 4 broadcast; a symbol of dynamic shapes before one size of 8
+    ("triton_poi_fused_add_transpose_1", (t(2, 4), t(4), t(4, 2), 2, 4), (8, 48, 32, "fp32")),
+    ("triton_poi_fused_add_1", (t(2, 4), t(4), t(2, 4), 2, 8), (8, 48, 32, "fp32")),
+    # 6 rows of 4 are read and summed: add 1, sum 1, of 24 points
+    ("triton_red_fused_add_sum_0", (t(6, 4), t(4), t(6), 6, 4), (48, 112, 24, "fp32")),
+    # a reduction whose last operand has fewer elements than rows: the first is overwritten
+    ("triton_per_fused_add_mul_sum_0", (t(6, 4), t(6, 4), t(4), 6, 4), (72, 208, 96, "fp32")),
+    # gradients of a table are scattered into less than the 8 points
+    (
+        "triton_poi_fused_embedding_dense_backward_1",
+        (i64(2), t(2, 4), t(1, 4), 8),
+        (0, 48, 16, None),
+    ),
+    # one that only fills
+    ("triton_poi_fused_zeros_1", (t(2, 4), 8), (0, 0, 32, None)),
     ("_Linear", (bf16(4, 3), bf16(2, 3), bf16(4)), (48, 44, 16, "bf16")),
-    ("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)), (48 + 42, 56, 16, "bf16")),
+    ("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)), (48, 56, 16, "bf16")),
 ]
 
 
@@ -524,6 +552,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::mm", (), "a capture with record_shapes=True has them"),
     ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it is in training mode"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
+    ("triton_poi_fused_add_embedding_1", (i64(2), t(5, 4), t(2, 4)), "one of its operands is of integers"),
     ("triton_tem_fused_bmm_3", (t(5, 2, 3), t(5, 3, 4), t(5, 2, 4)), "is a template kernel"),
     # of three square matrices every two could be meant; 3·4·4/8 is no square
     ("triton_tem_fused_mm_3", (t(2, 2), t(2, 2), t(2, 2), t(2, 2)), "which of its tensors are multiplied"),
@@ -548,10 +577,74 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>", (t(8, 6),), "saved in its context"),
     ("_GroupedLinear", (bf16(6, 4), bf16(5, 3)), "weights are not recorded"),
     ("record_param_comms", (t(9),), "is communication"),
-    ("_LinearBackward", (t(2, 3),), "saved in its context"),
+    ("_LinearBackward", (t(2, 3),), "no forward call has its sequence number"),
+    ("FusedAttnFunc", (t(2, 3),), "saved in its context"),
     ("aten::add", (t(2, 3, dtype="int5"), t(2, 3)), "element size of type 'int5'"),
     ("mine::unheard_of", (t(2, 3),), "no cost model for this operator"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "precision"),
+    [
+        ("c10::Float8_e5m2", "nvjet_sm90_qrtst_96x128_128x7_1x2_h_bz_coopA_algo2_TNN", "fp8"),
+        ("c10::BFloat16", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "bf16"),
+        # bytes that hold two numbers of four bits, or what a kernel unpacks
+        ("unsigned char", "nvjet_sm100_ootst_128x128_256x7_4x1_2cta_v_bx_Avec16UE4M3_Bvec16UE4M3_TNT", "fp4"),
+        ("c10::Float4_e2m1fn_x2", "unheard_of", "fp4"),
+        ("unsigned char", "unheard_of", None),
+        ("signed char", "unheard_of", "int8"),
+    ],
+)
+def test_a_product_is_of_the_type_that_its_kernel_takes(
+    dtype: str, kernel: str, precision: str | None
+) -> None:
+    a, b = t(2, 4, dtype=dtype), t(4, 3, dtype=dtype)
+    assert cost_of(Call("aten::mm", (a, b), (kernel,))).precision == precision
+
+
+FP8_PRODUCT = "nvjet_sm90_qqtst_128x128_128x6_2x1_v_bz_TNT"
+BF16_PRODUCT = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+CAST = "void transformer_engine::cast_transpose_kernel<__nv_bfloat16>"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "worked"),
+    [
+        # dx = dy·W and dW = dyᵀ·x, 2·2·4·3 each: dy (2, 4), x (2, 3), W (4, 3) in, the last two out
+        ((CAST, BF16_PRODUCT, BF16_PRODUCT), (96, 52, 36, "bf16")),
+        ((CAST, FP8_PRODUCT, FP8_PRODUCT), (96, 52, 36, "fp8")),
+        # one product with its split sums: the input needs no gradient, so neither W nor dx moves
+        ((FP8_PRODUCT, "void cublasLt::splitKreduce_kernel<32, 16, int>"), (48, 28, 24, "fp8")),
+    ],
+)
+def test_gradients_of_transformer_engine_are_products_of_the_forward_calls_operands(
+    kernels: tuple[str, ...], worked: tuple[int, int, int, str]
+) -> None:
+    weight, x = bf16(4, 3), bf16(2, 3)
+    for forward in (
+        Call("_Linear", (weight, x, bf16(4))),
+        Call("_LayerNormLinear", (x, bf16(3), None, weight, None)),
+    ):
+        cost = cost_of(Call(f"{forward.name}Backward", (bf16(2, 4),), kernels, forward=forward))
+        assert (cost.flops, cost.read_bytes, cost.written_bytes, cost.precision) == worked
+    with pytest.raises(NoModel, match="its kernels are 0 products"):
+        cost_of(Call("_LinearBackward", (bf16(2, 4),), (CAST,), forward=Call("_Linear", (weight, x, None))))
+
+
+def test_both_products_of_an_mlp_of_transformer_engine() -> None:
+    """x (2, 3), W₁ (8, 3), a gate halves its result, W₂ (3, 4): 2·2·(8·3 + 3·4) = 144; backward twice."""
+    mlp = Call("_LayerNormMLP", (bf16(2, 3), bf16(3), bf16(3), bf16(8, 3), bf16(8), bf16(3, 4), bf16(3)))
+    assert cost_of(mlp).flops == 144
+    backward = Call("_LayerNormMLPBackward", (bf16(2, 3),), (FP8_PRODUCT,) * 4, forward=mlp)
+    assert (cost_of(backward).flops, cost_of(backward).precision) == (288, "fp8")
+
+
+def test_gradients_of_groups_of_transformer_engine() -> None:
+    """6 rows of 3 and two weights (5, 3): 2·2·6·5·3; dy 60, x 36, weights 60 bytes in, x and weights out."""
+    forward = Call("_GroupedLinear", (bf16(6, 3), bf16(5, 3), bf16(5, 3), bf16(5), bf16(5)))
+    cost = cost_of(Call("_GroupedLinearBackward", (bf16(6, 5),), (FP8_PRODUCT,) * 4, forward=forward))
+    assert (cost.flops, cost.read_bytes, cost.written_bytes, cost.precision) == (360, 156, 96, "fp8")
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), WITHOUT)

@@ -60,7 +60,7 @@ def device_works(rank: RankView) -> Works:
     single_kinds = [WorkKind(Call(word or ""), linked=False, why_not=why_not) for word in names]
     all_kinds = [*of_calls, *single_kinds]
     kind = np.append(kind_of_call, len(of_calls) + name[order[first[len(call_keys) :]]])
-    modelled_flops, modelled_bytes = costs_of(all_kinds)
+    modelled_flops, modelled_bytes, written_bytes = costs_of(all_kinds)
     stated = ~np.isnan(flops)
     module, modules = short_codes(rows, "module")
     without_call = count - len(call_keys)
@@ -79,6 +79,7 @@ def device_works(rank: RankView) -> Works:
         sequence=np.append(calls.sequence[call_keys], np.full(without_call, -1)),
         flops=np.where(stated, flops, modelled_flops[kind]),
         bytes=np.where(stated, hbm_bytes, modelled_bytes[kind]),
+        written_bytes=np.where(stated, np.nan, written_bytes[kind]),
         stated=stated,
         rows=WorkRows(starts, ends, work, name, names),
     )

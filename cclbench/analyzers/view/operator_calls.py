@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Float64 = npt.NDArray[np.float64]
 
 _INSIDE: Final = "the operators that it calls are counted instead"
+_BACKWARD: Final = "Backward"
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values", "annotation")
 
 
@@ -63,6 +64,7 @@ class OperatorCalls:
         of_product = np.array([family in PRODUCTS for family in families], np.bool_)[self.name]
         self._attends = np.array([family == "attention" for family in families], np.bool_)
         self._counted_inside = holds_chosen(parents, of_product)
+        self._forward = _forward_calls(self.name, self.names, self.sequence)
         modelled = np.array([model is not None for model in models], np.bool_)[self.name]
         owner = nearest_flagged(parents, modelled & ~self._counted_inside)
         self.owner: Index = np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32))
@@ -84,21 +86,60 @@ class OperatorCalls:
             if column == "annotation":
                 # annotations differ by step, and only attention's cost depends on a step's requests
                 codes = np.where(self._attends[self.name[calls]], codes, 0)
-            code = np.unique(code, return_inverse=True)[1] * (codes.max(initial=0) + 1) + codes
+            code = _joined_codes(code, codes)
+        forward = self._forward[calls]
+        for number, _ in self._texts.values() if (forward >= 0).any() else ():
+            code = _joined_codes(code, np.where(forward >= 0, number[forward] + np.int64(1), 0))
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
         kinds = [self._costed_kind(int(calls[i]), kernels_of(i)) for i in first.tolist()]
         return kinds, kind.astype(np.int32)
 
     def _costed_kind(self, call: int, kernels: tuple[str, ...]) -> WorkKind:
-        texts = (words[number[call]] for number, words in self._texts.values())
-        name, shapes, dtypes, strides, values, annotation = texts
         if self._counted_inside[call]:
-            return WorkKind(Call(name or ""), linked=True, why_not=_INSIDE)
-        parsed = parse_call(name or "", shapes, dtypes, strides, values, kernels, annotation)
+            return WorkKind(Call(self.names[self.name[call]] or ""), linked=True, why_not=_INSIDE)
+        parsed = self._parsed_call(call, kernels)
+        if self._forward[call] >= 0:
+            parsed = replace(parsed, forward=self._parsed_call(int(self._forward[call]), ()))
         try:
             return WorkKind(parsed, linked=True, cost=cost_of(parsed))
         except NoModel as why:
             return WorkKind(parsed, linked=True, why_not=str(why))
+
+    def _parsed_call(self, call: int, kernels: tuple[str, ...]) -> Call:
+        texts = (words[number[call]] for number, words in self._texts.values())
+        name, shapes, dtypes, strides, values, annotation = texts
+        return parse_call(name or "", shapes, dtypes, strides, values, kernels, annotation)
+
+
+def _forward_calls(name: Index, names: Sequence[str | None], sequence: Int64) -> Index:
+    """Index of the call whose gradients each one computes; −1 for none, or several; shape (calls,).
+
+    It is `F` for `FBackward` of the same sequence number, as autograd names a function and its node.
+    """
+    codes = {word: code for code, word in enumerate(names)}
+    forward_of_code = np.full(len(names) + 1, -1, np.int64)
+    for word, code in codes.items():
+        if word and word.endswith(_BACKWARD):
+            forward_of_code[code] = codes.get(word.removesuffix(_BACKWARD), -1)
+    wanted = forward_of_code[name]
+    backward = np.flatnonzero((wanted >= 0) & (sequence >= 0))
+    found = np.full(len(name), -1, np.int32)
+    candidates = np.flatnonzero(np.isin(name, wanted[backward]) & (sequence >= 0))
+    if not len(candidates):
+        return found
+    keys = name[candidates] + sequence[candidates] * np.int64(len(names))
+    order = candidates[np.argsort(keys, kind="stable")]
+    keys = np.sort(keys)
+    key = wanted[backward] + sequence[backward] * np.int64(len(names))
+    place = np.searchsorted(keys, key)
+    single = np.searchsorted(keys, key, "right") - place == 1
+    found[backward[single]] = order[place[single]]
+    return found
+
+
+def _joined_codes(code: Int64, other: Int64) -> Int64:
+    """A number for each pair of codes."""
+    return np.asarray(np.unique(code, return_inverse=True)[1] * (other.max(initial=0) + 1) + other)
 
 
 def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:
@@ -106,8 +147,11 @@ def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:
     return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
 
 
-def costs_of(kinds: Sequence[WorkKind]) -> tuple[Float64, Float64]:
-    """FLOPs and bytes of each kind, NaN without a cost."""
-    costs = [(kind.cost.flops, kind.cost.bytes) if kind.cost else (np.nan, np.nan) for kind in kinds]
-    flops, size = np.array(costs, np.float64).reshape(len(costs), 2).T
-    return flops, size
+def costs_of(kinds: Sequence[WorkKind]) -> tuple[Float64, Float64, Float64]:
+    """FLOPs, bytes and written bytes of each kind, NaN without a cost."""
+    costs = [
+        (kind.cost.flops, kind.cost.bytes, kind.cost.written_bytes) if kind.cost else (np.nan,) * 3
+        for kind in kinds
+    ]
+    flops, size, written = np.array(costs, np.float64).reshape(len(costs), 3).T
+    return flops, size, written

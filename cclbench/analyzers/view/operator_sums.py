@@ -38,7 +38,7 @@ class OperatorSums:
     flops: float = 0.0
     bytes: float = 0.0
     rooflined_ns: int = 0
-    """Time of work with a known roofline time."""
+    """Time of work with a known roofline time, which its kind does not beat."""
     roofline_ns: float = 0.0
     compute_ns: int = 0
     """Time of compute-bound work."""
@@ -47,6 +47,12 @@ class OperatorSums:
     families: frozenset[str] = frozenset()
     precisions: frozenset[str] = frozenset()
     why_not: str | None = None
+    cached_ns: int = 0
+    """Time of work that is faster than its roofline by no more than the device's cache may save."""
+    above_ns: int = 0
+    """Time of work that is faster than that."""
+    beaten_ns: float = 0.0
+    """Roofline time of both."""
 
     def add_sums(self, other: OperatorSums) -> None:
         """Add another rank's sums."""
@@ -60,6 +66,7 @@ class OperatorSums:
 
 
 _SETS: Final = ("operators", "families", "precisions")
+_MODELLED: Final = ("roofline_ns", "beaten_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class DeviceRoof:
     memory: float
     peaks: Mapping[str, float]
     """Peaks of the precisions that occur, where known."""
+    cache_bytes: int | None = None
 
 
 class RankSums(NamedTuple):
@@ -104,17 +112,23 @@ def rank_sums(view: RankView, keys: Sequence[By]) -> RankSums:
 
 
 class _Times(NamedTuple):
-    """Arithmetic time at the peak and roofline time of each work item; the peaks, or why there are none."""
+    """Arithmetic time at the peak and roofline time of each work item; the peaks, or why there are none.
+
+    `faster`: mask of work that is faster than its roofline; `cached`: of that which the cache may explain.
+    """
 
     arithmetic: Float64
     least: Float64
+    faster: Mask
+    cached: Mask
     roof: DeviceRoof | None = None
     no_roofline: str | None = None
 
 
 def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
     """One rank's sums by key."""
-    arithmetic, least, modelled = times.arithmetic, times.least, works.has_cost
+    arithmetic, modelled = times.arithmetic, works.has_cost
+    least = np.where(times.faster, np.nan, times.least)
     key, keys = work_keys(works, by)
     sums = [OperatorSums() for _ in keys]
     columns = {
@@ -125,6 +139,9 @@ def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
         "bytes": np.where(modelled, works.bytes, 0),
         "rooflined_ns": np.where(np.isnan(least), 0, works.time_ns),
         "roofline_ns": np.nan_to_num(least),
+        "cached_ns": np.where(times.cached, works.time_ns, 0),
+        "above_ns": np.where(times.faster & ~times.cached, works.time_ns, 0),
+        "beaten_ns": np.where(times.faster, times.least, 0),
         "compute_ns": np.where(~np.isnan(least) & (arithmetic >= least), works.time_ns, 0),
         "memory_ns": np.where(~np.isnan(least) & (arithmetic < least), works.time_ns, 0),
     }
@@ -136,7 +153,7 @@ def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
         }
         columns |= {"calls": np.ones(len(key)), "time_ns": works.rows.ends - works.rows.starts}
     for name, values in columns.items():
-        is_integer = name == "calls" or (name.endswith("_ns") and name != "roofline_ns")
+        is_integer = name == "calls" or (name.endswith("_ns") and name not in _MODELLED)
         totals = np.bincount(key, values.astype(np.float64), len(keys)).tolist()
         for key_sums, amount in zip(sums, totals, strict=True):
             setattr(key_sums, name, int(amount) if is_integer else amount)
@@ -168,11 +185,12 @@ def _kind_name(kind: WorkKind) -> str:
 
 
 def _work_times(view: RankView, works: Works) -> _Times:
-    unknown = np.full(len(works), np.nan)
+    unknown, none = np.full(len(works), np.nan), np.zeros(len(works), np.bool_)
     try:
-        peaks, memory = run_accelerator(view).peak_flops_per_s, hbm_bytes_per_s(view)
+        device, memory = run_accelerator(view), hbm_bytes_per_s(view)
     except NotApplicable as why:
-        return _Times(unknown, unknown, no_roofline=str(why))
+        return _Times(unknown, unknown, none, none, no_roofline=str(why))
+    peaks, cache = device.peak_flops_per_s, device.cache_bytes
     try:
         stated_peak: float | None = peak_flops_per_s(view)
     except NotApplicable:
@@ -181,7 +199,10 @@ def _work_times(view: RankView, works: Works) -> _Times:
     least = np.where(works.computes, works.roofline_ns(peaks, stated_peak, memory), np.nan)
     used = sorted({word for word in works.kind_precisions if word})
     known = {word: peak for word in used if (peak := peaks.get(word))}
-    return _Times(works.compute_ns(peaks, stated_peak), least, DeviceRoof(memory, known))
+    faster = works.is_faster_than(least)
+    cached = faster & ~works.is_faster_than(works.roofline_ns(peaks, stated_peak, memory, cache or 0))
+    arithmetic = works.compute_ns(peaks, stated_peak)
+    return _Times(arithmetic, least, faster, cached, DeviceRoof(memory, known, cache))
 
 
 def work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:

@@ -47,7 +47,7 @@ def _on_host(rank: RankView) -> Works:
         calls.name[head]
     ]
     module, modules = word_codes(table, "module")
-    flops, size = costs_of(kinds)
+    flops, size, written = costs_of(kinds)
     return Works(
         kinds=kinds,
         kind=kind,
@@ -63,6 +63,7 @@ def _on_host(rank: RankView) -> Works:
         sequence=calls.sequence[head],
         flops=flops[kind],
         bytes=size[kind],
+        written_bytes=written[kind],
         stated=np.zeros(len(head), np.bool_),
         rows=NO_ROWS,
     )

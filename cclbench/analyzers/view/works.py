@@ -16,6 +16,8 @@ from cclbench.ground import intervals
 from cclbench.ground.intervals import Index, Int64, Intervals, Mask
 from cclbench.ground.schema import CATEGORIES
 
+_ROUNDING: Final = 1 + 1e-9
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkRows:
@@ -61,6 +63,8 @@ class Works:
     flops: Float64
     """From the cost model, or as the trace states; NaN where unknown."""
     bytes: Float64
+    written_bytes: Float64
+    """Those of `bytes` that are results; NaN where only their sum is known."""
     stated: Mask
     """Whether the trace states FLOPs."""
     rows: WorkRows
@@ -101,13 +105,16 @@ class Works:
         return self._of_kinds([own_precision == word for own_precision in self.kind_precisions], np.bool_)
 
     def roofline_ns(
-        self, peaks: Mapping[str, float | None], stated_peak: float | None, memory: float
+        self, peaks: Mapping[str, float | None], stated_peak: float | None, memory: float, cache: float = 0.0
     ) -> Float64:
         """Roofline time of each item at the peaks, FLOP/s by precision and B/s; NaN where unknown.
 
-        `stated_peak`: peak for work whose FLOPs the trace states.
+        `stated_peak`: peak for work whose FLOPs the trace states.  `cache`: bytes of a cache that may hold as
+        much of what is read when the work begins, and of what is written when it ends.
         """
-        moving = self.bytes / memory * 1e9
+        written = np.nan_to_num(self.written_bytes)
+        kept = np.minimum(self.bytes - written, cache) + np.minimum(written, cache)
+        moving = (self.bytes - kept) / memory * 1e9
         # memory time is the lower bound where arithmetic time is unknown
         return np.where(np.isnan(moving), np.nan, np.fmax(self.compute_ns(peaks, stated_peak), moving))
 
@@ -120,6 +127,17 @@ class Works:
         peak[self.stated] = stated_peak or np.nan
         with np.errstate(invalid="ignore"):
             return np.where(self.flops == 0, 0.0, self.flops / peak * 1e9)
+
+    def is_faster_than(self, ideal_ns: Float64) -> Mask:
+        """Mask of computing work whose calls of equal kind took less than their ideal time, taken together.
+
+        No device is faster than its peaks: a formula, an element type or a peak is wrong, or a cache that the
+        ideal time leaves out served the operands.
+        """
+        known = self.computes & ~np.isnan(ideal_ns)
+        kind, kinds = self.kind[known], len(self.kinds)
+        least = np.bincount(kind, ideal_ns[known], kinds)
+        return known & (least > np.bincount(kind, self.time_ns[known], kinds) * _ROUNDING)[self.kind]
 
     def intervals_of(self, chosen: Mask) -> Intervals:
         """Times of the chosen items' events."""

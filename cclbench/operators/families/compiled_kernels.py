@@ -10,34 +10,105 @@ from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
-from cclbench.operators.element_types import matrix_precision
+from cclbench.operators.element_types import is_floating, matrix_precision, vector_precision
+from cclbench.operators.families import matrix_products
+from cclbench.operators.fused_names import fused_flops
 
 FAMILY = "compiled kernel"
 _INTEGERS: Final = r"(?i)(?:c10::)?(?:(?:unsigned )?(?:int|long|short)\w*(?: int)?|u?int\d+)"
+_SCATTERS: Final = "scatter|index_put|embedding_dense_backward"
+"""Operators whose result may have fewer elements than the kernel has points."""
 
 
 @cost_model(FAMILY, r"triton_(?:poi|red|per|for|unk|mix)_\w+")
 def fused_kernel(call: Call) -> Cost:
-    """A fused pointwise or reduction kernel: its tensors are arguments, its arithmetic is not.
+    """A fused pointwise or reduction kernel, of recorded tensors and sizes and the operators in its name.
 
-    FLOPs: 0: not recorded
-    Bytes: each tensor once; none stated where an operand of integers may index others
-    Source: torch/_inductor/codegen/triton.py: in_out_ptr, in_ptr, out_ptr, sizes, in that order
+    A kernel touches no more elements of a tensor than it has points (xnumel, times the size of a reduction):
+    of a larger one, as of a slice, that many.  Where the last tensor cannot be a result, the first is
+    `in_out_ptr`, read and overwritten.
+
+    FLOPs: those of each operator in its name, once a point; none of operators that are not known
+    Bytes: each tensor once, to the number of points; one in place twice
+    Source: torch/_inductor/codegen/triton.py and common.py (KernelArgs.python_argdefs): in_out_ptr, in_ptr,
+    out_ptr, sizes, in that order
     """
-    if not call.tensors:
+    tensors = call.tensors
+    if not tensors:
         raise NoModel("no tensor is recorded among its arguments")
-    *read, written = call.tensors
-    if any(re.fullmatch(_INTEGERS, tensor.dtype) for tensor in read):
+    points = _points(call)
+    indexed = any(re.fullmatch(_INTEGERS, tensor.dtype) for tensor in tensors[:-1])
+    if indexed and points is None:
         raise NoModel("what it reads is unknown: one of its operands is of integers, which may index others")
+    touched = [_touched(tensor, points) for tensor in tensors]
+    in_place = _overwrites_first(call, points)
+    read, written = (touched, touched[:1]) if in_place else (touched[:-1], touched[-1:])
+    flops, unknown = fused_flops(call.name)
+    floating = [tensor.dtype for tensor in tensors if is_floating(tensor.dtype)]
+    assumes = [
+        "each tensor is used once" + ("" if points is None else ", to the kernel's size"),
+        "the first is read and overwritten" if in_place else "the last is the result, none is overwritten",
+        "each operator in its name counts once an element",
+        *([f"the arithmetic of {', '.join(unknown)} is not counted"] if unknown else []),
+        *(["indices are distinct"] if indexed else []),
+    ]
     return Cost.from_tensors(
+        flops=flops * (points or max(tensor.elements for tensor in tensors)) if floating else 0,
+        precision=vector_precision(floating[0]) if floating else None,
         reads=read,
-        writes=(written,),
-        assumes="each tensor is used once and whole, the last is the result; its arithmetic is not recorded",
+        writes=written,
+        assumes="; ".join(assumes),
     )
 
 
+def _points(call: Call) -> int | None:
+    """Points of the kernel's grid, reductions included: the product of its last sizes; None where unknown.
+
+    Symbols of dynamic shapes precede the sizes, of which there are one to three: the largest product that is
+    the number of a tensor's elements, else the one size of a pointwise kernel, or the two of a reduction.
+    """
+    sizes = _sizes(call)
+    products = [math.prod(sizes[-count:]) for count in range(1, min(len(sizes), 4) + 1)]
+    fitting = [product for product in products if product in {tensor.elements for tensor in call.tensors}]
+    fewest = 1 if call.name.startswith("triton_poi_") else 2
+    if call.name.startswith("triton_for_") or len(products) < fewest:
+        return None  # a kernel for lists has sizes of its own for each tensor
+    return max(fitting, default=products[fewest - 1])
+
+
+def _sizes(call: Call) -> list[int]:
+    """Numbers among the arguments: symbols of dynamic shapes, then the kernel's sizes."""
+    return [value for value in call.arguments if type(value) is int and value > 0]
+
+
+def _touched(tensor: Tensor, points: int | None) -> Tensor:
+    """The tensor, or as many elements as the kernel has points where it has more."""
+    if points is None or tensor.elements <= points:
+        return tensor
+    return Tensor((points,), tensor.dtype)
+
+
+def _overwrites_first(call: Call, points: int | None) -> bool:
+    """Whether the first tensor is a result, as the last cannot be.
+
+    A pointwise kernel writes all points of its results, unless it scatters, a reduction each row of them.
+    `_unsafe_view` is of a matrix product's result, of fewer dimensions than what is computed from it: where
+    only the last tensor of that size has them, it is that operand.
+    """
+    if points is None or len(call.tensors) < 2 or re.search(_SCATTERS, call.name):
+        return False
+    first, *_, last = call.tensors
+    rows, *inner = _sizes(call)
+    least = points if call.name.startswith("triton_poi_") else rows if len(inner) == 1 else 0
+    if last.elements < least <= first.elements:
+        return True
+    alike = [tensor for tensor in call.tensors[:-1] if tensor.elements == last.elements]
+    narrower = all(len(tensor.shape) > len(last.shape) for tensor in alike)
+    return bool(alike) and narrower and "_unsafe_view" in call.name and first.elements == last.elements
+
+
 # Names that template_kernel matches too are its own: of several models the first by name counts.
-@cost_model(FAMILY, r"triton_tem_fused_\w*mm\w*")
+@cost_model(matrix_products.FAMILY, r"triton_tem_fused_\w*mm\w*")
 def template_product(call: Call) -> Cost:
     """A product of two matrices from a template, with what is fused to it.
 

@@ -22,6 +22,7 @@ from cclbench.present.memory import (
     UNKNOWN_SITE,
     device_numbers,
     history_heading,
+    peak_categories,
     peak_rows,
 )
 from cclbench.present.terminal import QUIET, VERBOSE
@@ -47,6 +48,7 @@ def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType
     if verbosity > QUIET:
         for history in found:
             heading = history_heading(history, found)
+            parts += _category_table(history, heading)
             parts += _peak_table(history, heading, verbosity)
             parts += _failure_tables(history, heading, verbosity)
             parts += _growth_table(history, heading, verbosity)
@@ -69,6 +71,22 @@ def _device_row(history: History, among: Sequence[History]) -> dict[str, str | N
         "at the end": shown_number("end_allocated", "B"),
         "by": told["source"],
     }
+
+
+def _category_table(history: History, title: str) -> Iterator[RenderableType]:
+    held = peak_categories(history)
+    if not held:
+        return
+    rows: list[dict[str, str | None]] = [
+        {
+            "bytes": humanise(size, "B"),
+            "share": f"{100 * size / history.peak_allocated:.1f} %",
+            "category": name,
+        }
+        for name, size in sorted(held.items(), key=lambda pair: -pair[1])
+    ]
+    yield Text(f"\n{printable(title)}: live allocations at the peak, by category")
+    yield _number_table(rows, texts=("category",))
 
 
 def _peak_table(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
