@@ -7,9 +7,9 @@ Each entry of a FOLDER is a source: by default those of the test fixtures (CCLBE
 points.  A folder that is not one job is read entry by entry; what has no device time is counted below the
 tables.  Columns of the Markdown table: `linked` is the share of device time launched by an operator's call,
 `modelled` the share of compute time with known FLOPs and bytes, `above` the number of rows by shape that are
-faster than 105 % of the roofline; then the operators without a model, longest first, and the reason for most
-of that time.  The second table has the shares of device time by family of cost models, as a mean
-over the sources.
+marked as faster than the roofline, and of those above 105 % of it without a mark; then the operators without
+a model, longest first, and the reason for most of that time.  The second table has the shares of device time
+by family of cost models, as a mean over the sources.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def table_row(name: str, tables: Tables) -> str:
     for row, share in shares.items():
         reasons[row.why_not or ""] += share
     ((why, _),) = reasons.most_common(1)
-    above = sum((row.roofline_share or 0) > ABOVE_ROOF for row in by_shape.rows)
+    marked = sum(row.mark is not None for row in by_shape.rows)
+    unmarked = sum(row.mark is None and (row.roofline_share or 0) > ABOVE_ROOF for row in by_shape.rows)
+    above = f"{marked}, {unmarked} unmarked" if unmarked else marked
     cells = (name, table.all_rows, f"{table.linked_share:.1%}", f"{table.modelled_share:.1%}", above)
     return f"| {' | '.join(map(str, cells))} | {named} | {why} |"
 
