@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print how well micro-benchmarks of `cclbench reproduce` repeat the times of the traces that they are from.
 
-    python scripts/reproduced_times.py [--torch PYTHON] [--rounds N] [OPERATOR...]
+    python scripts/reproduced_times.py [--torch PYTHON] [--pairs N] [OPERATOR...]
 
-In each round, the operators of scripts/workloads/cpu_operators.py are traced on this machine's CPU; then, one
-after another, a micro-benchmark is written from each trace and run, and its result is set beside the trace.
-PYTHON is an interpreter that has PyTorch, by default this one; OMP_NUM_THREADS sets its number of threads.
-Columns of the Markdown table: median time of a call in the trace and in the reproduction, and the ratio of
-both, each the median over the rounds; the range of the ratio; the ratio of the least times.
+The operators of scripts/workloads/cpu_operators.py are traced on this machine's CPU, and a micro-benchmark of
+each is written.  Then each is traced and reproduced in turn, so that other work on the machine affects both,
+and each result is compared with the trace before it.  PYTHON is an interpreter that has PyTorch, by default
+this one; OMP_NUM_THREADS sets its number of threads.  Columns of the Markdown table: median time of a call in
+the trace and in the reproduction, and their ratio, each the median over the pairs; the range of the ratio.
 """
 
 from __future__ import annotations
@@ -29,35 +29,38 @@ WITHIN = 0.1
 """Deviation of a ratio from 1 that counts as the same time."""
 
 
-def reproduced_round(names: list[str], python: str, folder: Path) -> dict[str, ReproductionCheck]:
-    """Traces and reproductions of the operators."""
-    subprocess.run([python, WORKLOAD, folder, *names], check=True, stderr=subprocess.DEVNULL)
-    checks = {}
-    for trace in sorted(folder.glob("*.json.gz")):
-        name = trace.name.removesuffix(".json.gz")
-        script, result = folder / f"{name}.py", folder / f"{name}.json"
-        run = cclbench.ingest(trace, store=folder / "store")
-        script.write_text(benchmark_script(calls_of_row(run, 1), "float32"), "utf-8")
-        with result.open("w") as output:
-            subprocess.run([python, script], check=True, stdout=output, stderr=subprocess.DEVNULL)
-        checks[name] = check_result(run, read_result(result))
-    return checks
+def reproduced_pairs(
+    names: list[str], python: str, folder: Path, pairs: int
+) -> dict[str, list[ReproductionCheck]]:
+    """Each operator's reproductions beside their traces."""
+    program = [python, WORKLOAD, folder, *names]
+    subprocess.run(program, check=True, stderr=subprocess.DEVNULL)
+    written = [trace.name.removesuffix(".json.gz") for trace in sorted(folder.glob("*.json.gz"))]
+    for name in written:
+        run = cclbench.ingest(folder / f"{name}.json.gz", store=folder / "store")
+        (folder / f"{name}.py").write_text(benchmark_script(calls_of_row(run, 1), "float32"), "utf-8")
+    subprocess.run([*program, "--pairs", str(pairs)], check=True, stderr=subprocess.DEVNULL)
+    return {name: [_checked_pair(folder, f"{name}-{pair}") for pair in range(pairs)] for name in written}
 
 
-def median_ratio(rounds: list[ReproductionCheck]) -> float:
-    """Median of the rounds' ratios."""
-    return median(check.ratio for check in rounds if check.ratio is not None)
+def _checked_pair(folder: Path, name: str) -> ReproductionCheck:
+    run = cclbench.ingest(folder / f"{name}.json.gz", store=folder / "store")
+    return check_result(run, read_result(folder / f"{name}.json"))
 
 
-def table_row(name: str, rounds: list[ReproductionCheck]) -> str:
+def median_ratio(pairs: list[ReproductionCheck]) -> float:
+    """Median of the pairs' ratios."""
+    return median(check.ratio for check in pairs if check.ratio is not None)
+
+
+def table_row(name: str, pairs: list[ReproductionCheck]) -> str:
     """An operator's row of the table."""
-    ratios = sorted(check.ratio for check in rounds if check.ratio is not None)
-    least = median(check.result.min_s / check.traced["min_s"] for check in rounds)
-    traced = median(check.traced["p50_s"] for check in rounds) * 1e3
-    made = median(check.result.p50_s for check in rounds) * 1e3
+    ratios = sorted(check.ratio for check in pairs if check.ratio is not None)
+    traced = median(check.traced["p50_s"] for check in pairs) * 1e3
+    made = median(check.result.p50_s for check in pairs) * 1e3
     return (
-        f"| {name} | `{rounds[0].result.operator}` | {traced:.2f} ms | {made:.2f} ms"
-        f" | {median_ratio(rounds):.3f} | {ratios[0]:.2f} to {ratios[-1]:.2f} | {least:.3f} |"
+        f"| {name} | `{pairs[0].result.operator}` | {traced:.2f} ms | {made:.2f} ms"
+        f" | {median_ratio(pairs):.3f} | {ratios[0]:.2f} to {ratios[-1]:.2f} |"
     )
 
 
@@ -65,19 +68,16 @@ def main() -> None:
     """Print the table, and how many operators are within `WITHIN`."""
     parser = argparse.ArgumentParser(description="Ratios of reproduced times to those of traces.")
     parser.add_argument("--torch", default=sys.executable, metavar="PYTHON")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("operators", nargs="*", metavar="OPERATOR")
     options = parser.parse_args()
-    checks: dict[str, list[ReproductionCheck]] = {}
-    for _ in range(options.rounds):
-        with TemporaryDirectory() as folder:
-            for name, check in reproduced_round(options.operators, options.torch, Path(folder)).items():
-                checks.setdefault(name, []).append(check)
-    print("| program | operator | trace | reproduction | ratio | range | of the least |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
-    for name, rounds in checks.items():
-        print(table_row(name, rounds))
-    close = sum(abs(median_ratio(rounds) - 1) <= WITHIN for rounds in checks.values())
+    with TemporaryDirectory() as folder:
+        checks = reproduced_pairs(options.operators, options.torch, Path(folder), options.pairs)
+    print("| program | operator | trace | reproduction | ratio | range |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    for name, pairs in checks.items():
+        print(table_row(name, pairs))
+    close = sum(abs(median_ratio(pairs) - 1) <= WITHIN for pairs in checks.values())
     print(f"\n{close} of {len(checks)} within {WITHIN:.0%}")
 
 

@@ -85,6 +85,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "explain": [["time.step"], [HOSTILE]],
         "sql": [[card, QUERY], [card, "FROM results"], [card, "FROM groups"], [card, f"SELECT {HOSTILE}"]],
         "ops": [[card, "--by", by] for by in ("op", "module", "kernel")],
+        "reproduce": [[card, "--row", "1"], [card, "--row", "9"], [card, "--check", card]],
         "sequences": [[card]],
         "stragglers": [[card, other]],
         "report": [[card, "-o", "OUT.html"], [card, "-o", f"OUT{NAME}"]],
@@ -211,7 +212,7 @@ def test_nothing_but_text_is_printed(
                 assert json.loads(out)
             if form == ["--format", "csv"] and not code:
                 assert all(map(str.isprintable, out.decode().split("\n")))
-    assert 0 in codes or words in ("remove", "hardware calibrate", "card upgrade")
+    assert 0 in codes or words in ("remove", "reproduce", "hardware calibrate", "card upgrade")
     # On a terminal that shows colours they are all that is no text.
     monkeypatch.setenv("FORCE_COLOR", "1")
     form = next(forms(commands()[words]))
