@@ -34,7 +34,7 @@ _ALLOCATOR_NAME: Final = re.compile(r"(?:GPU|TPU)_(\d{1,4})_")
 _KINDS: Final = ("launch", "sync", "annotation", "python", "other")
 
 
-class HostRow(NamedTuple):
+class PlaneRow(NamedTuple):
     """What a host row is; `held_bytes` of a device's allocator event, after it."""
 
     kind: str
@@ -60,7 +60,7 @@ def process_batches(
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
     keys = {key for key, name in stat_names.items() if name in ("correlation_id", "step_num", *_HEAP)}
-    codes: dict[HostRow, int] = {}
+    codes: dict[PlaneRow, int] = {}
     lines: list[LineEvents] = []
     marks = 0
     for line in message.lines:
@@ -77,16 +77,16 @@ def process_batches(
             if title in _ALLOCATOR and (index := _device_index(decoded)) is not None:
                 if index != device:
                     continue
-                row = HostRow("other", ALLOCATOR_EVENT, held_bytes=_held_bytes(decoded))
+                row = PlaneRow("other", ALLOCATOR_EVENT, held_bytes=_held_bytes(decoded))
             elif "step_num" in decoded:
-                row = HostRow("annotation", step_name(title, decoded["step_num"]))
+                row = PlaneRow("annotation", step_name(title, decoded["step_num"]))
             elif not (is_process_row or link in own):
                 continue
             elif title.startswith(_MARKS):
                 marks += 1
                 continue
             else:
-                row = HostRow(_row_kind(title, of_program, link is not None), title, link)
+                row = PlaneRow(_row_kind(title, of_program, link is not None), title, link)
             events.append(event)
             code.append(codes.setdefault(row, len(codes)))
         start, dur = proto.event_times(line, events, path, epoch_ns)
