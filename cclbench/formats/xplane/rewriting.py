@@ -31,6 +31,8 @@ _FILE: Final = object()
 _SOURCE_FILES: Final[Mapping[int, Any]] = {1: {3: {2: {7: {3: _FILE}}}, 17: {1: _FILE}}}
 """Fields of an HloProto that are source files: in an instruction's metadata, and in the table of stacks."""
 _RUNTIME: Final = ("end: ", "$")
+_OWN_STATS: Final = ("step_num", "hlo_op", "run_id", "correlation_id", "bytes_allocated")
+"""Stats of events that are a framework's own: steps, ops, executions, those of allocators."""
 
 
 class ProtobufRewriter:
@@ -212,7 +214,7 @@ def ranges_of_people(message: Any, redactor: Redactor) -> list[str]:
     """Names of host ranges chosen by users, sorted: names of events that are not a framework's own."""
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     names = proto.stat_names(message)
-    marks = {key for key, name in names.items() if name in ("step_num", "hlo_op", "run_id", "correlation_id")}
+    marks = {key for key, name in names.items() if name in _OWN_STATS}
     unmarked = {
         event.metadata_id
         for line in message.lines

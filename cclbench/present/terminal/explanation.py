@@ -14,7 +14,6 @@ from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metr
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.ground.errors import UsageError, near
 from cclbench.present.terminal.output import labelled_table
-from cclbench.replay.change import CHANGES, ReplaySetting
 from cclbench.sql import VIEWS, View
 
 COLUMNS: Final = (
@@ -40,24 +39,17 @@ def explanations(names: Sequence[str]) -> Explanations:
 
     `UsageError` for an unknown name, with near matches.
     """
-    settings = {
-        name: setting for name in names for setting in map(CHANGES.get, CHANGES) if setting.is_named(name)
-    }
-    others = {*FINDINGS, *VIEWS, *settings}
     findings = [finding_explanation(FINDINGS.get(name)) for name in names if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in names if name in VIEWS]
+    settings = []
     metrics: dict[str, Metric] = {}
-    for name in [name for name in names if name not in others] if names else ["*"]:
+    for name in [name for name in names if name not in FINDINGS and name not in VIEWS] if names else ["*"]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
-            hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES], OTHER_NAMES)
-            raise UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint) from None
+            settings.append(_setting_row(name))
     return Explanations(
-        [metric_explanation(metrics[name]) for name in sorted(metrics)],
-        findings,
-        views,
-        [*map(setting_row, settings.values())],
+        [metric_explanation(metrics[name]) for name in sorted(metrics)], findings, views, settings
     )
 
 
@@ -89,14 +81,16 @@ def view_row(view: View) -> dict[str, Any]:
     }
 
 
-def setting_row(setting: ReplaySetting) -> dict[str, Any]:
-    """A setting of `cclbench whatif` as a row."""
-    return {
-        "name": setting.key,
-        "definition": setting.definition,
-        "values": setting.values,
-        "origin": CHANGES.origin(setting.key),
-    }
+def _setting_row(name: str) -> dict[str, Any]:
+    """The setting of `cclbench whatif` that has the key as a row; `UsageError` if there is none."""
+    from cclbench.replay.change import CHANGES
+
+    for setting in map(CHANGES.get, CHANGES):
+        if setting.is_named(name):
+            described = {"definition": setting.definition, "values": setting.values}
+            return {"name": setting.key, **described, "origin": CHANGES.origin(setting.key)}
+    hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES], OTHER_NAMES)
+    raise UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint)
 
 
 def setting_paragraph(row: dict[str, Any]) -> list[RenderableType]:
