@@ -104,13 +104,16 @@ ALLOCATOR_ACTIONS: Final = (
     *("alloc", "free_requested", "free_completed"),
     *("segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom", "snapshot"),
 )
+_ALLOCATOR = (
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
+    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+)
 BLOCK_STATES: Final = ("active_allocated", "active_pending_free", "inactive")
 
 ALLOCATIONS: Final = _versioned_schema(
     "allocations",
-    *_SOURCE,
-    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
-    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    *_ALLOCATOR,
     _required("event", pa.int64(), "ordinal of the event in the device's recording, from 0"),
     _nullable("time_ns", pa.int64(), "when, on the host's clock; null where the snapshot has no times", "ns"),
     _required("action", _WORD, "what the allocator did: " + ", ".join(ALLOCATOR_ACTIONS)),
@@ -128,9 +131,7 @@ ALLOCATIONS: Final = _versioned_schema(
 
 MEMORY_BLOCKS: Final = _versioned_schema(
     "memory_blocks",
-    *_SOURCE,
-    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
-    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    *_ALLOCATOR,
     _required("segment", pa.int64(), "address of the segment that it is part of: its blocks fill it"),
     _required("address", pa.int64(), "begin of the block"),
     _required("size", pa.int64(), "bytes that the block takes of its segment", "B"),
@@ -143,9 +144,7 @@ MEMORY_BLOCKS: Final = _versioned_schema(
 
 ALLOCATOR_ANNOTATIONS: Final = _versioned_schema(
     "allocator_annotations",
-    *_SOURCE,
-    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
-    _required("device", pa.int16(), "index of the accelerator as the process sees it"),
+    *_ALLOCATOR,
     _required("name", _NAME, "annotation of the program, such as ProfilerStep#3"),
     _required("start_ns", pa.int64(), "begin, on the host's clock", "ns"),
     _required("end_ns", pa.int64(), "end", "ns"),

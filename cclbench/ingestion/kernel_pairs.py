@@ -70,7 +70,7 @@ class Misfit:
 
 
 def pair_kernels(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> KernelPairs | Misfit:
-    """KernelPairs of a capture's launches with a replay's rows.
+    """Pairs of a capture's launches with a replay's rows.
 
     `kernels` is the code of each launch's kernel as in the replay, −1 for a copy and −2 for an unstated name.
     """
@@ -98,7 +98,7 @@ def _equal_names(a: Int64, b: Int64) -> int:
 def _pair_in_order(
     capture: Capture, kernels: Int64, replay: ReplayedKernels, numbers: str, common: int
 ) -> KernelPairs | Misfit:
-    """KernelPairs by an alignment of the two sequences."""
+    """Pairs by an alignment of the two sequences."""
     a, b = len(kernels), len(replay)
     most = min(MOST_DIFFERENCES, a + b - 2 * ceil(LEAST_SHARE * max(a, b)))
     alignment = align_kernels(kernels, replay.kernels, most)
@@ -117,7 +117,7 @@ def _pair_in_order(
 def _pair_by_name(
     capture: Capture, kernels: Int64, replay: ReplayedKernels, numbers: str, common: int
 ) -> KernelPairs | Misfit:
-    """KernelPairs by occurrence of each name, where streams run side by side: only a stream keeps its order.
+    """Pairs by occurrence of each name, where streams run side by side: only a stream keeps its order.
 
     A name's pairs are certain if its rows are complete and on one stream, or all its launches are by calls of
     the same arguments and module.
@@ -152,7 +152,7 @@ def _is_uniform(code: Int64, values: Int64, codes: int) -> Mask:
 
 
 def _pair_by_place(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> KernelPairs | Misfit:
-    """KernelPairs place by place, where the capture states no kernel names."""
+    """Pairs place by place, where the capture states no kernel names."""
     numbers = (
         f"{len(replay):,} device rows, and {len(kernels):,} launches whose kernels the capture does not name"
     )
