@@ -20,11 +20,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-import torch.multiprocessing
 from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -36,7 +39,7 @@ import cclbench.torch
 sys.path.append(str(Path(__file__).resolve().parents[1] / "workloads"))
 from job import Disease, Samples
 from one_gpu import replayed
-from tiny_llama import VOCABULARY, Attention, TinyLlama, rotate
+from tiny_llama import VOCABULARY, Attention, FeedForward, TinyLlama, rotate
 
 UNPROFILED: Final = 8
 STEPS: Final = 8
@@ -76,6 +79,30 @@ class Switches:
     optimizer: str = "fused"
     graph: bool = False
     cold: bool = False
+    mask: bool = False
+    """Each layer selects the tokens that a mask has."""
+    samples_copied: bool = False
+    """Each sample is copied to the device by itself."""
+    formula_loss: bool = False
+    formula_dropout: bool = False
+    library_dropout: bool = False
+    single_attention: bool = False
+    """Attention in single precision."""
+    save: bool = False
+    """Every third step is written to a file."""
+    gradients_to_host: bool = False
+    anomaly: bool = False
+    """PyTorch checks each gradient for NaN."""
+    inner: int = 0
+    """Width of the feed-forward layers."""
+    row_loop: bool = False
+    """Rows of the batch are normalised one by one."""
+    host_noise: bool = False
+    """Noise for the embeddings is drawn on the host."""
+    load_fourth_s: float = 0.0
+    """Each fourth batch takes as long to load."""
+    hooks: bool = False
+    """The mean of each layer's output is read by the host."""
 
 
 _BUSY: Final = Switches(batch=64)
@@ -163,7 +190,65 @@ DISEASES: Final = {
         replace(_NEAR, load_s=0.03, workers=1),
         replace(_NEAR, load_s=0.03, workers=6),
     ),
+    "boolean_mask": Disease(("synchronization", "host_bound"), None, replace(_NEAR, mask=True), _NEAR),
+    "samples_copied": Disease(
+        ("host_bound", "short_kernels", "exposed_copies"),
+        None,
+        replace(_NEAR, batch=256, sequence=32, samples_copied=True),
+        replace(_NEAR, batch=256, sequence=32),
+    ),
+    "formula_loss": Disease(
+        ("memory_bound", "short_kernels"),
+        None,
+        replace(_BUSY, vocabulary=32_064, formula_loss=True),
+        replace(_BUSY, vocabulary=32_064),
+    ),
+    "formula_dropout": Disease(
+        ("memory_bound",), None, replace(_BUSY, formula_dropout=True), replace(_BUSY, library_dropout=True)
+    ),
+    "single_attention": Disease(
+        ("low_attention_efficiency", "unfused_attention", "tensor_cores"),
+        None,
+        replace(_BUSY, single_attention=True),
+        _BUSY,
+    ),
+    "save": Disease(
+        ("host_pauses", "exposed_copies", "synchronization", "host_bound"),
+        None,
+        replace(_NEAR, save=True),
+        _NEAR,
+    ),
+    "gradients_to_host": Disease(
+        ("exposed_copies", "synchronization"), None, replace(_NEAR, gradients_to_host=True), _NEAR
+    ),
+    "anomaly": Disease(
+        ("synchronization", "host_bound", "short_kernels"), None, replace(_NEAR, anomaly=True), _NEAR
+    ),
+    "odd_inner": Disease(
+        ("misaligned_products", "low_gemm_efficiency"),
+        None,
+        replace(_BUSY, inner=2_731),
+        replace(_BUSY, inner=2_736),
+    ),
+    "row_loop": Disease(
+        ("short_kernels", "host_bound"),
+        None,
+        replace(_NEAR, batch=64, row_loop=True),
+        replace(_NEAR, batch=64),
+    ),
+    "host_noise": Disease(
+        ("host_bound", "exposed_copies", "synchronization"), None, replace(_NEAR, host_noise=True), _NEAR
+    ),
+    "uneven_loader": Disease(
+        ("data_loading", "host_pauses"),
+        None,
+        replace(_NEAR, load_fourth_s=0.2, workers=1),
+        replace(_NEAR, workers=1),
+    ),
+    "hooks": Disease(("synchronization", "host_bound"), None, replace(_NEAR, hooks=True), _NEAR),
 }
+EXAM: Final = tuple(DISEASES)[-13:]
+"""Written down after findings were last corrected."""
 
 
 class HandwrittenNorm(nn.Module):
@@ -221,24 +306,72 @@ class Gelu(nn.Module):
         return self.down(y)
 
 
+class SingleAttention(Attention):
+    """Attention in single precision, for a model in another."""
+
+    def forward(self, x: torch.Tensor, by: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        by_head = self.wqkv(x).float().unflatten(-1, (-1, 3, self.head_dim))
+        q, k, v = (y.transpose(1, 2) for y in by_head.unbind(-2))
+        y = functional.scaled_dot_product_attention(rotate(q, by), rotate(k, by), v, is_causal=True)
+        return self.wo(y.transpose(1, 2).flatten(2).to(x.dtype))
+
+
+class Wrapped(nn.Module):
+    """A layer with something after it."""
+
+    def __init__(self, layer: nn.Module, after: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer, self.after = layer, after
+
+    def forward(self, x: torch.Tensor, by: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return self.after(self.layer(x, by))
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    """The tokens that a mask selects, twice the others: all of them."""
+    selected = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+    rows = x[selected]
+    return torch.zeros_like(x).masked_scatter(selected.unsqueeze(-1), rows)
+
+
+def dropout_by_formula(x: torch.Tensor) -> torch.Tensor:
+    """Dropout of a tenth of the values, by its formula."""
+    kept = (torch.rand(x.shape, device=x.device) > 0.1).to(x.dtype)
+    return x * kept / 0.9
+
+
+def normalised_rows(x: torch.Tensor) -> torch.Tensor:
+    """Each sample of the batch normalised by itself."""
+    return torch.stack([functional.rms_norm(row, row.shape[-1:]) for row in x])
+
+
+def synchronized(x: torch.Tensor) -> torch.Tensor:
+    """The same, after the host has synchronised."""
+    torch.cuda.synchronize()
+    return x
+
+
+def mean_read(x: torch.Tensor) -> torch.Tensor:
+    """The same, after the host has read its mean."""
+    x.detach().mean().item()
+    return x
+
+
+class FormulaLoss(nn.Module):
+    """Cross entropy by its formula, in single precision."""
+
+    def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = logits.float()
+        shifted = logits - logits.amax(-1, keepdim=True)
+        log_probability = torch.log(torch.exp(shifted) / torch.exp(shifted).sum(-1, keepdim=True))
+        return -(log_probability * functional.one_hot(targets, logits.shape[-1]).float()).sum(-1).mean()
+
+
 class OnHost(nn.Embedding):
     """An embedding whose table is in host memory."""
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return super().forward(tokens.cpu()).to("cuda")
-
-
-class Synchronized(nn.Module):
-    """A layer after which the host synchronises."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor, by: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        x = self.layer(x, by)
-        torch.cuda.synchronize()
-        return x
 
 
 def build(switches: Switches) -> TinyLlama:
@@ -261,12 +394,34 @@ def build(switches: Switches) -> TinyLlama:
             layer.attention = HandwrittenAttention(hidden, 64)
         if "gelu" in (switches.layers, switches.library_layers):
             layer.feed_forward = Gelu(hidden, by_hand=switches.layers == "gelu")
-    if switches.synchronize:
-        llama.layers = nn.ModuleList(Synchronized(layer) for layer in llama.layers)
+        if switches.single_attention:
+            layer.attention = SingleAttention(hidden, 64)
+        if switches.inner:
+            layer.feed_forward = FeedForward(hidden, switches.inner)
+    after = {
+        masked: switches.mask,
+        dropout_by_formula: switches.formula_dropout,
+        partial(functional.dropout, p=0.1): switches.library_dropout,
+        normalised_rows: switches.row_loop,
+        mean_read: switches.hooks,
+        synchronized: switches.synchronize,
+    }
+    for change in (change for change, is_on in after.items() if is_on):
+        llama.layers = nn.ModuleList(Wrapped(layer, change) for layer in llama.layers)
     llama.to("cuda", switches.dtype)
     if switches.host_embedding:
         llama.embedding = OnHost(switches.vocabulary, hidden).to(switches.dtype)
     return llama
+
+
+class UnevenSamples(Samples):
+    """Samples each fourth of which takes some time to load."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index % 4 == 3:
+            time.sleep(self.seconds)
+        generator = torch.Generator().manual_seed(index)
+        return torch.randint(VOCABULARY, (self.shape[0], self.shape[1] + 1), generator=generator)
 
 
 def train_step(
@@ -274,14 +429,19 @@ def train_step(
 ) -> Callable[[torch.Tensor], None]:
     """Function that trains a step with a batch on the GPU."""
 
+    loss_of = FormulaLoss() if switches.formula_loss else functional.cross_entropy
+
     def step(tokens: torch.Tensor) -> None:
+        if switches.host_noise:
+            noise = torch.randn(*tokens.shape, llama.output.in_features).to("cuda")
+            noise.mean()
         for part in tokens.chunk(switches.micro_batches):
             with (
                 record_function("forward"),
                 nullcontext() if switches.flash else sdpa_kernel(SDPBackend.MATH),
             ):
                 logits = llama(part[:, :-1])
-                loss = functional.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten())
+                loss = loss_of(logits.flatten(0, 1), part[:, 1:].flatten())
             with record_function("backward"):
                 (loss / switches.micro_batches).backward()
             if switches.item:
@@ -290,6 +450,8 @@ def train_step(
                 logits.detach().cpu()
         if switches.norm_loop:
             sum(parameter.grad.norm().item() for parameter in llama.parameters())
+        if switches.gradients_to_host:
+            [parameter.grad.float().cpu().norm() for parameter in llama.parameters()]
         if switches.offload:
             for parameter in llama.parameters():
                 on_host = torch.empty(parameter.shape, dtype=parameter.dtype, pin_memory=True)
@@ -313,8 +475,18 @@ def as_graph(step: Callable[[torch.Tensor], None], tokens: torch.Tensor) -> Call
     return copy_and_replay
 
 
-def train(switches: Switches, out: Path) -> Iterator[float]:
-    """Train under the profiler; returns the seconds of the steps after the first, and of the warm-up."""
+def on_device(batch: torch.Tensor, switches: Switches) -> torch.Tensor:
+    """A batch on the GPU."""
+    if switches.samples_copied:
+        return torch.stack([sample.to("cuda") for sample in batch])
+    return batch.pin_memory().to("cuda", non_blocking=True)
+
+
+def train(switches: Switches, out: Path, finish: Callable[[], None]) -> Iterator[float]:
+    """Train under the profiler; returns the seconds of the steps after the first, and of the warm-up.
+
+    Calls `finish` when the last step is over, before the trace is written.
+    """
     torch.backends.cuda.matmul.allow_tf32 = switches.tf32
     llama = build(switches)
     fused = switches.optimizer == "fused" and not switches.host_embedding
@@ -327,6 +499,9 @@ def train(switches: Switches, out: Path) -> Iterator[float]:
     wait, warmup = (0, 0) if switches.cold else (UNPROFILED + 1, 2)
     total = wait + warmup + STEPS
     samples = Samples(total, (switches.batch, switches.sequence), switches.load_s)
+    if switches.load_fourth_s:
+        samples = UnevenSamples(total, (switches.batch, switches.sequence), switches.load_fourth_s)
+    torch.autograd.set_detect_anomaly(switches.anomaly)
     loader: DataLoader[Any] = DataLoader(samples, batch_size=None, num_workers=switches.workers)
     copied = torch.ones(switches.copied_mb << 18, pin_memory=switches.pinned)
     profile = cclbench.torch.profile(
@@ -341,7 +516,9 @@ def train(switches: Switches, out: Path) -> Iterator[float]:
                 gc.collect()
             if switches.copied_mb:
                 copied.to("cuda", non_blocking=switches.pinned)
-            step(batch.pin_memory().to("cuda", non_blocking=True))
+            step(on_device(batch, switches))
+            if switches.save and number % 3 == 2:
+                torch.save([llama.state_dict(), optimizer.state_dict()], out / "state.pt")
             if switches.empty_cache:
                 torch.cuda.empty_cache()
             if number + 1 in (wait, wait + warmup, total) or number == 0:
@@ -349,6 +526,8 @@ def train(switches: Switches, out: Path) -> Iterator[float]:
             ended = time.perf_counter()
             if number >= wait + warmup or 0 < number < wait:
                 yield ended - began
+            if number + 1 == total:
+                finish()
             profiler.step()
             began = time.perf_counter()
 
@@ -360,22 +539,28 @@ def chatter() -> None:
         time.sleep(0.002)
 
 
-def work(_rank: int, switches: Switches, out: Path) -> None:
+def work(switches: Switches, out: Path, is_over: Event) -> None:
     """The process of one capture."""
     heap = [[number] for number in range(1_000_000)] if switches.collect else []
     if switches.contended:
         threading.Thread(target=chatter, daemon=True).start()
     gc.disable()
-    seconds = list(train(switches, out))
+    seconds = list(train(switches, out, is_over.set))
     document = {"unprofiled": seconds[:-STEPS], "profiled": seconds[-STEPS:]}
     (out / "seconds.json").write_text(json.dumps(document))
     del heap
 
 
-def capture(switches: Switches, out: Path) -> None:
-    """Run the job in a process of its own, which shares the import of torch."""
+def capture(switches: Switches, out: Path) -> ForkProcess:
+    """Run the job in a process of its own, which shares the import of torch, until its last step is over."""
     out.mkdir(parents=True, exist_ok=True)
-    torch.multiprocessing.start_processes(work, (switches, out), 1, start_method="fork")
+    fork = get_context("fork")
+    is_over = fork.Event()
+    process = fork.Process(target=work, args=(switches, out, is_over))
+    process.start()
+    while process.is_alive() and not is_over.wait(0.05):
+        pass
+    return process
 
 
 def main() -> None:
@@ -388,6 +573,7 @@ def main() -> None:
     )
     asked = parser.parse_args()
     until = time.monotonic() + asked.seconds
+    writing: list[ForkProcess] = []
     for number in range(asked.captures):
         for name in asked.disease or DISEASES:
             for form in ("sick", "healed"):
@@ -395,11 +581,11 @@ def main() -> None:
                 if time.monotonic() > until or (folder / "seconds.json").exists():
                     continue
                 began = time.monotonic()
-                try:
-                    capture(getattr(DISEASES[name], form), folder)
-                except Exception as error:  # noqa: BLE001 -- the next disease is captured all the same
-                    print(f"{folder}: {str(error).splitlines()[-1]}", file=sys.stderr)
+                writing = [process for process in writing if process.is_alive()]
+                writing.append(capture(getattr(DISEASES[name], form), folder))
                 print(f"{folder}: {time.monotonic() - began:.1f} s", flush=True)
+    for process in writing:
+        process.join()
 
 
 if __name__ == "__main__":
