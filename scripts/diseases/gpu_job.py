@@ -374,9 +374,8 @@ class OnHost(nn.Embedding):
         return super().forward(tokens.cpu()).to("cuda")
 
 
-def build(switches: Switches) -> TinyLlama:
-    """The model, on the GPU."""
-    torch.manual_seed(0)
+def model(switches: Switches) -> TinyLlama:
+    """The model, on the default device."""
     recomputed = 4 if switches.checkpoint else 0
     llama = TinyLlama(layers=4, heads=16, head_dim=64, recomputed_layers=recomputed)
     hidden = llama.output.in_features
@@ -408,9 +407,16 @@ def build(switches: Switches) -> TinyLlama:
     }
     for change in (change for change, is_on in after.items() if is_on):
         llama.layers = nn.ModuleList(Wrapped(layer, change) for layer in llama.layers)
-    llama.to("cuda", switches.dtype)
+    return llama
+
+
+def build(switches: Switches) -> TinyLlama:
+    """The model, on the GPU."""
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        llama = model(switches).to(switches.dtype)
     if switches.host_embedding:
-        llama.embedding = OnHost(switches.vocabulary, hidden).to(switches.dtype)
+        llama.embedding = OnHost(switches.vocabulary, llama.output.in_features).to(switches.dtype)
     return llama
 
 
