@@ -57,8 +57,7 @@ class Case:
     @property
     def on_host(self) -> bool:
         """Whether the CPU is the device of all ranks."""
-        ranks = self.record.ranks
-        return bool(ranks) and all(rank.facts.works_on == "host" for rank in ranks)
+        return self.record.is_on_host
 
     def ranks(self, metric: MetricName, **keys: str) -> dict[int, float]:
         """A metric's value by rank, or that of the part that the keys name."""

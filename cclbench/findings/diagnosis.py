@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,6 @@ from cclbench.findings.case import Case
 from cclbench.findings.finding import ANY, DOCS, FINDINGS, Detector, Finding
 from cclbench.findings.gains import ReplayGains, join_settings
 from cclbench.findings.kept_gains import StepGain
-from cclbench.findings.step_means import profiler_s
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.registry import stdout_to_stderr
 from cclbench.ground.units import humanise
@@ -26,8 +26,10 @@ from cclbench.record.manifest import Manifest
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.run import Run
+from cclbench.record.step_means import profiler_s
 
 _STEP: Final = metric_name("time.step")
+_IDLE: Final = metric_name("time.idle")
 
 LEAST_GAIN: Final = 0.01
 """Least gain to report, as a share of the step."""
@@ -64,7 +66,7 @@ def ranked_findings(
     case = Case(results, record, machine)
     findings: list[Finding] = []
     few_steps = len(results.scope.steps) < _FEW_STEPS
-    longer_s = 0.0 if case.on_host else profiler_s(record)
+    overhead = ProfilerOverhead(profiler_s(record), max(case.ranks(_IDLE).values(), default=inf))
     for name in FINDINGS:
         detector = FINDINGS.get(name)
         try:
@@ -73,7 +75,7 @@ def ranked_findings(
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        with_gains = [_with_gain(item, gains, few_steps=few_steps, longer_s=longer_s) for item in detected]
+        with_gains = [_with_gain(item, gains, few_steps=few_steps, overhead=overhead) for item in detected]
         with_culprits = [_with_culprit(item, gains) for item in with_gains if _is_worth_it(item)]
         findings += [_with_advice(detector, item, case) for item in with_culprits]
     listed = list(_with_stacked_gains(_order_findings(findings), gains))
@@ -101,11 +103,31 @@ def reword_for_capture(found: Finding) -> Finding:
     return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
 
 
-def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, longer_s: float) -> Finding:
-    """The finding with its gain from the replay.
+@dataclass(frozen=True, slots=True)
+class ProfilerOverhead:
+    """What the profiler adds to a step, s; and the idle time of a recorded step, the most of any rank, s.
 
-    Call and launch times include profiler overhead: where that is known, the lower bound is reduced by it.
+    The overhead is part of the causes `_PROFILED` of idle time.
     """
+
+    longer_s: float
+    idle_s: float
+
+    def increases(self, found: Finding) -> bool:
+        """Whether the replayed gain of a finding includes overhead."""
+        return self.longer_s > 0.0 and not _PROFILED.isdisjoint(found.host_causes)
+
+    def gain_without(self, bounds: tuple[float, float]) -> tuple[float, float]:
+        """Bounds of a gain of idle time in the job without the profiler, s.
+
+        The step without the profiler is shorter by the overhead, and not shorter than the device is busy.
+        """
+        least, most = bounds
+        return max(least - self.longer_s, 0.0), min(most, max(self.idle_s - self.longer_s, 0.0))
+
+
+def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, overhead: ProfilerOverhead) -> Finding:
+    """The finding with its gain from the replay, without profiler overhead where that is known."""
     if not found.whatif:
         return found
     gain = gains.gain_without(found.whatif)
@@ -119,15 +141,21 @@ def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, longer_s:
     least = gain.seconds[0] if found.surely is None else 0.0
     if found.surely and isinstance(sure := gains.gain_without(found.surely), StepGain):
         least = min(sure.seconds[0], gain.seconds[0])
+    bounds = least, gain.seconds[1]
     changes: dict[str, Any] = {}
-    if longer_s and _PROFILED.intersection(found.host_causes):
-        least = max(least - longer_s, 0.0)
-        overhead = humanise(min(longer_s, gain.seconds[1]), "s")
-        changes["because"] = f"{found.because}; up to {overhead} of a step may be profiler overhead"
-        if longer_s >= gain.seconds[1] / 2:
+    share = gain.shares[1]
+    if overhead.increases(found):
+        recorded_s = gain.seconds[1]
+        changes["recorded_gain_s"] = bounds
+        bounds = overhead.gain_without(bounds)
+        share *= bounds[1] / recorded_s if recorded_s else 1.0
+        changes["because"] = (
+            f"{found.because}; the gain is of a step without the profiler, which makes it"
+            f" {humanise(overhead.longer_s, 's')} longer: recorded steps gain {humanise(recorded_s, 's')}"
+        )
+        if overhead.longer_s >= recorded_s / 2:
             changes["confidence"] = "low"
-    gains_s = (least, gain.seconds[1])
-    return msgspec.structs.replace(found, gain_s=gains_s, gain_share=gain.shares[1], **changes)
+    return msgspec.structs.replace(found, gain_s=bounds, gain_share=share, **changes)
 
 
 def _with_culprit(found: Finding, gains: ReplayGains) -> Finding:
@@ -141,17 +169,35 @@ def _with_culprit(found: Finding, gains: ReplayGains) -> Finding:
     return msgspec.structs.replace(found, culprit=culprit, claim=claim, query=culprit.calls_query())
 
 
+def gain_together(
+    findings: Sequence[Finding], settings: Sequence[str], gains: ReplayGains
+) -> tuple[float, float] | str:
+    """Bounds of the gain of these settings, those of the findings, s; or why it is unknown.
+
+    Profiler overhead is excluded from each bound, as much as from that of any one of the findings.
+    """
+    gain = gains.gain_without(settings)
+    if isinstance(gain, str):
+        return gain
+    reduced = [(one.recorded_gain_s, one.gain_s) for one in findings if one.recorded_gain_s and one.gain_s]
+    least, most = (
+        max(bound - max((recorded[side] - real[side] for recorded, real in reduced), default=0.0), 0.0)
+        for side, bound in enumerate(gain.seconds)
+    )
+    return least, most
+
+
 def _with_stacked_gains(findings: Sequence[Finding], gains: ReplayGains) -> Iterator[Finding]:
     """The findings with their gain together with all above them."""
     settings: tuple[str, ...] = ()
-    for finding in findings:
+    for place, finding in enumerate(findings):
         if finding.gain_s is None:
             yield finding
             continue
         first, settings = not settings, join_settings(settings, finding.whatif)
-        gain = None if first else gains.gain_without(settings)
-        stacked = finding.gain_s if first else gain.seconds if isinstance(gain, StepGain) else None
-        yield msgspec.structs.replace(finding, stacked_s=stacked)
+        stacked = finding.gain_s if first else gain_together(findings[: place + 1], settings, gains)
+        known = None if isinstance(stacked, str) else stacked
+        yield msgspec.structs.replace(finding, stacked_s=known)
 
 
 def _order_findings(findings: Sequence[Finding]) -> list[Finding]:

@@ -52,6 +52,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     gain_s: tuple[float, float] | None = None
     gain_share: float | None = None
     """Upper bound of the gain, as a share of the step."""
+    recorded_gain_s: tuple[float, float] | None = None
+    """The gain in the recorded steps, where `gain_s` is that without the profiler."""
     window: Literal["step", "capture"] = "step"
     """What times refer to: a step, or the whole capture where no steps are marked."""
     stacked_s: tuple[float, float] | None = None

@@ -246,6 +246,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield from entry.stored
 
     @property
+    def is_on_host(self) -> bool:
+        """Whether the CPU is the device of all ranks."""
+        return bool(self.ranks) and all(rank.facts.works_on == "host" for rank in self.ranks)
+
+    @property
     def inference_note(self) -> str | None:
         """A note on results that depend on inferred process groups; None without any."""
         if self.inference is None or self.inference.group is None:

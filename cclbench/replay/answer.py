@@ -18,6 +18,7 @@ from cclbench.ground.schema import group_id
 from cclbench.machine import Machine, machine_of
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
+from cclbench.record.step_means import profiler_s
 from cclbench.replay import tables
 from cclbench.replay.answer_rows import (
     NS_PER_S,
@@ -389,5 +390,5 @@ def replay_scenarios(
         *map(knee_row, swept),
     ]
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
-    all_notes = (*notes, *replay_notes(replay.graph, replay.contention))
+    all_notes = (*notes, *replay_notes(replay.graph, replay.contention, profiler_s(run.record)))
     return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), all_notes)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
 from cclbench.replay import nodes as n
@@ -116,8 +117,11 @@ def fidelity_note(replayed_ns: float, measured_ns: float) -> str | None:
     )
 
 
-def replay_notes(graph: Graph, contention: float) -> list[str]:
-    """What a replay rests on: what is traced, inferred from times, unmatched and assumed."""
+def replay_notes(graph: Graph, contention: float, profiler_s: float) -> list[str]:
+    """What a replay rests on: what is traced, inferred from times, unmatched and assumed.
+
+    `profiler_s`: what the profiler adds to a recorded step, s.
+    """
     notes = [f"traced: {number:,} {label}" for label, number in sorted((+graph.traced).items())]
     notes += [
         f"inferred from times: {number:,} {label}" for label, number in sorted((+graph.inferred).items())
@@ -128,4 +132,7 @@ def replay_notes(graph: Graph, contention: float) -> list[str]:
         notes.append(f"{unmatched} are not matched across ranks: waiting stays as measured")
     if contention != 1.0:
         notes.append(f"kernels are assumed to take {contention:.4g}× as long while communication runs")
+    if profiler_s > 0.0:
+        longer = humanise(profiler_s, "s")
+        notes.append(f"up to {longer} of a step's host time is the profiler's: without it, its gain is less")
     return notes

@@ -16,6 +16,7 @@ repeated if a core does not afterwards, or if other programs took more than 3 % 
   % and more than captures differ by chance.
 - chance: the standard deviation of the logarithm of the mean steps of captures of one job, pooled over
   diseases and forms.
+- The gain of a finding that states one without the profiler is compared with the clock without it.
 - stated: the bounds of the correct finding; of several, those of the replay without all of them; means over
   the sick captures.
 - first, among three: sick captures whose first finding, or one of the first three, is correct.
@@ -49,6 +50,7 @@ from typing import Final
 from scipy.special import stdtrit
 
 import cclbench
+from cclbench.findings.diagnosis import gain_together
 from cclbench.findings.finding import Finding
 from cclbench.findings.gains import ReplayGains, join_settings
 
@@ -78,6 +80,8 @@ class Capture:
         run = cclbench.run(folder / "traces", store=store)
         self.findings = cclbench.diagnose(run).findings
         self.right = [is_right(one, disease) for one in self.findings]
+        right = [one for one, is_one in zip(self.findings, self.right, strict=True) if is_one]
+        self.is_profiled = not any(one.recorded_gain_s for one in right) or self.unprofiled_s is None
         self.gain_s = self._joint_gain(run)
 
     def _joint_gain(self, run: cclbench.Run) -> tuple[float, float] | None:
@@ -89,12 +93,16 @@ class Capture:
         gains = ReplayGains(run, run.figures.scope)
         surely = [one.whatif if one.surely is None else one.surely for one in valued]
         least, most = (
-            gains.gain_without(reduce(join_settings, settings, ()))
+            gain_together(valued, reduce(join_settings, settings, ()), gains)
             for settings in (surely, [one.whatif for one in valued])
         )
         if isinstance(least, str) or isinstance(most, str):
             raise TypeError(f"the joint gain of correct findings is unknown: {least}, {most}")
-        return min(least.seconds[0], most.seconds[0]), most.seconds[1]
+        return min(least[0], most[0]), most[1]
+
+    def step_s(self, *, is_profiled: bool) -> float:
+        """Mean step under the profiler, or without it where that was timed, s."""
+        return self.profiled_s if is_profiled or self.unprofiled_s is None else self.unprofiled_s
 
 
 @dataclass(frozen=True)
@@ -131,9 +139,10 @@ def gain_holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | N
     """
     if sick.gain_s is None:
         return None
-    healed_s = fmean(one.profiled_s for one in healed)
-    slack = SLACK * sick.profiled_s + chance.half_interval((healed_s, 1), (healed_s, len(healed)))
-    return sick.gain_s[0] - slack <= sick.profiled_s - healed_s <= sick.gain_s[1] + slack
+    sick_s = sick.step_s(is_profiled=sick.is_profiled)
+    healed_s = fmean(one.step_s(is_profiled=sick.is_profiled) for one in healed)
+    slack = SLACK * sick_s + chance.half_interval((healed_s, 1), (healed_s, len(healed)))
+    return sick.gain_s[0] - slack <= sick_s - healed_s <= sick.gain_s[1] + slack
 
 
 def new_gains(sick: list[Capture], healed: list[Capture], disease: Disease) -> list[dict[str, float]]:
@@ -143,13 +152,21 @@ def new_gains(sick: list[Capture], healed: list[Capture], disease: Disease) -> l
     if "small_messages" in of_sick:  # its transfers are also exposed, and listed once
         common.add("exposed_communication")
     stated = [one.gain_s[1] for one in sick if one.gain_s is not None]
-    true_s = fmean(one.profiled_s for one in sick) - fmean(one.profiled_s for one in healed)
+    is_profiled = all(one.is_profiled for one in sick)
+    sick_s, healed_s = (
+        fmean(one.step_s(is_profiled=is_profiled) for one in captures) for captures in (sick, healed)
+    )
+    true_s = sick_s - healed_s
     excess_s = max(fmean(stated) - true_s, 0.0) if stated else 0.0
     new = []
     for one in healed:
-        gains = {each.name: each.gain_share or 0.0 for each in one.findings if each.name not in common}
+        gains = {
+            each.name: each.gain_s[1] / one.step_s(is_profiled=each.recorded_gain_s is None)
+            for each in one.findings
+            if each.gain_s is not None and each.name not in common
+        }
         for name in gains.keys() & set(disease.right):
-            gains[name] = max(gains[name] - excess_s / one.profiled_s, 0.0)
+            gains[name] = max(gains[name] - excess_s / one.step_s(is_profiled=is_profiled), 0.0)
         new.append(gains)
     return new
 
@@ -187,7 +204,11 @@ def score(
     count["loud"] = sum(any(gain > NOTHING for gain in own.values()) for own in new)
     right = " or ".join(f"`{word}`" for word in disease.right) or "no finding is about it"
     rank = "" if disease.rank is None else f" of rank {disease.rank}"
-    bounds = [[s / one.profiled_s for s in one.gain_s] for one in sick if one.gain_s is not None]
+    bounds = [
+        [s / one.step_s(is_profiled=one.is_profiled) for s in one.gain_s]
+        for one in sick
+        if one.gain_s is not None
+    ]
     stated = " to ".join(f"{fmean(side):.1%}" for side in zip(*bounds, strict=True)) or "nothing"
     cells = [
         name.replace("_", " "),

@@ -9,9 +9,9 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Confidence, Finding, finding
-from cclbench.findings.step_means import middle_rank, step_means
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
+from cclbench.record.step_means import middle_rank, step_means
 
 _STEP: Final = metric_name("time.step")
 _IDLE_HOST_BY: Final = metric_name("time.idle_host_by")

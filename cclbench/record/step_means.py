@@ -49,9 +49,9 @@ def middle_rank(ranks: Sequence[StepMeans]) -> StepMeans:
 
 
 def profiler_s(record: Manifest) -> float:
-    """Profiler overhead of a step on the median rank, s; 0 where unknown."""
+    """Profiler overhead of a step on the median rank, s; 0 where unknown, and where the CPU is the device."""
     ranks = step_means(record)
-    if not ranks:
+    if not ranks or record.is_on_host:
         return 0.0
     middle = middle_rank(ranks)
     return max(middle.profiled_step_s - middle.unprofiled_step_s, 0.0)
