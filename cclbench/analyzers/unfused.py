@@ -13,7 +13,7 @@ from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks
 from cclbench.operators.call import Call, NoModel
-from cclbench.operators.chains import Chain, find_chains, fused_cost
+from cclbench.operators.chains import NEIGHBOURS, Chain, find_chains, fused_cost
 
 _SCALAR_BYTES: Final = 16
 """Calls that move at most this are on scalars, or views."""
@@ -47,6 +47,8 @@ def unfused(rank: RankView) -> Iterator[Value]:
     fused: dict[str, float] = {}
     sequence = np.asarray(works.sequence[chosen])
     for chain in find_chains([calls[kind] for kind in works.kind[chosen].tolist()], sequence):
+        if chain.kind == NEIGHBOURS:
+            continue
         chain_rows, forward = chosen[list(chain.calls)], chosen[list(chain.forward)]
         time = int(works.time_ns[chain_rows].sum())
         sums[chain.kind] = sums.get(chain.kind, 0) + time

@@ -131,6 +131,8 @@ def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, overhead:
     if not found.whatif:
         return found
     gain = gains.gain_without(found.whatif)
+    if found.no_gain is not None and (isinstance(gain, str) or gain.shares[1] < LEAST_GAIN):
+        return msgspec.structs.replace(found, whatif=[], surely=None)
     if isinstance(gain, str):
         return msgspec.structs.replace(found, no_gain=gain)
     waits = found.ranks or found.name == "uneven_ranks"
@@ -142,7 +144,7 @@ def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, overhead:
     if found.surely and isinstance(sure := gains.gain_without(found.surely), StepGain):
         least = min(sure.seconds[0], gain.seconds[0])
     bounds = least, gain.seconds[1]
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"no_gain": None}
     share = gain.shares[1]
     if overhead.increases(found):
         recorded_s = gain.seconds[1]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of calls that one kernel can do: attention, norms, activations, rotary embeddings, updates.
+"""Chains of calls that one kernel can do: attention, norms, activations, rotary embeddings, updates; and
+neighbouring elementwise calls, copies and reductions, which one kernel could do if they depend on each other.
 
 A chain is a pattern over the calls of a thread that launch kernels, one letter per call (`_LETTERS`).  The
 calls that compute its gradients, identified by autograd's sequence numbers, are a chain of their own.  The
@@ -16,9 +17,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.ground.intervals import Int64
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.operators.call import Call, NoModel, Tensor
-from cclbench.operators.cost import Cost, cost_of
+from cclbench.operators.cost import Cost, cost_of, model_of
 
 _LETTERS: Final = {
     **dict.fromkeys(("bmm", "baddbmm"), "B"),
@@ -51,6 +52,12 @@ _LETTERS: Final = {
 _NAMESPACE: Final = "aten::"
 _LISTS: Final = "_foreach_"
 _OTHER: Final = "x"
+NEIGHBOURS: Final = "neighbours"
+"""The kind of chain of which only an upper bound of the gain is known."""
+_ELEMENTWISE: Final = ("elementwise", "reduction", "copy")
+"""Families of calls that can be neighbours."""
+_FEW: Final = 16
+"""Calls on at most one in so many elements, such as those on means, do not separate neighbours."""
 
 
 class Chain(NamedTuple):
@@ -68,7 +75,8 @@ class Chain(NamedTuple):
 
 
 class _ChainKind(NamedTuple):
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str] | None
+    """None: neighbouring calls; see `_neighbours`."""
     cost: Callable[[Sequence[Call]], Cost]
     backward: tuple[float, float] = (0.0, 0.0)
     """FLOPs and bytes of its gradients as one kernel, relative to the forward pass."""
@@ -159,6 +167,20 @@ def _update_cost(calls: Sequence[Call]) -> Cost:
     return Cost(flops=0, precision=None, read_bytes=4 * tensor_bytes, written_bytes=3 * tensor_bytes)
 
 
+def _neighbours_cost(calls: Sequence[Call]) -> Cost:
+    """Reads and writes the elements of the largest operand once, in the smallest of their types, or writes
+    what the last call does, if that is less: a lower bound."""
+    operands = [_largest(call) for call in calls]
+    most = max(operand.elements for operand in operands)
+    size = min(operand.bytes for operand in operands if operand.elements == most)
+    written = min(size, cost_of(calls[-1]).written_bytes)
+    return Cost(flops=0, precision=None, read_bytes=size, written_bytes=written)
+
+
+def _largest(call: Call) -> Tensor:
+    return max(call.tensors, key=lambda operand: operand.elements)
+
+
 _BETWEEN: Final = "[^BMFx]*"
 """Calls on scores, between the products of attention."""
 KINDS: Final = {
@@ -178,6 +200,7 @@ KINDS: Final = {
     ),
     "rotary": _ChainKind(re.compile("mnkma|mmsmmak"), _rotation_cost, backward=(0.0, 1.0)),
     "optimizer": _ChainKind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update_cost),
+    NEIGHBOURS: _ChainKind(None, _neighbours_cost),
 }
 """Kinds of chains, in search order."""
 
@@ -207,8 +230,12 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
         return tuple(np.sort(candidates[~is_used[candidates]]).tolist())
 
     for kind, rule in KINDS.items():
-        for match in rule.pattern.finditer("".join(letters)):
-            indices = range(*match.span())
+        if rule.pattern is None:
+            spans = _neighbours(calls, is_used)
+        else:
+            spans = (match.span() for match in rule.pattern.finditer("".join(letters)))
+        for span in spans:
+            indices = range(*span)
             members = [calls[index] for index in indices]
             if is_used[indices.start : indices.stop].any() or not rule.accepts(members):
                 continue
@@ -221,6 +248,33 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
                 yield Chain(kind, backward, forward)
             for index in (*forward, *backward):
                 letters[index], is_used[index] = _OTHER, True  # a call is in one chain at most
+
+
+def _neighbours(calls: Sequence[Call], is_used: Mask) -> Iterator[tuple[int, int]]:
+    """Spans of two or more successive elementwise calls on as many elements, with smaller ones in between."""
+    sizes: dict[int, int] = {}
+    begin = end = most = full = 0
+    for index, call in enumerate(calls):
+        size = 0 if is_used[index] else sizes.setdefault(id(call), _elementwise_size(call))
+        if size and full and size == most:
+            end, full = index + 1, full + 1
+        elif not (size and full and size * _FEW <= most):
+            if full > 1:
+                yield begin, end
+            begin, end, most, full = index, index + 1, size, int(size > 0)
+    if full > 1:
+        yield begin, end
+
+
+def _elementwise_size(call: Call) -> int:
+    """Elements of the largest operand of an elementwise call, copy or reduction; 0 for other calls."""
+    model = model_of(call.name)
+    is_chosen = model is not None and model.family in _ELEMENTWISE and _begins_with_tensor(call)
+    return max(operand.elements for operand in call.tensors) if is_chosen else 0
+
+
+def _begins_with_tensor(call: Call) -> bool:
+    return bool(call.arguments) and isinstance(call.arguments[0], Tensor)
 
 
 def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) -> Cost:

@@ -147,3 +147,43 @@ def test_an_update_moves_seven_times_the_parameters() -> None:
 def test_without_arguments_it_costs_nobody_knows_what() -> None:
     with pytest.raises(NoModel):
         fused_cost("norm", [Call("aten::pow")])
+
+
+def neighbours(*calls: Call) -> list[tuple[int, ...]]:
+    found = find_chains(calls, np.full(len(calls), -1, np.int64))
+    return [one.calls for one in found if one.kind == "neighbours"]
+
+
+def test_neighbours_are_elementwise_calls_copies_and_reductions_on_as_many_elements() -> None:
+    """A loss by its formula: the calls on one value a row do not separate it, a lookup and a product do."""
+    x, row, target = tensor(64, 1024, dtype="float"), tensor(64, 1, dtype="float"), tensor(64, dtype="long")
+    cast = Call("aten::copy_", (x, tensor(64, 1024), False))
+    loss = [
+        cast,
+        Call("aten::amax", (x, (-1,), True)),
+        Call("aten::sub", (x, row, 1)),
+        Call("aten::exp", (x,)),
+        Call("aten::sum", (x, (-1,), True)),
+        Call("aten::mul", (row, row)),
+        Call("aten::div", (x, row)),
+    ]
+    lookup = Call("aten::scatter_", (x, 1, target, 1))
+    product = Call("aten::mm", (x, x))
+    assert neighbours(*loss, lookup, loss[2], loss[3], product, loss[3]) == [tuple(range(7)), (8, 9)]
+    assert neighbours(product, loss[3], product, loss[3], loss[5]) == []
+    # a call on twice as many elements is on other data
+    wide = Call("aten::exp", (tensor(128, 1024, dtype="float"),))
+    assert neighbours(loss[3], wide, wide, loss[3]) == [(1, 2)]
+    # nor does a small one begin a chain, or end it
+    assert neighbours(loss[5], loss[3], loss[6], loss[5]) == [(1, 2)]
+
+
+def test_neighbours_as_one_kernel_read_and_write_once_in_the_smallest_type() -> None:
+    """64 · 1024 values, read in bf16; and written in it, or only a sum of each row."""
+    x, row = tensor(64, 1024, dtype="float"), tensor(64, 1, dtype="float")
+    calls = [Call("aten::copy_", (x, tensor(64, 1024), False)), Call("aten::sub", (x, row, 1))]
+    assert fused_cost("neighbours", calls).bytes == 64 * 1024 * (4 + 4)
+    calls = [Call("aten::exp", (tensor(64, 1024),)), *calls]
+    assert fused_cost("neighbours", calls).bytes == 64 * 1024 * (2 + 2)
+    total = Call("aten::sum", (x, (-1,), True))
+    assert fused_cost("neighbours", [*calls, total]).bytes == 64 * 1024 * 2 + 64 * 4

@@ -10,6 +10,7 @@ from cclbench.findings.case import Case
 from cclbench.findings.causes.balance import straggler_of
 from cclbench.findings.finding import Finding, finding
 from cclbench.ground.units import humanise
+from cclbench.operators.chains import NEIGHBOURS
 from cclbench.record.metric_name import metric_name
 
 _COMPUTE_TIME: Final = metric_name("compute.time")
@@ -49,7 +50,8 @@ def shortened_kernels(case: Case, lost: Mapping[int, float]) -> list[str]:
     "memory_bound",
     title="much of the compute time is in memory-bound kernels",
     rule="elementwise, copy, normalization and reduction kernels take at least 15 % of the compute time",
-    gain="unknown: a trace does not show how many can be fused",
+    gain="at most that neighbouring elementwise calls, copies and reductions on as many elements become one"
+    " kernel; a trace does not show which of them depend on each other",
     actions={
         "pytorch": (
             "fuse them with torch.compile",
@@ -83,6 +85,8 @@ def memory_bound(case: Case) -> Iterator[Finding]:
         f"{humanise(share, '1')} of the compute time is in memory-bound kernels"
         f" ({listed} of all kernel time).",
         lost=lost,
+        whatif=() if case.on_host else [f"kernels[chain={NEIGHBOURS}].time=fused"],
+        surely=[],
         no_gain="the trace does not show how many of these kernels can be fused",
         confidence="low",
         because="by kernel category; the trace does not show how many can be fused",

@@ -52,7 +52,8 @@ ROOFS: Final[dict[str | None, RoofValue]] = {
     " roofline: the time that their FLOPs and bytes need on the catalog's device at their precision, between"
     " data sheet and practice; tensor_cores: fp32 products without tensor cores take their time with them,"
     " between a 16-bit type and TF32, if precision allows; fused: each chain of calls (attention, norm,"
-    " activation, rotary, optimizer) takes the roofline time of one kernel",
+    " activation, rotary, optimizer, neighbours: elementwise calls, copies and reductions that follow one"
+    " another on as many elements) takes the roofline time of one kernel",
 )
 def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | LayoutEffect | str:
     """The graph with other durations of kernels, or their bounds."""
