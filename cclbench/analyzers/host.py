@@ -9,10 +9,10 @@ from fractions import Fraction
 from cclbench.analyzers.metric import Value, metric
 from cclbench.analyzers.time import linked_idle
 from cclbench.analyzers.view.cpu_gaps import cpu_gaps
-from cclbench.analyzers.view.host_gaps import host_gaps
+from cclbench.analyzers.view.host_gaps import host_computations, host_gaps
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
-from cclbench.ground.intervals import Intervals
+from cclbench.ground.intervals import Intervals, intersect, join
 
 
 @metric(
@@ -25,7 +25,8 @@ from cclbench.ground.intervals import Intervals
     " cold_start, first calls that load code or create a context; allocation, calls that allocate or free"
     " device or pinned memory; loader, ranges of a data loader or a checkpoint; sync, waits for a device that"
     " is already idle; launch, launch calls, and the time from the launch of the event that ends the gap to"
-    " its start; operators of the framework; python, recorded Python calls; unrecorded, everything else."
+    " its start; operators of the framework (stat on_host: of these, operators of at least 100 µs that launch"
+    " nothing, also after a wait); python, recorded Python calls; unrecorded, everything else."
     " Where the CPU is the device, all of time.idle by what the thread of the steps does: loader; sync, calls"
     " of the communication library, and up to 1 ms after a transfer; cold_start, time between two operators"
     " of 50 times the median, only in the first step; launch, less than 50 µs between two operators;"
@@ -60,3 +61,6 @@ def idle_host_by(rank: RankView) -> Iterator[Value]:
     for cause, cause_times in gaps.after_wait.items():
         if len(cause_times.starts):
             yield Value(value=seconds(cause_times), category="sync", stat=f"then_{cause}")
+    operators = join(gaps.by["operators"], gaps.after_wait["operators"])
+    if len((on_host := intersect(operators, host_computations(rank))).starts):
+        yield Value(value=seconds(on_host), category="operators", stat="on_host")

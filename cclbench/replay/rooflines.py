@@ -12,7 +12,7 @@ from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Mask
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
-from cclbench.operators.chains import KINDS
+from cclbench.operators.chains import KINDS, NEIGHBOURS
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect, Scale
 from cclbench.replay.graph import Graph
@@ -67,7 +67,7 @@ def at_roofline(subject: ChangeSubject, chosen: Mask) -> LayoutEffect:
 
 def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     """Chains of kernels as one kernel that reads the inputs and writes the outputs, at the roofline, with a
-    single call each. `InputError` where sizes or device are unknown."""
+    single call each (neighbours with all their calls). `InputError` where sizes or device are unknown."""
     chained = in_chains(subject, chosen)
     if not chained.any():
         return "none of them is in a chain of calls that one kernel could replace"
@@ -79,7 +79,9 @@ def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     high = np.where(costs.chain[0] == [*KINDS].index("attention"), high / _ATTENTION, high)
     note = f"chains as one kernel each: {_share_words(subject, known, chained)}, on {device.id}"
     effect = _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
-    return replace(effect, graph=_without_launches(subject, known & (costs.chain[2] > 0)))
+    # of neighbours only the kernels' time is at stake: which of their calls would go is not known
+    without = known & (costs.chain[2] > 0) & (costs.chain[0] != [*KINDS].index(NEIGHBOURS))
+    return replace(effect, graph=_without_launches(subject, without))
 
 
 def _without_launches(subject: ChangeSubject, kernels: Mask) -> Graph:

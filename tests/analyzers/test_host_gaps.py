@@ -35,7 +35,7 @@ def held(rank: RankView) -> dict[str, float]:
 
 def after_wait(rank: RankView) -> dict[str, int]:
     """ns that follow a wait in the gaps that it began, by what the host did then."""
-    found = [value for value in values(rank, "time.idle_host_by") if value.category and value.stat]
+    found = [value for value in values(rank, "time.idle_host_by") if (value.stat or "").startswith("then_")]
     assert {value.category for value in found} <= {"sync"}
     return {
         (value.stat or "").removeprefix("then_"): round((value.value or 0) / NS)
@@ -70,6 +70,20 @@ def test_each_instant_goes_to_what_the_thread_does_then() -> None:
         "python": 13,
         "unrecorded": 1 + 2,
     }
+
+
+def test_operators_that_compute_on_the_host_are_long_and_launch_nothing() -> None:
+    """The gap is 1,000 to 2,000 us; 150 us of it is a norm on the host, which begins before the gap."""
+    rows = [
+        host("op", 900 * US, 1_150 * US, "aten::linalg_vector_norm"),
+        host("op", 1_200 * US, 1_299 * US, "aten::view"),
+        host("op", 1_300 * US, 1_990 * US, "aten::mm"),  # it launches the next kernel
+        host("op", 1_400 * US, 1_900 * US, "aten::randn", OTHER),
+    ]
+    rank = a_gap(*rows, begins=1_000 * US, launch=1_950 * US, ends=2_000 * US)
+    found = {v.stat: v.value for v in values(rank, "time.idle_host_by") if v.category == "operators"}
+    assert found == pytest.approx({None: (150 + 99 + 650) * US * NS, "on_host": 150 * US * NS})
+    assert not any(v.stat for v in values(a_gap(*rows[1:]), "time.idle_host_by") if v.category)
 
 
 def test_what_drained_the_queue_is_a_mean_over_steps() -> None:

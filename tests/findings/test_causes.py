@@ -60,6 +60,10 @@ def test_operators_are_the_hosts_fault_unless_kernels_are_short() -> None:
     assert set(found(*short)) == {"short_kernels"}
     assert set(found(*rows, row("launch.short_kernels", 0.5))) == {"short_kernels"}
     assert set(found(*rows, row("compute.mean_kernel", 9e-6))) == {"short_kernels"}
+    # most of it is not for launching: operators compute on the host
+    on_host = {"category": "operators", "stat": "on_host"}
+    assert set(found(*short, *by_rank("time.idle_host_by", 0.1, 0.15, **on_host))) == {"short_kernels"}
+    assert set(found(*short, *by_rank("time.idle_host_by", 0.1, 0.16, **on_host))) == {"host_bound"}
 
 
 def paused(*steps: float, usual: float = 0.0, ranks: int = 3) -> list[Row]:

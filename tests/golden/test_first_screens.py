@@ -38,7 +38,7 @@ FIRST = {
     "kineto/sglang_decode_mi300x": ["before_capture"],
     "graph_replay/sglang_decode_mi300x": ["before_capture"],
     "graph_replay/vllm_decode_mi300x": [],
-    "kineto_more/norm_layers_mi300x.json.gz": ["cold_start", "short_kernels"],
+    "kineto_more/norm_layers_mi300x.json.gz": ["cold_start", "host_bound"],
     "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite": ["host_bound"],
     "nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite": ["host_bound", "synchronization", "exposed_copies"],
     "nsys/synthetic/nsysai_healthy_1pct_710487.sqlite": ["memory_bound"],

@@ -33,6 +33,8 @@ _ACTIVE: Final = ("cold_start", "allocation", "loader", "sync", "launch", "opera
 _NEVER: Final = np.iinfo(np.int64).max
 _LATENCY_NS: Final = 1_000_000
 """More than a launch latency, which is some 10 µs on an idle device."""
+_COMPUTES_NS: Final = 100_000
+"""Least duration of an operator that launches nothing and is no view, allocation or other overhead."""
 _CLOCK_NS: Final = 1_000
 """Error of host and device clocks."""
 
@@ -89,6 +91,33 @@ def host_gaps(rank: RankView) -> HostGaps:
         {cause: join(*parts) for cause, parts in sets.items()} for sets in (by_cause, after_by_cause)
     )
     return HostGaps(by, after_wait, turns)
+
+
+def host_computations(rank: RankView) -> Intervals:
+    """Times of a launching thread's operators of at least `_COMPUTES_NS` that launch nothing: they compute on
+    the host."""
+    calls = rank.launch_calls
+    order = np.lexsort((calls.starts, calls.threads))
+    threads, launched = calls.threads[order], calls.starts[order]
+    parts = []
+    for batch in rank.tables.events(("op",), ("track", "start_ns", "dur_ns")):
+        starts, ends = row_spans(batch)
+        thread = batch["track"].to_numpy()
+        chosen = (ends - starts >= _COMPUTES_NS) & np.isin(thread, threads)
+        starts, ends, thread = starts[chosen], ends[chosen], thread[chosen]
+        begins, last = (np.searchsorted(threads, thread, side) for side in ("left", "right"))
+        before, until = (
+            np.array(
+                [
+                    low + np.searchsorted(launched[low:high], at)
+                    for low, high, at in zip(begins.tolist(), last.tolist(), times.tolist(), strict=True)
+                ],
+                np.int64,
+            )
+            for times in (starts, ends)
+        )
+        parts.append(intervals.union(starts[before == until], ends[before == until]))
+    return join(*parts)
 
 
 class _Gaps(NamedTuple):

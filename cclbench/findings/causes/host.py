@@ -210,8 +210,8 @@ def synchronization(case: Case) -> Iterator[Finding]:
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
     rule="time.idle_host_by launch and operators, also after a wait for the device, where most kernels are"
-    " shorter than their launch or than 15 µs, or their mean is below 10 µs; and time.idle_device between"
-    " such kernels",
+    " shorter than their launch or than 15 µs, or their mean is below 10 µs, and at most half of that time is"
+    " in operators that compute on the host (stat on_host); and time.idle_device between such kernels",
     gain="launches and operators take the host no time, as with a CUDA graph; at most there are no gaps"
     " between kernels either, as if they were fused",
     actions={
@@ -255,7 +255,11 @@ def short_kernels(case: Case) -> Iterator[Finding]:
 
 def _is_launch_bound(case: Case) -> bool:
     """Whether most kernels are shorter than their launch or than an operator's host time, or their mean is
-    below 10 µs."""
+    below 10 µs; and the host does not mostly compute, instead of launching."""
+    computes = case.ranks(BY, category="operators", stat="on_host")
+    launches = _held_after_waits(case, "launch", "operators")
+    if any(seconds > _MOSTLY * launches.get(rank, 0.0) for rank, seconds in computes.items()):
+        return False
     short = case.number(_SHORT_KERNELS)
     mean, median_s = case.number(_MEAN_KERNEL), case.number(_KERNEL_TIME)
     return (
