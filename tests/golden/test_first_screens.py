@@ -21,7 +21,7 @@ Measure = Callable[..., Run]
 FIRST = {
     "kineto/cpu_only": ["exposed_communication"],
     "kineto/cuda_sync_a100": ["host_bound"],
-    "kineto/ddp_a100": ["short_kernels", "synchronization", "memory_bound"],
+    "kineto/ddp_a100": ["short_kernels", "synchronization", "unfused_activation"],
     "kineto/distributed_info_missing": [],
     "kineto/dlrm_8xv100": ["short_kernels", "uneven_ranks", "host_bound"],
     "kineto/gpu_only_mi210": ["host_bound", "short_kernels"],
