@@ -16,8 +16,9 @@ import pyarrow as pa
 from cclbench.formats import Names
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.normalize.operators import Ranges
+from cclbench.normalize.operators import NO_RANGES, Ranges, join_ranges
 from cclbench.normalize.phases import Named, Vocabulary, is_among
+from cclbench.operators.cost import model_of
 from cclbench.record.files import parquet_file
 
 ARGUMENTS: Final = ("shapes", "dtypes", "strides", "values")
@@ -75,12 +76,13 @@ class HostRows:
 def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> HostRows:
     """Calls that enclose a launch or whose id is in `stated`; all calls of a rank without a device.
 
-    Calls without an id are numbered from the largest id on.  `launched` has the sorted launch times of each
-    thread, ns; `stated` is sorted, too.
+    Also calls inside of them that a cost model reads.  Calls without an id are numbered from the largest id
+    on.  `launched` has the sorted launch times of each thread, ns; `stated` is sorted, too.
     """
     names = {column: Names() for column in ("name", *ARGUMENTS)}
     parts: list[Columns] = []
     read = 0
+    readers, inner_names = (NO_RANGES, frozenset[str]()) if launched is None else _readers(folder, launched)
     for batch in _host_batches(folder, "op", (*_SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)):
         track, start, duration = (batch[name].to_numpy() for name in _SPANS[:3])
         unknown = batch["operator"].is_null().to_numpy(zero_copy_only=False)
@@ -97,12 +99,31 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
         }
         if launched is not None:
             kept = _holds_launch(track, start, start + duration, launched) | is_among(calls["id"], stated)
+            inner = np.array([word in inner_names for word in names["name"]], np.bool_)[calls["name"]]
+            inner &= ~kept
+            kept[inner] = readers.is_inside(track[inner], start[inner])
             calls = {name: values[kept] for name, values in calls.items()}
         parts.append(calls)
     columns = _concatenate_columns(parts, _CALLS)
     last = max(int(stated.max(initial=-1)), int(columns["id"].max(initial=-1)))
     columns["id"] = np.where(columns["id"] < 0, last - columns["id"], columns["id"])
     return _sort_columns(columns, columns["id"], {name: list(own) for name, own in names.items()})
+
+
+def _readers(folder: Path, launched: Mapping[int, Int64]) -> tuple[Ranges, frozenset[str]]:
+    """Times of the calls that enclose a launch and whose cost models read calls inside, and those names."""
+    parts: list[Ranges] = []
+    inner = set[str]()
+    for batch in _host_batches(folder, "op", _SPANS):
+        models = [model_of(word) for word in batch["name"].dictionary.to_pylist()]
+        reads = np.array([bool(model and model.reads_inner) for model in models], np.bool_)
+        inner.update(*(model.reads_inner for model in models if model))
+        if reads.any():
+            own = batch.filter(pa.array(reads[batch["name"].indices.to_numpy()]))
+            track, start, duration = (own[name].to_numpy() for name in _SPANS[:3])
+            holds = _holds_launch(track, start, start + duration, launched)
+            parts.append(Ranges(track, start, start + duration).select_ranges(holds))
+    return join_ranges(*parts)[0], frozenset(inner)
 
 
 def read_named(

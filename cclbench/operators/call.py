@@ -66,7 +66,8 @@ class Call:
 
     `kernels` are the names of the kernels it launched, in launch order; `annotation` is the serving engine's
     name of the enclosing step; `forward` is the call whose gradients it computes, where that is a function of
-    the user's or of a library's, which keeps its operands in its context.
+    the user's or of a library's, which keeps its operands in its context; `inner` are the calls that it
+    makes, in order, if its model reads them.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Call:
     kernels: tuple[str, ...] = ()
     annotation: str | None = None
     forward: Call | None = None
+    inner: tuple[Call, ...] = ()
 
     def tensor(self, index: int) -> Tensor:
         """The tensor argument at `index`; raises `NoModel` where none is recorded."""

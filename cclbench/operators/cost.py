@@ -69,6 +69,8 @@ class CostModel:
     patterns: tuple[str, ...]
     """Regular expressions."""
     formula: Formula
+    reads_inner: tuple[str, ...] = ()
+    """Names of the calls inside a call, `Call.inner`, that the formula reads."""
 
     @property
     def is_ours(self) -> bool:
@@ -92,6 +94,8 @@ class CostModel:
 
 
 PRODUCTS: Final = ("matrix product", "convolution", "attention")
+"""Families that count in a model's FLOPs."""
+WHOLE: Final = (*PRODUCTS, "linear algebra")
 """Families whose models count all that a call does: enclosing calls are not counted again."""
 
 
@@ -114,7 +118,9 @@ MODELS: Registry[CostModel] = Registry(
 )
 
 
-def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
+def cost_model(
+    family: str, *patterns: str, reads_inner: tuple[str, ...] = ()
+) -> Callable[[Formula], Formula]:
     """Register the decorated formula for operators whose whole name matches one of the patterns.
 
         @cost_model("mine", r"mine::twice")
@@ -129,12 +135,13 @@ def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
             precision = vector_precision(x.dtype)
             return Cost.from_tensors(flops=x.elements, precision=precision, reads=(x,), writes=(x,))
 
-    The formula takes a `Call` and returns its `Cost`, or raises `NoModel` with a reason.
+    The formula takes a `Call` and returns its `Cost`, or raises `NoModel` with a reason.  The call has the
+    calls inside it with the names `reads_inner`.
     """
 
     def register(formula: Formula) -> Formula:
         name = formula.__name__
-        MODELS.add(name, CostModel(name, family, patterns, formula), origin=formula.__module__)
+        MODELS.add(name, CostModel(name, family, patterns, formula, reads_inner), origin=formula.__module__)
         return formula
 
     return register

@@ -21,7 +21,7 @@ from cclbench.ground.intervals import Int64
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
 from cclbench.operators.call import Call, NoModel, parse_call
 from cclbench.operators.chains import KINDS, find_chains, fused_cost
-from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
+from cclbench.operators.cost import WHOLE, Cost, cost_of, model_of
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
@@ -211,7 +211,7 @@ def _launching_calls(
     code = {column: _dictionary_indices(values) for column, values in text.items()}
     models = [model_of(word) for word in text["name"].dictionary.to_pylist()]
     has_model = np.array([*(one is not None for one in models), False], np.bool_)
-    is_product = np.array([*(one is not None and one.family in PRODUCTS for one in models), False], np.bool_)
+    is_product = np.array([*(one is not None and one.family in WHOLE for one in models), False], np.bool_)
     inside = holds_chosen(parents, is_product[code["name"]])
     owner = nearest_flagged(parents, has_model[code["name"]] & ~inside).astype(np.int64)
     owner = np.where(owner >= 0, owner, np.arange(len(owner)))

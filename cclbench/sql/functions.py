@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cclbench.classify import base_name, bus_factor, kernel_category
-from cclbench.operators.call import NoModel, parse_call
+from cclbench.operators.call import Call, NoModel, parse_call
 from cclbench.operators.cost import cost_of, model_of
 
 
@@ -36,16 +36,18 @@ def _cost(
     kernels: list[str | None] | None,
     annotation: str | None,
     forward: list[str | None] | None,
+    inner: list[list[str | None]] | None,
 ) -> dict[str, Any]:
     """FLOPs, bytes, those written and precision of a call, or why nothing counts them.
 
-    `forward`: name and arguments of the call whose gradients it computes, None without one.
+    `forward`: name and arguments of the call whose gradients it computes, None without one; `inner`: those of
+    the calls that it makes.
     """
     launched = tuple(name or "" for name in kernels or ())
     call = parse_call(operator or "", shapes, dtypes, strides, values, launched, annotation)
     if forward is not None:
-        name, shapes, dtypes, strides, values = forward
-        call = replace(call, forward=parse_call(name or "", shapes, dtypes, strides, values))
+        call = replace(call, forward=_recorded_call(forward))
+    call = replace(call, inner=tuple(map(_recorded_call, inner or ())))
     try:
         cost = cost_of(call)
     except NoModel as reason:
@@ -60,11 +62,22 @@ def _cost(
     }
 
 
+def _recorded_call(texts: list[str | None]) -> Call:
+    """A call by its name, shapes, element types, strides and values."""
+    name, shapes, dtypes, strides, values = texts
+    return parse_call(name or "", shapes, dtypes, strides, values)
+
+
 FUNCTIONS: Final = {
     "operator_family": Function(_family, ("VARCHAR",), "VARCHAR"),
+    "operator_reads_inner": Function(
+        lambda operator: bool((model := model_of(operator or "")) and model.reads_inner),
+        ("VARCHAR",),
+        "BOOLEAN",
+    ),
     "operator_cost": Function(
         _cost,
-        (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR", "VARCHAR[]"),
+        (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR", "VARCHAR[]", "VARCHAR[][]"),
         "STRUCT(flops DOUBLE, bytes DOUBLE, written_bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
     ),
     "kernel_base_name": Function(lambda name: base_name(name or ""), ("VARCHAR",), "VARCHAR"),

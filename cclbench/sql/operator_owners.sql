@@ -5,7 +5,7 @@
 --   rank INTEGER: rank that called it
 --   operator BIGINT: id of the call, as in the table operators
 --   owner BIGINT: id of the call that its work is counted to
---   holds_product BOOLEAN: whether a matrix product, convolution or attention that is counted itself is inside
+--   holds_product BOOLEAN: whether a matrix product, convolution, attention or factorisation that is counted itself is inside
 --
 -- Example:
 --   SELECT o.name, count(*) AS calls FROM operator_owners AS w JOIN operators AS o USING (rank, operator)
@@ -19,7 +19,7 @@ calls AS MATERIALIZED (
 -- UNION, not UNION ALL: calls that hold one another in a damaged run end the recursion, too.
 holders AS (
   SELECT rank, parent AS operator FROM calls
-  WHERE family IN ('matrix product', 'convolution', 'attention') AND parent IS NOT NULL
+  WHERE family IN ('matrix product', 'convolution', 'attention', 'linear algebra') AND parent IS NOT NULL
   UNION
   SELECT rank, parent FROM holders JOIN calls USING (rank, operator) WHERE parent IS NOT NULL
 ),

@@ -29,7 +29,8 @@
 --   SELECT name, count(*) AS calls, sum(dur_ns) AS ns, sum(flops) AS flops, sum(dur_ns - roofline_ns) AS gap_ns
 --   FROM operator_work GROUP BY name ORDER BY ns DESC, name LIMIT 20
 WITH operator_names AS MATERIALIZED (
-  SELECT name, operator_family(name) AS family, name_category(name) AS category
+  SELECT
+    name, operator_family(name) AS family, name_category(name) AS category, operator_reads_inner(name) AS reads_inner
   FROM (SELECT DISTINCT name FROM operators)
 ),
 device AS (
@@ -91,23 +92,37 @@ forwards AS (
   WHERE sequence IS NOT NULL AND name || 'Backward' IN (SELECT name FROM operator_names)
   GROUP BY rank, sequence, name HAVING count(*) = 1
 ),
+inner_calls AS (
+  -- Calls that a cost model reads, by the call that makes them.
+  SELECT
+    o.rank, o.parent AS operator,
+    list(
+      [o.name, o.shapes, o.dtypes, o.strides, o."values"] ORDER BY o.track, o.start_ns, o.end_ns DESC, o.operator
+    ) AS makes
+  FROM operators AS o
+  JOIN operators AS maker ON maker.rank = o.rank AND maker.operator = o.parent
+  JOIN operator_names AS names ON names.name = maker.name
+  WHERE names.reads_inner
+  GROUP BY o.rank, o.parent
+),
 called AS MATERIALIZED (
   SELECT
-    found.*, forwards.forward, o.name, o.shapes, o.dtypes, o.strides, o."values", o.recomputed, owners.holds_product,
+    found.*, forwards.forward, inner_calls.makes, o.name, o.shapes, o.dtypes, o.strides, o."values", o.recomputed, owners.holds_product,
     CASE WHEN names.family = 'attention' THEN o.annotation END AS annotation
   FROM (SELECT * FROM launched UNION ALL SELECT * FROM on_host) AS found
   JOIN operators AS o ON o.rank = found.rank AND o.operator = found.operator
   JOIN operator_owners AS owners ON owners.rank = o.rank AND owners.operator = o.operator
   JOIN operator_names AS names ON names.name = o.name
   LEFT JOIN forwards ON forwards.rank = o.rank AND forwards.sequence = o.sequence AND forwards.backward = o.name
+  LEFT JOIN inner_calls ON inner_calls.rank = o.rank AND inner_calls.operator = o.operator
 ),
 costs AS MATERIALIZED (
   -- Calls alike cost alike: each is counted once.
   SELECT
     *, row_number() OVER () AS alike,
-    operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation, forward) AS cost
+    operator_cost(name, shapes, dtypes, strides, "values", kernel_names, annotation, forward, makes) AS cost
   FROM (
-    SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation, forward
+    SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation, forward, makes
     FROM called WHERE NOT holds_product
   )
 ),
@@ -129,6 +144,7 @@ works AS (
     AND c.dtypes IS NOT DISTINCT FROM costs.dtypes AND c.strides IS NOT DISTINCT FROM costs.strides
     AND c."values" IS NOT DISTINCT FROM costs."values" AND c.kernel_names = costs.kernel_names
     AND c.annotation IS NOT DISTINCT FROM costs.annotation AND c.forward IS NOT DISTINCT FROM costs.forward
+    AND c.makes IS NOT DISTINCT FROM costs.makes
     AND NOT c.holds_product
   UNION ALL
   SELECT

@@ -445,6 +445,24 @@ def test_calls_of_attention_are_told_apart_by_their_step() -> None:
     assert len(set(kinds)) == 3
 
 
+def test_calls_are_told_apart_by_the_calls_that_their_model_reads() -> None:
+    """x (9, 4) at 3, 3 and 2 indices: 24 + 48 + 48 B, and 16 + 32 + 32; a product's calls are not read."""
+    x = {"shapes": "[[9,4],[]]", "dtypes": '["float",""]', "strides": "[[4,1],[]]"}
+    calls = [call(n, "aten::index", **x) for n in range(3)]
+    for n, rows in enumerate((3, 3, 2)):
+        viewed = x | {"values": f'["","[{rows}, 4]"]'}
+        calls.append(call(10 + n, "aten::as_strided", parent=n, **viewed))
+        index = {"shapes": f"[[{rows}],[]]", "dtypes": '["long int",""]'}
+        calls.append(call(20 + n, "aten::reshape", parent=n, **index))
+    product = {"shapes": SQUARE, "dtypes": BF16}
+    calls += [call(30, "aten::mm", **product), call(31, "aten::mm", **product)]
+    calls.append(call(32, "aten::as_strided", parent=30, **x))
+    rows = [compute(10 * n, 10 * n + 5, operator=number) for n, number in enumerate((0, 1, 2, 30, 31))]
+    works = a_rank(rows, [window(0, 100)], operators=calls).works
+    assert works.bytes.tolist() == [120, 120, 80, 60_000, 60_000]
+    assert [int(works.kind[0]), int(works.kind[3])] == [int(works.kind[1]), int(works.kind[4])]
+
+
 def test_kernels_are_a_kind_in_their_order() -> None:
     calls = [call(n, "aten::mm", shapes=SQUARE, dtypes=BF16) for n in range(4)]
     orders = ("xy", "yx", "xy", "xx")

@@ -158,18 +158,24 @@ def test_an_op_is_of_the_program_that_runs(write: Callable[..., Path]) -> None:
 
 
 def test_bytes_of_unknown_memories_are_no_traffic_of_the_devices_own(write: Callable[..., Path]) -> None:
+    """All arrays of the first lie in the default memory; one of the second in memory 1; of the last none says."""
     told = {
         "long_name": "%add = f32[8]{0} add(f32[8]{0} %a, f32[8]{0} %b)",
         "bytes_accessed": "96",
         "flops": "8",
     }
-    opaque = event(3, 3, "add", 1, 1, **told, memory_access_breakdown="<opaque bytes>")
-    lines = named(3, "/device:TPU:0", t3="XLA Ops")
-    rows = read(write(lines, opaque, event(3, 3, "add", 5, 1, **told)), "/device:TPU:0")[1][
+    text = told["long_name"]
+    opaque = {**told, "memory_access_breakdown": "<opaque bytes>"}
+    events = [
+        event(3, 3, "add", 1, 1, **opaque),
+        event(3, 3, "add.1", 5, 1, **opaque | {"long_name": text.replace("{0} %b", "{0:S(1)} %b")}),
+        event(3, 3, "add.2", 9, 1, **opaque | {"long_name": text.replace("{0}", "")}),
+    ]
+    rows = read(write(named(3, "/device:TPU:0", t3="XLA Ops"), *events), "/device:TPU:0")[1][
         "kernel", "device"
     ]
-    assert [value.as_py() for value in rows.hbm_bytes or ()] == [None, 96]
-    assert [value.as_py() for value in rows.flops or ()] == [8.0, 8.0]
+    assert [value.as_py() for value in rows.hbm_bytes or ()] == [96, None, None]
+    assert [value.as_py() for value in rows.flops or ()] == [8.0] * 3
 
 
 def test_gpus_rows_are_those_of_their_streams(write: Callable[..., Path]) -> None:

@@ -108,6 +108,24 @@ def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows
     assert made.values.to_pylist() == ['["","","[]","[]","[]","[]","f32"]', None, None, None]
 
 
+def test_an_instruction_of_one_kernel_has_its_flops_and_bytes(tmp_path):
+    """x + x of 4 floats: 4 FLOPs, x and the result; of two kernels nothing tells which is one run of it."""
+    sums = [
+        instruction(name, "add", array(4), at, hlo_field(36, b"\x01\x01")) for at, name in enumerate("ab", 2)
+    ]
+    program = programs([[0]], instruction("p", "parameter", array(4), 1), *sums)
+    kernels = [
+        ("k1", 0, 5, {"program_id": 7, "hlo_op": "a"}),
+        ("k2", 10, 5, {"program_id": 7, "hlo_op": "b"}),
+        ("k3", 15, 5, {"program_id": 7, "hlo_op": "b"}),
+    ]
+    plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
+    _, rows = read(write(tmp_path, space(plane, program, environment())), "/device:GPU:0")
+    made = rows["device kernel"]
+    assert made.flops.to_pylist() == [4.0, None, None]
+    assert made.hbm_bytes.to_pylist() == [32, None, None]
+
+
 @pytest.mark.parametrize(
     ("name", "copy", "fill", "kind"),
     [

@@ -191,3 +191,22 @@ def test_the_nearest_of_a_chain() -> None:
     parents = np.array([-1, 0, 1, 2, -1])
     flag = np.array([False, True, False, False, False])
     assert nearest_flagged(parents, flag).tolist() == [-1, 1, 1, 1, -1]
+
+
+def test_calls_that_a_cost_model_reads_are_kept_without_a_launch(tmp_path: Path) -> None:
+    """Views inside of an index that launches; not outside of it, in an index without a launch, or others."""
+    rows = [
+        op(1, "aten::as_strided", 0, 2),
+        op(2, "aten::index", 10, 10),
+        op(3, "aten::as_strided", 11, 2),
+        op(4, "aten::reshape", 14, 3),
+        op(5, "aten::view", 15, 1),
+        *kernel(1, 18, 200, 10),
+        op(6, "aten::index", 30, 10),
+        op(7, "aten::reshape", 31, 2),
+    ]
+    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": rows}))
+    run = cclbench.ingest(tmp_path, store=tmp_path / "runs")
+    kept = run.sql("SELECT name, parent, start_ns FROM operators ORDER BY start_ns").table.to_pydict()
+    assert kept["name"] == ["aten::index", "aten::as_strided", "aten::reshape"]
+    assert kept["parent"][1:] == [2, 2]

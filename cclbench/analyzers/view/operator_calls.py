@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from cclbench.analyzers.view.columns import short_codes
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
 from cclbench.operators.call import Call, NoModel, parse_call
-from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
+from cclbench.operators.cost import WHOLE, Cost, cost_of, model_of
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -24,6 +24,7 @@ Float64 = npt.NDArray[np.float64]
 
 _INSIDE: Final = "the operators that it calls are counted instead"
 _BACKWARD: Final = "Backward"
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values", "annotation")
 
 
@@ -61,10 +62,12 @@ class OperatorCalls:
         self.name, self.names = self._texts["name"]
         models = [model_of(name or "") for name in self.names]
         families = [model.family if model else None for model in models]
-        of_product = np.array([family in PRODUCTS for family in families], np.bool_)[self.name]
+        of_product = np.array([family in WHOLE for family in families], np.bool_)[self.name]
         self._attends = np.array([family == "attention" for family in families], np.bool_)
         self._counted_inside = holds_chosen(parents, of_product)
         self._forward = _forward_calls(self.name, self.names, self.sequence)
+        reads_inner = np.array([bool(model and model.reads_inner) for model in models], np.bool_)
+        self._inner = _InnerCalls(parents, reads_inner[self.name], self._texts)
         modelled = np.array([model is not None for model in models], np.bool_)[self.name]
         owner = nearest_flagged(parents, modelled & ~self._counted_inside)
         self.owner: Index = np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32))
@@ -90,6 +93,8 @@ class OperatorCalls:
         forward = self._forward[calls]
         for number, _ in self._texts.values() if (forward >= 0).any() else ():
             code = _joined_codes(code, np.where(forward >= 0, number[forward] + np.int64(1), 0))
+        if len(self._inner):
+            code = _joined_codes(code, np.unique(self._inner.hashes[calls], return_inverse=True)[1])
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
         kinds = [self._costed_kind(int(calls[i]), kernels_of(i)) for i in first.tolist()]
         return kinds, kind.astype(np.int32)
@@ -100,6 +105,8 @@ class OperatorCalls:
         parsed = self._parsed_call(call, kernels)
         if self._forward[call] >= 0:
             parsed = replace(parsed, forward=self._parsed_call(int(self._forward[call]), ()))
+        if inner := self._inner.of_call(call):
+            parsed = replace(parsed, inner=tuple(self._parsed_call(number, ()) for number in inner))
         try:
             return WorkKind(parsed, linked=True, cost=cost_of(parsed))
         except NoModel as why:
@@ -109,6 +116,30 @@ class OperatorCalls:
         texts = (words[number[call]] for number, words in self._texts.values())
         name, shapes, dtypes, strides, values, annotation = texts
         return parse_call(name or "", shapes, dtypes, strides, values, kernels, annotation)
+
+
+class _InnerCalls:
+    """The calls that are made by calls whose cost model reads them."""
+
+    def __init__(self, parents: Index, reads: Mask, texts: Mapping[str, tuple[Index, Sequence[Any]]]) -> None:
+        inner = np.flatnonzero((parents >= 0) & reads[parents])
+        self._inner = inner[np.argsort(parents[inner], kind="stable")]
+        self._parents = parents[self._inner]
+        self.hashes = np.zeros(len(parents), np.uint64)
+        """Of each call, a hash of the names and arguments of the calls that it makes, in any order."""
+        content = np.zeros(len(inner), np.uint64)
+        for column in _TEXTS[:5]:
+            content = (content + texts[column][0][self._inner].astype(np.uint64) + _ODD) * _ODD
+            content ^= content >> np.uint64(29)
+        np.add.at(self.hashes, self._parents, content)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def of_call(self, call: int) -> list[int]:
+        """Indices of the calls that the call makes, in order."""
+        first, end = np.searchsorted(self._parents, (call, call + 1)).tolist()
+        return list(map(int, self._inner[first:end]))
 
 
 def _forward_calls(name: Index, names: Sequence[str | None], sequence: Int64) -> Index:

@@ -184,8 +184,11 @@ class ChromeProfile:
 
 
 def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], ...]:
-    # With an opaque breakdown by memory space, `bytes_accessed` is of all memories.
-    left_out = {"bytes_accessed"} if _OPAQUE in args else set()
+    # With an opaque breakdown by memory space, `bytes_accessed` is of all memories; of the default one alone
+    # if the arrays' layouts state no other, `{0:S(1)}`.
+    arrays = args.get("long_name", "")
+    is_of_default = "{" in arrays and "S(" not in arrays
+    left_out = {"bytes_accessed"} if _OPAQUE in args and not is_of_default else set()
     stated = {key: args[key] for key in sorted(_OF_OP & args.keys() - left_out)}
     return tuple(stated.items()) if program is None else (*stated.items(), ("program_id", program))
 

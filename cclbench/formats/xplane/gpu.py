@@ -19,6 +19,7 @@ from cclbench.formats import Payload, Rows, Trace
 from cclbench.formats.trace import NO_GRID, grid_columns, plausible_amount
 from cclbench.formats.xplane import origins, proto
 from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, program_payload
+from cclbench.formats.xplane.fused_work import InstructionWork
 from cclbench.formats.xplane.hlo_proto import HloProgram, Instruction
 from cclbench.formats.xplane.origins import InstructionOrigin
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
@@ -118,11 +119,13 @@ def gpu_batches(
         lines.append(LineEvents(name, line.id, code, start, dur))
     runs, where = list(codes), str(path)
     kinds = np.array([run.row_kind for run in runs], np.str_)
-    origins_of = _row_origins(runs, programs)
+    origins_of, works = _row_origins(runs, programs)
     for kind in ("kernel", "copy", "memset"):
         columns = {"correlation": pa.array([run.correlation for run in runs], pa.int64())}
         if kind == "kernel":
             columns |= grid_columns([_grid_size(run.grid) for run in runs], where, hint=proto.AGAIN)
+            columns["flops"] = pa.array([work and float(work.flops) for work in works], pa.float64())
+            columns["hbm_bytes"] = pa.array([work and work.bytes for work in works], pa.int64())
         else:
             columns["bytes"] = pa.array(
                 [_copy_bytes(run.copy or run.fill, where) for run in runs], pa.int64()
@@ -188,8 +191,8 @@ def _run_instruction(run: StreamExecution, programs: Mapping[int, HloProgram]) -
 
 def _row_origins(
     ran: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
-) -> list[InstructionOrigin | None]:
-    """Each row's origin, without the values for its cost if the instruction runs as several kernels.
+) -> tuple[list[InstructionOrigin | None], list[InstructionWork | None]]:
+    """Each row's origin and work, without what its cost follows from if its instruction has several kernels.
 
     Kernels of one run cannot be identified, so its cost would count once for each.
     """
@@ -197,13 +200,15 @@ def _row_origins(
     for run in ran:
         kernels[run.program, run.op].add(run.name)
     origin_of_run: list[InstructionOrigin | None] = []
+    works: list[InstructionWork | None] = []
     for run in ran:
         instruction = _run_instruction(run, programs)
-        origin = instruction.origin if instruction is not None else None
+        origin, work = (instruction.origin, instruction.work) if instruction is not None else (None, None)
         if origin is not None and len(kernels[run.program, run.op]) > 1:
-            origin = replace(origin, values=None)
+            origin, work = replace(origin, values=None), None
         origin_of_run.append(origin)
-    return origin_of_run
+        works.append(work)
+    return origin_of_run, works
 
 
 def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:

@@ -9,7 +9,7 @@ bytes that JAX 0.10 writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from cclbench.formats.xplane import hlo, proto
+from cclbench.formats.xplane.fused_work import InstructionWork, instruction_work
 from cclbench.formats.xplane.origins import InstructionOrigin, instruction_origin, line_of
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
@@ -103,6 +104,8 @@ class Instruction(msgspec.Struct, frozen=True):
     """Participants of a collective."""
     origin: InstructionOrigin | None = None
     """None for an instruction inside a fusion."""
+    work: InstructionWork | None = None
+    """None where it is not certain, and of products, whose operators have cost models."""
 
 
 class HloProgram:
@@ -135,6 +138,7 @@ class HloProgram:
             if i.opcode == "fusion"
             for number in i.called_computation_ids
         }
+        fused = {c.id: c for c in module.computations if c.id in called}
         products = {
             called[c.id].name: product
             for c in module.computations
@@ -155,6 +159,7 @@ class HloProgram:
                         has_channel=i.channel_id > 0,
                         has_global_ids=i.global_ids,
                     )
+                alone = computation.id not in called and i.name not in products
                 by_name[i.name] = Instruction(
                     opcode=i.opcode,
                     category=_instruction_category(i, inside),
@@ -165,6 +170,7 @@ class HloProgram:
                     origin=None
                     if computation.id in called
                     else _instruction_origin(i, operands, module.stack, products.get(i.name)),
+                    work=_instruction_work(i, shapes, fused) if alone else None,
                 )
         return by_name
 
@@ -232,6 +238,20 @@ def _instruction_origin(
         [(_TYPES.get(leaf.element_type, ""), tuple(leaf.dimensions)) for leaf in leaves],
         _call_site(i.metadata, stack),
         values,
+    )
+
+
+def _instruction_work(i: Any, shapes: Mapping[int, Any], fused: Mapping[int, Any]) -> InstructionWork | None:
+    """The work of an instruction that is not in a fusion; None of constants, calls and all that has none."""
+    computation = fused.get(i.called_computation_ids[0]) if i.opcode == "fusion" else None
+    if (i.opcode == "fusion") != (computation is not None) or not i.operand_ids:
+        return None
+    return instruction_work(
+        i,
+        shapes,
+        computation,
+        size=_array_bytes,
+        type_name=lambda shape: _TYPES.get(shape.element_type, ""),
     )
 
 

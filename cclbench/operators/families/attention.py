@@ -20,6 +20,10 @@ from cclbench.operators.masks import Mask
 
 FAMILY = "attention"
 MASKED: Final = "only query-key pairs inside the causal or windowed mask are counted, not the full square"
+BOUND: Final = (
+    "each sequence has as many queries as keys; lengths are not recorded: pairs of equally long sequences,"
+    " a lower bound"
+)
 
 
 def is_causal(value: Any) -> bool:
@@ -36,12 +40,22 @@ def window_bound(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Sizes of a dense operand."""
+    """Sizes of a dense operand, or of packed sequences.
+
+    `longer` is None where the length is that of each sequence; else lengths are not recorded, and of equally
+    long sequences that many would have one element more.
+    """
 
     batch: int
     heads: int
     length: int
     size: int
+    longer: int | None = None
+
+    @property
+    def elements(self) -> int:
+        """Length of all sequences together."""
+        return self.batch * self.length + (self.longer or 0)
 
 
 def dense_heads(operand: Tensor, *, heads_first: bool) -> Heads:
@@ -50,13 +64,16 @@ def dense_heads(operand: Tensor, *, heads_first: bool) -> Heads:
     return Heads(batch, one, other, size) if heads_first else Heads(batch, other, one, size)
 
 
-def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any) -> Heads:
-    """Sizes of packed sequences (T, H, E); `NoModel` unless there is one or all are of one length."""
+def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any, *, bounded: bool) -> Heads:
+    """Sizes of packed sequences (T, H, E); `NoModel` where lengths differ, unless they may be bounded."""
     total, heads, size = operand.shape
     batch = offsets.elements - 1
     if batch == 1 or (type(longest) is int and batch * longest == total):
         return Heads(batch, heads, total // batch, size)
-    raise NoModel("its sequences differ in length; the lengths are in device memory, which no trace records")
+    if not bounded:
+        raise NoModel("its sequences differ in length, and the lengths are in device memory")
+    length, longer = divmod(total, batch)
+    return Heads(batch, heads, length, size, longer)
 
 
 def attention_pairs(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
@@ -65,7 +82,14 @@ def attention_pairs(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
         raise NoModel("the sizes of query, key and value do not fit")
     if not k.heads or q.heads % k.heads:
         raise NoModel(f"{q.heads} query heads are not a multiple of {k.heads} key heads")
-    return q.batch * q.heads * mask.count_pairs(q.length, k.length)
+    longer = q.longer or 0
+    pairs = (q.batch - longer) * mask.count_pairs(q.length, k.length)
+    return q.heads * (pairs + longer * mask.count_pairs(q.length + 1, k.length + 1))
+
+
+def assumptions(q: Heads, mask: Mask) -> str | None:
+    """What the number of pairs assumes."""
+    return "; ".join([MASKED] * mask.hides_keys + [BOUND] * (q.longer is not None)) or None
 
 
 def forward_cost(
@@ -80,9 +104,9 @@ def forward_cost(
         reads=(query, key, value, bias),
         writes=(
             Tensor((*query.shape[:-1], v.size), query.dtype),
-            Tensor((q.batch, q.heads, q.length), "float32") if statistics else None,
+            Tensor((q.heads, q.elements), "float32") if statistics else None,
         ),
-        assumes=MASKED if mask.hides_keys else None,
+        assumes=assumptions(q, mask),
     )
 
 
@@ -98,7 +122,7 @@ def backward_cost(
         precision=matrix_precision(call, operands[1]),
         reads=(*operands, call.tensor(out), call.tensor(statistics), bias_tensor),
         writes=tuple(Tensor(operand.shape, operand.dtype) for operand in operands[1:]),
-        assumes=MASKED if mask.hides_keys else None,
+        assumes=assumptions(q, mask),
     )
 
 
@@ -111,12 +135,18 @@ def dense_sizes(call: Call, first: int, *, heads_first: bool) -> tuple[Heads, He
 def query_key_value(
     call: Call, first: int, offsets: tuple[int, int], longest: tuple[int, int]
 ) -> tuple[Heads, Heads, Heads]:
-    """Sizes of query, key and value (B, L, H, E), or packed where sequence offsets are recorded."""
-    offset_tensors = tuple(map(call.optional_tensor, offsets))
-    if offset_tensors[0] is None or offset_tensors[1] is None:
+    """Sizes of query, key and value (B, L, H, E), or packed where sequence offsets are recorded.
+
+    As many queries as keys, in as many sequences with the same longest one, are those of self-attention.
+    """
+    of_queries, of_keys = map(call.optional_tensor, offsets)
+    if of_queries is None or of_keys is None:
         return dense_sizes(call, first, heads_first=False)
-    q = packed_lengths(call.tensor(first), offset_tensors[0], call.value(longest[0]))
-    k, v = (packed_lengths(call.tensor(first + i), offset_tensors[1], call.value(longest[1])) for i in (1, 2))
+    query, key, value = (call.tensor(first + i) for i in range(3))
+    most_queries, most_keys = map(call.value, longest)
+    alike = (query.shape[0], of_queries.shape, most_queries) == (key.shape[0], of_keys.shape, most_keys)
+    q = packed_lengths(query, of_queries, most_queries, bounded=alike)
+    k, v = (packed_lengths(operand, of_keys, most_keys, bounded=alike) for operand in (key, value))
     return q, k, v
 
 

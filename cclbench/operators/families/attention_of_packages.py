@@ -48,7 +48,7 @@ def flash_attn_forward(call: Call) -> Cost:
 def flash_attn_varlen_forward(call: Call) -> Cost:
     """Flash attention by the package flash_attn on packed sequences: (T, H, E).
 
-    FLOPs: 2·P·(E + E_v), where all sequences are equally long; none else
+    FLOPs: 2·P·(E + E_v), where lengths differ, a lower bound
     Bytes: query, key, value; the result, and a float per query and head
     Source: flash_attn_interface.py: _flash_attn_varlen_forward(q, k, v, cu_seqlens_q, cu_seqlens_k,
     max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...)
@@ -91,7 +91,7 @@ def flash_attn_backward(call: Call) -> Cost:
 def flash_attn_varlen_backward(call: Call) -> Cost:
     """The gradients of flash attention by the package flash_attn on packed sequences.
 
-    FLOPs: 2·P·(3·E + 2·E_v), where all sequences are equally long; none else
+    FLOPs: 2·P·(3·E + 2·E_v), where lengths differ, a lower bound
     Bytes: gradient, query, key, value, result, statistics; three gradients
     Source: flash_attn_interface.py: _flash_attn_varlen_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, ...)

@@ -152,9 +152,12 @@ def _inner_size(a: Tensor, b: Tensor, out: Tensor) -> int | None:
 def template_kernel(call: Call) -> Cost:
     """A batched product, convolution or attention: its sizes do not follow from its arguments.
 
+    Flex attention records its operands, but the blocks that its mask keeps are in device memory.
+
     FLOPs: none stated
     Bytes: none stated
-    Source: torch/_inductor/select_algorithm.py
-    Tested: no trace
+    Source: torch/_inductor/select_algorithm.py, torch/_inductor/kernel/flex
     """
+    if "flex_attention" in call.name:
+        raise NoModel(f"which blocks of keys the mask of {call.name} keeps is in device memory")
     raise NoModel(f"{call.name} is a template kernel: its arguments do not determine its arithmetic")

@@ -23,7 +23,7 @@ def copy(call: Call) -> Cost:
     return Cost.from_tensors(reads=(call.tensor(1),), writes=(call.tensor(0),))
 
 
-@cost_model(FAMILY, r"aten::(?:flip|roll|tril|triu|_local_scalar_dense)")
+@cost_model(FAMILY, r"aten::(?:flip|roll|tril_?|triu_?|_local_scalar_dense)")
 def rearrangement(call: Call) -> Cost:
     """A copy in another order, or of one element to the host.
 
@@ -88,7 +88,7 @@ def arange(call: Call) -> Cost:
     r"|split|split_with_sizes|chunk|narrow|squeeze_?|unsqueeze_?|t_?|transpose_?|numpy_T|unbind|unfold|diagonal"
     r"|view_as|view_as_real|view_as_complex|_conj|resolve_conj|resolve_neg|lift_fresh|movedim|swapaxes|real|imag)",
     r"aten::(?:empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|set_|result_type"
-    r"|record_stream|is_nonzero|is_pinned|_version|sym_size)",
+    r"|record_stream|is_nonzero|is_pinned|_version|sym_size|_assert_async)",
 )
 def view(call: Call) -> Cost:  # noqa: ARG001  (whatever its arguments)
     """A view of a tensor, or memory that nothing is written to.

@@ -140,6 +140,8 @@ TO_BOOL: Final = {
     "isnan": (1, 1),
     "isinf": (1, 1),
     "isfinite": (1, 1),
+    "isneginf": (1, 1),
+    "isposinf": (1, 1),
     "logical_and": (2, 0),
     "logical_or": (2, 0),
     "logical_xor": (2, 0),

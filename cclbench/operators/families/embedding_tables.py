@@ -92,3 +92,31 @@ def table_batched_update(call: Call) -> Cost:
     Source: torch/csrc/autograd/custom_function.h: a C++ function's operands are saved in its context
     """
     raise NoModel(f"the tables and indices of {call.name} are not recorded: they are saved in its context")
+
+
+@cost_model(FAMILY, r"fbgemm::bounds_check_indices")
+def bounds_check(call: Call) -> Cost:
+    """Indices and offsets are compared with the tables' sizes; wrong ones would be overwritten.
+
+    FLOPs: 0
+    Bytes: sizes, indices, offsets
+    Source: FBGEMM fbgemm_gpu: bounds_check_indices(rows_per_table, indices, offsets, bounds_check_mode,
+    warning, weights, ...)
+    """
+    return Cost.from_tensors(
+        reads=map(call.tensor, range(3)), writes=(), assumes="no index is out of bounds and overwritten"
+    )
+
+
+@cost_model(FAMILY, r"(?:fbgemm|fb)::asynchronous_(?:complete|inclusive|exclusive)_cumsum")
+def lengths_to_offsets(call: Call) -> Cost:
+    """Running sums of integers.
+
+    FLOPs: 0
+    Bytes: the lengths; as many sums, one more a row where they are complete
+    Source: FBGEMM fbgemm_gpu/src/sparse_ops: asynchronous_complete_cumsum(t_in)
+    """
+    lengths = call.tensor(0)
+    *rows, length = lengths.shape
+    sums = Tensor((*rows, length + ("complete" in call.name)), lengths.dtype)
+    return Cost.from_tensors(reads=(lengths,), writes=(sums,))

@@ -3,6 +3,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+from fractions import Fraction
+from typing import Final
+
+from cclbench.classify.dtypes import catalog_precision
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import kernels_precision, matrix_precision, vector_precision
@@ -56,22 +62,55 @@ def _experts_precision(call: Call, x: Tensor, weight: Tensor) -> str | None:
     return kernels_precision(call) or matrix_precision(call, x)
 
 
+_STORED_BYTES: Final = {"bf16": Fraction(2), "fp16": Fraction(2), "mxfp4": Fraction(17, 32)}
+"""Bytes of a weight by its type in names of kernels; 32 numbers of mxfp4 share a scale of a byte."""
+
+
 @cost_model(
-    FAMILY,
-    r"vllm::moe_forward(?:_shared)?",
+    matrix_products.FAMILY,
     r"(?:vllm|sglang)::\w*moe_forward\w*",
     r"aiter::(?:moe_\w+|ck_moe\w*|asm_moe\w*)",
     r"vllm::rocm_aiter_(?:asm_moe|ck_moe)\w*",
+    reads_inner=("aten::empty",),
 )
 def experts_of_a_layer(call: Call) -> Cost:
-    """Experts whose weights are no argument.
+    """Experts whose weights are no argument: their sizes by the tensor between the products, where recorded.
 
-    FLOPs: none stated
-    Bytes: none stated
+    vLLM with Triton's matmul_ogs allocates it as (1, T·k, I); kernels' names state the weights' type, and the
+    gate (`swiglu`).
+
+    FLOPs: 2·T·k·(N_up·H + H·I), as of fused experts
+    Bytes: tokens, logits, weights of min(E, T·k) experts; the result
     Source: vLLM vllm/model_executor/layers/fused_moe/layer.py: moe_forward(hidden_states, router_logits,
-    layer_name)
+    layer_name); triton_kernels/matmul_ogs.py
     """
-    raise NoModel(f"the weights of its experts are not arguments of {call.name}")
+    product = re.compile(
+        r"_matmul_ogs_[A-Z]+_\w+?x(?P<x>\w+?)x(?P<weight>\w+?)_\d+x\d+x\d+x\d+(?P<fused>\w*)"
+    )
+    kernels = [match for kernel in call.kernels if (match := product.match(kernel))]
+    allocated = [one.value(0) for one in call.inner if one.name == "aten::empty"]
+    between = next((sizes for sizes in allocated if isinstance(sizes, tuple) and len(sizes) == 3), None)
+    if len(kernels) != 2 or between is None or kernels[0]["weight"] not in _STORED_BYTES:
+        raise NoModel(f"the weights of its experts are not arguments of {call.name}")
+    x, logits = call.tensor(0), call.tensor(1)
+    (tokens, hidden), experts = x.shape, logits.shape[-1]
+    _, rows, inner = between
+    chosen, remaining = divmod(rows, tokens)
+    if remaining or not 1 <= chosen <= experts:
+        raise NoModel("the sizes of tokens and experts do not fit")
+    is_gated = any("swiglu" in match["fused"] for match in kernels)
+    weights = (2 if is_gated else 1) * inner * hidden + hidden * inner
+    tokens_bytes = x.bytes
+    return Cost(
+        flops=2 * rows * weights,
+        precision=catalog_precision(kernels[0]["x"]),
+        read_bytes=tokens_bytes
+        + logits.bytes
+        + math.ceil(min(experts, rows) * weights * _STORED_BYTES[kernels[0]["weight"]]),
+        written_bytes=tokens_bytes,
+        assumes="tokens choose as many distinct experts as possible; the size between the products is that of"
+        " the tensor that is allocated for it; activation functions are not counted",
+    )
 
 
 @cost_model(FAMILY, r"(?:_moe_C|sgl_kernel|aiter|vllm)::topk_softmax")

@@ -277,6 +277,23 @@ def group_norm(call: Call) -> Cost:
     )
 
 
+@cost_model(FAMILY, r"aiter::_groupnorm_run")
+def aiter_group_norm(call: Call) -> Cost:
+    """AITER's normalisation of groups of channels.
+
+    FLOPs: 5 an element
+    Bytes: input, weight, bias; result
+    Source: aiter/ops/groupnorm.py: _groupnorm_run(input, num_groups, weight, bias, eps)
+    """
+    x, weight, bias = call.tensor(0), call.tensor(2), call.tensor(3)
+    return Cost.from_tensors(
+        flops=5 * x.elements,
+        precision=vector_precision(x.dtype),
+        reads=(x, weight, bias),
+        writes=(tensor_like(x),),
+    )
+
+
 @cost_model(FAMILY, r"aten::native_group_norm_backward")
 def group_norm_backward(call: Call) -> Cost:
     """The gradients of group norm that its output mask asks for.

@@ -130,7 +130,6 @@ def top_k(call: Call) -> Cost:
     FLOPs: 0: how many are compared depends on the algorithm
     Bytes: the input; k values and k positions in int64 a slice
     Source: native_functions.yaml: topk(self, k, dim, largest, sorted)
-    Tested: no trace
     """
     x, k = call.tensor(0), call.value(1)
     if type(k) is not int:
@@ -149,8 +148,26 @@ def sort(call: Call) -> Cost:
     FLOPs: 0: how many are compared depends on the algorithm
     Bytes: the input; values and positions in int64
     Source: native_functions.yaml: sort(self, dim, descending), argsort alike without values
-    Tested: no trace
     """
     x = call.tensor(0)
     values = None if call.name == "aten::argsort" else Tensor(x.shape, x.dtype)
     return Cost.from_tensors(reads=(x,), writes=(values, Tensor(x.shape, "int64")))
+
+
+@cost_model(FAMILY, r"aten::(?:histc|bincount)")
+def histogram(call: Call) -> Cost:
+    """Numbers of elements by value.
+
+    FLOPs: 0
+    Bytes: the input; the bins, of bincount at least as many as stated
+    Source: native_functions.yaml: histc(self, bins, min, max), bincount(self, weights, minlength)
+    """
+    x, counts = call.tensor(0), call.name == "aten::bincount"
+    bins = call.value(2 if counts else 1)
+    if type(bins) is not int:
+        raise NoModel("the number of bins is not recorded")
+    return Cost.from_tensors(
+        reads=(x, call.optional_tensor(1) if counts else None),
+        writes=(Tensor((bins,), "int64" if counts else x.dtype),),
+        assumes="the largest value is below the number of bins" if counts else None,
+    )
