@@ -12,8 +12,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench.analyzers.view.columns import has_values, has_word, with_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
 
@@ -36,13 +36,13 @@ class Benchmark:
     @property
     def answered_requests(self) -> pa.Table:
         """The requests that were answered."""
-        return self.requests.filter(pc.fill_null(self.requests["success"], False))
+        return self.requests.filter(self.requests["success"])
 
     @property
     def left_out(self) -> dict[str, int]:
         """Number of requests without an answer, by reason."""
-        success = self.requests["success"]
-        return {"failed": pc.sum(pc.invert(success)).as_py() or 0, "of unknown outcome": self.unknown_count}
+        failed = len(self.requests) - len(self.answered_requests) - self.unknown_count
+        return {"failed": failed, "of unknown outcome": self.unknown_count}
 
     @property
     def unknown_count(self) -> int:
@@ -111,9 +111,8 @@ def _key_columns(table: pa.Table) -> tuple[list[str | None], list[int]]:
 
 
 def _rows_of_file(table: pa.Table, file: str | None, number: int) -> pa.Table:
-    names = table["file"].cast(pa.string())
-    of_file = pc.equal(names, file) if file is not None else pc.is_null(names)
-    return table.filter(pc.and_(of_file, pc.equal(table["benchmark"], number)))
+    of_benchmark = table["benchmark"].to_numpy() == number
+    return table.filter(pa.array(of_benchmark & has_word(table, "file", file or "")))
 
 
 def ttft_of(answered: pa.Table) -> Samples:
@@ -128,7 +127,7 @@ def itl_of(answered: pa.Table) -> Samples:
     lists = answered["itl_ns"]
     lacking = lists.null_count
     return Samples(
-        _as_seconds(pc.list_flatten(lists)),
+        _as_seconds(lists.combine_chunks().flatten()),
         len(lists) - lacking,
         {"without a list of gaps": lacking},
         lacking,
@@ -151,14 +150,14 @@ def e2e_of(answered: pa.Table) -> Samples:
 
 def tpot_of(answered: pa.Table) -> Samples:
     """(latency − first token) / (tokens − 1) of each request that was answered in several chunks."""
-    tokens = pc.fill_null(answered["output_tokens"], 0)
-    several = answered.filter(pc.greater(tokens, 1))
-    in_one_piece = pc.fill_null(pc.equal(pc.list_value_length(several["itl_ns"]), 0), False)
-    streamed = several.filter(pc.invert(in_one_piece))
-    decoding = pc.subtract(_request_latencies(streamed), streamed["ttft_ns"])
-    per_token = pc.divide(decoding.cast(pa.float64()), pc.subtract(streamed["output_tokens"], 1))
-    known = per_token.drop_null()
-    forward = known.filter(pc.greater_equal(known, 0))
+    several = answered.filter(pa.array(answered["output_tokens"].fill_null(0).to_numpy() > 1))
+    gaps = several["itl_ns"].combine_chunks().value_lengths().fill_null(-1).to_numpy()
+    streamed = several.filter(pa.array(gaps != 0))
+    latencies = streamed.append_column("latency_ns", _request_latencies(streamed))
+    known = with_values(latencies, "latency_ns", "ttft_ns")
+    decoding = known["latency_ns"].to_numpy() - known["ttft_ns"].to_numpy()
+    per_token = decoding / (known["output_tokens"].to_numpy() - 1)
+    forward = per_token[per_token >= 0]
     left_out = {
         "of one output token or of unknown length": len(answered) - len(several),
         "answered in one piece": len(several) - len(streamed),
@@ -166,16 +165,16 @@ def tpot_of(answered: pa.Table) -> Samples:
         "with the last token before the first": len(known) - len(forward),
     }
     unknown = len(streamed) - len(forward) + answered["output_tokens"].null_count
-    return Samples(_as_seconds(forward), len(forward), left_out, unknown, "derived")
+    return Samples(forward / NS_PER_S, len(forward), left_out, unknown, "derived")
 
 
 def _request_latencies(requests: pa.Table) -> pa.ChunkedArray:
     """End-to-end latency of each request, ns, null where neither it nor the gaps are listed."""
     gaps = requests["itl_ns"].combine_chunks()
-    sums = np.zeros(len(requests), np.int64)
-    np.add.at(sums, pc.list_parent_indices(gaps).to_numpy(), pc.list_flatten(gaps).to_numpy())
-    streamed = pc.add(requests["ttft_ns"], pa.array(sums, mask=gaps.is_null().to_numpy(zero_copy_only=False)))
-    return pc.coalesce(requests["e2e_ns"], streamed)
+    listed = requests["ttft_ns"].fill_null(0).to_numpy().copy()
+    np.add.at(listed, gaps.value_parent_indices().to_numpy(), gaps.flatten().to_numpy())
+    unknown = ~has_values(requests, "ttft_ns", "itl_ns")
+    return requests["e2e_ns"].fill_null(pa.array(listed, mask=unknown))
 
 
 def _as_seconds(ns: pa.ChunkedArray) -> Seconds:

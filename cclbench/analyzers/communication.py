@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
 from cclbench.analyzers.view.collectives import (
@@ -17,6 +16,7 @@ from cclbench.analyzers.view.collectives import (
     collective_payloads,
     group_sizes,
 )
+from cclbench.analyzers.view.columns import has_word
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import per_step, per_step_and_label, share_values
 from cclbench.ground.schema import TOTAL
@@ -81,7 +81,7 @@ def count(rank: RankView) -> Iterator[Value]:
 )
 def volume(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
-    table = table.filter(pc.fill_null(pc.not_equal(table["kind"].cast(pa.string()), "barrier"), True))
+    table = table.filter(pa.array(~has_word(table, "kind", "barrier")))
     size, known = collective_payloads(table)
     silent = int((~known).sum())
     coverage = Coverage.of_rows(known, collective_durations(table))

@@ -9,10 +9,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
-from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_values, has_word, row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
@@ -72,8 +71,8 @@ def _batch_sums(rank: RankView) -> Iterator[pa.Table]:
     """By batch: number and duration of compute kernels that overlap communication, and of the others."""
     shapes = _Shapes(rank)
     for batch, _ in rank.kernels("name", "category", "operator", *_GRID):
-        stated = batch["grid_x"].is_valid()
-        compute = batch.filter(pc.and_(stated, pa.array(~has_word(batch, "category", "communication"))))
+        stated = has_values(batch, "grid_x")
+        compute = batch.filter(pa.array(stated & ~has_word(batch, "category", "communication")))
         starts, ends = row_spans(compute)
         shared, durations = intervals.within(rank.communication, starts, ends), ends - starts
         overlapped, alone = 2 * shared > durations, shared == 0

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
+from cclbench.analyzers.view.columns import has_values, with_words, word_codes
 from cclbench.analyzers.view.rank_view import Windows
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS, sort_by_precedence
@@ -104,11 +104,11 @@ def nvlink_bytes(run: RunView) -> Iterator[Value]:
 
 def _counted_bytes(run: RunView, port: str, noun: str) -> Iterator[Value]:
     table = with_plain_words(run.table("counters"))
-    sources = sort_by_precedence(pc.unique(table["source"]).to_pylist())
+    sources = sort_by_precedence(table["source"].unique().to_pylist())
     by_source = {
         source: ways
         for source in sources
-        if "tx" in (ways := _moved_by_way(table.filter(pc.equal(table["source"], source)), port))
+        if "tx" in (ways := _moved_by_way(with_words(table, "source", (source,)), port))
     }
     if not by_source:
         raise NotApplicable(_why_none(table, port, noun))
@@ -214,8 +214,7 @@ def _moved_by_way(rows: pa.Table, port: str) -> dict[str, MovedBytes]:
     by_way = {}
     for way in ("tx", "rx"):
         counted, totals, rates = (
-            rows.filter(pc.equal(rows["counter"], f"{port}_{way}_{suffix}"))
-            for suffix in ("bytes", "total", "rate")
+            with_words(rows, "counter", (f"{port}_{way}_{suffix}",)) for suffix in ("bytes", "total", "rate")
         )
         pairs, left_out = _subtracted_pairs(totals)
         single, twice = _single_port_rows(counted)
@@ -232,19 +231,18 @@ def _moved_by_way(rows: pa.Table, port: str) -> dict[str, MovedBytes]:
 
 def _single_port_rows(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     """Rows of single ports, without the totals of files that also list each link."""
-    keys = pa.table({"file": rows["file"].cast(pa.string()), "port": rows["port"].is_valid()})
-    by_port = pc.unique(keys.filter(keys["port"])["file"])
-    twice = pc.and_(pc.invert(keys["port"]), pc.is_in(keys["file"], by_port))
-    return rows.filter(pc.invert(twice)), {"intervals of all ports together": pc.sum(twice).as_py() or 0}
+    file, _ = word_codes(rows, "file")
+    of_one_port = has_values(rows, "port")
+    twice = ~of_one_port & np.isin(file, file[of_one_port])
+    return rows.filter(pa.array(~twice)), {"intervals of all ports together": int(twice.sum())}
 
 
 def _moved_bytes(rows: pa.Table, left_out: dict[str, int], unknown: int) -> MovedBytes:
-    timed = pc.and_(rows["start_ns"].is_valid(), rows["end_ns"].is_valid()).to_numpy()
     return MovedBytes(
         value=rows["value"].to_numpy(),
         start=rows["start_ns"].fill_null(0).to_numpy(),
         end=rows["end_ns"].fill_null(0).to_numpy(),
-        timed=timed,
+        timed=has_values(rows, "start_ns", "end_ns"),
         rank=rows["rank"].cast(pa.int64()).fill_null(-1).to_numpy(),
         ports=len(np.unique(port_numbers(rows))),
         left_out={why: number for why, number in left_out.items() if number},
@@ -299,13 +297,16 @@ def held_amounts(rows: pa.Table) -> pa.Table:
 
 def port_numbers(rows: pa.Table) -> Int64:
     """A number for each port or link of each GPU of each file, shape (rows,)."""
-    keys = [rows[name].cast(pa.string()) for name in ("file", "rank", "device", "port")]
-    joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="")
-    return np.asarray(pc.rank(joined, tiebreaker="dense").to_numpy(), dtype=np.int64)
+    number = np.zeros(len(rows), np.int64)
+    for name in ("file", "rank", "device", "port"):
+        codes, words = word_codes(rows, name)
+        _, place = np.unique(["" if word is None else str(word) for word in words], return_inverse=True)
+        number = number * len(words) + place[codes]
+    return np.unique(number, return_inverse=True)[1]
 
 
 def _why_none(table: pa.Table, port: str, noun: str) -> str:
-    names = {name for name in pc.unique(table["counter"]).to_pylist() if name and name.startswith(f"{port}_")}
+    names = {name for name in table["counter"].unique().to_pylist() if name and name.startswith(f"{port}_")}
     kinds = {
         "_total": "totals of a single time",
         "_rate": "rates without their times",

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.loading import loading_intervals
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground import intervals
@@ -56,8 +55,7 @@ def _window_of_step(rank: RankView, times_ns: Int64) -> Int64:
 
     Without annotated steps, the window that contains it. Shape of `at`.
     """
-    table = rank.steps
-    marks = table.filter(pc.equal(table["source"].cast(pa.string()), "annotation")).sort_by("start_ns")
+    marks = with_words(rank.steps, "source", ("annotation",)).sort_by("start_ns")
     if not len(marks) or rank.windows.policy == "trace":
         return rank.window_of(times_ns)
     index = {step: number for number, step in enumerate(rank.windows.steps)}

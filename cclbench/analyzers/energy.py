@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.counters import held_amounts, port_numbers, windows_of_steps, with_plain_words
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
+from cclbench.analyzers.view.columns import with_values, with_words
 from cclbench.analyzers.view.platform import samples_per_step, tokens_per_sample
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
@@ -102,12 +102,12 @@ def _energy_of_steps(run: RunView) -> tuple[Value, int]:
 
 def _counted_energy(rows: pa.Table) -> tuple[pa.Table, str, str]:
     """Energies over intervals from one tool, J; the tool, and its counter."""
-    known = rows.filter(pc.is_in(rows["counter"], pa.array(_COUNTERS)))
-    timed = known.filter(pc.and_(known["start_ns"].is_valid(), known["end_ns"].is_valid()))
-    for source in sort_by_precedence(pc.unique(timed["source"]).to_pylist()):
-        of_source = timed.filter(pc.equal(timed["source"], source))
+    known = with_words(rows, "counter", _COUNTERS)
+    timed = with_values(known, "start_ns", "end_ns")
+    for source in sort_by_precedence(timed["source"].unique().to_pylist()):
+        of_source = with_words(timed, "source", (source,))
         for counter in _COUNTERS:
-            energies = _energy_intervals(of_source.filter(pc.equal(of_source["counter"], counter)), counter)
+            energies = _energy_intervals(with_words(of_source, "counter", (counter,)), counter)
             if len(energies):
                 return energies, source, counter
     raise NotApplicable("the power or energy counters state no times" if len(known) else _NONE)
@@ -115,12 +115,15 @@ def _counted_energy(rows: pa.Table) -> tuple[pa.Table, str, str]:
 
 def _energy_intervals(rows: pa.Table, counter: str) -> pa.Table:
     """A counter's rows as energies over intervals, J."""
-    lasting = rows.filter(pc.less(rows["start_ns"], rows["end_ns"]))
+    lasting = _lasting_rows(rows)
     if counter == "energy":
         return lasting
     if not len(lasting):
-        held = held_amounts(rows)
-        return held.filter(pc.less(held["start_ns"], held["end_ns"]))
-    seconds = pc.divide(pc.subtract(lasting["end_ns"], lasting["start_ns"]).cast(pa.float64()), NS_PER_S)
+        return _lasting_rows(held_amounts(rows))
+    seconds = (lasting["end_ns"].to_numpy() - lasting["start_ns"].to_numpy()) / NS_PER_S
     column = lasting.schema.get_field_index("value")
-    return lasting.set_column(column, "value", pc.multiply(lasting["value"], seconds))
+    return lasting.set_column(column, "value", pa.array(lasting["value"].to_numpy() * seconds))
+
+
+def _lasting_rows(rows: pa.Table) -> pa.Table:
+    return rows.filter(pa.array(rows["start_ns"].to_numpy() < rows["end_ns"].to_numpy()))

@@ -8,10 +8,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
-from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_values, has_word, row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify.serving_steps import is_serving_step, is_vllm_step, serving_phase
@@ -110,7 +109,7 @@ def _window_launches(rank: RankView) -> tuple[Int64, Int64]:
     last = np.full(len(windows), np.iinfo(np.int64).min)
     index = {step: i for i, step in enumerate(windows.steps)}
     for batch in rank.tables.events(("kernel", "graph"), ("correlation", "step")):
-        linked = batch.filter(pc.and_(batch["correlation"].is_valid(), batch["step"].is_valid()))
+        linked = batch.filter(pa.array(has_values(batch, "correlation", "step")))
         correlation = linked["correlation"].to_numpy()
         row = np.searchsorted(keys, correlation)
         hit = row < len(keys)

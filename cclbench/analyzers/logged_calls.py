@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value, run_metric
 from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.unfinished import MISSING
+from cclbench.analyzers.view.columns import with_values, with_words
 from cclbench.analyzers.view.logged_calls import CountedCalls, LoggedCalls
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.ground.schema import TOTAL
@@ -107,8 +105,8 @@ def _of_each(
 def edges(run: RunView) -> Iterator[Value]:
     logged = _run_logged_calls(run)
     pairs: dict[tuple[int, int], dict[int | None, Counter[str]]] = {}
-    chosen = logged.table.filter(pc.is_in(logged.table["kind"], pa.array(_PAIRS)))
-    known = chosen.filter(pc.and_(chosen["src_rank"].is_valid(), chosen["dst_rank"].is_valid()))
+    chosen = with_words(logged.table, "kind", _PAIRS)
+    known = with_values(chosen, "src_rank", "dst_rank")
     incomplete = set[tuple[int, int]]()
     columns = ["kind", "src_rank", "dst_rank", "bytes", "from_begin", "calls"]
     for row in known.select(columns).to_pylist():
@@ -118,7 +116,7 @@ def edges(run: RunView) -> Iterator[Value]:
         sizes.setdefault(row["bytes"], Counter())[row["kind"]] += row["calls"]
     if not pairs:
         raise NotApplicable("the files list no sends or receives between known ranks")
-    unknown = (pc.sum(chosen["calls"]).as_py() or 0) - (pc.sum(known["calls"]).as_py() or 0)
+    unknown = int(chosen["calls"].to_numpy().sum() - known["calls"].to_numpy().sum())
     total = sum(max(calls.values()) for sizes in pairs.values() for calls in sizes.values())
     yield Value(value=float(total), left_out={"of unknown ranks": unknown}, source=logged.source)
     logged_ranks, alone = set(logged.ranks), 0

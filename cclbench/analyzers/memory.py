@@ -9,10 +9,9 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
-from cclbench.analyzers.view.columns import has_word, row_spans, word_codes
+from cclbench.analyzers.view.columns import has_values, has_word, row_spans, word_codes
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share_values
@@ -37,7 +36,7 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
     moved, copy_ns = np.zeros((2, len(COPY_DIRECTIONS) + 1), np.int64)
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("copy",), "bytes", "copy_direction"):
-        lasting = batch.filter(pc.greater(batch["dur_ns"], 0))
+        lasting = batch.filter(pa.array(batch["dur_ns"].to_numpy() > 0))
         coverage += Coverage.of_rows(
             lasting["bytes"].is_valid().to_numpy(zero_copy_only=False), lasting["dur_ns"].to_numpy()
         )
@@ -161,9 +160,9 @@ def bound_share(rank: RankView) -> Iterator[Value]:
     parts, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
-        stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())
-        coverage += Coverage.of_rows(stated.to_numpy(zero_copy_only=False), batch["dur_ns"].to_numpy())
-        known = batch.filter(stated)
+        stated = has_values(batch, "flops", "hbm_bytes")
+        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        known = batch.filter(pa.array(stated))
         if len(known):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()

@@ -9,11 +9,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, count_words, metric
 from cclbench.analyzers.view.arrivals import matched_rows
-from cclbench.analyzers.view.collectives import UNKNOWN, Label
+from cclbench.analyzers.view.collectives import UNKNOWN, Label, group_sizes
 from cclbench.analyzers.view.columns import has_word
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
@@ -129,16 +128,11 @@ _TRANSFERS = ("send", "recv", "send_recv")
 )
 def pipeline_bubble(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
-    dimension = table["dimension"].cast(pa.string())
-    staged = pc.and_(pc.equal(dimension, "pp"), pc.greater(table["group_size"], 1))
-    if not (rank.card and rank.card.parallelism.pp > 1) and not pc.any(staged).as_py():
+    staged = has_word(table, "dimension", "pp") & (group_sizes(table) > 1)
+    if not (rank.card and rank.card.parallelism.pp > 1) and not staged.any():
         raise NotApplicable("neither the card (parallelism.pp) nor a process group states a pipeline")
-    transfers = table.filter(
-        pc.and_(
-            pc.is_in(table["kind"].cast(pa.string()), value_set=pa.array(_TRANSFERS)),
-            pc.fill_null(pc.equal(dimension, "pp"), True),
-        )
-    )
+    in_pipeline = has_word(table, "dimension", "pp", "")  # the empty word: of unknown dimension
+    transfers = table.filter(pa.array(in_pipeline & has_word(table, "kind", *_TRANSFERS)))
     matched = matched_rows(transfers)
     if len(transfers) and not matched.complete.any():
         why = f"the waits of the pipeline's transfers are unknown: {count_words(matched.left_out)}"

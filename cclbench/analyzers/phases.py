@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Value, metric
-from cclbench.analyzers.view.collectives import UNKNOWN
+from cclbench.analyzers.view.collectives import UNKNOWN, group_sizes
 from cclbench.analyzers.view.columns import word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
@@ -31,7 +30,7 @@ from cclbench.ground.intervals import Int64, Mask
 )
 def windows(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
-    table = table.filter(pc.fill_null(pc.not_equal(table["group_size"], 1), True))
+    table = table.filter(pa.array(group_sizes(table) != 1))
     if not table["dimension"].is_valid().to_numpy().any():
         raise NotApplicable("no collective in the window has a process group of known parallel dimension")
     dimension, starts, ends, gaps = _communication_phases(table)

@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.benchmarks import (
     Benchmark,
@@ -156,13 +155,13 @@ def rate_value(benchmark: Benchmark, figure: str, amount: Callable[[pa.Table], i
 def output_tokens(answered: pa.Table) -> int | None:
     """Output tokens of all answered requests; None where one has an unknown number."""
     tokens = answered["output_tokens"]
-    return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
+    return None if tokens.null_count else int(tokens.to_numpy().sum())
 
 
 def _all_tokens(answered: pa.Table) -> int | None:
     tokens = answered["input_tokens"]
     input_tokens, produced_tokens = (
-        (None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()),
+        (None if tokens.null_count else int(tokens.to_numpy().sum())),
         output_tokens(answered),
     )
     return None if input_tokens is None or produced_tokens is None else input_tokens + produced_tokens

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import MATCHED, Value, metric
 from cclbench.analyzers.view.arrivals import Matched, arrivals_of, matched_in_windows, no_matched_error
@@ -47,7 +46,7 @@ def wait(rank: RankView) -> Iterator[Value]:
     if not in_windows["least_wait_ns"].is_valid().to_numpy().any() and not matched.complete.any():
         raise no_matched_error(matched)
     table = rank.all_collectives
-    waited = pc.coalesce(table["wait_ns"], table["least_wait_ns"])
+    waited = table["wait_ns"].fill_null(table["least_wait_ns"])
     table, bounds = table.filter(waited.is_valid()), in_windows["least_wait_ns"].is_valid().to_numpy().sum()
     starts = table["start_ns"].to_numpy()
     reason = f"a lower bound: {bounds} collectives lack a rank's trace" if bounds else None

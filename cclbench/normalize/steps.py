@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.ground import intervals
 from cclbench.ground.errors import UsageError
@@ -200,10 +199,11 @@ def choose_windows(table: pa.Table, policy: str = "steps") -> tuple[str, pa.Tabl
     From the rank's rows of `schema.STEPS`, those of `policy` or of the next policy that has any, in order of
     time.  If all are open they count as closed.
     """
-    source = table["source"].cast(pa.string())
+    source = table["source"].unify_dictionaries().combine_chunks()
     for one in POLICIES[POLICIES.index(policy) :]:
-        found = table.filter(pc.is_in(source, value_set=pa.array(SOURCES[one]))).sort_by("start_ns")
-        closed, still_open = found.filter(pc.invert(found["open"])), found.filter(found["open"])
+        of_policy = np.array([word in SOURCES[one] for word in source.dictionary.to_pylist()], np.bool_)
+        found = table.filter(pa.array(of_policy[source.indices.to_numpy()])).sort_by("start_ns")
+        closed, still_open = found.filter(pa.array(~found["open"].to_numpy())), found.filter(found["open"])
         if len(found):
             return (one, closed, still_open) if len(closed) else (one, found, closed)
     return None

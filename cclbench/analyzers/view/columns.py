@@ -29,8 +29,8 @@ def row_spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
 
 
 def word_codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[str | None]]:
-    """A dictionary column as word codes, shape (rows,), and the words; the last word, None, is null."""
-    values = batch[column]
+    """A column as word codes, shape (rows,), and the words; the last word, None, is null."""
+    values = batch[column].dictionary_encode()
     if isinstance(values, pa.ChunkedArray):
         values = values.unify_dictionaries().combine_chunks()
     words = [*values.dictionary.to_pylist(), None]
@@ -53,16 +53,29 @@ def vocabulary_places(
 
 
 def with_words(table: pa.Table, column: str, wanted: Collection[str]) -> pa.Table:
-    """The rows whose word in a dictionary column is one of the wanted."""
+    """The rows whose word in a column is one of the wanted."""
     return table.filter(pa.array(has_word(table, column, *wanted)))
 
 
+def has_values(batch: pa.RecordBatch | pa.Table, *columns: str) -> Mask:
+    """Mask of the rows without null in these columns, shape (rows,)."""
+    mask = np.ones(len(batch), np.bool_)
+    for name in columns:
+        mask &= batch[name].is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def with_values(table: pa.Table, *columns: str) -> pa.Table:
+    """The rows without null in these columns."""
+    return table.filter(pa.array(has_values(table, *columns)))
+
+
 def has_word(batch: pa.RecordBatch | pa.Table, column: str, *wanted: str) -> Mask:
-    """Mask of the rows whose word in a dictionary column is one of the wanted, shape (rows,)."""
+    """Mask of the rows whose word in a column is one of the wanted, shape (rows,)."""
     return matching_rows(batch, column, wanted.__contains__)
 
 
 def matching_rows(batch: pa.RecordBatch | pa.Table, column: str, matches: Callable[[str], object]) -> Mask:
-    """Mask of the rows whose word in a dictionary column matches, shape (rows,); null is the empty word."""
+    """Mask of the rows whose word in a column matches, shape (rows,); null is the empty word."""
     codes, words = word_codes(batch, column)
     return np.array([bool(matches(word or "")) for word in words], np.bool_)[codes]

@@ -9,7 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.view.collectives import Label, label_numbers
 from cclbench.ground import intervals
@@ -71,7 +70,7 @@ def split_exposed(
     label, labels = label_numbers(collectives)
     starts, ends = collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy()
     matched = collectives["wait_ns"].is_valid().to_numpy()
-    waited = pc.coalesce(collectives["wait_ns"], collectives["least_wait_ns"])
+    waited = collectives["wait_ns"].fill_null(collectives["least_wait_ns"])
     waits = waited.is_valid().to_numpy()
     latest = starts + waited.fill_null(0).to_numpy()
     cuts = np.concatenate([starts, latest, ends, window_starts, window_ends])

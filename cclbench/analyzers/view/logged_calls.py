@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cclbench.analyzers.view.columns import with_words
+from cclbench.analyzers.view.columns import has_values, with_values, with_words
 from cclbench.analyzers.view.transfers import size_range
 from cclbench.formats import READERS, sort_by_precedence
 
@@ -58,15 +57,12 @@ class LoggedCalls:
 
     def counted_by(self, *columns: str) -> list[CountedCalls]:
         """The calls grouped by columns, without nulls; without columns all calls."""
-        known = self.table
-        for name in columns:
-            known = known.filter(known[name].is_valid())
-        with_payload = known.append_column(
-            "payload", pc.multiply(known["bytes"].cast(pa.float64()), known["calls"])
-        )
-        sized = pc.if_else(known["bytes"].is_valid(), known["calls"], 0)
+        known = with_values(self.table, *columns)
+        calls = known["calls"].to_numpy()
+        payload = known["bytes"].fill_null(0).to_numpy().astype(np.float64) * calls
         counted = (
-            with_payload.append_column("sized", sized)
+            known.append_column("payload", pa.array(payload))
+            .append_column("sized", pa.array(np.where(has_values(known, "bytes"), calls, 0)))
             .group_by(list(columns), use_threads=False)
             .aggregate([("calls", "sum"), ("payload", "sum"), ("sized", "sum"), ("rank", "count_distinct")])
         )
@@ -87,9 +83,7 @@ def logged_calls(timings: pa.Table) -> LoggedCalls | None:
     ]
     if not listing:
         return None
-    timings = timings.append_column(
-        "from_begin", pc.and_(timings["seq"].is_valid(), timings["communicator"].is_valid())
-    )
+    timings = timings.append_column("from_begin", pa.array(has_values(timings, "seq", "communicator")))
     parts = [
         with_words(timings.slice(first, _ROWS), "source", listing[:1])
         .select(_ALIKE)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
@@ -157,9 +156,9 @@ class RankView:
     def _in_range(self, table: pa.Table) -> pa.Table:
         first, last = self._steps or (None, None)
         if first is not None:
-            table = table.filter(pc.greater_equal(table["step"], first))
+            table = table.filter(pa.array(table["step"].to_numpy() >= first))
         if last is not None:
-            table = table.filter(pc.less(table["step"], last))
+            table = table.filter(pa.array(table["step"].to_numpy() < last))
         return table
 
     @property

@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners
 from cclbench.analyzers.view.arena import (
@@ -25,6 +24,7 @@ from cclbench.analyzers.view.arena import (
     SegmentEvent,
     pool_of_segment,
 )
+from cclbench.analyzers.view.columns import has_word, with_words
 from cclbench.ground.intervals import Int64
 from cclbench.normalize.steps import Annotation, annotated_steps, step_patterns
 
@@ -59,16 +59,10 @@ def _by_device(table: pa.Table) -> dict[tuple[Any, ...], pa.Table]:
     keys = ("source", "file", "rank", "device")
     for name in ("source", "file"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.string()))
-    by_key = {}
-    for row in table.select(keys).group_by(list(keys)).aggregate([]).to_pylist():
-        key = tuple(row[name] for name in keys)
-        device_rows = table
-        for name, value in zip(keys, key, strict=True):
-            device_rows = device_rows.filter(
-                pc.is_null(device_rows[name]) if value is None else pc.equal(device_rows[name], value)
-            )
-        by_key[key] = device_rows
-    return by_key
+    numbered = table.append_column("row", pa.array(np.arange(len(table))))
+    grouped = numbered.group_by(list(keys), use_threads=False).aggregate([("row", "list")])
+    by_key = zip(grouped.select(keys).to_pylist(), grouped["row_list"], strict=True)
+    return {tuple(key.values()): table.take(rows.values) for key, rows in by_key}
 
 
 class _AllocatorReplay:
@@ -173,13 +167,12 @@ def _final_state(blocks: pa.Table | None) -> tuple[dict[int | None, tuple[int, s
     """Bytes and call site of the finally allocated blocks by address, and bytes of the segments."""
     if blocks is None:
         return {}, Blocks(0, 0)
-    state = _plain_column(blocks["state"])
-    inactive = pc.sum(blocks["size"].filter(pc.equal(state, "inactive"))).as_py() or 0
-    allocated = blocks.filter(pc.equal(state, "active_allocated"))
-    size = pc.coalesce(allocated["requested"], allocated["size"]).to_pylist()
+    inactive = with_words(blocks, "state", ("inactive",))
+    allocated = with_words(blocks, "state", ("active_allocated",))
+    size = allocated["requested"].fill_null(allocated["size"]).to_pylist()
     call_sites = _plain_column(allocated["call_site"]).to_pylist()
     active = dict(zip(allocated["address"].to_pylist(), zip(size, call_sites, strict=True), strict=True))
-    return active, Blocks(pc.sum(blocks["size"]).as_py(), inactive)
+    return active, Blocks(*(int(held["size"].to_numpy().sum()) for held in (blocks, inactive)))
 
 
 def _state_before(
@@ -241,7 +234,7 @@ def _final_arena(
         for moment, (action, address, size, _) in enumerate(rows, 1)
         if action in _RESERVED and address is not None
     )
-    in_use = blocks.filter(pc.not_equal(_plain_column(blocks["state"]), "inactive"))
+    in_use = blocks.filter(pa.array(~has_word(blocks, "state", "inactive")))
     sizes = dict(zip(in_use["address"].to_pylist(), in_use["size"].to_pylist(), strict=True))
     replayed = set(owners.address[owners.released == owners.moments].tolist())
     pending = {address: size for address, size in sizes.items() if address not in replayed}

@@ -39,11 +39,13 @@ def explanations(names: Sequence[str]) -> Explanations:
 
     `UsageError` for an unknown name, with near matches.
     """
-    findings = [finding_explanation(FINDINGS.get(name)) for name in names if name in FINDINGS]
-    views = [view_row(VIEWS.get(name)) for name in names if name in VIEWS]
+    metrics = {name: METRICS.get(name) for name in names or METRICS if name in METRICS}
+    # Findings and views load for other names only.
+    others = [name for name in names if name not in metrics]
+    findings = [finding_explanation(FINDINGS.get(name)) for name in others if name in FINDINGS]
+    views = [view_row(VIEWS.get(name)) for name in others if name in VIEWS]
     settings = []
-    metrics: dict[str, Metric] = {}
-    for name in [name for name in names if name not in FINDINGS and name not in VIEWS] if names else ["*"]:
+    for name in [name for name in others if name not in FINDINGS and name not in VIEWS]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:

@@ -51,8 +51,10 @@ def terminal_console(stream: TextIO | None = None) -> Console:
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
-            for text, style, control in super().render(renderable, options):
-                yield Segment(text if control else printable_lines(text), style, control)
+            for segment in super().render(renderable, options):
+                text, style, control = segment
+                clean = control or text.isprintable()
+                yield segment if clean else Segment(printable_lines(text), style)
 
     file = unescaped_stream(sys.stdout if stream is None else stream)
     return PrintableConsole(file=file, highlight=False, markup=False, emoji=False, soft_wrap=False)
