@@ -56,6 +56,10 @@ class Tensor:
 Argument: TypeAlias = "Tensor | tuple[Tensor, ...] | tuple[Scalar, ...] | Scalar"
 
 
+COMPILED = "hlo"
+"""Argument of a call that is an instruction of a compiled program, before its counted work."""
+
+
 class NoModel(Exception):  # noqa: N818  (an answer, not an error)
     """The call's cost cannot be counted; the message is the reason that users see."""
 
@@ -93,6 +97,17 @@ class Call:
         """The number, text or list at `index`; None where none is recorded."""
         argument = self.arguments[index] if index < len(self.arguments) else None
         return None if isinstance(argument, Tensor) else argument
+
+    @property
+    def compiled_work(self) -> tuple[int, int, int] | None:
+        """FLOPs, bytes read and bytes written of a compiled instruction, counted in its program: the last
+        arguments, after `COMPILED`; None for other calls."""
+        if len(self.arguments) < 4 or self.arguments[-4] != COMPILED:
+            return None
+        flops, read, written = self.arguments[-3:]
+        if not (isinstance(flops, int) and isinstance(read, int) and isinstance(written, int)):
+            return None
+        return flops, read, written
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -14,6 +14,7 @@ from typing import Final
 from cclbench.ground.errors import UsageError
 from cclbench.ground.registry import Registry
 from cclbench.operators.call import Call, NoModel, Tensor
+from cclbench.operators.element_types import is_floating, vector_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,11 @@ _MOST: Final = 1 << 80
 
 def cost_of(call: Call) -> Cost:
     """The call's cost; raises `NoModel` where it cannot be counted."""
+    if (work := call.compiled_work) is not None:
+        flops, read, written = work
+        words = (vector_precision(tensor.dtype) for tensor in call.tensors if is_floating(tensor.dtype))
+        precision = next(words, None) if flops else None
+        return Cost(flops=flops, precision=precision, read_bytes=read, written_bytes=written)
     model = model_of(call.name)
     if model is None:
         raise NoModel("no cost model for this operator")

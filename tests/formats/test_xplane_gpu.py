@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from helpers.xplane_files import (
     BEGIN_NS,
@@ -109,7 +111,7 @@ def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows
 
 
 def test_an_instruction_of_one_kernel_has_its_flops_and_bytes(tmp_path):
-    """x + x of 4 floats: 4 FLOPs, x and the result; of two kernels nothing tells which is one run of it."""
+    """x + x of 4 floats: 4 FLOPs, x and the result; with two kernels, none of them is one run of it."""
     sums = [
         instruction(name, "add", array(4), at, hlo_field(36, b"\x01\x01")) for at, name in enumerate("ab", 2)
     ]
@@ -122,8 +124,51 @@ def test_an_instruction_of_one_kernel_has_its_flops_and_bytes(tmp_path):
     plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
     _, rows = read(write(tmp_path, space(plane, program, environment())), "/device:GPU:0")
     made = rows["device kernel"]
-    assert made.flops.to_pylist() == [4.0, None, None]
-    assert made.hbm_bytes.to_pylist() == [32, None, None]
+    assert made.values.to_pylist() == ['["","","hlo","4","16","16"]', None, None]
+    assert made.flops is None
+
+
+def product_by_library(name, number, contracted):
+    """A custom call of cuBLAS with the instruction 1 as both operands, contracted along these dimensions."""
+    dimensions = {f"{side}_contracting_dimensions": contracted for side in ("lhs", "rhs")}
+    config = json.dumps({"gemm_backend_config": {"beta": 0, "dot_dimension_numbers": dimensions}})
+    target = hlo_field(28, b"__cublas$lt$matmul") + hlo_field(43, config.encode())
+    return instruction(name, "custom-call", array(1), number, target, hlo_field(36, b"\x01\x01"))
+
+
+def in_graph(name, at, node):
+    return name, at, 5, {"program_id": 7, "hlo_op": "command_buffer", "cuda_graph_node_id": node}
+
+
+class TestKernelsOfGraphs:
+    """Their op is the graph; what they run follows from their names, of products from their order."""
+
+    program = programs(
+        [[0]],
+        instruction("p", "parameter", array(4), 1),
+        instruction("loop_add.1", "add", array(4), 2, hlo_field(36, b"\x01\x01")),
+        product_by_library("second", 3, ["0"]),
+        product_by_library("first", 4, []),
+        schedule=(1, 2, 4, 3),
+    )
+
+    def origins(self, folder, *kernels):
+        plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", list(kernels))
+        made = read(write(folder, space(plane, self.program, environment())), "/device:GPU:0")[1]
+        rows = made["device kernel"]
+        return [*zip(rows.framework_op.to_pylist(), rows.values.to_pylist(), strict=True)]
+
+    def test_by_name_and_by_the_order_of_products(self, tmp_path):
+        kernels = in_graph("loop_add_1", 0, 8), in_graph("cutlass_gemm", 10, 12), in_graph("gemm_x", 20, 11)
+        assert self.origins(tmp_path, *kernels) == [
+            ("add", '["","","hlo","4","16","16"]'),
+            ("dot_general", '["","","[0]","[0]","[]","[]","f32"]'),
+            ("dot_general", '["","","[]","[]","[]","[]","f32"]'),
+        ]
+
+    def test_products_that_are_not_as_many_are_unknown(self, tmp_path):
+        kernels = in_graph("loop_add_2", 0, 8), in_graph("cutlass_gemm", 10, 12)
+        assert self.origins(tmp_path, *kernels) == [(None, None)] * 2
 
 
 @pytest.mark.parametrize(

@@ -135,13 +135,17 @@ def tpu(device: int, events: Sequence[Event], *, first: int = 4, **lines: Sequen
     return plane
 
 
-def programs(ids: list[list[int]], *instructions: bytes, number: int = 7) -> Plane:
-    """`/host:metadata` with a program of those instructions and its device assignment by computation."""
+def programs(
+    ids: list[list[int]], *instructions: bytes, number: int = 7, schedule: Sequence[int] = ()
+) -> Plane:
+    """`/host:metadata` with a program of those instructions, its device assignment by computation, and the
+    order of its instructions' ids."""
     columns = [hlo_field(1, b"".join(map(varint, column))) for column in ids]
     assignment = hlo_field(1, len(ids[0])) + hlo_field(2, len(ids))
     assignment += b"".join(hlo_field(3, column) for column in columns)
     body = hlo_field(3, b"".join(hlo_field(2, i) for i in instructions)) if instructions else b""
-    module = hlo_field(1, b"f") + body + hlo_field(15, assignment)
+    order = hlo_field(7, hlo_field(1, hlo_field(2, hlo_field(1, b"".join(map(varint, schedule))))))
+    module = hlo_field(1, b"f") + body + (order if schedule else b"") + hlo_field(15, assignment)
     plane = Plane("/host:metadata")
     plane.described(f"jit_f({number})", **{"Hlo Proto": hlo_field(1, module)})
     plane.message.event_metadata[0].key = number

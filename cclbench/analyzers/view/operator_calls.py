@@ -43,6 +43,8 @@ class WorkKind:
     @property
     def model_family(self) -> str | None:
         """Family of the operator's cost model; None without one."""
+        if self.call.compiled_work is not None:
+            return "compiled instruction"
         model = model_of(self.call.name) if self.linked else None
         return model.family if model else None
 

@@ -71,10 +71,11 @@ _FLOATING: Final = ("f", "bf")
 
 
 class InstructionWork(NamedTuple):
-    """FLOPs, and bytes of all distinct operands and of the result."""
+    """FLOPs, bytes of all distinct operands, and of the result."""
 
     flops: int
-    bytes: int
+    read_bytes: int
+    written_bytes: int
 
 
 def instruction_work(
@@ -106,5 +107,5 @@ def instruction_work(
         if counted and shape is not None and type_name(shape).startswith(_FLOATING):
             flops += _ARITHMETIC.get(one.opcode, 1) * math.prod(shape.dimensions)
     operands = [shapes.get(number) for number in dict.fromkeys(instruction.operand_ids)]
-    moved = size([*operands, instruction.shape])
-    return None if moved is None else InstructionWork(flops, moved)
+    read, written = size(operands), size([instruction.shape])
+    return None if read is None or written is None else InstructionWork(flops, read, written)

@@ -19,14 +19,13 @@ from cclbench.formats import Payload, Rows, Trace
 from cclbench.formats.trace import NO_GRID, grid_columns, plausible_amount
 from cclbench.formats.xplane import origins, proto
 from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, program_payload
-from cclbench.formats.xplane.fused_work import InstructionWork
 from cclbench.formats.xplane.hlo_proto import HloProgram, Instruction
 from cclbench.formats.xplane.origins import InstructionOrigin
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 
-_LINKS: Final = ("correlation_id", "program_id")
+_LINKS: Final = ("correlation_id", "program_id", "cuda_graph_node_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
 _DIRECTIONS: Final = (
     ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
@@ -77,6 +76,8 @@ class StreamExecution(NamedTuple):
     fill: str
     op: str
     program: int | None
+    node: int = 0
+    """Number of its node in a graph."""
 
     @property
     def row_kind(self) -> str:
@@ -114,18 +115,18 @@ def gpu_batches(
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
             correlation, program = _positive_number(stats.get("correlation_id")), stats.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
-            run = StreamExecution(title, correlation, grid, copy, fill, op, program)
+            node = stats.get("cuda_graph_node_id")
+            node = node if isinstance(node, int) else 0
+            run = StreamExecution(title, correlation, grid, copy, fill, op, program, node)
             code[i] = codes.setdefault(run, len(codes))
         lines.append(LineEvents(name, line.id, code, start, dur))
-    runs, where = list(codes), str(path)
+    runs, where = list(name_instructions(list(codes), programs)), str(path)
     kinds = np.array([run.row_kind for run in runs], np.str_)
-    origins_of, works = _row_origins(runs, programs)
+    origins_of = _row_origins(runs, programs)
     for kind in ("kernel", "copy", "memset"):
         columns = {"correlation": pa.array([run.correlation for run in runs], pa.int64())}
         if kind == "kernel":
             columns |= grid_columns([_grid_size(run.grid) for run in runs], where, hint=proto.AGAIN)
-            columns["flops"] = pa.array([work and float(work.flops) for work in works], pa.float64())
-            columns["hbm_bytes"] = pa.array([work and work.bytes for work in works], pa.int64())
         else:
             columns["bytes"] = pa.array(
                 [_copy_bytes(run.copy or run.fill, where) for run in runs], pa.int64()
@@ -150,6 +151,35 @@ def gpu_batches(
         if kind == "kernel":
             _add_payloads(trace, result[1], runs, programs, member)
         yield result[0]
+
+
+def name_instructions(
+    runs: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
+) -> Iterator[StreamExecution]:
+    """The executions, those in a graph with the instruction that they run as their `op`.
+
+    A graph's executions state the graph as their op.  A kernel that XLA generates has the name of its
+    instruction; products by a library follow one another as the program schedules them, if there are as many.
+    """
+    in_graph = defaultdict[tuple[int | None, int | None], list[int]](list)
+    ops = [run.op for run in runs]
+    for index, run in enumerate(runs):
+        program = programs.get(run.program) if run.program is not None else None
+        if program is None or run.row_kind != "kernel" or run.op in program.instructions:
+            continue
+        if instruction := program.kernel_instructions.get(run.name):
+            ops[index] = instruction
+        elif run.node and classify.kernel_category(run.name) == "gemm":
+            in_graph[run.program, run.correlation].append(index)
+    for (number, _), indices in in_graph.items():
+        products = programs[number or 0].library_products
+        if len(indices) == len(products):
+            for index, product in zip(
+                sorted(indices, key=lambda index: runs[index].node), products, strict=True
+            ):
+                ops[index] = product
+    for run, op in zip(runs, ops, strict=True):
+        yield run._replace(op=op)
 
 
 def _add_payloads(
@@ -191,24 +221,23 @@ def _run_instruction(run: StreamExecution, programs: Mapping[int, HloProgram]) -
 
 def _row_origins(
     ran: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
-) -> tuple[list[InstructionOrigin | None], list[InstructionWork | None]]:
-    """Each row's origin and work, without what its cost follows from if its instruction has several kernels.
+) -> list[InstructionOrigin | None]:
+    """Each row's origin, without the values for its cost if the instruction runs as several kernels.
 
     Kernels of one run cannot be identified, so its cost would count once for each.
     """
     kernels: dict[tuple[int | None, str], set[str]] = defaultdict(set)
     for run in ran:
-        kernels[run.program, run.op].add(run.name)
+        if run.row_kind == "kernel":
+            kernels[run.program, run.op].add(run.name)
     origin_of_run: list[InstructionOrigin | None] = []
-    works: list[InstructionWork | None] = []
     for run in ran:
         instruction = _run_instruction(run, programs)
-        origin, work = (instruction.origin, instruction.work) if instruction is not None else (None, None)
+        origin = instruction.origin if instruction is not None else None
         if origin is not None and len(kernels[run.program, run.op]) > 1:
-            origin, work = replace(origin, values=None), None
+            origin = replace(origin, values=None)
         origin_of_run.append(origin)
-        works.append(work)
-    return origin_of_run, works
+    return origin_of_run
 
 
 def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:

@@ -18,10 +18,18 @@ import numpy as np
 
 from cclbench.formats.xplane import hlo, proto
 from cclbench.formats.xplane.fused_work import InstructionWork, instruction_work
+from cclbench.formats.xplane.hlo_products import (
+    Product,
+    is_library_product,
+    library_product,
+    shape_leaves,
+    sole_product,
+)
 from cclbench.formats.xplane.origins import InstructionOrigin, instruction_origin, line_of
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.protobuf_schema import described_class
+from cclbench.operators.call import COMPILED
 
 _MESSAGES: Final = {
     "Shape": "element_type=2:int32 dimensions=3:int64* tuple_shapes=4:Shape*",
@@ -38,14 +46,17 @@ _MESSAGES: Final = {
     "Metadata": "op_name=2:string source_file=3:string source_line=4:int32 stack_frame=15:int32",
     "Dot": "lhs_contracting=1:int64* rhs_contracting=2:int64* lhs_batch=3:int64* rhs_batch=4:int64*",
     "Instruction": "name=1:string opcode=2:string shape=3:Shape metadata=7:Metadata"
-    " channel_id=26:int64 dot=30:Dot id=35:int64"
-    " operand_ids=36:int64* called_computation_ids=38:int64* groups=49:Group* pairs=52:Pair*"
+    " channel_id=26:int64 target=28:string dot=30:Dot id=35:int64"
+    " operand_ids=36:int64* called_computation_ids=38:int64* config=43:bytes groups=49:Group* pairs=52:Pair*"
     " global_ids=71:bool listed=87:Listed iota=92:Iota mesh=93:MeshGroups",
     "Computation": "instructions=2:Instruction* id=5:int64",
     "Location": "file=1:int32 function=2:int32 line=3:int32",
     "Frame": "location=1:int32",
     "Frames": "files=1:string* functions=2:string* locations=3:Location* frames=4:Frame*",
-    "Module": "computations=3:Computation* stack=17:Frames",
+    "Sequence": "ids=1:int64*",
+    "Scheduled": "computation=1:int64 sequence=2:Sequence",
+    "Schedule": "sequences=1:Scheduled*",
+    "Module": "computations=3:Computation* entry=6:int64 schedule=7:Schedule stack=17:Frames",
     "Hlo": "hlo_module=1:Module",
     "Column": "ids=1:int64*",
     "Assignment": "columns=3:Column*",
@@ -67,7 +78,6 @@ _TYPES: Final = {
     25: "f8e4m3fnuz",
 }
 """Names of PrimitiveType, without types of less than a byte."""
-_TUPLE: Final = 13
 _LARGEST: Final = 1 << 56
 
 _COLLECTIVE: Final = re.compile(
@@ -78,8 +88,6 @@ _MOVES: Final = re.compile(
     r"(?:dynamic-)?slice|dynamic-update-slice|bitcast(?:-convert)?|broadcast|concatenate|constant|convert|copy"
     r"|get-tuple-element|iota|pad|parameter|reshape|reverse|transpose|tuple"
 )
-_KEEPS: Final = re.compile(r"parameter|dot|bitcast|reshape|transpose|copy")
-"""Opcodes in a fusion that is only a matrix product: none that computes or converts."""
 _PRODUCT: Final = re.compile(r"dot_general|(Batch)?MatMul.*|Einsum")
 _TELLING: Final = (
     ("gemm", frozenset({"dot"})),
@@ -104,8 +112,6 @@ class Instruction(msgspec.Struct, frozen=True):
     """Participants of a collective."""
     origin: InstructionOrigin | None = None
     """None for an instruction inside a fusion."""
-    work: InstructionWork | None = None
-    """None where it is not certain, and of products, whose operators have cost models."""
 
 
 class HloProgram:
@@ -142,7 +148,7 @@ class HloProgram:
         products = {
             called[c.id].name: product
             for c in module.computations
-            if c.id in called and (product := _sole_product(c)) is not None
+            if c.id in called and (product := sole_product(c)) is not None
         }
         by_name = {}
         for computation in module.computations:
@@ -150,7 +156,7 @@ class HloProgram:
             for i in computation.instructions:
                 operands = [shapes.get(operand) for operand in i.operand_ids]
                 known = [shape for shape in (*operands, i.shape) if shape is not None]
-                types = {leaf.element_type for shape in known for leaf in _shape_leaves(shape)}
+                types = {leaf.element_type for shape in known for leaf in shape_leaves(shape)}
                 participants = None
                 if _COLLECTIVE.fullmatch(i.opcode):
                     participants = hlo.Participants(
@@ -159,7 +165,6 @@ class HloProgram:
                         has_channel=i.channel_id > 0,
                         has_global_ids=i.global_ids,
                     )
-                alone = computation.id not in called and i.name not in products
                 by_name[i.name] = Instruction(
                     opcode=i.opcode,
                     category=_instruction_category(i, inside),
@@ -169,10 +174,40 @@ class HloProgram:
                     participants=participants,
                     origin=None
                     if computation.id in called
-                    else _instruction_origin(i, operands, module.stack, products.get(i.name)),
-                    work=_instruction_work(i, shapes, fused) if alone else None,
+                    else _instruction_origin(
+                        i,
+                        operands,
+                        module.stack,
+                        products.get(i.name),
+                        _instruction_work(i, shapes, fused),
+                    ),
                 )
         return by_name
+
+    @cached_property
+    def kernel_instructions(self) -> dict[str, str]:
+        """Instructions by the kernel names that XLA derives from theirs, without those that share one."""
+        names: dict[str, list[str]] = {}
+        for name, instruction in self.instructions.items():
+            if instruction.origin is not None:
+                names.setdefault(re.sub(r"\W", "_", name), []).append(name)
+        return {kernel: of_kernel[0] for kernel, of_kernel in names.items() if len(of_kernel) == 1}
+
+    @cached_property
+    def library_products(self) -> list[str]:
+        """Products by a library, as they are scheduled; empty if not all are in the entry computation."""
+        module = self._parsed_as("Hlo").hlo_module
+        found = [
+            (computation, i.id, i.name)
+            for computation in module.computations
+            for i in computation.instructions
+            if is_library_product(i)
+        ]
+        scheduled = next((s for s in module.schedule.sequences if s.computation == module.entry), None)
+        if scheduled is None or any(computation.id != module.entry for computation, _, _ in found):
+            return []
+        place = {number: at for at, number in enumerate(scheduled.sequence.ids)}
+        return [name for _, number, name in sorted(found, key=lambda one: place.get(one[1], -1))]
 
     def _parsed_as(self, view: str) -> Any:
         from google.protobuf.message import DecodeError
@@ -195,43 +230,34 @@ def plane_programs(plane: Any, where: str) -> dict[int, HloProgram]:
     return programs
 
 
-class _Product(msgspec.Struct, frozen=True):
-    """A dot with its operands."""
-
-    dot: Any
-    operands: list[Any | None]
-
-
-def _sole_product(computation: Any) -> _Product | None:
-    """The dot of a fusion that is only a product; None for any other."""
-    dots = [i for i in computation.instructions if i.opcode == "dot"]
-    if len(dots) != 1 or not all(_KEEPS.fullmatch(i.opcode) for i in computation.instructions):
-        return None
-    shapes = {i.id: i.shape for i in computation.instructions}
-    return _Product(dots[0], [shapes.get(operand) for operand in dots[0].operand_ids])
-
-
 def _instruction_origin(
-    i: Any, operands: list[Any | None], stack: Any, product: _Product | None
+    i: Any,
+    operands: list[Any | None],
+    stack: Any,
+    product: Product | None,
+    work: InstructionWork | None,
 ) -> InstructionOrigin:
     """Framework op and line of an instruction, its operands, and the dimensions of a product.
 
     Further arguments of a product are its contracting and batch dimensions, left and right, and its result's
-    type, as for JAX's dot_general.  XLA may fuse a transposition into a product, which then may have the name
-    of the transposition.
+    type, as for JAX's dot_general; of another instruction its counted work, see `Call.compiled_work`.  XLA
+    may fuse a transposition into a product, which then may have the name of the transposition.
     """
-    path, values = i.metadata.op_name, tuple[Any, ...]()
+    path = i.metadata.op_name
+    values: tuple[Any, ...] = () if work is None else (COMPILED, *map(str, work))
     if i.opcode == "dot":
-        product = _Product(i, operands)
+        product = Product(i.dot, i.shape, operands)
+    elif is_library_product(i):
+        product = library_product(i, operands)
     if product is not None:
-        operands, dot = product.operands, product.dot.dot
-        path = path or product.dot.metadata.op_name
+        operands, dot = product.operands, product.dot
+        path = path or product.op_name
         dimensions = (dot.lhs_contracting, dot.rhs_contracting, dot.lhs_batch, dot.rhs_batch)
-        values = (*map(list, dimensions), _TYPES.get(product.dot.shape.element_type, ""))
+        values = (*map(list, dimensions), _TYPES.get(product.shape.element_type, ""))
         scopes, _, last = path.rpartition("/")
         if not _PRODUCT.fullmatch(last):
             path = f"{scopes}/dot_general".lstrip("/")
-    leaves = [leaf for shape in operands if shape is not None for leaf in _shape_leaves(shape)]
+    leaves = [leaf for shape in operands if shape is not None for leaf in shape_leaves(shape)]
     return instruction_origin(
         path,
         i.opcode,
@@ -243,7 +269,7 @@ def _instruction_origin(
 
 def _instruction_work(i: Any, shapes: Mapping[int, Any], fused: Mapping[int, Any]) -> InstructionWork | None:
     """The work of an instruction that is not in a fusion; None of constants, calls and all that has none."""
-    computation = fused.get(i.called_computation_ids[0]) if i.opcode == "fusion" else None
+    computation = next(map(fused.get, i.called_computation_ids), None) if i.opcode == "fusion" else None
     if (i.opcode == "fusion") != (computation is not None) or not i.operand_ids:
         return None
     return instruction_work(
@@ -304,20 +330,13 @@ def _instruction_category(instruction: Any, inside: dict[int, frozenset[str]]) -
     return "copy" if all(map(_MOVES.fullmatch, opcodes)) else "elementwise"
 
 
-def _shape_leaves(shape: Any) -> Iterable[Any]:
-    if shape.element_type != _TUPLE:
-        yield shape
-    for part in shape.tuple_shapes:
-        yield from _shape_leaves(part)  # protobuf limits the depth to 100
-
-
 def _array_bytes(shapes: Iterable[Any | None]) -> int | None:
     """Bytes of arrays; None if a type is unknown or the size impossible."""
     total = 0
     for shape in shapes:
         if shape is None:
             return None
-        for leaf in _shape_leaves(shape):
+        for leaf in shape_leaves(shape):
             size = None
             if leaf.element_type in _TYPES and min(leaf.dimensions, default=0) >= 0:
                 size = hlo.array_bytes(_TYPES[leaf.element_type], leaf.dimensions)
