@@ -618,6 +618,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
         "differ in length",
     ),
     ("aten::mul", (t(3, dtype="c10::complex<float>"), 2), "complex"),
+    ("sage_fwd_1", (Q, K, K), "whether the mask of sage_fwd_1 is causal"),
     ("aten::where", (t(3, dtype="bool"),), "how many elements are true"),
     ("aten::index", (t(9, 4), None), "indices of aten::index"),
     ("aten::index_put_", (t(9, 4), None, t(), False), "its one value may fill any number"),
