@@ -8,8 +8,10 @@ points.  A folder that is not one job is read entry by entry; what has no device
 tables.  Columns of the Markdown table: `linked` is the share of device time launched by an operator's call,
 `modelled` the share of compute time with known FLOPs and bytes, `above` the number of rows by shape that are
 marked as faster than the roofline, and of those above 105 % of it without a mark; then the operators without
-a model, longest first, and the reason for most of that time.  The second table has the shares of device time
-by family of cost models, as a mean over the sources.
+a model, longest first, and the reason for most of that time.  The second mean is of the sources in which most
+device time is launched by calls whose arguments' element types are recorded.  The second table has the shares
+of device time by family of cost models, as a mean over the sources, the third those of the longest operators
+without a model.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import cclbench
 from cclbench.ground.errors import CclbenchError
@@ -31,6 +34,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = Path(os.environ.get("CCLBENCH_TEST_DATA", REPOSITORY.parent / "shared" / "fixtures"))
 NAMED, LEAST = 3, 0.001
 """Operators without a model in a row: their largest number, and their least share of device time."""
+MOST = 0.5
+"""Share of device time above which a source counts as one with recorded arguments."""
+LACKING = 25
+"""Rows of the table of operators without a model."""
 LONGEST = 40
 """Characters of a name, since names of kernels are long."""
 ABOVE_ROOF = 1.05
@@ -40,14 +47,28 @@ HEADINGS = """\
 | trace | operators | linked | modelled | above | without a model, share of device time | because |
 | --- | ---: | ---: | ---: | ---: | --- | --- |"""
 
-Tables = tuple[OperatorTable, OperatorTable]
-"""A source's operators by name and by shape."""
+RECORDED_SHARE = """
+SELECT
+  coalesce(sum(device_ns) FILTER (regexp_matches(dtypes, '[a-z]')) / greatest(sum(device_ns), (
+    SELECT sum(dur_ns) FROM device_rows
+  )), 0)::DOUBLE AS share
+FROM operators"""
+"""Share of device time launched by calls whose arguments' element types are recorded."""
+
+
+class Tables(NamedTuple):
+    """A source's operators by name and by shape, and whether most of them have recorded arguments."""
+
+    by_name: OperatorTable
+    by_shape: OperatorTable
+    has_arguments: bool
 
 
 def operator_tables(source: Path, name: str, store: str) -> Iterator[tuple[str, Tables | str]]:
     """Name and operators of a source, or of each of its entries; or the reason if there are none."""
     try:
-        by_name, by_shape = operator_costs_by(cclbench.ingest(source, store=store), ("op", "shape"))
+        run = cclbench.ingest(source, store=store)
+        by_name, by_shape = operator_costs_by(run, ("op", "shape"))
     except CclbenchError as error:
         if source.is_file():
             yield name, error.what.removeprefix("no operators: ")
@@ -55,7 +76,11 @@ def operator_tables(source: Path, name: str, store: str) -> Iterator[tuple[str, 
             for entry in sorted(source.iterdir()):
                 yield from operator_tables(entry, f"{name}/{entry.name}", store)
     else:
-        yield name, (by_name, by_shape) if by_name.time_ns else "no device work in its steps"
+        if not by_name.time_ns:
+            yield name, "no device work in its steps"
+            return
+        (recorded,) = run.sql(RECORDED_SHARE).table.column("share").to_pylist()
+        yield name, Tables(by_name, by_shape, has_arguments=recorded > MOST)
 
 
 def unmodelled_time(row: OperatorRow) -> float:
@@ -65,7 +90,7 @@ def unmodelled_time(row: OperatorRow) -> float:
 
 def table_row(name: str, tables: Tables) -> str:
     """A row of the table of sources."""
-    table, by_shape = tables
+    table, by_shape, _ = tables
     shares = {row: unmodelled_time(row) / table.time_s for row in table.rows}
     most = sorted(shares, key=lambda row: -shares[row])[:NAMED]
     named = ", ".join(f"`{shorten(row.key)}` {shares[row]:.1%}" for row in most if shares[row] >= LEAST)
@@ -100,7 +125,8 @@ def main() -> None:
     folders = parser.parse_args().folders or [*sorted(FIXTURES.iterdir()), REPOSITORY / "traces"]
     print(f"cclbench {cclbench.__version__}, {datetime.now(UTC):%Y-%m-%d}\n")
     print(HEADINGS)
-    read, shares, without = list[OperatorTable](), Counter[str](), Counter[str]()
+    read, shares, lacking, without = list[Tables](), Counter[str](), Counter[str](), Counter[str]()
+    reasons: dict[str, str] = {}
     with TemporaryDirectory() as store:
         for folder in folders:
             for source in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -109,17 +135,29 @@ def main() -> None:
                         without[tables.splitlines()[0]] += 1
                         continue
                     print(table_row(name, tables), flush=True)
-                    read.append(tables[0])
-                    shares += family_shares(tables[1])
+                    read.append(tables)
+                    shares += family_shares(tables.by_shape)
+                    for row in tables.by_name.rows:
+                        lacking[row.key] += unmodelled_time(row) / tables.by_name.time_s
+                        reasons[row.key] = row.why_not or ""
     if not read:
         print("\nno trace with device time")
         return
-    linked, modelled = mean(table.linked_share for table in read), mean(t.modelled_share for t in read)
-    print(f"| mean of {len(read)} sources | | {linked:.1%} | {modelled:.1%} | | | |")
+    recorded = [tables for tables in read if tables.has_arguments]
+    for noun, chosen in ("sources", read), ("of them with recorded arguments", recorded):
+        if chosen:
+            linked, modelled = (
+                mean(getattr(tables.by_name, share) for tables in chosen)
+                for share in ("linked_share", "modelled_share")
+            )
+            print(f"| mean of {len(chosen)} {noun} | | {linked:.1%} | {modelled:.1%} | | | |")
     print("\n| family | share of device time |\n| --- | ---: |")
     for family, total in shares.most_common():
         print(f"| {family} | {total / len(read):.1%} |")
     print(f"| without a cost | {1 - shares.total() / len(read):.1%} |")
+    print("\n| operator without a cost | share of device time | because |\n| --- | ---: | --- |")
+    for key, total in lacking.most_common(LACKING):
+        print(f"| `{shorten(key)}` | {total / len(read):.2%} | {reasons[key]} |")
     print(f"\nFiles and folders without device time: {without.total()}")
     for why, number in without.most_common():
         print(f"- {number}: {why}")

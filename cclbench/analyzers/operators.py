@@ -65,7 +65,7 @@ def gemm_efficiency(rank: RankView) -> Value:
     better="higher",
     inputs=_INPUTS,
     not_applicable=_NO_MODEL,
-    version=2,
+    version=3,
 )
 def roofline_efficiency(rank: RankView) -> Iterator[Value]:
     works, device = rank.works, run_accelerator(rank)
@@ -112,7 +112,7 @@ def _roofline_efficiency(
     better="lower",
     inputs=_INPUTS,
     not_applicable=_NO_MODEL,
-    version=2,
+    version=3,
 )
 def above_roofline(rank: RankView) -> Iterator[Value]:
     works, device = rank.works, run_accelerator(rank)
@@ -164,6 +164,7 @@ def recompute_share(rank: RankView) -> Value:
     unit="1",
     inputs=("events", "operators", "steps", "card: workload.model, workload.batch, hardware.count"),
     not_applicable="no operator has a cost model and recorded arguments, or the card lacks a field",
+    version=2,
 )
 def model_flops_share(rank: RankView) -> Iterator[Value]:
     needed = flops_per_step(rank)[None] / int(card_field(rank, "hardware.count"))

@@ -17,6 +17,7 @@ _SGLANG_BATCH: Final = re.compile(r"step\[\w+ bs=(\d+)")
 _DIGITS: Final = 15
 """Most digits of a plausible number of requests."""
 _MODES: Final = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
+_PREFILL: Final = re.compile(r"execute_(?:\d+_)?context_(\d{1,15})\((\d{1,15})\)_generation_0+(?:\(0*\))?")
 _SUMS: Final = r"\(sq(\d{1,15})sk(\d{1,15})sqsq(\d{1,15})sqsk(\d{1,15})\)"
 _LENGTHS: Final = re.compile(rf"execute_(?:\d+_)?context_\d+{_SUMS}_generation_\d+{_SUMS}.*")
 
@@ -70,3 +71,18 @@ def request_lengths(name: str) -> Lengths | None:
         keys=sums[1] + sums[5],
         pairs=sum(qk - (qq - q) // 2 for q, _, qq, qk in (sums[:4], sums[4:])),
     )
+
+
+def prefill_lengths(name: str) -> Lengths | None:
+    """The fewest keys and pairs of a step that only prefills, `execute_context_2(512)_generation_0(0)`.
+
+    Of 2 requests with 512 tokens together the pairs are fewest where they are equally long and no keys are
+    cached.  None for other steps.
+    """
+    match = _PREFILL.fullmatch(name)
+    requests, tokens = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 0 < requests <= tokens:
+        return None
+    length, longer = divmod(tokens, requests)
+    pairs = requests * (length * (length + 1) // 2) + longer * (length + 1)
+    return Lengths(keys=tokens, pairs=pairs)

@@ -9,6 +9,7 @@ from cclbench.classify.serving_steps import (
     batch_size,
     is_serving_step,
     is_vllm_step,
+    prefill_lengths,
     request_lengths,
     serving_phase,
 )
@@ -42,6 +43,28 @@ def test_attention_to_cached_keys() -> None:
     assert (cost.flops, cost.precision) == (2816, "bf16")
     assert (cost.read_bytes, cost.written_bytes) == (5 * 64 + 960, 5 * 64)
     assert "annotation" in (cost.assumes or "")
+
+
+def test_a_prefill_without_sums_has_the_fewest_pairs() -> None:
+    """5 tokens of 2 requests: 2 and 3 of them have 3 + 6 pairs; 2 · 9 · 4 · 16 FLOP, 5 keys and values."""
+    step = "execute_5_context_2(5)_generation_0(0)"
+    assert prefill_lengths(step) == (5, 9)
+    cost = cost_of(parse_call("vllm::unified_attention_with_output", SHAPES, TYPES, annotation=step))
+    assert (cost.flops, cost.read_bytes, cost.written_bytes) == (1152, 5 * 64 + 320, 5 * 64)
+    assert "lower bound" in (cost.assumes or "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "execute_context_2(5)_generation_1(1)",
+        "execute_context_0(0)_generation_0(0)",
+        "execute_context_6(5)",
+        STEP,
+    ],
+)
+def test_keys_of_other_steps_are_not_bounded(name: str) -> None:
+    assert prefill_lengths(name) is None
 
 
 def test_without_lengths_there_is_no_figure() -> None:

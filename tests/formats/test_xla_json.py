@@ -158,7 +158,7 @@ def test_an_op_is_of_the_program_that_runs(write: Callable[..., Path]) -> None:
 
 
 def test_bytes_of_unknown_memories_are_no_traffic_of_the_devices_own(write: Callable[..., Path]) -> None:
-    """All arrays of the first lie in the default memory, one of the second in memory 1."""
+    """Arrays of the first lie in the default memory, one of the second in memory 1; the last does not say."""
     told = {
         "long_name": "%add = f32[8]{0} add(f32[8]{0} %a, f32[8]{0} %b)",
         "bytes_accessed": "96",

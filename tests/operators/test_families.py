@@ -330,7 +330,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::embedding", (bf16(100, 4), i64(3), -1), (0, 24 + 24, 24, None)),
     # 300 indices of a table of 100 rows: no more than all of it
     ("aten::embedding", (bf16(100, 4), i64(300), -1), (0, 2400 + 800, 2400, None)),
-    ("aten::embedding_dense_backward", (bf16(3, 4), i64(3), 100, -1, False), (12, 48, 800, "fp32")),
+    ("aten::embedding_dense_backward", (bf16(3, 4), i64(3), 100, -1, False), (12, 48, 24, "fp32")),
     ("aten::index_select", (t(9, 4), 0, i64(2)), (0, 16 + 32, 32, None)),
     ("aten::gather", (t(9, 4), 1, i64(9, 1), False), (0, 72 + 36, 36, None)),
     ("aten::scatter_add_", (t(9), 0, i64(4), t(4)), (4, 32 + 16 + 16, 16, "fp32")),
@@ -618,6 +618,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
         "differ in length",
     ),
     ("aten::mul", (t(3, dtype="c10::complex<float>"), 2), "complex"),
+    ("sage_fwd_1", (Q, K, K), "whether the mask of sage_fwd_1 is causal"),
     ("aten::where", (t(3, dtype="bool"),), "how many elements are true"),
     ("aten::index", (t(9, 4), None), "indices of aten::index"),
     ("aten::index_put_", (t(9, 4), None, t(), False), "its one value may fill any number"),

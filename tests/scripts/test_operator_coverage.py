@@ -26,13 +26,20 @@ def test_each_trace_is_a_line_and_the_rest_is_counted(
     monkeypatch.syspath_prepend(repository / "scripts")
     monkeypatch.setattr("sys.argv", ["operator_coverage.py", str(folder)])
     importlib.import_module("operator_coverage").main()
-    _, sources, families, without = capsys.readouterr().out.split("\n\n", 3)
+    _, sources, families, lacking_rows, without = capsys.readouterr().out.split("\n\n", 4)
     header, _, *lines = sources.splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert all(len(row) == header.count("|") - 1 for row in rows)
     by_name = {row[0]: row[1:] for row in rows}
     shipped = {path.name for path in (repository / "traces").iterdir()}
-    assert set(by_name) == {*(f"traces/{name}" for name in shipped), f"mean of {len(shipped)} sources"}
+    means = f"mean of {len(shipped)} sources", f"mean of {len(shipped) - 2} of them with recorded arguments"
+    assert set(by_name) == {*(f"traces/{name}" for name in shipped), *means}
+    graphs = by_name["traces/llama-decode-graph-h100"], by_name["traces/tiny-jax-h100"]
+    whole, recorded = (float(by_name[name][2].removesuffix("%")) for name in means)
+    assert {row[2] for row in graphs} == {"0.0%"}
+    assert recorded * (len(shipped) - 2) == pytest.approx(whole * len(shipped), abs=1)
+    del by_name[means[1]]
+    assert "| `aten::cat` |" in lacking_rows
     count, linked, modelled, above, lacking, _ = by_name["traces/tiny-llama-operators-ddp2-gloo-cpu"]
     assert (int(count) > 20, linked, float(modelled.removesuffix("%")) > 95) == (True, "100.0%", True)
     assert (above, lacking[:11]) == ("0", "`aten::cat`")

@@ -258,7 +258,6 @@ def efficient_attention_forward(call: Call) -> Cost:
     Bytes: query, key, value, bias; the result, and a float per query and head where computed
     Source: native_functions.yaml: _efficient_attention_forward(query, key, value, bias, cu_seqlens_q,
     cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, custom_mask_type, compute_log_sumexp, ...)
-    Tested: no trace
     """
     if call.optional_tensor(4) is not None:
         raise NoModel("the lengths of its sequences are in device memory, which no trace records")
@@ -280,7 +279,6 @@ def efficient_attention_backward(call: Call) -> Cost:
     Source: native_functions.yaml: _efficient_attention_backward(grad_out_, query, key, value, bias, out,
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, logsumexp, dropout_p, philox_seed,
     philox_offset, custom_mask_type, ...)
-    Tested: no trace
     """
     if call.optional_tensor(6) is not None:
         raise NoModel("the lengths of its sequences are in device memory, which no trace records")

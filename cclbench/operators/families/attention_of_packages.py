@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cclbench.classify.serving_steps import request_lengths
+from cclbench.classify.serving_steps import prefill_lengths, request_lengths
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision
@@ -20,6 +20,8 @@ from cclbench.operators.families.attention import (
 )
 from cclbench.operators.masks import Mask
 
+_STATED: Final = "lengths of requests as the engine's annotation of the step states them"
+_FEWEST: Final = "requests of a prefill step are equally long and have no cached keys: a lower bound"
 _KEYS: Final = {"vllm::unified_attention": 1, "sglang_profiler::attention_paged_attention_ragged": 3}
 """Position of the keys argument, for operators of known layout."""
 
@@ -154,7 +156,9 @@ def flash_attn_3_backward(call: Call) -> Cost:
     r"FlashAttnVarlenFunc",
 )
 def attention_with_cached_keys(call: Call) -> Cost:
-    """Attention to keys in a paged cache: how many, only the engine's annotation tells, where it has sums.
+    """Attention to keys in a paged cache: how many, the engine's annotation states where it has sums.
+
+    Of a step that only prefills it states the tokens, which have fewest pairs if no keys are cached.
 
     FLOPs: 2·P·H·(E + E_v)
     Bytes: query; keys and values of the step's requests; the result
@@ -164,6 +168,9 @@ def attention_with_cached_keys(call: Call) -> Cost:
     """
     first = next((at for name, at in _KEYS.items() if call.name.startswith(name)), None)
     lengths = request_lengths(call.annotation or "")
+    assumes = _STATED
+    if lengths is None:
+        lengths, assumes = prefill_lengths(call.annotation or ""), _FEWEST
     if first is None or lengths is None:
         raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")
     query, key, value = call.tensor(0), call.tensor(first), call.tensor(first + 1)
@@ -175,6 +182,16 @@ def attention_with_cached_keys(call: Call) -> Cost:
         precision=matrix_precision(call, query),
         reads=(query, rows),
         writes=(Tensor((query.elements // (heads * size), heads, value_size), query.dtype),),
-        assumes="lengths of requests as the engine's annotation of the step states them, cached keys in the"
-        " element type of the key",
+        assumes=f"{assumes}; cached keys in the element type of the key",
     )
+
+
+@cost_model(FAMILY, r"sage_fwd(?:_\d+)?")
+def sage_attention(call: Call) -> Cost:
+    """SageAttention of AITER: query and key in int8, value in fp8.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: aiter/ops/triton: sage_fwd, whose mask is a constant of the compiled kernel
+    """
+    raise NoModel(f"whether the mask of {call.name} is causal is not recorded")

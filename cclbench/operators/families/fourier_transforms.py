@@ -29,7 +29,6 @@ def fourier_transform(call: Call) -> Cost:
     Source: fftw.org/speed: mflops = 5 N log2(N) / t, 2.5 for real; native_functions.yaml: _fft_c2c(self, dim,
     normalization, forward), _fft_r2c(self, dim, normalization, onesided), _fft_c2r(self, dim, normalization,
     last_dim_size)
-    Tested: no trace
     """
     x, axes = call.tensor(0), call.value(1)
     if not isinstance(axes, tuple) or not axes or x.dtype not in _PARTS:

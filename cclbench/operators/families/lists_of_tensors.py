@@ -86,7 +86,6 @@ def foreach_norm(call: Call) -> Cost:
     FLOPs: 2 an element
     Bytes: the list, a number each
     Source: native_functions.yaml: _foreach_norm(self, ord)
-    Tested: no trace
     """
     (tensors, *_) = tensor_lists(call)
     return Cost.from_tensors(

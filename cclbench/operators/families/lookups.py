@@ -44,10 +44,10 @@ def embedding(call: Call) -> Cost:
 
 @cost_model(FAMILY, r"aten::embedding_dense_backward")
 def embedding_backward(call: Call) -> Cost:
-    """The gradient of a table of embeddings, whole.
+    """The rows of a table's gradient that the indices read; zeros, which it calls, fills the table.
 
     FLOPs: 1 an element of the result's gradient
-    Bytes: the result's gradient, indices; the table's gradient
+    Bytes: the result's gradient, indices; a row each
     Source: native_functions.yaml: embedding_dense_backward(grad_output, indices, num_weights, ...)
     """
     grad, indices, rows = call.tensor(0), call.tensor(1), call.value(2)
@@ -57,7 +57,8 @@ def embedding_backward(call: Call) -> Cost:
         flops=grad.elements,
         precision=vector_precision(grad.dtype),
         reads=(grad, indices),
-        writes=(Tensor((rows, grad.shape[-1]), grad.dtype),),
+        writes=(looked_up_rows(Tensor((rows, grad.shape[-1]), grad.dtype), indices),),
+        assumes=DISTINCT,
     )
 
 

@@ -248,7 +248,6 @@ def int4_weight_product(call: Call) -> Cost:
     Bytes: input, packed weight, scales and zeros, result
     Source: native_functions.yaml: _weight_int4pack_mm(self, mat2, qGroupSize, qScaleAndZeros), the last of
     shape (K/group, N, 2)
-    Tested: no trace
     """
     x, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
     (m, k), (_, n, _) = x.shape, scales.shape
@@ -327,7 +326,6 @@ def grouped_product(call: Call) -> Cost:
     Bytes: both operands, scales, result
     Source: native_functions.yaml: _grouped_mm(self, mat2, offs, bias, out_dtype),
     _scaled_grouped_mm(self, mat2, scale_a, scale_b, offs, bias, scale_result, out_dtype)
-    Tested: no trace
     """
     a, b = call.tensor(0), call.tensor(1)
     scaled = "scaled" in call.name

@@ -80,7 +80,6 @@ def average_pool(call: Call) -> Cost:
     FLOPs: 1 an element of each window
     Bytes: the input, the result
     Source: native_functions.yaml: avg_pool2d(self, kernel_size, stride, padding, ceil_mode, ...)
-    Tested: no trace
     """
     x = call.tensor(0)
     kernel, stride, padding, ceil = (call.value(index) for index in range(1, 5))
@@ -96,7 +95,6 @@ def average_pool_backward(call: Call) -> Cost:
     FLOPs: 1 an element of each window
     Bytes: the result's gradient, the input's gradient
     Source: native_functions.yaml: avg_pool2d_backward(grad_output, self, kernel_size, stride, ...)
-    Tested: no trace
     """
     grad, x = call.tensor(0), call.tensor(1)
     window = math.prod(per_dimension(call.value(2), len(x.shape) - 2, "kernel"))
@@ -115,7 +113,6 @@ def adaptive_average_pool(call: Call) -> Cost:
     FLOPs: 1 an element of the input
     Bytes: the input, the result
     Source: native_functions.yaml: _adaptive_avg_pool2d(self, output_size)
-    Tested: no trace
     """
     x = call.tensor(0)
     dimensions = len(x.shape) - 2
@@ -135,7 +132,6 @@ def adaptive_average_pool_backward(call: Call) -> Cost:
     FLOPs: 1 an element of the input
     Bytes: the result's gradient, the input's gradient
     Source: native_functions.yaml: _adaptive_avg_pool2d_backward(grad_output, self)
-    Tested: no trace
     """
     grad, x = call.tensor(0), call.tensor(1)
     return Cost.from_tensors(

@@ -66,7 +66,6 @@ def recurrent_network(call: Call) -> Cost:
     Source: native_functions.yaml: _cudnn_rnn(input, weight, weight_stride0, weight_buf, hx, cx, mode,
     hidden_size, proj_size, num_layers, batch_first, dropout, train, bidirectional, batch_sizes,
     dropout_state); miopen_rnn without weight_buf and proj_size
-    Tested: no trace
     """
     cudnn, x = "cudnn" in call.name, call.tensor(0)
     network = parse_network(call, 6 if cudnn else 5, projects=cudnn)
@@ -88,7 +87,6 @@ def recurrent_network_backward(call: Call) -> Cost:
     Source: native_functions.yaml: _cudnn_rnn_backward(input, weight, weight_stride0, weight_buf, hx, cx,
     output, grad_output, grad_hy, grad_cy, mode, hidden_size, proj_size, num_layers, ..., output_mask);
     miopen_rnn_backward without proj_size
-    Tested: no trace
     """
     cudnn, x = "cudnn" in call.name, call.tensor(0)
     network, mask = parse_network(call, 10, projects=cudnn), call.value(21 if cudnn else 20)
