@@ -220,10 +220,10 @@ def test_durations_per_call() -> None:
         pytest.approx(72),
         100,
     )
-    assert (several.ns.tolist(), several.counts.tolist()) == ([10, 20, 30, 100], [1, 2, 1, 1])
+    assert [part.tolist() for part in several.joined] == [[10, 20, 30, 100], [1, 2, 1, 1]]
     assert (none.quantile_ns(0.5), none.max_ns) == (None, None)
     both = several + single + none
-    assert (both.ns.tolist(), both.quantile_ns(0.5)) == ([7, 10, 20, 30, 100], 20)
+    assert (both.joined[0].tolist(), both.quantile_ns(0.5)) == ([7, 10, 20, 30, 100], 20)
 
 
 @given(

@@ -70,16 +70,15 @@ class OperatorSums:
 
     def add_sums(self, other: OperatorSums) -> None:
         """Add another rank's sums."""
-        for column in fields(self):
-            if column.name == "why_not":
-                self.why_not = self.why_not or other.why_not
-            elif column.name in _SETS:
-                setattr(self, column.name, getattr(self, column.name) | getattr(other, column.name))
-            else:
-                setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
+        self.why_not = self.why_not or other.why_not
+        for name in _SETS:
+            setattr(self, name, getattr(self, name) | getattr(other, name))
+        for name in _ADDED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 _SETS: Final = ("operators", "families", "precisions", "assumptions", "products")
+_ADDED: Final = tuple({column.name for column in fields(OperatorSums)} - {*_SETS, "why_not"})
 _MODELLED: Final = ("roofline_ns", "beaten_ns")
 
 
