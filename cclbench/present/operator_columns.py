@@ -12,6 +12,7 @@ from cclbench.analyzers.view.operator_rows import COLUMNS, OperatorRow
 from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
+from cclbench.operators.cost import PRODUCTS
 
 NO_MODEL: Final = "no model"
 SEVERAL: Final = "several"
@@ -47,8 +48,9 @@ def _quantity(name: str, heading: str, unit: str) -> OperatorColumn:
 
 
 def _achieved(row: OperatorRow) -> str:
-    """FLOP/s where arithmetic bounds the row, else B/s."""
-    flops = row.flops_per_s and (row.bound == "compute" or not row.bytes_per_s)
+    """FLOP/s where arithmetic bounds the row, or of products without a roofline, else B/s."""
+    computes = row.bound == "compute" or (row.bound == "unknown" and row.family in PRODUCTS)
+    flops = row.flops_per_s and (computes or not row.bytes_per_s)
     rate, unit = (row.flops_per_s, "FLOP/s") if flops else (row.bytes_per_s, "B/s")
     return humanise(rate, unit) if rate else ""
 
@@ -63,10 +65,10 @@ def roofline_words(row: OperatorRow) -> str:
     if share is None:
         return mark
     bound = "" if row.bound == "unknown" or row.roofline_share is None else f" {row.bound[0].upper()}"
-    return _percent(share) + bound + mark
+    return percent(share) + bound + mark
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     """With one decimal, so that shares align."""
     return f"{100 * share:.1f} %" if share >= 5e-4 or not share else "<0.1 %"
 
@@ -84,10 +86,11 @@ OWN: Final = _quantity("own_s", "own", "s")
 SHOWN: Final = (
     OperatorColumn("calls", COLUMNS["calls"], lambda row: f"{row.calls:,}", lambda row: row.calls),
     OperatorColumn("time", COLUMNS["time_s"], lambda row: humanise(row.time_s, "s"), lambda row: row.time_s),
-    OperatorColumn("share", COLUMNS["share"], lambda row: _percent(row.share), lambda row: row.share),
+    OperatorColumn("share", COLUMNS["share"], lambda row: percent(row.share), lambda row: row.share),
     OperatorColumn(
         "achieved",
-        "of the calls with a cost model: FLOP/s where arithmetic bounds them, else B/s",
+        "of the calls with a cost model: FLOP/s where arithmetic bounds them (of products without a"
+        " roofline), else B/s",
         _achieved,
         lambda row: row.roofline_share,
     ),

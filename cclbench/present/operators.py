@@ -18,7 +18,7 @@ from cclbench.present.charts.chart import Chart
 from cclbench.present.charts.modules import module_chart
 from cclbench.present.charts.operator_roofline import operator_roofline
 from cclbench.present.charts.phases import phase_charts
-from cclbench.present.operator_columns import SHOWN, OperatorColumn
+from cclbench.present.operator_columns import SHOWN, OperatorColumn, percent
 
 MOST_ROWS: Final = 200
 NO_OPERATORS: Final = (
@@ -91,7 +91,7 @@ def unmodelled_lines(found: OperatorTable) -> Iterator[str]:
             for name in (kernels.kernel, kernels.operator)
         )
         name = " of ".join(filter(None, (kernel, operator)))
-        time = f"{humanise(kernels.time_s, 's')}, {humanise(kernels.share, '1')}"
+        time = f"{humanise(kernels.time_s, 's')}, {percent(kernels.share)}"
         yield f"{name}: {time}: {kernels.why_not or 'unknown'}"
 
 

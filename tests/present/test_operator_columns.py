@@ -64,6 +64,8 @@ def test_distance_from_the_roofline(changes: dict[str, Any], words: str) -> None
 def test_the_rate_is_of_what_bounds_the_row() -> None:
     assert TEXT["achieved"](a_row("x")) == "645 TFLOP/s"
     assert TEXT["achieved"](a_row("x", bound="memory")) == "1.16 TB/s"
+    assert TEXT["achieved"](a_row("x", bound="unknown")) == "1.16 TB/s"
+    assert TEXT["achieved"](a_row("x", bound="unknown", family="matrix product")) == "645 TFLOP/s"
     assert TEXT["achieved"](a_row("x", flops_per_s=None, bytes_per_s=None)) == ""
 
 

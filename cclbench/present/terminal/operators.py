@@ -26,6 +26,7 @@ from cclbench.present.operator_columns import (
     SEVERAL,
     SHOWN,
     OperatorColumn,
+    percent,
     roofline_words,
     shown_words,
 )
@@ -51,7 +52,7 @@ def operators_page(found: OperatorTable, *, verbose: bool = False) -> list[Rende
         " time",
     ]
     if found.where:
-        share = humanise(found.chosen_ns / found.time_ns, "1")
+        share = _of_time(found, found.chosen_s)
         head += [f"{' and '.join(found.where)}: {humanise(found.chosen_s, 's')}, {share} of it"]
     head += [linked_shares(found), *_lost_time(found)]
     rows = found.rows if verbose else _fitting_rows(found)
@@ -83,7 +84,7 @@ def _lost_time(found: OperatorTable) -> Iterator[str]:
 
 
 def _of_time(found: OperatorTable, seconds: float) -> str:
-    return humanise(seconds / found.time_s, "1")
+    return percent(seconds / found.time_s)
 
 
 def _legend(found: OperatorTable, rows: Sequence[OperatorRow]) -> Iterator[str]:
