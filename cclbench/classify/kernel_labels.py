@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from cclbench.classify.names import ANONYMOUS, base_name, launched_name, qualified_name
+from cclbench.ground.text import shorten_middle
 
 # Characters read: arguments of real kernels are shorter, names from a broken file may not be.
 _REACH: Final = 1 << 13
@@ -28,6 +29,14 @@ _COMMON: Final = re.compile(
 _REPEATED: Final = re.compile(r"(?<![\w:* ])([A-Za-z_][\w* ]*)(?:,\1(?![\w:* <])){2,}")
 # Metadata and call arguments that the functor of a multi-tensor kernel determines.
 _APPLIED: Final = re.compile(r"^\w*Metadata<\d+>,|(?:,(?:float|double|bool|int|long)(?: const)?\*?)+$")
+_TOKEN: Final = re.compile(r"[^_<>,]+|[_<>,]")
+# Parts of names that tell instances apart: sizes, types, layouts, functors, what is computed.
+_TELLING: Final = re.compile(
+    r"\d|^[nt]{1,3}$|float|half|double|Functor|^(?:gemm|conv|flash|sdpa|[fb]prop|[dw]grad|fwd|bwd|forward|backward"
+    r"|attention|norm|softmax|copy|reduce|cat)$",
+    re.IGNORECASE,
+)
+_LEFT_OUT: Final = ".."
 
 
 @lru_cache(maxsize=1 << 13)
@@ -78,3 +87,23 @@ def _digest(arguments: str) -> str:
 
 def _counted(found: re.Match[str]) -> str:
     return f"{found[1]} x{found[0].count(',') + 1}"
+
+
+def shorten_name(name: str, most: int) -> str:
+    """A kernel's name in at most `most` characters: first without words that tell little, from the left.
+
+    `cudnn_generated_fort_native_sdpa_sm90_flash_fprop_f16_64x128x64` in 50 characters is
+    `cudnn_.._sdpa_sm90_flash_fprop_f16_64x128x64`.
+    """
+    tokens: list[str] = _TOKEN.findall(name[:_REACH])
+    words = [place for place, part in enumerate(tokens) if part not in "_<>,"]
+    excess = len(name) - most
+    for place in (place for place in words[1:] if not _TELLING.search(tokens[place])):
+        if excess <= 0:
+            break
+        joins = place > 1 and tokens[place - 1] == "_" and tokens[place - 2] == _LEFT_OUT
+        excess -= len(tokens[place]) - len(_LEFT_OUT) * (not joins) + joins
+        tokens[place] = _LEFT_OUT
+        if joins:
+            tokens[place - 2 : place] = ["", ""]
+    return shorten_middle("".join(tokens), most)

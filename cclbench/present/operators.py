@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.classify.kernel_labels import shorten_name
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import first_few, printable, shorten_middle
+from cclbench.ground.text import first_few, printable
 from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable, has_operators, operator_costs_by
 from cclbench.present.charts.chart import Chart
@@ -25,7 +26,7 @@ NO_OPERATORS: Final = (
     "no operators: the traces record no operator calls; profile CPU activities to record them, with"
     " record_shapes for FLOPs and bytes and with_stack for modules"
 )
-_LONGEST_KERNEL: Final = 72
+_LONGEST_KERNEL: Final = 100
 _MOST_UNMODELLED: Final = 6
 
 
@@ -87,7 +88,7 @@ def unmodelled_lines(found: OperatorTable) -> Iterator[str]:
     """`kernel of operator: 1.20 ms, 3.7 %: reason`, for kernels alike without a cost, most time first."""
     for kernels in found.unmodelled:
         kernel, operator = (
-            name and shorten_middle(printable(name), _LONGEST_KERNEL)
+            name and shorten_name(printable(name), _LONGEST_KERNEL)
             for name in (kernels.kernel, kernels.operator)
         )
         name = " of ".join(filter(None, (kernel, operator)))

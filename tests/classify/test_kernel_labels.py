@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.classify.kernel_labels import kernel_label
+from cclbench.classify.kernel_labels import kernel_label, shorten_name
 
 AT = "at::native::"
 LAMBDAS = "(at::TensorIteratorBase&)::{lambda()#1}::operator()() const::"
@@ -79,3 +79,32 @@ def test_kernels_that_libraries_name_differently_have_different_labels() -> None
 @given(st.text(alphabet="ab<>(){},:# 1*_", max_size=60))
 def test_any_text_has_a_label(name: str) -> None:
     assert isinstance(kernel_label(name), str)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "short"),
+    [
+        (
+            "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_f16_64x128x64",
+            50,
+            "cudnn_.._sdpa_sm90_flash_fprop_f16_64x128x64",
+        ),
+        # one word less is enough
+        (
+            "sm90_xmma_gemm_nt_n_tilesize128x128x32_execute",
+            45,
+            "sm90_.._gemm_nt_n_tilesize128x128x32_execute",
+        ),
+        ("elementwise_kernel<128,4,impl<Mul<float>>>", 38, "elementwise_..<128,4,impl<Mul<float>>>"),
+        ("short_kernel", 12, "short_kernel"),
+        # without words to leave out the middle goes
+        ("a1_b2_c3_d4_e5_f6", 11, "a1_b...5_f6"),
+    ],
+)
+def test_a_short_name_keeps_sizes_types_and_layout(name: str, most: int, short: str) -> None:
+    assert shorten_name(name, most) == short
+
+
+@given(st.text(alphabet="ab1<>(){},:# *_", max_size=80), st.integers(8, 60))
+def test_a_short_name_fits(name: str, most: int) -> None:
+    assert len(shorten_name(name, most)) <= max(most, 0)

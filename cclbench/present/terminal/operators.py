@@ -16,6 +16,7 @@ from rich.text import Text
 
 from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS
+from cclbench.classify.kernel_labels import shorten_name
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
@@ -38,7 +39,7 @@ SHOWN_ROWS: Final = 20
 _LEAST_NAME: Final = 24
 _SHORTEST_NAME: Final = 16
 """So that the columns of `FIRST` fit 80 characters, or the narrowest name if they do not."""
-_LINES: Final = 2
+_LINES: Final = 3
 """Lines of a name by default."""
 _NAME: Final = 200
 
@@ -167,7 +168,11 @@ class _OperatorGrid:
             table.add_column(column.heading, justify="right", no_wrap=True)
         most = _NAME if self.verbose else _LINES * width - 2
         for place, row in enumerate(self.rows):
-            name = "\n".join(_folded(shorten_middle(line, most), width) for line in names[place])
+            short = (
+                (shorten_name if key in ("op", "kernel") else shorten_middle)(line, most)
+                for key, line in zip(self.found.keys, names[place], strict=True)
+            )
+            name = "\n".join(_folded(line, width) for line in short)
             cells = (texts[column.heading][place] for column in columns)
             table.add_row(f"{row.row}", Text(name), *map(Text, cells))
         return table
