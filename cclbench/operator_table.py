@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of a run: time, FLOPs, bytes, distance from the roofline, by operator, module or phase."""
+"""Operators of a run: time, FLOPs, bytes, distance from the roofline, by operator, module, kernel, ..."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.operator_sums import By, DeviceRoof, OperatorSums, RankSums, rank_sums
+from cclbench.analyzers.view.operator_rows import COLUMNS, NS_PER_S, OperatorRow, operator_row
+from cclbench.analyzers.view.operator_sums import (
+    DeviceRoof,
+    OperatorSums,
+    RankSums,
+    UnmodelledKernel,
+    rank_sums,
+)
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.work_keys import BY, DEEPEST, By, Words, WorkFilter, parse_grouping, parse_keys
 from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.ground.errors import UsageError
 from cclbench.ground.units import humanise
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
@@ -27,89 +36,49 @@ from cclbench.record.selection import Selection, Steps
 if TYPE_CHECKING:
     from cclbench.card import Card
 
-COLUMNS: Final = (
-    *(
-        "row",
-        "key",
-        "calls",
-        "time_s",
-        "share",
-        "flops",
-        "bytes",
-        "flops_per_s",
-        "bytes_per_s",
-        "roofline_s",
-        "gap_s",
-    ),
-    *("bound", "mark", "marked_time_s", "marked_roofline_s", "modelled_share", "why_not"),
-)
-_NS_PER_S: Final = 10**9
+MOST_UNMODELLED: Final = 20
+"""Most kernels without a cost that a table lists."""
+
+
+class TableOptions(TypedDict, total=False):
+    """Options of a table; each has a default."""
+
+    sort: str
+    """Largest first: time (default), gap, flops, bytes or calls."""
+    top: int | None
+    """Only so many rows."""
+    where: Sequence[str]
+    """Filters that all must hold: `phase=backward` is equal to, `module~attn` contains, in any case."""
+    tree: bool
+    """By module or class: each with all modules within it."""
+    window: str
+    steps: Steps | None
+    ranks: Sequence[int] | None
+    engine: Engine
+    progress: Progress | None
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorRow:
-    """The works of one key over all ranks and steps; unknown values are None.
+class Unmodelled:
+    """Kernels without FLOPs and bytes, alike in name, operator and reason, over all ranks and steps."""
 
-    FLOPs, bytes and rates are of works with a cost model, `modelled_share` of the time; the gap is time above
-    the roofline, of works whose least time is known and that are not faster than it.  Those are marked.
-    """
-
-    key: str
-    calls: int
-    time_ns: int
-    share: float
-    flops: float | None
-    bytes: float | None
-    flops_per_s: float | None
-    bytes_per_s: float | None
-    roofline_s: float | None
-    gap_s: float | None
-    bound: Literal["compute", "memory", "unknown"]
-    modelled_share: float
-    why_not: str | None
-    """Why some works of the key have no cost."""
+    kernel: str | None
+    """None where the CPU is the device."""
     operator: str | None
-    family: str | None
-    precision: str | None
-    """The operator of all works, the family of their cost models, the precision of their arithmetic; None if
-    there are several."""
-    mark: Literal["cache", "above"] | None = None
-    """Works are faster than their roofline: by no more than the device's cache may save, or by more, which a
-    wrong formula, element type or peak explains."""
-    marked_time_s: float = 0.0
-    marked_roofline_s: float = 0.0
-    """Time and roofline time of these works; in no other sum."""
-
-    @property
-    def time_s(self) -> float:
-        """Σ device time of the works."""
-        return self.time_ns / _NS_PER_S
-
-    @property
-    def operator_and_shapes(self) -> tuple[str, str]:
-        """Operator and shapes of a row by shape: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
-        operator = self.operator or self.key
-        return operator, self.key.removeprefix(operator).removeprefix("(").removesuffix(")")
-
-    @property
-    def roofline_share(self) -> float | None:
-        """Least time divided by time, of works whose least time is known."""
-        if self.roofline_s is None or self.gap_s is None or self.roofline_s + self.gap_s <= 0:
-            return None
-        return self.roofline_s / (self.roofline_s + self.gap_s)
-
-    @property
-    def marked_share(self) -> float | None:
-        """Roofline time divided by time of the marked works; None where there are none."""
-        return self.marked_roofline_s / self.marked_time_s if self.mark and self.marked_time_s else None
+    """None where no operator call is linked to them."""
+    calls: int
+    time_s: float
+    share: float
+    """Of the device time of all work."""
+    why_not: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTable:
-    """A run's operators by one key."""
+    """A run's operators by one key, or by several."""
 
     run: str
-    by: By
+    by: str
     window: str
     ranks: tuple[int, ...]
     windows: int
@@ -117,64 +86,77 @@ class OperatorTable:
     time_ns: int
     """Σ device time of all works: of each the union of its device rows."""
     linked_share: float
-    """Share of that time that an operator's call launched."""
+    """Share of the chosen work's time that an operator's call launched."""
     modelled_share: float
-    """Share of the time in kernels other than communication for which FLOPs and bytes are known."""
+    """Share of its time in kernels other than communication for which FLOPs and bytes are known."""
     roof: DeviceRoof | None
     """Roofline of the first rank that has one."""
     rows: tuple[OperatorRow, ...]
     all_rows: int
     notes: tuple[str, ...]
+    where: tuple[str, ...] = ()
+    """Filters that choose the work."""
+    tree: bool = False
+    """Whether rows are modules with all modules within them, in the order of the tree."""
+    chosen_ns: int = 0
+    """Σ device time of the chosen work."""
+    gap_s: float | None = None
+    """Time above the roofline of all rows; None without a roofline."""
+    unmodelled_ns: int = 0
+    """Σ device time of the chosen compute work without FLOPs and bytes."""
+    unmodelled: tuple[Unmodelled, ...] = ()
+    """Its kernels, most time first."""
 
     @property
     def time_s(self) -> float:
         """Σ device time of all works."""
-        return self.time_ns / _NS_PER_S
+        return self.time_ns / NS_PER_S
+
+    @property
+    def chosen_s(self) -> float:
+        """Σ device time of the chosen work."""
+        return self.chosen_ns / NS_PER_S
+
+    @property
+    def unmodelled_s(self) -> float:
+        """Σ device time of the chosen compute work without FLOPs and bytes."""
+        return self.unmodelled_ns / NS_PER_S
+
+    @property
+    def keys(self) -> tuple[By, ...]:
+        """The keys of a row."""
+        return parse_keys(self.by)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of `table`."""
+        keys = self.keys
+        return [name for name in COLUMNS if name not in BY or (len(keys) > 1 and name in keys)]
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The rows with the columns of `COLUMNS`; `row` counts from 1."""
-        return [
-            {"row": number, **{name: getattr(row, name) for name in COLUMNS[1:]}}
-            for number, row in enumerate(self.rows, start=1)
-        ]
+        """The rows with `columns`."""
+        return [row.values(self.keys) for row in self.rows]
 
     @property
     def document(self) -> dict[str, Any]:
         """The document that `--json` prints."""
-        names = ("run", "by", "window", "windows", "time_s", "linked_share", "modelled_share", "all_rows")
+        names = (
+            *("run", "by", "window", "windows", "time_s", "linked_share", "modelled_share", "all_rows"),
+            *("tree", "chosen_s", "gap_s", "unmodelled_s"),
+        )
         values = {name: getattr(self, name) for name in names}
         listed = {"ranks": list(self.ranks), "rows": self.table, "notes": list(self.notes)}
-        return {"schema": "operators.v1", **values, **listed}
+        more = {"where": list(self.where), "unmodelled": [asdict(kernels) for kernels in self.unmodelled]}
+        return {"schema": "operators.v1", **values, **listed, **more}
 
 
-def operator_costs(
-    run: Run,
-    by: By = "op",
-    *,
-    sort: str = "time",
-    top: int | None = None,
-    window: str = "steps",
-    steps: Steps | None = None,
-    ranks: Sequence[int] | None = None,
-    engine: Engine = SERIAL,
-    progress: Progress | None = None,
-) -> OperatorTable:
-    """The cost of a run's operators, grouped by `by` and sorted by `sort`, largest first: `top` rows or all.
+def operator_costs(run: Run, by: str = "op", **options: Unpack[TableOptions]) -> OperatorTable:
+    """The cost of a run's operators by a key of `BY`, or by several (`op,module`).
 
     `UsageError` if no rank has work in the window.
     """
-    (table,) = operator_costs_by(
-        run,
-        (by,),
-        sort=sort,
-        top=top,
-        window=window,
-        steps=steps,
-        ranks=ranks,
-        engine=engine,
-        progress=progress,
-    )
+    (table,) = operator_costs_by(run, (by,), **options)
     return table
 
 
@@ -184,26 +166,31 @@ def has_operators(run: Run) -> bool:
 
 
 def operator_costs_by(
-    run: Run,
-    keys: Sequence[By],
-    *,
-    sort: str = "time",
-    top: int | None = None,
-    window: str = "steps",
-    steps: Steps | None = None,
-    ranks: Sequence[int] | None = None,
-    engine: Engine = SERIAL,
-    progress: Progress | None = None,
+    run: Run, keys: Sequence[str], **options: Unpack[TableOptions]
 ) -> tuple[OperatorTable, ...]:
     """`operator_costs` by each of the keys, in their order, from one pass over the ranks."""
+    tree = options.get("tree", False)
+    by_text, filters = parse_grouping(keys, options.get("where", ()), tree=tree)
+    window, steps, ranks = options.get("window", "steps"), options.get("steps"), options.get("ranks")
     Selection(window, steps, ranks).check(run)
     machine = machine_of(run).without_captures()
-    work = partial(_rank_sums, tuple(keys), window, steps, run.card, machine)
+    work = partial(_rank_sums, by_text, filters, tree, window, steps, run.card, machine)
     by_rank, notes = answers_by_rank(
-        run, work, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
+        run,
+        work,
+        ranks,
+        noun="operators",
+        engine=options.get("engine", SERIAL),
+        progress=options.get("progress"),
+        what="costing operators",
     )
+    if filters and not any(rank.chosen_ns for rank in by_rank.values()):
+        hint = f"cclbench ops --by {filters[0].key} lists the values of {filters[0].key}"
+        raise UsageError(f"no work matches {' and '.join(map(str, filters))}", where=run.id, hint=hint)
     notes += graph_notes([entry.graphs for entry in run.record.ranks if entry.rank in by_rank])
-    return tuple(_operator_table(run, by, by_rank, notes, sort, top) for by in keys)
+    sort, top = options.get("sort", "time"), options.get("top")
+    tables = (_operator_table(run, by, by_rank, notes, sort, tree=tree) for by in by_text)
+    return tuple(replace(table, where=tuple(map(str, filters)), rows=table.rows[:top]) for table in tables)
 
 
 def graph_notes(ranks: Sequence[GraphJoins]) -> list[str]:
@@ -237,22 +224,27 @@ def graph_notes(ranks: Sequence[GraphJoins]) -> list[str]:
 
 
 def _operator_table(
-    run: Run,
-    by: By,
-    by_rank: Mapping[int, RankSums],
-    notes: Sequence[str],
-    sort: str,
-    top: int | None,
+    run: Run, by: str, by_rank: Mapping[int, RankSums], notes: Sequence[str], sort: str, *, tree: bool
 ) -> OperatorTable:
-    sums: dict[str, OperatorSums] = {}
+    sums: dict[Words, OperatorSums] = {}
+    kernels: dict[UnmodelledKernel, list[int]] = {}
     for rank in by_rank.values():
-        for key, key_sums in rank.sums[by].items():
-            sums.setdefault(key, OperatorSums()).add_sums(key_sums)
-    total = sum(rank.time_ns for rank in by_rank.values())
-    rows = sorted(
-        (_operator_row(key, key_sums, total) for key, key_sums in sums.items()), key=partial(_sort_key, sort)
+        for words, key_sums in rank.sums[by].items():
+            sums.setdefault(words, OperatorSums()).add_sums(key_sums)
+        for kernel, (calls, ns) in rank.unmodelled.items():
+            counts = kernels.setdefault(kernel, [0, 0])
+            counts[0], counts[1] = counts[0] + calls, counts[1] + ns
+    total, chosen, linked, compute, modelled = (
+        sum(getattr(rank, name) for rank in by_rank.values())
+        for name in ("time_ns", "chosen_ns", "linked_ns", "compute_ns", "modelled_ns")
     )
     roof = next((rank.roof for rank in by_rank.values() if rank.roof), None)
+    rows = [operator_row(words, key_sums, total, roof, tree=tree) for words, key_sums in sums.items()]
+    rows.sort(key=partial(_sort_key, sort))
+    ordered = _tree_order(rows) if tree else rows
+    disjoint = [row for row in rows if row.depth in (None, 1)]
+    gaps = [row.gap_s for row in disjoint if row.gap_s is not None]
+    unmodelled = sorted(kernels.items(), key=lambda pair: (-pair[1][1], *map(str, pair[0])))
     return OperatorTable(
         run=run.id,
         by=by,
@@ -260,19 +252,42 @@ def _operator_table(
         ranks=tuple(by_rank),
         windows=sum(rank.windows for rank in by_rank.values()),
         time_ns=total,
-        linked_share=_time_share(by_rank.values(), "linked_ns", "time_ns"),
-        modelled_share=_time_share(by_rank.values(), "modelled_ns", "compute_ns"),
+        linked_share=linked / chosen if chosen else 0.0,
+        modelled_share=modelled / compute if compute else 0.0,
         roof=roof,
-        rows=tuple(rows[:top]),
+        rows=tuple(replace(row, row=number) for number, row in enumerate(ordered, start=1)),
         all_rows=len(rows),
         notes=(
             *dict.fromkeys(
                 f"no roofline: {rank.no_roofline}" for rank in by_rank.values() if rank.no_roofline
             ),
-            *_mark_notes(sums.values(), total, roof),
+            *_mark_notes([sums[row.words] for row in disjoint], total, roof),
             *notes,
         ),
+        tree=tree,
+        chosen_ns=chosen,
+        gap_s=sum(gaps) if gaps else None,
+        unmodelled_ns=compute - modelled,
+        unmodelled=tuple(
+            Unmodelled(kernel, operator, calls, ns / NS_PER_S, ns / total if total else 0.0, why)
+            for (kernel, operator, why), (calls, ns) in unmodelled[:MOST_UNMODELLED]
+        ),
     )
+
+
+def _tree_order(rows: Sequence[OperatorRow]) -> list[OperatorRow]:
+    """The rows of a tree, each before its children, which keep their order."""
+    children: dict[str, list[OperatorRow]] = {}
+    for row in rows:
+        parts = row.key.split("/", DEEPEST - 1)
+        children.setdefault("/".join(parts[:-1]) if len(parts) > 1 else "", []).append(row)
+    ordered: list[OperatorRow] = []
+    pending = children.pop("", [])[::-1]
+    while pending:
+        row = pending.pop()
+        ordered.append(row)
+        pending += children.pop(row.key, [])[::-1]
+    return ordered
 
 
 def _mark_notes(sums: Collection[OperatorSums], total_ns: int, roof: DeviceRoof | None) -> Iterator[str]:
@@ -294,12 +309,6 @@ def _mark_notes(sums: Collection[OperatorSums], total_ns: int, roof: DeviceRoof 
             )
 
 
-def _time_share(ranks: Iterable[RankSums], part: str, whole: str) -> float:
-    listed = list(ranks)
-    total = sum(getattr(rank, whole) for rank in listed)
-    return float(sum(getattr(rank, part) for rank in listed) / total) if total else 0.0
-
-
 def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     """Sort key of a row: largest first, unknown values last."""
     value = {
@@ -312,42 +321,16 @@ def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     return -1.0 * (value if value is not None else -np.inf), -row.time_s, row.key
 
 
-def _operator_row(key: str, sums: OperatorSums, total: int) -> OperatorRow:
-    modelled_s = sums.modelled_ns / _NS_PER_S
-    known = sums.modelled_ns > 0
-    least = sums.roofline_ns / _NS_PER_S if sums.rooflined_ns else None
-    marked_ns = sums.cached_ns + sums.above_ns
-    bounded_ns = sums.compute_ns + sums.memory_ns
-    return OperatorRow(
-        key=key,
-        calls=sums.calls,
-        time_ns=sums.time_ns,
-        share=sums.time_ns / total if total else 0.0,
-        flops=sums.flops if known else None,
-        bytes=sums.bytes if known else None,
-        flops_per_s=sums.flops / modelled_s if known else None,
-        bytes_per_s=sums.bytes / modelled_s if known else None,
-        roofline_s=least,
-        gap_s=None if least is None else sums.rooflined_ns / _NS_PER_S - least,
-        bound="unknown" if not bounded_ns else "compute" if sums.compute_ns > sums.memory_ns else "memory",
-        mark="above" if sums.above_ns else "cache" if sums.cached_ns else None,
-        marked_time_s=marked_ns / _NS_PER_S,
-        marked_roofline_s=sums.beaten_ns / _NS_PER_S,
-        modelled_share=sums.modelled_ns / sums.time_ns if sums.time_ns else 0.0,
-        why_not=sums.why_not,
-        operator=_single_word(sums.operators),
-        family=_single_word(sums.families),
-        precision=_single_word(sums.precisions),
-    )
-
-
-def _single_word(words: frozenset[str]) -> str | None:
-    return next(iter(words)) if len(words) == 1 else None
-
-
 def _rank_sums(
-    keys: tuple[By, ...], window: str, steps: Steps | None, card: Card | None, machine: Machine, tables: Rank
+    keys: tuple[str, ...],
+    filters: tuple[WorkFilter, ...],
+    tree: bool,
+    window: str,
+    steps: Steps | None,
+    card: Card | None,
+    machine: Machine,
+    tables: Rank,
 ) -> RankSums | NotApplicable:
     """One rank's sums, or why it has none."""
     view = RankView(tables, rank=tables.entry.rank, window=window, steps=steps, card=card, machine=machine)
-    return answer_or_reason(view, lambda rank: rank_sums(rank, keys))
+    return answer_or_reason(view, lambda rank: rank_sums(rank, keys, filters, tree=tree))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -118,14 +119,19 @@ class Tools:
     def ops(
         self,
         run: str,
-        by: Literal["op", "shape", "module", "phase", "kernel", "category"] = "op",
+        by: str = "op",
         sort: Literal["time", "gap", "flops", "bytes", "calls"] = "time",
+        where: Sequence[str] = (),
         offset: int = 0,
     ) -> ToolAnswer:
-        """Operators by cost: time, FLOPs, bytes, and distance from the roofline (sort by gap)."""
+        """Operators by cost: time, FLOPs, bytes, and distance from the roofline (sort by gap).
+
+        by: op, shape, module, class, phase, kernel, category, or several: "op,module". where: filters that
+        all must hold, such as ["phase=backward", "module~attn"] (equal, contains).
+        """
         from cclbench.operator_table import operator_costs
 
-        return answer_page(operator_costs(self._stored_run(run), by=by, sort=sort).table, offset)
+        return answer_page(operator_costs(self._stored_run(run), by, sort=sort, where=where).table, offset)
 
     def whatif(self, run: str, settings: list[str], offset: int = 0) -> ToolAnswer:
         """Predict the step time on other hardware, such as ["scale_up.bandwidth=x2"], by replaying a run."""

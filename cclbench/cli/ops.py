@@ -11,10 +11,21 @@ from cclbench.cli import options
 
 by: Final = click.option(
     "--by",
-    type=click.Choice(("op", "shape", "module", "phase", "kernel", "category")),
+    metavar="KEYS",
     default="op",
     show_default=True,
-    help="Group rows by this.",
+    help="Group rows by op, shape, module, class (modules that differ in numbers alone), phase, kernel or"
+    " category, or by several: op,module.",
+)
+where: Final = click.option(
+    "--where",
+    multiple=True,
+    metavar="FILTER",
+    help="Only work with KEY=VALUE (equal) or KEY~TEXT (contains, in any case), such as phase=backward or"
+    " module~attn. Repeatable: all must hold.",
+)
+tree: Final = click.option(
+    "--tree", is_flag=True, help="With --by module or class: the tree, each with all modules within it."
 )
 sort: Final = click.option(
     "--sort",
@@ -28,6 +39,8 @@ sort: Final = click.option(
 @click.command()
 @options.run
 @by
+@where
+@tree
 @sort
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="K", help="Only the first K rows; a table has 20 without -v."
@@ -50,23 +63,32 @@ def ops(
     RUN is the id of a run, or any SOURCE that `cclbench run` takes. Device time is attributed to the
     innermost operator around the launch that has a cost model. FLOPs and bytes are computed from the
     recorded arguments (record_shapes); bytes count each operand and each result once. Sort by gap to see what
-    is worth optimising.
+    is worth optimising; what has no cost is listed below the table. A terminal shows as many columns as fit,
+    -v all of them, and so do csv, xlsx and json.
 
     \b
     Examples:
       cclbench ops my-job-3f2a91c0
       cclbench ops my-job-3f2a91c0 --by shape --sort gap --top 10
+      cclbench ops my-job-3f2a91c0 --by class --tree
+      cclbench ops my-job-3f2a91c0 --by op,phase --where module~attn
       cclbench ops my-job-3f2a91c0 --by module --format xlsx > operators.xlsx
     """
-    from cclbench.operator_table import COLUMNS, operator_costs
-    from cclbench.present.terminal.operators import SHOWN, operators_page
+    from cclbench.analyzers.view.work_keys import parse_grouping
+    from cclbench.operator_table import operator_costs
+    from cclbench.present.terminal.operators import SHOWN_ROWS, operators_page
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.workspace import workspace
 
-    if top is None and form == "table" and verbosity < 1:
-        top = SHOWN
+    parse_grouping((arguments["by"],), arguments["where"], tree=arguments["tree"])
+    if top is None and form == "table" and verbosity < 1 and not arguments["tree"]:
+        top = SHOWN_ROWS
     with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
         table = operator_costs(work.open_run(run), top=top, engine=work.engine, progress=bars, **arguments)
     emit_answer(
-        form, document=table.document, rows=table.table, columns=COLUMNS, table=lambda: operators_page(table)
+        form,
+        document=table.document,
+        rows=table.table,
+        columns=table.columns,
+        table=lambda: operators_page(table, verbose=verbosity > 0),
     )

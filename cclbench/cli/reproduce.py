@@ -30,6 +30,8 @@ from cclbench.present.terminal.streams import say_on_stderr
     help="Element type of tensors whose type the trace does not record, such as float32.",
 )
 @ops.by
+@ops.where
+@ops.tree
 @ops.sort
 @options.window
 @options.steps
@@ -42,7 +44,9 @@ def reproduce(
     result: Path | None,
     output: Path | None,
     stated_dtype: str | None,
-    by: Any,
+    by: str,
+    where: tuple[str, ...],
+    tree: bool,
     sort: str,
     opening: dict[str, Any],
     form: str,
@@ -62,9 +66,11 @@ def reproduce(
     Examples:
       cclbench ops traces/my-job --by shape --sort gap
       cclbench reproduce traces/my-job --by shape --sort gap --row 1 -o mm.py
+      cclbench reproduce traces/my-job --by op,phase --where module~attn --row 2
       python mm.py > mm.json
       cclbench reproduce traces/my-job --check mm.json
     """
+    from cclbench.analyzers.view.work_keys import parse_grouping
     from cclbench.ground.destination import atomic_replacement
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.reproduction import reproduction_page
@@ -79,6 +85,7 @@ def reproduce(
         raise click.UsageError("--format and --json are for --check: a micro-benchmark is Python")
     if result is not None and (output is not None or stated_dtype is not None):
         raise click.UsageError("-o and --dtype are for --row")
+    parse_grouping((by,), where, tree=tree)
     read = None if result is None else read_result(result)
     with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
         selection |= {"engine": work.engine, "progress": bars}
@@ -86,7 +93,7 @@ def reproduce(
         if read is not None:
             check = check_result(opened, read, **selection)
         elif row is not None:
-            calls = calls_of_row(opened, row, by=by, sort=sort, **selection)
+            calls = calls_of_row(opened, row, by, where=where, tree=tree, sort=sort, **selection)
     if read is not None:
         emit_answer(
             form,

@@ -10,19 +10,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from cclbench.analyzers.view.operator_sums import NO_MODULE
+from cclbench.analyzers.view.durations import Durations
+from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.analyzers.view.values import NS_PER_S
+from cclbench.analyzers.view.work_keys import NO_MODULE, Words
 from cclbench.comparison.attribution import round_to_total
 from cclbench.comparison.comparison import WorkChange, WorkDifference, WorkTime
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
-from cclbench.operator_table import (
-    OperatorRow,
-    OperatorTable,
-    has_operators,
-    operator_costs_by,
-)
+from cclbench.operator_table import OperatorTable, has_operators, operator_costs_by
 
 _NUMBER: Final = re.compile(r"_\d+$")
 _DIGITS: Final = 12
@@ -109,10 +106,10 @@ def _join_tables(tables: Sequence[OperatorTable]) -> OperatorTable:
     if len(tables) == 1:
         return first
     time_ns = sum(table.time_ns for table in tables)
-    rows: dict[str, list[OperatorRow]] = {}
+    rows: dict[Words, list[OperatorRow]] = {}
     for table in tables:
         for row in table.rows:
-            rows.setdefault(row.key, []).append(row)
+            rows.setdefault(row.words, []).append(row)
     return replace(
         first,
         windows=sum(table.windows for table in tables),
@@ -134,6 +131,7 @@ def _joined_row(rows: Sequence[OperatorRow], total_ns: int) -> OperatorRow:
         rows[0],
         calls=sum(row.calls for row in rows),
         time_ns=time_ns,
+        durations=sum((row.durations for row in rows), Durations()),
         share=time_ns / total_ns if total_ns else 0.0,
         modelled_share=min(modelled_ns / time_ns, 1.0) if time_ns else rows[0].modelled_share,
         **sums,  # type: ignore[arg-type]

@@ -3,28 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.classify.kernel_labels import shorten_name
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import printable, shorten_middle
+from cclbench.ground.text import first_few, printable
 from cclbench.ground.units import humanise
-from cclbench.operator_table import OperatorRow, OperatorTable, has_operators, operator_costs_by
+from cclbench.operator_table import OperatorTable, has_operators, operator_costs_by
 from cclbench.present.charts.chart import Chart
 from cclbench.present.charts.modules import module_chart
 from cclbench.present.charts.operator_roofline import operator_roofline
 from cclbench.present.charts.phases import phase_charts
+from cclbench.present.operator_columns import SHOWN, OperatorColumn, percent
 
 MOST_ROWS: Final = 200
 NO_OPERATORS: Final = (
     "no operators: the traces record no operator calls; profile CPU activities to record them, with"
     " record_shapes for FLOPs and bytes and with_stack for modules"
 )
-_MOST_REASONS: Final = 6
-_MOST_NAMES: Final = 4
+_LONGEST_KERNEL: Final = 100
+_MOST_UNMODELLED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class OperatorSection:
 
     rows: tuple[OperatorRow, ...] = ()
     """By operator and shapes, most time first."""
+    columns: tuple[OperatorColumn, ...] = ()
+    """Those with a value in any row."""
     windows: int = 0
     """Total number of steps over all ranks."""
     told: str = ""
@@ -57,12 +62,13 @@ def operator_section(
         )
     except UsageError as why:
         return OperatorSection(notes=(str(why),))
-    lacking = "; ".join(costless_lines(by_shape))
+    lacking = "; ".join([*unmodelled_lines(by_shape)][:_MOST_UNMODELLED])
     more = by_shape.rows[MOST_ROWS:]
     rest = sum(row.time_ns for row in more) / 1e9
     listed = f"{len(more):,} more rows with {humanise(rest, 's')}: cclbench ops --by shape lists all"
     return OperatorSection(
         rows=by_shape.rows[:MOST_ROWS],
+        columns=tuple(column for column in SHOWN if any(map(column.text, by_shape.rows[:MOST_ROWS]))),
         windows=by_shape.windows,
         told=f"{linked_shares(by_shape)}{f'; without: {lacking}' if lacking else ''}",
         charts=(operator_roofline(by_shape), module_chart(by_module), *phase_charts(run)),
@@ -78,15 +84,23 @@ def linked_shares(found: OperatorTable) -> str:
     )
 
 
-def costless_lines(found: OperatorTable) -> Iterator[str]:
-    """`aten::cat, aten::sort: reason`, a line for each reason for a missing cost, most time first."""
-    reasons: dict[str, list[str]] = {}
-    for row in found.rows:
-        if row.why_not and row.modelled_share < 1:
-            name = (row.operator if found.by == "shape" else None) or row.key
-            names = reasons.setdefault(row.why_not, [])
-            if name not in names:
-                names.append(name)
-    for why, names in list(reasons.items())[:_MOST_REASONS]:
-        few = [shorten_middle(printable(name), 40) for name in names[:_MOST_NAMES]]
-        yield f"{', '.join(few)}{', ...' * (len(names) > _MOST_NAMES)}: {why}"
+def unmodelled_lines(found: OperatorTable) -> Iterator[str]:
+    """`kernel of operator: 1.20 ms, 3.7 %: reason`, for kernels alike without a cost, most time first."""
+    for kernels in found.unmodelled:
+        kernel, operator = (
+            name and shorten_name(printable(name), _LONGEST_KERNEL)
+            for name in (kernels.kernel, kernels.operator)
+        )
+        name = " of ".join(filter(None, (kernel, operator)))
+        time = f"{humanise(kernels.time_s, 's')}, {percent(kernels.share)}"
+        yield f"{name}: {time}: {kernels.why_not or 'unknown'}"
+
+
+def assumption_lines(rows: Sequence[OperatorRow]) -> Iterator[str]:
+    """`operator, operator: assumption`, a line for each set of assumptions, in the order of the rows."""
+    assumed: dict[str, list[str]] = {}
+    for row in rows:
+        if row.assumes:
+            assumed.setdefault(row.assumes, []).append(f"{row.row}")
+    for assumption, numbers in assumed.items():
+        yield f"row{'s'[: len(numbers) != 1]} {first_few(numbers, 8)}: {printable(assumption)}"

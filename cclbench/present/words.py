@@ -14,8 +14,8 @@ from cclbench.ground.units import humanise
 from cclbench.record.rows import Row
 
 if TYPE_CHECKING:
+    from cclbench.analyzers.view.operator_rows import OperatorRow
     from cclbench.findings.finding import Finding
-    from cclbench.operator_table import OperatorRow
 
 LONGEST: Final = 2000
 LONGEST_NAME: Final = 200

@@ -6,22 +6,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.operator_calls import OperatorCalls, ids_of
-from cclbench.analyzers.view.operator_sums import By, work_keys
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.work_keys import By, Words, WorkFilter, row_entries
 from cclbench.analyzers.view.works import Works
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.operators import nearest_flagged
-from cclbench.operator_table import operator_costs
+from cclbench.operator_table import TableOptions, operator_costs
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
@@ -58,30 +58,24 @@ class RecordedCalls:
         return int(self.times_ns.sum())
 
 
-def calls_of_row(
-    run: Run,
-    row: int,
-    *,
-    by: By = "op",
-    sort: str = "time",
-    window: str = "steps",
-    steps: Steps | None = None,
-    ranks: Sequence[int] | None = None,
-    engine: Engine = SERIAL,
-    progress: Progress | None = None,
-) -> RecordedCalls:
+def calls_of_row(run: Run, row: int, by: str = "op", **options: Unpack[TableOptions]) -> RecordedCalls:
     """The calls with most time among those of a row of `operator_costs` with the same options, rows from 1.
 
     `UsageError` if there is no such row.
     """
-    table = operator_costs(
-        run, by, sort=sort, window=window, steps=steps, ranks=ranks, engine=engine, progress=progress
-    )
+    table = operator_costs(run, by, **options)
     if not 1 <= row <= len(table.rows):
         raise UsageError(f"no row {row}: the table has {len(table.rows):,}", where=run.id)
-    choose = partial(_works_of_key, by, table.rows[row - 1].key)
+    filters = tuple(map(WorkFilter.parse, table.where))
+    choose = partial(_works_of_row, table.keys, filters, table.rows[row - 1].words, table.tree)
     alike = recorded_calls(
-        run, choose, window=window, steps=steps, ranks=ranks, engine=engine, progress=progress
+        run,
+        choose,
+        window=options.get("window", "steps"),
+        steps=options.get("steps"),
+        ranks=options.get("ranks"),
+        engine=options.get("engine", SERIAL),
+        progress=options.get("progress"),
     )
     return max(alike, key=lambda calls: calls.time_ns)
 
@@ -110,14 +104,16 @@ def works_of_operator(operator: str, works: Works) -> Mask:
     return works.of_names({operator}) & works.is_linked
 
 
-def _works_of_key(by: By, key: str, works: Works) -> Mask:
+def _works_of_row(
+    keys: Sequence[By],
+    filters: Sequence[WorkFilter],
+    words: Words,
+    tree: bool,
+    works: Works,
+) -> Mask:
     """The works of a row of the operators' table."""
-    codes, keys = work_keys(works, by)
-    chosen = codes == (keys.index(key) if key in keys else -1)
-    if by != "kernel":
-        return np.asarray(chosen)
     mask = np.zeros(len(works), np.bool_)
-    mask[works.rows.work[chosen]] = True
+    mask[row_entries(works, keys, filters, words, tree=tree).work] = True
     return mask
 
 

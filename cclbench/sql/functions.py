@@ -10,6 +10,7 @@ from typing import Any, Final
 from cclbench.classify import base_name, bus_factor, kernel_category
 from cclbench.operators.call import Call, NoModel, parse_call
 from cclbench.operators.cost import cost_of, model_of
+from cclbench.operators.product_sizes import product_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def _cost(
     forward: list[str | None] | None,
     inner: list[list[str | None]] | None,
 ) -> dict[str, Any]:
-    """FLOPs, bytes, those written and precision of a call, or why nothing counts them.
+    """FLOPs, bytes, those written, precision, assumptions and sizes of a call, or why nothing counts them.
 
     `forward`: name and arguments of the call whose gradients it computes, None without one; `inner`: those of
     the calls that it makes.
@@ -51,13 +52,16 @@ def _cost(
     try:
         cost = cost_of(call)
     except NoModel as reason:
-        unknown = dict.fromkeys(("flops", "bytes", "written_bytes", "precision"))
+        unknown = dict.fromkeys(("flops", "bytes", "written_bytes", "precision", "assumes", "sizes"))
         return {**unknown, "why_not": str(reason)}
+    sizes = product_sizes(call, cost)
     return {
         "flops": float(cost.flops),
         "bytes": float(cost.bytes),
         "written_bytes": float(cost.written_bytes),
         "precision": cost.precision,
+        "assumes": cost.assumes,
+        "sizes": sizes and sizes._asdict(),
         "why_not": None,
     }
 
@@ -78,7 +82,8 @@ FUNCTIONS: Final = {
     "operator_cost": Function(
         _cost,
         (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR", "VARCHAR[]", "VARCHAR[][]"),
-        "STRUCT(flops DOUBLE, bytes DOUBLE, written_bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
+        "STRUCT(flops DOUBLE, bytes DOUBLE, written_bytes DOUBLE, precision VARCHAR, assumes VARCHAR,"
+        " sizes STRUCT(batch BIGINT, m BIGINT, n BIGINT, k BIGINT, layout VARCHAR), why_not VARCHAR)",
     ),
     "kernel_base_name": Function(lambda name: base_name(name or ""), ("VARCHAR",), "VARCHAR"),
     "name_category": Function(lambda name: kernel_category(name or "") or "other", ("VARCHAR",), "VARCHAR"),

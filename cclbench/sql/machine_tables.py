@@ -40,6 +40,12 @@ DEVICE_PEAKS: Final = pa.schema(
     [
         _field("precision", pa.string(), "element type as the catalog names it: bf16, fp32, fp8, ..."),
         _field("flops_per_s", pa.float64(), "dense peak of the run's accelerator, by the catalog", "FLOP/s"),
+        _field(
+            "attainable_flops_per_s",
+            pa.float64(),
+            "fastest matrix product measured on it; null where unknown",
+            "FLOP/s",
+        ),
     ]
 )
 TABLES: Final = {"rank_devices": RANK_DEVICES, "device_peaks": DEVICE_PEAKS}
@@ -67,7 +73,12 @@ def machine_tables(card: Card | None, entries: list[RankEntry]) -> dict[str, pa.
         }
         for entry in entries
     ]
-    known = [{"precision": name, "flops_per_s": peak} for name, peak in peaks.items() if peak is not None]
+    attainable = {} if accelerator is None else accelerator.attainable_flops_per_s
+    known = [
+        {"precision": name, "flops_per_s": peak, "attainable_flops_per_s": attainable.get(name)}
+        for name, peak in peaks.items()
+        if peak is not None
+    ]
     return {
         "rank_devices": pa.Table.from_pylist(rows, RANK_DEVICES),
         "device_peaks": pa.Table.from_pylist(known, DEVICE_PEAKS),

@@ -24,9 +24,18 @@
 --   mark VARCHAR: of calls alike that are faster than their roofline: cache if the last cache may explain it, or above
 --   marked_roofline_ns DOUBLE [ns]: the least time that they take less than
 --   why_not VARCHAR: why no FLOPs and bytes are known
+--   peak_flops_per_s DOUBLE [FLOP/s]: dense peak of the precision, by the catalog
+--   attainable_flops_per_s DOUBLE [FLOP/s]: fastest matrix product of the precision measured on the device
+--   batch BIGINT: matrix products of a call; null for other operators
+--   m BIGINT: size of a product, (M, K) times (K, N)
+--   n BIGINT: likewise
+--   k BIGINT: likewise
+--   layout VARCHAR: N or T of each operand: rows or columns contiguous; null where strides are not recorded
+--   assumes VARCHAR: assumptions of the cost model besides the recorded arguments
 --
 -- Example:
---   SELECT name, count(*) AS calls, sum(dur_ns) AS ns, sum(flops) AS flops, sum(dur_ns - roofline_ns) AS gap_ns
+--   SELECT name, count(*) AS calls, sum(dur_ns) AS ns, quantile_cont(dur_ns, 0.9) AS p90_ns,
+--     sum(dur_ns - roofline_ns) AS gap_ns, sum(dur_ns) FILTER (flops IS NOT NULL) / sum(dur_ns) AS modelled_share
 --   FROM operator_work GROUP BY name ORDER BY ns DESC, name LIMIT 20
 WITH operator_names AS MATERIALIZED (
   SELECT
@@ -137,7 +146,7 @@ works AS (
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.bytes ELSE c.stated_bytes END AS bytes,
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.written_bytes END AS written_bytes,
     costs.alike::VARCHAR AS alike,
-    costs.cost.precision AS precision,
+    costs.cost.precision AS precision, costs.cost.assumes AS assumes, costs.cost.sizes AS sizes,
     CASE WHEN c.holds_product THEN 'what it calls is counted by itself' ELSE costs.cost.why_not END AS why_not
   FROM called AS c LEFT JOIN costs
     ON c.name IS NOT DISTINCT FROM costs.name AND c.shapes IS NOT DISTINCT FROM costs.shapes
@@ -149,7 +158,7 @@ works AS (
   UNION ALL
   SELECT
     rank, step, NULL, base_name, NULL, phase, module, category, 1, dur_ns, computes, false,
-    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL, name, NULL,
+    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL, name, NULL, NULL, NULL,
     CASE
       WHEN EXISTS (FROM operators AS o WHERE o.rank = device.rank) THEN 'no operator''s call is seen to launch it'
       ELSE 'the trace records no operators'' calls'
@@ -158,7 +167,7 @@ works AS (
 ),
 timed AS (
   SELECT
-    works.*,
+    works.*, device_peaks.flops_per_s AS peak_flops_per_s, attainable_flops_per_s,
     CASE
       WHEN works.flops = 0 THEN 0.0
       WHEN stated THEN works.flops / rank_devices.flops_per_s * 1e9
@@ -203,5 +212,7 @@ SELECT
   CASE WHEN least_ns IS NOT NULL THEN CASE WHEN compute_ns >= memory_ns THEN 'compute' ELSE 'memory' END END AS bound,
   mark,
   CASE WHEN mark IS NOT NULL THEN least_ns END AS marked_roofline_ns,
-  CASE WHEN flops IS NULL OR bytes IS NULL THEN why_not END AS why_not
+  CASE WHEN flops IS NULL OR bytes IS NULL THEN why_not END AS why_not,
+  peak_flops_per_s, attainable_flops_per_s,
+  sizes.batch AS batch, sizes.m AS m, sizes.n AS n, sizes.k AS k, sizes.layout AS layout, assumes
 FROM marked

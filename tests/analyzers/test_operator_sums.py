@@ -11,9 +11,11 @@ import pytest
 from helpers.hand_made import a_rank, card, comm, compute, event, window
 
 from cclbench.analyzers.view.device_works import NO_CALLS, NOT_LINKED
-from cclbench.analyzers.view.operator_sums import BY, OperatorSums, rank_sums
+from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS, OperatorSums, rank_sums
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.work_keys import BY
 from cclbench.ground.errors import UsageError
+from cclbench.operators.product_sizes import ProductSizes
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SQUARE = "[[100,100],[100,100]]"
@@ -27,7 +29,13 @@ NO_SHAPES = "its arguments are not recorded: a capture with record_shapes=True h
 def chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accelerator of 1e12 FLOP/s in bf16, 1e11 in fp32, and 1e11 B/s."""
     peaks = {"bf16": 1e12, "fp32": 1e11}
-    made = SimpleNamespace(id="chip", peak_flops_per_s=peaks, hbm_bytes_per_s=1e11, cache_bytes=CACHE)
+    made = SimpleNamespace(
+        id="chip",
+        peak_flops_per_s=peaks,
+        hbm_bytes_per_s=1e11,
+        cache_bytes=CACHE,
+        attainable_flops_per_s={"bf16": 8e11},
+    )
     cpu = SimpleNamespace(id="cpu", peak_flops_per_s={}, hbm_bytes_per_s=None)
     known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
     monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
@@ -67,6 +75,12 @@ def a_step(**changes: Any) -> RankView:
     return a_rank(ROWS, [window(0, 50_000, 1)], **(told | changes))
 
 
+def sums_of(view: RankView, *keys: str, **how: Any) -> dict[str, dict[str, OperatorSums]]:
+    """Sums by each of the keys, by their words."""
+    sums = rank_sums(view, keys, **how).sums
+    return {by: {" | ".join(words): own for words, own in rows.items()} for by, rows in sums.items()}
+
+
 def test_works_are_calls_in_order_and_then_what_none_launched() -> None:
     works = a_step().works
     assert [works.kinds[kind].call.name for kind in works.kind] == [
@@ -94,7 +108,7 @@ def test_works_are_calls_in_order_and_then_what_none_launched() -> None:
 def test_a_work_is_what_its_longest_row_is() -> None:
     works = a_step().works
     assert [works.modules[n] for n in works.module[:2]] == ["Net_0/Lin_1", None]
-    sums = rank_sums(a_step(), ("phase", "category")).sums
+    sums = sums_of(a_step(), "phase", "category")
     assert {key: own.time_ns for key, own in sums["phase"].items()} == {
         "backward": 9000 + 1000 + 1000,
         "forward": 4000,
@@ -116,8 +130,8 @@ def test_the_longest_row_may_come_first() -> None:
         compute(60, 70, operator=4, phase="backward", category="other"),
         compute(80, 120, operator=3, phase="loss"),
     ]
-    sums = rank_sums(a_rank(rows, [window(0, 200)], operators=OPERATORS), ("phase",))
-    assert {key: own.time_ns for key, own in sums.sums["phase"].items()} == {"forward": 60, "loss": 40}
+    sums = sums_of(a_rank(rows, [window(0, 200)], operators=OPERATORS), "phase")
+    assert {key: own.time_ns for key, own in sums["phase"].items()} == {"forward": 60, "loss": 40}
 
 
 def test_calls_know_the_kernels_that_they_launched_in_order() -> None:
@@ -207,11 +221,12 @@ def test_stated_figures_of_a_works_rows_add_up_where_all_have_them() -> None:
 
 
 def test_sums_by_operator() -> None:
-    found = rank_sums(a_step(), ("op",)).sums["op"]
+    found = sums_of(a_step(), "op")["op"]
     mm, add = found.pop("aten::mm"), found.pop("aten::add")
     assert mm == OperatorSums(
         calls=2,
         time_ns=13_000,
+        own_ns=13_000,
         modelled_ns=13_000,
         flops=4e6,
         bytes=1.2e5,
@@ -222,10 +237,12 @@ def test_sums_by_operator() -> None:
         operators=frozenset({"aten::mm"}),
         families=frozenset({"matrix product"}),
         precisions=frozenset({"bf16"}),
+        products=frozenset({ProductSizes(1, 100, 100, 100)}),
     )
     assert add == OperatorSums(
         calls=1,
         time_ns=1000,
+        own_ns=1000,
         modelled_ns=1000,
         flops=1e4,
         bytes=6e4,
@@ -236,6 +253,7 @@ def test_sums_by_operator() -> None:
         operators=frozenset({"aten::add"}),
         families=frozenset({"elementwise"}),
         precisions=frozenset({"fp32"}),
+        products=frozenset({None}),
     )
     assert {key: (own.calls, own.time_ns, own.why_not) for key, own in found.items()} == {
         "mine::inner": (1, 1000, None),
@@ -266,10 +284,11 @@ def test_a_ranks_totals() -> None:
     assert (found.compute_ns, found.modelled_ns) == (15_910 - 1000 - 100, 14_000)
     assert found.no_roofline is None
     assert (found.roof.memory, found.roof.peaks) == (1e11, {"bf16": 1e12, "fp32": 1e11})
+    assert found.roof.attainable == {"bf16": 8e11}
 
 
 def test_sums_by_shape_and_module() -> None:
-    found = rank_sums(a_step(), ("shape", "module")).sums
+    found = sums_of(a_step(), "shape", "module")
     assert {key: own.time_ns for key, own in found["shape"].items()} == {
         "aten::mm(bf16[100,100], bf16[100,100])": 13_000,
         "mine::inner": 1000,
@@ -287,16 +306,16 @@ def test_sums_by_shape_and_module() -> None:
 
 
 def test_sums_by_kernel_have_the_cost_of_calls_that_launched_nothing_else() -> None:
-    found = rank_sums(a_step(), ("kernel",)).sums["kernel"]
+    found = sums_of(a_step(), "kernel")["kernel"]
     told = {
         key: (own.calls, own.time_ns, own.modelled_ns, own.flops, own.bytes) for key, own in found.items()
     }
     assert told == {
         "gemm_a": (2, 7000, 4000, 2e6, 6e4),
-        "split": (1, 6000, 0, 0, 0),
+        "split<float>": (1, 6000, 0, 0, 0),
         "add_k": (1, 1000, 1000, 1e4, 6e4),
         "sort_k": (1, 500, 0, 0, 0),
-        "alone": (1, 300, 0, 0, 0),
+        "alone<int>": (1, 300, 0, 0, 0),
         "nccl": (1, 1000, 0, 0, 0),
         "copy": (1, 100, 0, 0, 0),
         "cat_k": (1, 10, 0, 0, 0),
@@ -304,14 +323,14 @@ def test_sums_by_kernel_have_the_cost_of_calls_that_launched_nothing_else() -> N
     gemm, add = found["gemm_a"], found["add_k"]
     assert (gemm.roofline_ns, gemm.compute_ns, gemm.memory_ns) == (pytest.approx(2000), 4000, 0)
     assert (add.roofline_ns, add.compute_ns, add.memory_ns) == (pytest.approx(600), 0, 1000)
-    assert (gemm.operators, gemm.why_not) == (frozenset(), None)
+    assert (gemm.operators, gemm.why_not) == (frozenset({"aten::mm"}), SEVERAL_KERNELS)
 
 
 def test_without_an_accelerator_there_is_no_roofline_and_a_reason() -> None:
     found = rank_sums(a_step(card=None), ("op",))
     assert found.roof is None
     assert found.no_roofline
-    mm = found.sums["op"]["aten::mm"]
+    mm = found.sums["op"]["aten::mm",]
     assert (mm.modelled_ns, mm.flops, mm.rooflined_ns, mm.roofline_ns) == (13_000, 4e6, 0, 0)
     assert (mm.compute_ns, mm.memory_ns) == (0, 0)
 
@@ -319,7 +338,7 @@ def test_without_an_accelerator_there_is_no_roofline_and_a_reason() -> None:
 def test_without_a_peak_of_the_cards_precision_stated_flops_have_the_memorys_time() -> None:
     for precision, least in (("bf16", 5 + 20), ("fp32", 50 + 20), ("fp8", 1 + 20)):
         view = a_rank(STATED, [window(0, 100)], card=card(workload__precision=precision))
-        gemm = rank_sums(view, ("op",)).sums["op"]["gemm"]
+        gemm = sums_of(view, "op")["op"]["gemm"]
         assert gemm.roofline_ns + gemm.beaten_ns == pytest.approx(least)
 
 
@@ -338,18 +357,27 @@ def test_ranks_add_up() -> None:
         families=frozenset("x"),
         precisions=frozenset("p"),
     )
-    one.add_sums(
-        OperatorSums(
-            10, 20, 30, 40.0, 50.0, 60, 70.0, 80, 90, frozenset("b"), frozenset("x"), frozenset("q"), "so"
-        )
+    other = OperatorSums(
+        calls=10,
+        time_ns=20,
+        modelled_ns=30,
+        flops=40.0,
+        bytes=50.0,
+        rooflined_ns=60,
+        roofline_ns=70.0,
+        compute_ns=80,
+        memory_ns=90,
+        operators=frozenset("b"),
+        families=frozenset("x"),
+        precisions=frozenset("q"),
+        why_not="so",
     )
-    sets = frozenset("ab"), frozenset("x"), frozenset("pq")
-    assert one == OperatorSums(11, 22, 33, 44.0, 55.0, 66, 77.0, 88, 99, *sets, "so")
+    one.add_sums(other)
+    assert (one.calls, one.time_ns, one.modelled_ns, one.flops, one.bytes) == (11, 22, 33, 44.0, 55.0)
+    assert (one.rooflined_ns, one.roofline_ns, one.compute_ns, one.memory_ns) == (66, 77.0, 88, 99)
+    assert (one.operators, one.families, one.precisions) == (set("ab"), set("x"), set("pq"))
     one.add_sums(OperatorSums(why_not="else"))
     assert one.why_not == "so"
-    assert OperatorSums() == OperatorSums(
-        0, 0, 0, 0.0, 0.0, 0, 0.0, 0, 0, frozenset(), frozenset(), frozenset(), None
-    )
 
 
 def test_gradients_of_a_function_have_the_operands_of_the_call_of_their_number() -> None:
@@ -501,7 +529,7 @@ def test_a_cpus_works_are_calls_with_time_of_their_own() -> None:
     assert works.computes.tolist() == [True, False, True]
     assert works.recomputed.tolist() == [False, True, False]
     assert (works.kernels.tolist(), works.stated.tolist()) == ([0] * 3, [False] * 3)
-    sums = rank_sums(view, ("phase", "module", "category")).sums
+    sums = sums_of(view, "phase", "module", "category")
     told_of = {by: {key: own.time_ns for key, own in found.items()} for by, found in sums.items()}
     assert told_of == {
         "phase": {"forward": 7, "other": 5},

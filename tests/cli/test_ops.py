@@ -117,7 +117,85 @@ def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> No
     shown = call("ops", trace).out
     assert max(map(len, shown.splitlines())) <= 80
     assert "linked to operators 50.0 %; of compute time 50.0 % has FLOPs and bytes" in shown
-    assert "- kernel_2: no operator call is linked to it" in shown
+    assert "- kernel_2: 15.0 µs, 50.0 %: no operator call is linked to it" in shown
+    assert "above the roofline 8.59 µs, 28.6 %; without a model 15.0 µs, 50.0 %" in shown
+
+
+@pytest.mark.parametrize("by", ["op", "shape", "module", "kernel", "op,shape,phase"])
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_most_useful_columns_fit(
+    call: Call, trace: Path, by: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = call("ops", trace, "--by", by).out
+    assert max(map(len, shown.splitlines())) <= width
+    (head,) = (line for line in shown.splitlines() if line.startswith("row "))
+    first = ["calls", "time", "share", "achieved", "roofline", "gap"]
+    assert head.split()[2:8] == first
+    assert width == 80 or head.split()[8:13] == ["model", "mean", "p50", "p90", "max"]
+
+
+def test_verbose_has_all_columns_by_row(call: Call, trace: Path) -> None:
+    shown = call("ops", trace, "-v").out
+    assert max(map(len, shown.splitlines())) <= 80
+    for heading in ("model", "p90", "M·N·K", "peak", "FLOP/s"):
+        assert heading in shown
+    assert "1000·1000·1000" in shown
+
+
+def test_rows_without_a_model_and_partly_modelled_ones_are_told_apart(call: Call, trace: Path) -> None:
+    lines = call("ops", trace, "--by", "module").out.splitlines()
+    assert any("none" in line and "~" in line for line in lines)
+    assert "~: a part has no model; rate, roofline and gap are of the rest" in lines
+    assert any("kernel_2" in line and "no model" in line for line in call("ops", trace).out.splitlines())
+
+
+def test_filters_and_several_keys(call: Call, trace: Path) -> None:
+    arguments = ("--by", "op,phase", "--where", "op~aten", "--where", "phase=forward", "--format")
+    document = json.loads(call("ops", trace, *arguments, "json").out)
+    assert (document["by"], document["where"]) == ("op,phase", ["op~aten", "phase=forward"])
+    assert [(row["op"], row["phase"], row["key"]) for row in document["rows"]] == [
+        ("aten::mm", "forward", "aten::mm | forward"),
+        ("aten::add", "forward", "aten::add | forward"),
+    ]
+    # shares are of all device time, of which half is chosen
+    assert document["rows"][0]["share"] == pytest.approx(10 / 30)
+    assert (document["time_s"], document["chosen_s"]) == (pytest.approx(30e-6), pytest.approx(15e-6))
+    shown = call("ops", trace, *arguments, "table").out
+    assert "op~aten and phase=forward: 15.0 µs, 50.0 % of it" in shown
+    header, *_ = csv.reader(io.StringIO(call("ops", trace, *arguments, "csv").out))
+    assert set(header) == set(document["rows"][0])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--where", "modul~x"), "keys: op, shape, module, class, phase, kernel, category"),
+        (("--where", "op~relu"), "no work matches op~relu; cclbench ops --by op lists the values of op"),
+        (("--by", "name"), "'name' is no key"),
+        (("--by", "op", "--tree"), "a tree is by module or class, not by op"),
+    ],
+)
+def test_a_wrong_key(call: Call, trace: Path, words: tuple[str, ...], message: str) -> None:
+    answer = call("ops", trace, *words)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+
+
+def test_what_has_no_model_is_listed(document: dict[str, Any]) -> None:
+    assert document["unmodelled_s"] == pytest.approx(15e-6)
+    (kernels,) = document["unmodelled"]
+    assert (kernels["kernel"], kernels["operator"], kernels["calls"]) == ("kernel_2", None, 1)
+    assert (kernels["time_s"], kernels["share"]) == (pytest.approx(15e-6), 0.5)
+
+
+def test_a_row_has_times_per_call_and_what_its_figures_are_compared_with(document: dict[str, Any]) -> None:
+    _, product, addition = document["rows"]
+    times = [product[name] for name in ("mean_s", "p50_s", "p90_s", "max_s")]
+    assert times == pytest.approx([10e-6] * 4)
+    assert (product["precision"], product["peak_flops_per_s"]) == ("bf16", 312e12)
+    assert [product[name] for name in ("batch", "m", "n", "k", "layout")] == [1, 1000, 1000, 1000, None]
+    assert [addition[name] for name in ("m", "layout", "assumes")] == [None] * 3
 
 
 def test_a_run_without_work_says_so(call: Call, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import cclbench
 import cclbench.comparison.operators as comparison_operators
-from cclbench.analyzers.view.operator_sums import NO_MODULE, By
+from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.analyzers.view.work_keys import NO_MODULE, By
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
 from cclbench.comparison.operators import (
@@ -25,7 +26,7 @@ from cclbench.comparison.operators import (
     work_differences,
 )
 from cclbench.ground.errors import UsageError
-from cclbench.operator_table import OperatorRow, OperatorTable, operator_costs
+from cclbench.operator_table import OperatorTable, operator_costs
 
 
 def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
@@ -40,7 +41,7 @@ def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
         "family": None,
         "precision": None,
     }
-    return OperatorRow(key=key, time_ns=time_ns, **(values | other))
+    return OperatorRow(words=(key,), time_ns=time_ns, **(values | other))
 
 
 def a_table(by: By, rows: Sequence[OperatorRow], steps: int) -> OperatorTable:

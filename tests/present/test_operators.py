@@ -71,8 +71,14 @@ def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
     assert found.windows == 4
     assert found.told == (
         "linked to operators 98.5 %; of compute time 90.9 % has FLOPs and bytes; without:"
-        " mine::sort_of: no cost model for this operator; alone: no operator call is linked to it"
+        " sort of mine::sort_of: 50.0 ns, 7.6 %: no cost model for this operator;"
+        " alone: 10.0 ns, 1.5 %: no operator call is linked to it"
     )
+    headings = [column.heading for column in found.columns]
+    assert headings[:8] == ["calls", "time", "share", "achieved", "roofline", "model", "mean", "p50"]
+    assert {"M·N·K", "type", "peak", "attainable"} <= set(headings)
+    page = Page(run_page(run_of(tmp_path / "page")))
+    assert "1000·1000·1000" in page.text
 
 
 def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,22 @@ def test_of_a_row_the_calls_with_most_time_are_chosen(call: Call, product_trace:
     assert by_kernel == script
 
 
+def test_rows_of_several_keys_filters_and_trees(call: Call, product_trace: Path) -> None:
+    """The second product alone has other sizes; the options of `ops` give its row."""
+    trace = json.loads(product_trace.read_text())
+    second = [event for event in trace["traceEvents"] if event["cat"] == "cpu_op"][1]
+    second["args"] |= {"Input Dims": [[8, 4], [4, 2]], "Input Strides": [[4, 1], [2, 1]]}
+    product_trace.write_text(json.dumps(trace))
+    for words, calls in (
+        (("--by", "kernel,shape", "--row", "2"), 2),
+        (("--where", "shape~[8,4]", "--row", "1"), 1),
+        (("--by", "shape", "--where", "shape~[64,32]", "--where", "kernel~nvjet", "--row", "1"), 2),
+        (("--by", "class", "--tree", "--where", "shape~[64,32]", "--row", "1"), 2),
+    ):
+        script = call("reproduce", product_trace, *words).out
+        assert json.loads(script.split("r'''")[1].split("'''")[0])["trace"]["calls"] == calls, words
+
+
 def test_the_result_beside_the_trace(checked: Call) -> None:
     """24 µs in kernels for a median of 20 in the trace: 1.2."""
     found = json.loads(checked("--json").out)

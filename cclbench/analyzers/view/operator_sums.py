@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of a rank's work by operator, shapes, module, phase, kernel or category, with roofline times."""
+"""Sums of a rank's work by keys such as operator, module or kernel, with roofline times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.operator_calls import Float64, WorkKind
+from cclbench.analyzers.view.durations import Durations, durations_by_code
+from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
+from cclbench.analyzers.view.work_keys import (
+    CountedWork,
+    Words,
+    WorkFilter,
+    counted_work,
+    key_codes,
+    kind_name,
+    parse_keys,
+    tree_levels,
+)
 from cclbench.analyzers.view.works import Works
-from cclbench.classify import base_name
-from cclbench.ground.errors import UsageError
+from cclbench.classify.kernel_labels import kernel_label
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.ground.schema import CATEGORIES, PHASES
-from cclbench.operators.call import Call, Tensor
+from cclbench.operators.product_sizes import ProductSizes, product_sizes
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
-By = Literal["op", "shape", "module", "phase", "kernel", "category"]
-BY: Final[tuple[By, ...]] = ("op", "shape", "module", "phase", "kernel", "category")
-NO_MODULE: Final = "none"
-"""Key of work outside any module."""
+SEVERAL_KERNELS: Final = "the call that launched it launched other kernels as well"
 
 
 @dataclass(slots=True)
@@ -34,6 +41,10 @@ class OperatorSums:
 
     calls: int = 0
     time_ns: int = 0
+    own_ns: int = 0
+    """Of a tree's node: time of work of no module within it."""
+    durations: Durations = field(default_factory=Durations, compare=False)
+    """Device time of each call."""
     modelled_ns: int = 0
     flops: float = 0.0
     bytes: float = 0.0
@@ -46,6 +57,9 @@ class OperatorSums:
     operators: frozenset[str] = frozenset()
     families: frozenset[str] = frozenset()
     precisions: frozenset[str] = frozenset()
+    assumptions: frozenset[str] = frozenset()
+    products: frozenset[ProductSizes | None] = frozenset()
+    """Sizes of the matrix products; None of other work."""
     why_not: str | None = None
     cached_ns: int = 0
     """Time of work that is faster than its roofline by no more than the device's cache may save."""
@@ -56,16 +70,15 @@ class OperatorSums:
 
     def add_sums(self, other: OperatorSums) -> None:
         """Add another rank's sums."""
-        for column in fields(self):
-            if column.name == "why_not":
-                self.why_not = self.why_not or other.why_not
-            elif column.name in _SETS:
-                setattr(self, column.name, getattr(self, column.name) | getattr(other, column.name))
-            else:
-                setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
+        self.why_not = self.why_not or other.why_not
+        for name in _SETS:
+            setattr(self, name, getattr(self, name) | getattr(other, name))
+        for name in _ADDED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-_SETS: Final = ("operators", "families", "precisions")
+_SETS: Final = ("operators", "families", "precisions", "assumptions", "products")
+_ADDED: Final = tuple({column.name for column in fields(OperatorSums)} - {*_SETS, "why_not"})
 _MODELLED: Final = ("roofline_ns", "beaten_ns")
 
 
@@ -77,35 +90,61 @@ class DeviceRoof:
     peaks: Mapping[str, float]
     """Peaks of the precisions that occur, where known."""
     cache_bytes: int | None = None
+    attainable: Mapping[str, float] = field(default_factory=dict)
+    """The fastest matrix products measured, of these precisions, where known."""
+
+
+class UnmodelledKernel(NamedTuple):
+    """Kernels without a cost: their label, the operator that launched them, and why there is none.
+
+    `kernel` is None where the CPU is the device, `operator` where no call is linked.
+    """
+
+    kernel: str | None
+    operator: str | None
+    why_not: str | None
 
 
 class RankSums(NamedTuple):
-    """One rank's sums by each of the requested keys, and their totals."""
+    """One rank's sums by each of the requested keys, and the totals of the chosen work."""
 
-    sums: dict[By, dict[str, OperatorSums]]
+    sums: dict[str, dict[Words, OperatorSums]]
     policy: str
     windows: int
     time_ns: int
+    """Time of all work, of which `chosen_ns` is chosen by the filters."""
+    chosen_ns: int
     linked_ns: int
     compute_ns: int
     modelled_ns: int
+    unmodelled: dict[UnmodelledKernel, tuple[int, int]]
+    """Number and time of compute kernels without a cost."""
     roof: DeviceRoof | None
     no_roofline: str | None
 
 
-def rank_sums(view: RankView, keys: Sequence[By]) -> RankSums:
-    """Sums of a rank's work by each of the keys; `NotApplicable` without work."""
+def rank_sums(
+    view: RankView, keys: Sequence[str], filters: Sequence[WorkFilter] = (), *, tree: bool = False
+) -> RankSums:
+    """Sums of a rank's chosen work by each of the keys (`op`, `op,module`); `NotApplicable` without work.
+
+    `tree`: of modules or their classes, each with all modules within it.
+    """
     works = view.works
     times = _work_times(view, works)
-    computes = works.computes
+    chosen = counted_work(works, (), filters)
+    ns, computes = chosen.time_ns(works), works.computes[chosen.work]
+    has_cost = works.has_cost[chosen.work]
     return RankSums(
-        sums={by: _rank_sums(works, times, by) for by in keys},
+        sums={by: _rank_sums(works, times, by, filters, tree=tree) for by in keys},
         policy=view.windows.policy,
         windows=len(view.windows),
         time_ns=int(works.time_ns.sum()),
-        linked_ns=int(works.time_ns[works.is_linked].sum()),
-        compute_ns=int(works.time_ns[computes].sum()),
-        modelled_ns=int(works.time_ns[computes & works.has_cost].sum()),
+        chosen_ns=int(ns.sum()),
+        linked_ns=int(ns[works.is_linked[chosen.work]].sum()),
+        compute_ns=int(ns[computes].sum()),
+        modelled_ns=int(ns[computes & has_cost].sum()),
+        unmodelled=_unmodelled_kernels(works, chosen.keep(computes & ~has_cost)),
         roof=times.roof,
         no_roofline=times.no_roofline,
     )
@@ -125,51 +164,106 @@ class _Times(NamedTuple):
     no_roofline: str | None = None
 
 
-def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
-    """One rank's sums by key."""
-    arithmetic, modelled = times.arithmetic, works.has_cost
-    least = np.where(times.faster, np.nan, times.least)
-    key, keys = work_keys(works, by)
-    sums = [OperatorSums() for _ in keys]
-    columns = {
-        "calls": np.ones(len(works)),
-        "time_ns": works.time_ns,
-        "modelled_ns": np.where(modelled, works.time_ns, 0),
-        "flops": np.where(modelled, works.flops, 0),
-        "bytes": np.where(modelled, works.bytes, 0),
-        "rooflined_ns": np.where(np.isnan(least), 0, works.time_ns),
-        "roofline_ns": np.nan_to_num(least),
-        "cached_ns": np.where(times.cached, works.time_ns, 0),
-        "above_ns": np.where(times.faster & ~times.cached, works.time_ns, 0),
-        "beaten_ns": np.where(times.faster, times.least, 0),
-        "compute_ns": np.where(arithmetic >= times.least, works.time_ns, 0),
-        "memory_ns": np.where(arithmetic < times.least, works.time_ns, 0),
+def _rank_sums(
+    works: Works, times: _Times, by: str, filters: Sequence[WorkFilter], *, tree: bool
+) -> dict[Words, OperatorSums]:
+    """One rank's sums by the words of its keys."""
+    keys = parse_keys(by)
+    counted = counted_work(works, keys, filters)
+    if not tree:
+        codes, words = key_codes(works, counted, keys)
+        return _group_sums(works, times, counted, codes, words)
+    sums: dict[Words, OperatorSums] = {}
+    for level in tree_levels(works, counted, keys[0]):
+        sums |= _group_sums(works, times, level.counted, level.codes, level.words, level.own)
+    return sums
+
+
+def _group_sums(
+    works: Works,
+    times: _Times,
+    counted: CountedWork,
+    codes: Int64,
+    words: Sequence[Words],
+    own: Mask | None = None,
+) -> dict[Words, OperatorSums]:
+    """Sums of the counted work by its code; `own`: mask of a node's own work."""
+    work, ns = counted.work, counted.time_ns(works)
+    # a kernel has its operator's cost only if the operator launched no other kernel
+    sole = np.ones(len(work), np.bool_) if counted.event is None else works.kernels[work] == 1
+    modelled = works.has_cost[work] & sole
+    faster, cached = times.faster[work] & sole, times.cached[work] & sole
+    arithmetic, ideal = times.arithmetic[work], times.least[work]
+    rooflined = sole & ~faster & ~np.isnan(ideal)
+    columns: dict[str, npt.NDArray[Any]] = {
+        "calls": np.ones(len(work)),
+        "time_ns": ns,
+        "own_ns": ns if own is None else np.where(own, ns, 0),
+        "modelled_ns": np.where(modelled, ns, 0),
+        "flops": np.where(modelled, works.flops[work], 0),
+        "bytes": np.where(modelled, works.bytes[work], 0),
+        "rooflined_ns": np.where(rooflined, ns, 0),
+        "roofline_ns": np.where(rooflined, ideal, 0),
+        "cached_ns": np.where(cached, ns, 0),
+        "above_ns": np.where(faster & ~cached, ns, 0),
+        "beaten_ns": np.where(faster, ideal, 0),
+        "compute_ns": np.where(sole & (arithmetic >= ideal), ns, 0),
+        "memory_ns": np.where(sole & (arithmetic < ideal), ns, 0),
     }
-    if by == "kernel":
-        # a kernel has its operator's cost only if the operator launched no other kernel
-        single_kernel = works.kernels[works.rows.work] == 1
-        columns = {
-            name: np.where(single_kernel, values[works.rows.work], 0) for name, values in columns.items()
-        }
-        columns |= {"calls": np.ones(len(key)), "time_ns": works.rows.ends - works.rows.starts}
+    sums = [OperatorSums(durations=each) for each in durations_by_code(codes, ns, len(words))]
     for name, values in columns.items():
         is_integer = name == "calls" or (name.endswith("_ns") and name not in _MODELLED)
-        totals = np.bincount(key, values.astype(np.float64), len(keys)).tolist()
+        totals = np.bincount(codes, values.astype(np.float64), len(words)).tolist()
         for key_sums, amount in zip(sums, totals, strict=True):
             setattr(key_sums, name, int(amount) if is_integer else amount)
-    if by == "kernel":
-        return dict(zip(keys, sums, strict=True))
-    # common properties of one key and kind are added once
-    pair = key * len(works.kinds) + works.kind
-    for work in _first_of_values(pair, np.ones(len(works), np.bool_)):
-        key_sums, kind = sums[key[work]], works.kinds[works.kind[work]]
-        key_sums.operators |= {_kind_name(kind)}
-        key_sums.families |= {kind.model_family} if kind.model_family else set()
-        key_sums.precisions |= {kind.cost.precision} if kind.cost and kind.cost.precision else set()
-    for work in _first_of_values(pair, ~modelled & works.computes):
-        key_sums = sums[key[work]]
-        key_sums.why_not = key_sums.why_not or works.kinds[works.kind[work]].why_not
-    return dict(zip(keys, sums, strict=True))
+    _add_properties(works, sums, codes, work, sole)
+    pair = codes * len(works.kinds) + works.kind[work]
+    for entry in _first_of_values(pair, ~modelled & works.computes[work]):
+        key_sums, kind = sums[codes[entry]], works.kinds[works.kind[work[entry]]]
+        key_sums.why_not = key_sums.why_not or (SEVERAL_KERNELS if kind.cost else kind.why_not)
+    return dict(zip(words, sums, strict=True))
+
+
+def _add_properties(
+    works: Works, sums: Sequence[OperatorSums], codes: Int64, work: Index, sole: Mask
+) -> None:
+    """Add what the kinds of the work of a key have in common: operators, families, precisions, sizes."""
+    products: dict[int, ProductSizes | None] = {}
+    pair = (codes * len(works.kinds) + works.kind[work]) * 2 + sole
+    for entry in _first_of_values(pair, np.ones(len(work), np.bool_)):
+        key_sums, number = sums[codes[entry]], int(works.kind[work[entry]])
+        kind = works.kinds[number]
+        key_sums.operators |= {kind_name(kind)}
+        cost = kind.cost if sole[entry] else None
+        if number not in products:
+            products[number] = product_sizes(kind.call, kind.cost) if kind.cost else None
+        key_sums.products |= {products[number] if cost else None}
+        key_sums.families |= {kind.model_family} if kind.model_family and sole[entry] else set()
+        key_sums.precisions |= {cost.precision} if cost and cost.precision else set()
+        key_sums.assumptions |= {cost.assumes} if cost and cost.assumes else set()
+
+
+def _unmodelled_kernels(works: Works, chosen: CountedWork) -> dict[UnmodelledKernel, tuple[int, int]]:
+    """Number and time of the kernels of the chosen work, by their label and operator."""
+    events = chosen.event
+    if events is None and len(works.rows.work):
+        is_chosen = np.zeros(len(works), np.bool_)
+        is_chosen[chosen.work] = True
+        events = np.flatnonzero(is_chosen[works.rows.work]).astype(np.int32)
+    work = chosen.work if events is None else works.rows.work[events]
+    ns = works.time_ns[work] if events is None else (works.rows.ends - works.rows.starts)[events]
+    names = max(len(works.rows.names), 1)
+    name = np.zeros(len(work), np.int64) if events is None else works.rows.name[events]
+    pairs, code = np.unique(works.kind[work].astype(np.int64) * names + name, return_inverse=True)
+    count, total = np.bincount(code, minlength=len(pairs)), np.bincount(code, ns, len(pairs))
+    found: dict[UnmodelledKernel, tuple[int, int]] = {}
+    for pair, calls, time in zip(pairs.tolist(), count.tolist(), total.tolist(), strict=True):
+        kind = works.kinds[pair // names]
+        label = None if events is None else kernel_label(works.rows.names[pair % names] or "")
+        key = UnmodelledKernel(label, kind.call.name if kind.linked else None, kind.why_not)
+        more = found.get(key, (0, 0))
+        found[key] = more[0] + calls, more[1] + int(time)
+    return found
 
 
 def _first_of_values(pair: Int64, chosen: Mask) -> list[int]:
@@ -177,11 +271,6 @@ def _first_of_values(pair: Int64, chosen: Mask) -> list[int]:
     at = np.flatnonzero(chosen)
     _, positions = np.unique(pair[at], return_index=True)
     return [int(index) for index in np.sort(at[positions])]
-
-
-def _kind_name(kind: WorkKind) -> str:
-    """A kind's name: its operator, or the kernel's base name."""
-    return kind.call.name if kind.linked else base_name(kind.call.name)
 
 
 def _work_times(view: RankView, works: Works) -> _Times:
@@ -202,47 +291,5 @@ def _work_times(view: RankView, works: Works) -> _Times:
     faster = works.is_faster_than(least)
     cached = faster & ~works.is_faster_than(works.roofline_ns(peaks, stated_peak, memory, cache or 0))
     arithmetic = works.compute_ns(peaks, stated_peak)
-    return _Times(arithmetic, least, faster, cached, DeviceRoof(memory, known, cache))
-
-
-def work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
-    """Key code of each work item (by kernel: of each device event), and the keys."""
-    if by == "kernel":
-        words = [base_name(name or "") for name in works.rows.names]
-        if not len(works.rows.name) and len(works):
-            raise UsageError("a CPU runs no kernels: ask --by op")
-        return _number_words(words, works.rows.name)
-    if by == "module":
-        return _number_words([word or NO_MODULE for word in works.modules], works.module)
-    if by == "phase":
-        return _number_words(list(PHASES), works.phase)
-    if by == "category":
-        return _number_words(list(CATEGORIES), works.category)
-    names = [_kind_name(kind) for kind in works.kinds]
-    if by == "shape":
-        shaped = (f"{name}({_shape_words(kind.call)})" for name, kind in zip(names, works.kinds, strict=True))
-        names = [name.removesuffix("()") for name in shaped]
-    return _number_words(names, works.kind)
-
-
-def _number_words(words: Sequence[str], index: Index) -> tuple[Int64, list[str]]:
-    """Code of each entry, and the distinct words that occur."""
-    numbers: dict[str, int] = {}
-    used = np.unique(index).tolist()
-    code = np.zeros(len(words), np.int64)
-    for used_code in used:
-        code[used_code] = numbers.setdefault(words[used_code], len(numbers))
-    return code[index], list(numbers)
-
-
-def _shape_words(call: Call) -> str:
-    """`bf16[16,559], bf16[559,64]`: types and sizes of a call's tensors."""
-    return ", ".join(_tensor_words(call.arguments))
-
-
-def _tensor_words(arguments: Iterable[Any]) -> Iterator[str]:
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            yield f"{argument.precision or argument.dtype}[{','.join(map(str, argument.shape))}]"
-        elif isinstance(argument, tuple) and any(isinstance(item, Tensor) for item in argument):
-            yield f"{len(argument)} x {next(_tensor_words(argument))}"
+    attainable = {word: peak for word in used if (peak := device.attainable_flops_per_s.get(word))}
+    return _Times(arithmetic, least, faster, cached, DeviceRoof(memory, known, cache, attainable))

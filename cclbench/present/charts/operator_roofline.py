@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.analyzers.view.operator_sums import DeviceRoof
 from cclbench.ground.units import humanise
-from cclbench.operator_table import OperatorRow, OperatorTable
+from cclbench.operator_table import OperatorTable
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas, roofline_axes
 from cclbench.present.charts.palette import MARKERS, colour_name, drawing_colour, light_colour, marker_of
 from cclbench.present.charts.svg import drawn_svg

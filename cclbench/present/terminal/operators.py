@@ -3,71 +3,183 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich import box
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS
+from cclbench.classify.kernel_labels import shorten_name
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
-from cclbench.operator_table import OperatorRow, OperatorTable
-from cclbench.present.operators import costless_lines, linked_shares
+from cclbench.operator_table import OperatorTable
+from cclbench.present.operator_columns import (
+    FIRST,
+    OWN,
+    PARTLY,
+    SEVERAL,
+    SHOWN,
+    OperatorColumn,
+    percent,
+    roofline_words,
+    shown_words,
+)
+from cclbench.present.operators import assumption_lines, linked_shares, unmodelled_lines
 from cclbench.present.terminal.output import titled_bullets
 
-SHOWN: Final = 20
+SHOWN_ROWS: Final = 20
 """Rows of a table by default."""
+_LEAST_NAME: Final = 24
+_SHORTEST_NAME: Final = 16
+"""So that the columns of `FIRST` fit 80 characters, or the narrowest name if they do not."""
+_LINES: Final = 3
+"""Lines of a name by default."""
 _NAME: Final = 200
 
 
-def operators_page(found: OperatorTable) -> list[RenderableType]:
-    """A row for each key, and operators without a cost."""
+def operators_page(found: OperatorTable, *, verbose: bool = False) -> list[RenderableType]:
+    """A row for each key, and what has no cost; `verbose`: all rows, all columns, in further tables."""
     ranks, windows = len(found.ranks), found.windows
     whole = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
-    told = [
+    head = [
         f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {whole}, {humanise(found.time_s, 's')} of device"
         " time",
-        linked_shares(found),
     ]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("row", justify="right", no_wrap=True)
-    table.add_column(found.by, overflow="fold", min_width=16)
-    for heading in ("calls", "time", "share", "FLOP/s", "B/s", "roofline", "gap"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for number, row in enumerate(found.rows, start=1):
-        table.add_row(
-            f"{number}",
-            Text(shorten_middle(printable(row.key), _NAME)),
-            f"{row.calls:,}",
-            humanise(row.time_s, "s"),
-            humanise(row.share, "1"),
-            "" if not row.flops_per_s else humanise(row.flops_per_s, "FLOP/s").removesuffix("FLOP/s").strip(),
-            "" if not row.bytes_per_s else humanise(row.bytes_per_s, "B/s").removesuffix("B/s").strip(),
-            _roofline_words(row),
-            "" if row.gap_s is None else humanise(row.gap_s, "s"),
-        )
-    parts: list[RenderableType] = [*(Text(printable(line)) for line in told), Text(), table]
-    if len(found.rows) < found.all_rows:
-        parts += [Text(f"{found.all_rows - len(found.rows):,} more rows: -v, --top or --json")]
-    if any(row.bound != "unknown" for row in found.rows):
-        parts += [Text("roofline: roofline time over time; C: bound by compute, M: by memory")]
-    if any(row.mark for row in found.rows):
-        parts += [
-            Text("*: faster than the memory, as a cache may explain; !: above the roofline (see Notes)")
-        ]
-    lacking = list(costless_lines(found))
+    if found.where:
+        share = _of_time(found, found.chosen_s)
+        head += [f"{' and '.join(found.where)}: {humanise(found.chosen_s, 's')}, {share} of it"]
+    head += [linked_shares(found), *_lost_time(found)]
+    rows = found.rows if verbose else _fitting_rows(found)
+    parts: list[RenderableType] = [*(Text(printable(line)) for line in head), Text()]
+    parts += [_OperatorGrid(found, rows, verbose)]
+    if len(rows) < found.all_rows:
+        parts += [Text(f"{found.all_rows - len(rows):,} more rows: -v, --top or --json")]
+    parts += map(Text, _legend(found, rows))
+    most = None if verbose else 4
+    unmodelled = list(unmodelled_lines(found))
     return [
         *parts,
-        *titled_bullets("Without FLOPs and bytes", lacking),
+        *titled_bullets("Without a model", unmodelled[:most]),
+        *titled_bullets("Assumptions", list(assumption_lines(rows))[:most]),
         *titled_bullets("Notes", list(found.notes)),
     ]
 
 
-def _roofline_words(row: OperatorRow) -> str:
-    """`86% M`: roofline time over time and what bounds it; `121% *` where all works are faster than that."""
-    mark = {"cache": " *", "above": " !", None: ""}[row.mark]
-    if row.roofline_share is None:
-        return "" if row.marked_share is None else humanise(row.marked_share, "1") + mark
-    bound = "" if row.bound == "unknown" else f" {row.bound[0].upper()}"
-    return humanise(row.roofline_share, "1") + bound + mark
+def _lost_time(found: OperatorTable) -> Iterator[str]:
+    """Time above the roofline, and time that no model covers."""
+    parts = []
+    if found.gap_s is not None:
+        parts += [f"above the roofline {humanise(found.gap_s, 's')}, {_of_time(found, found.gap_s)}"]
+    if found.unmodelled_ns:
+        share = _of_time(found, found.unmodelled_s)
+        parts += [f"without a model {humanise(found.unmodelled_s, 's')}, {share}"]
+    if parts:
+        yield "; ".join(parts)
+
+
+def _of_time(found: OperatorTable, seconds: float) -> str:
+    return percent(seconds / found.time_s)
+
+
+def _legend(found: OperatorTable, rows: Sequence[OperatorRow]) -> Iterator[str]:
+    if any(row.bound != "unknown" for row in rows):
+        yield "roofline: roofline time over time; C: bound by compute, M: by memory"
+    if any(PARTLY in roofline_words(row) for row in rows):
+        yield f"{PARTLY}: a part has no model; rate, roofline and gap are of the rest"
+    if SEVERAL in map(roofline_words, rows):
+        yield f"{SEVERAL}: {SEVERAL_KERNELS}, whose costs are of the call: --by op"
+    if any(row.mark for row in rows):
+        yield "*: faster than the memory, as a cache may explain; !: above the roofline (see Notes)"
+    if found.tree:
+        yield "time: with all modules within it; own: of no module within it"
+    elif {"module", "class"} & set(found.keys) and len(found.keys) == 1:
+        yield "--tree: with all modules within each; --by class: instances of a module together"
+
+
+def _fitting_rows(found: OperatorTable) -> Sequence[OperatorRow]:
+    """The first rows; of a tree without the levels below those that fit."""
+    if not found.tree or len(found.rows) <= SHOWN_ROWS:
+        return found.rows[:SHOWN_ROWS] if found.tree else found.rows
+    counts = [0] * (1 + max(row.depth or 0 for row in found.rows))
+    for row in found.rows:
+        counts[row.depth or 0] += 1
+    depth = 1
+    while depth + 1 < len(counts) and sum(counts[: depth + 2]) <= SHOWN_ROWS:
+        depth += 1
+    return [row for row in found.rows if (row.depth or 0) <= depth][:SHOWN_ROWS]
+
+
+@dataclass(frozen=True, slots=True)
+class _OperatorGrid:
+    """The rows as a table of as many columns as fit; if `verbose` the others follow in further tables."""
+
+    found: OperatorTable
+    rows: Sequence[OperatorRow]
+    verbose: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        columns = [*SHOWN[:2], OWN, *SHOWN[2:]] if self.found.tree else list(SHOWN)
+        texts = {column.heading: [column.text(row) for row in self.rows] for column in columns}
+        columns = [column for column in columns if any(texts[column.heading])]
+        names = [list(shown_words(row, self.found.keys)) for row in self.rows]
+        longest = max((cell_len(line) for lines in names for line in lines), default=0)
+        number = max([3, *(len(str(row.row)) for row in self.rows)])
+        least = min(max(longest, len(self.found.by)), max(_LEAST_NAME, options.max_width // 3))
+        widths = {
+            column.heading: 1 + max(map(cell_len, [column.heading, *texts[column.heading]]))
+            for column in columns
+        }
+        first = sum(widths[column.heading] for column in columns if column in (*FIRST, OWN))
+        least = min(least, max(_SHORTEST_NAME, options.max_width - number - 1 - first))
+        while columns:
+            free = options.max_width - number - 1 - least
+            page: list[OperatorColumn] = []
+            for column in columns:
+                if page and widths[column.heading] > free:
+                    break
+                page.append(column)
+                free -= widths[column.heading]
+            columns = columns[len(page) :]
+            yield self._table(page, texts, names, least + max(free, 0), number)
+            if not self.verbose:
+                return
+            if columns:
+                yield Text()
+
+    def _table(
+        self,
+        columns: Sequence[OperatorColumn],
+        texts: dict[str, list[str]],
+        names: Sequence[Sequence[str]],
+        width: int,
+        number: int,
+    ) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
+        table.add_column("row", justify="right", no_wrap=True, min_width=number)
+        table.add_column("\n".join(self.found.keys), overflow="fold", max_width=width)
+        for column in columns:
+            table.add_column(column.heading, justify="right", no_wrap=True)
+        most = _NAME if self.verbose else _LINES * width - 2
+        for place, row in enumerate(self.rows):
+            short = (
+                (shorten_name if key in ("op", "kernel") else shorten_middle)(line, most)
+                for key, line in zip(self.found.keys, names[place], strict=True)
+            )
+            name = "\n".join(_folded(line, width) for line in short)
+            cells = (texts[column.heading][place] for column in columns)
+            table.add_row(f"{row.row}", Text(name), *map(Text, cells))
+        return table
+
+
+def _folded(text: str, width: int) -> str:
+    """The text in lines of at most `width`, which end behind an argument if that takes no more lines."""
+    ends = r"(?<=[ (<_])|(?<=[>\]a-z],)|$"
+    lines = re.findall(rf".{{1,{width}}}(?:{ends})", text)
+    return "\n".join(lines) if len("".join(lines)) == len(text) and len(lines) <= _LINES else text

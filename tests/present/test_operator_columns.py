@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells of the operators' table, and the widths of a terminal that they fit."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from cclbench.analyzers.view.durations import durations_by_code
+from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS
+from cclbench.operator_table import OperatorTable, Unmodelled
+from cclbench.operators.product_sizes import ProductSizes
+from cclbench.present.operator_columns import SHOWN, roofline_words, shown_words
+from cclbench.present.terminal.operators import operators_page
+
+TEXT = {column.heading: column.text for column in SHOWN}
+
+
+def a_row(*words: str, **changes: Any) -> OperatorRow:
+    """A row of 1,234 calls in 9.87 ms, 58.5 % of its roofline."""
+    values: dict[str, Any] = {
+        "calls": 1234,
+        "time_ns": 9_870_000,
+        "share": 0.987,
+        "durations": durations_by_code(np.zeros(2, np.int64), np.array([7000, 9000]), 1)[0],
+        "flops": 6e9,
+        "bytes": 3e6,
+        "flops_per_s": 6.45e14,
+        "bytes_per_s": 1.16e12,
+        "roofline_s": 5.85e-3,
+        "gap_s": 4.15e-3,
+        "bound": "compute",
+        "modelled_share": 1.0,
+        "why_not": None,
+        "operator": "aten::mm",
+        "family": None,
+        "precision": "bf16",
+    }
+    return OperatorRow(words=words, **(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "58.5 % C"),
+        ({"bound": "memory", "mark": "cache"}, "58.5 % M*"),
+        ({"modelled_share": 0.4, "why_not": "unknown"}, "58.5 % C~"),
+        ({"modelled_share": 0.0, "why_not": "unknown", "roofline_s": None}, "no model"),
+        ({"modelled_share": 0.0, "why_not": SEVERAL_KERNELS, "roofline_s": None}, "several"),
+        ({"roofline_s": None, "mark": "above", "marked_time_s": 1.0, "marked_roofline_s": 1.2}, "120.0 %!"),
+        # a collective has no model and lacks none
+        ({"modelled_share": 0.0, "roofline_s": None, "bound": "unknown"}, ""),
+    ],
+)
+def test_distance_from_the_roofline(changes: dict[str, Any], words: str) -> None:
+    assert roofline_words(a_row("x", **changes)) == words
+
+
+def test_the_rate_is_of_what_bounds_the_row() -> None:
+    assert TEXT["achieved"](a_row("x")) == "645 TFLOP/s"
+    assert TEXT["achieved"](a_row("x", bound="memory")) == "1.16 TB/s"
+    assert TEXT["achieved"](a_row("x", bound="unknown")) == "1.16 TB/s"
+    assert TEXT["achieved"](a_row("x", bound="unknown", family="matrix product")) == "645 TFLOP/s"
+    assert TEXT["achieved"](a_row("x", flops_per_s=None, bytes_per_s=None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(1.0, "100 %"), (0.99999, "99.9 %"), (0.625, "62.5 %"), (0.0, "")]
+)
+def test_coverage_is_whole_only_if_all_is_modelled(share: float, text: str) -> None:
+    assert TEXT["model"](a_row("x", modelled_share=share)) == text
+
+
+def test_other_cells() -> None:
+    assert (TEXT["p50"](a_row("x")), TEXT["p90"](a_row("x")), TEXT["max"](a_row("x"))) == (
+        "8.00 µs",
+        "8.80 µs",
+        "9.00 µs",
+    )
+    assert TEXT["share"](a_row("x", share=0.0001)) == "<0.1 %"
+    assert TEXT["M·N·K"](a_row("x", product=ProductSizes(1, 8, 2, 3))) == "8·2·3"
+    assert TEXT["M·N·K"](a_row("x", product=ProductSizes(16, 8, 2, 3))) == "16 x 8·2·3"
+    assert TEXT["layout"](a_row("x", product=ProductSizes(1, 8, 2, 3, "NT"))) == "NT"
+    assert TEXT["gap"](a_row("x", gap_s=None)) == ""
+
+
+def test_words_of_a_row() -> None:
+    shape = a_row("aten::sdpa(bf16[1,2], bf16[1,2], bf16[1,2], fp32[1], long int[], long int[])")
+    assert list(shown_words(shape, ("shape",))) == ["aten::sdpa(bf16[1,2] ×3, fp32[1], long int[] ×2)"]
+    assert list(shown_words(a_row("aten::cat(2 x bf16[1], 2 x bf16[1])"), ("shape",))) == [
+        "aten::cat(2 x bf16[1] ×2)"
+    ]
+    both = a_row("aten::mm", "aten::mm(bf16[1,2], bf16[2,3])")
+    assert list(shown_words(both, ("op", "shape"))) == ["aten::mm", "(bf16[1,2], bf16[2,3])"]
+    assert list(shown_words(a_row("Net_0/Layer_1", depth=2), ("module",))) == ["  Layer_1"]
+    assert list(shown_words(a_row("\x1b[31mred"), ("op",))) == ["\\x1b[31mred"]
+
+
+def shown(width: int, *, by: str = "op", verbose: bool = False, **changes: Any) -> str:
+    """The page of three rows with the widest cells."""
+    long = "aten::_scaled_dot_product_cudnn_attention_backward_of_a_long_name" * 4
+    rows = [
+        a_row(long, bound="memory", mark="cache", modelled_share=0.5, why_not="unknown", row=1, **changes),
+        a_row("void_kernel<" + "float," * 60 + ">", row=2, **changes),
+        a_row(
+            "short", row=300, product=ProductSizes(16, 8192, 2688, 1024, "NT"), assumes="a mask", **changes
+        ),
+    ]
+    found = OperatorTable(
+        run="run",
+        by=by,
+        window="steps",
+        ranks=(0,),
+        windows=1,
+        time_ns=10_000_000,
+        linked_share=1.0,
+        modelled_share=0.5,
+        roof=None,
+        rows=tuple(rows),
+        all_rows=3,
+        notes=(),
+        chosen_ns=10_000_000,
+        gap_s=4e-3,
+        unmodelled_ns=5_000_000,
+        unmodelled=(Unmodelled("sort_k", "mine::sort", 3, 5e-3, 0.5, "no cost model"),),
+    )
+    text = io.StringIO()
+    Console(width=width, file=text).print(*operators_page(found, verbose=verbose), sep="\n")
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 140, 200])
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_widest_cells_fit_a_terminal(width: int, verbose: bool) -> None:
+    lines = shown(width, verbose=verbose).splitlines()
+    assert max(map(len, lines)) <= width
+    (head, *more) = (line for line in lines if line.startswith("row "))
+    assert {"calls", "time", "share", "achieved", "roofline", "gap"} <= set(head.split())
+    assert bool(more) == verbose
+    assert ("p90" in head) == (width >= 140)
+    assert any("short" in line and " 58.5 % C " in f"{line} " for line in lines)
+
+
+def test_unmodelled_time_stands_beside_the_gap_and_assumptions_below() -> None:
+    text = " ".join(shown(80).split())
+    assert "above the roofline 4.00 ms, 40.0 %; without a model 5.00 ms, 50.0 %" in text
+    assert "- sort_k of mine::sort: 5.00 ms, 50.0 %: no cost model" in text
+    assert "Assumptions - row 300: a mask" in text
