@@ -73,7 +73,8 @@ BYTES = {
 QUERY = """
 SELECT substr(marks.name, 5) AS kind, work.name, sum(work.flops) AS flops, sum(work.bytes) AS bytes
 FROM operator_work AS work JOIN operators USING (rank, operator) JOIN events AS marks
-ON marks.kind = 'annotation' AND marks.side = 'host' AND operators.start_ns BETWEEN marks.start_ns AND marks.start_ns + marks.dur_ns
+ON marks.kind = 'annotation' AND marks.side = 'host'
+AND operators.start_ns BETWEEN marks.start_ns AND marks.start_ns + marks.dur_ns
 GROUP BY ALL"""
 
 
