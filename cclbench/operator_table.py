@@ -102,6 +102,8 @@ class OperatorTable:
     """Σ device time of the chosen work."""
     gap_s: float | None = None
     """Time above the roofline of all rows; None without a roofline."""
+    largest_gap: OperatorRow | None = None
+    """Row with most time above the roofline, also if it is not among `rows`; None of a tree."""
     unmodelled_ns: int = 0
     """Σ device time of the chosen compute work without FLOPs and bytes."""
     unmodelled: tuple[Unmodelled, ...] = ()
@@ -245,6 +247,8 @@ def _operator_table(
     disjoint = [row for row in rows if row.depth in (None, 1)]
     gaps = [row.gap_s for row in disjoint if row.gap_s is not None]
     unmodelled = sorted(kernels.items(), key=lambda pair: (-pair[1][1], *map(str, pair[0])))
+    numbered = tuple(replace(row, row=number) for number, row in enumerate(ordered, start=1))
+    with_gap = [row for row in numbered if row.gap_s and not tree]
     return OperatorTable(
         run=run.id,
         by=by,
@@ -255,7 +259,7 @@ def _operator_table(
         linked_share=linked / chosen if chosen else 0.0,
         modelled_share=modelled / compute if compute else 0.0,
         roof=roof,
-        rows=tuple(replace(row, row=number) for number, row in enumerate(ordered, start=1)),
+        rows=numbered,
         all_rows=len(rows),
         notes=(
             *dict.fromkeys(
@@ -267,6 +271,7 @@ def _operator_table(
         tree=tree,
         chosen_ns=chosen,
         gap_s=sum(gaps) if gaps else None,
+        largest_gap=max(with_gap, key=lambda row: row.gap_s or 0.0, default=None),
         unmodelled_ns=compute - modelled,
         unmodelled=tuple(
             Unmodelled(kernel, operator, calls, ns / NS_PER_S, ns / total if total else 0.0, why)

@@ -27,8 +27,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import cclbench
+from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.ground.errors import CclbenchError
-from cclbench.operator_table import OperatorRow, OperatorTable, operator_costs_by
+from cclbench.operator_table import OperatorTable, operator_costs_by
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = Path(os.environ.get("CCLBENCH_TEST_DATA", REPOSITORY.parent / "shared" / "fixtures"))

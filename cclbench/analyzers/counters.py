@@ -25,7 +25,9 @@ from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.units import humanise
 
 _NS_PER_S: Final = 10**9
-_MOMENT = re.compile(r"(?<![a-z])(?:(before|begin|start|pre)|(after|end|stop|post))(?![a-z])", re.IGNORECASE)
+_MOMENT = re.compile(
+    r"(?<![a-z])(?:(before|begin|start|pre)|(after|end|stop|post))(?![a-z])", re.IGNORECASE | re.ASCII
+)
 _FORMULA: Final = "Σ bytes sent over all ports and all intervals between samples"
 _DEFINITION: Final = (
     "Bytes sent by {ports}, over all the time that counters were sampled, which may be longer than the run's"

@@ -144,9 +144,14 @@ def shown_words(row: OperatorRow, keys: tuple[str, ...]) -> Iterator[str]:
     for key, word in zip(keys, row.words, strict=True):
         text = printable(word)
         if key == "shape":
-            text = _REPEATED.sub(lambda found: f"{found[1]} ×{found[0].count(found[1])}", text)
+            text = joined_operands(text)
             if "op" in keys and row.operator:
                 text = text.removeprefix(printable(row.operator)) or "()"
         if row.depth is not None:
             text = "  " * (row.depth - 1) + text.split("/", row.depth - 1)[-1]
         yield text
+
+
+def joined_operands(shapes: str) -> str:
+    """Equal operands that follow one another as one: `bf16[16,64] ×3, fp32[16]`."""
+    return _REPEATED.sub(lambda found: f"{found[1]} ×{found[0].count(found[1])}", shapes)

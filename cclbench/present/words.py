@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from cclbench.analyzers.metric import METRICS
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
+from cclbench.present.operator_columns import joined_operands
 from cclbench.record.rows import Row
 
 if TYPE_CHECKING:
@@ -118,7 +119,11 @@ def quantity_markup(value: float, unit: str, provenance: str | None, *lines: str
 def operator_markup(row: OperatorRow) -> Markup:
     """The operator of a row, and below it the shapes."""
     operator, shapes = row.operator_and_shapes
-    below = Markup('<div class="shapes">{}</div>').format(name_markup(shapes)) if shapes else Markup("")
+    below = (
+        Markup('<div class="shapes">{}</div>').format(name_markup(joined_operands(shapes)))
+        if shapes
+        else Markup("")
+    )
     return name_markup(operator) + below
 
 

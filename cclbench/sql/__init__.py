@@ -130,6 +130,3 @@ def with_dependencies(names: Iterable[str]) -> list[str]:
     for name in sorted(names):
         add(name, ())
     return list(ordered)
-
-
-add_views(__name__)

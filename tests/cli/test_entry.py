@@ -42,6 +42,21 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize("words", [["list", "metrics"], ["explain", "time.step"]])
+def test_metrics_are_listed_without_what_computes_them(words: list[str]) -> None:
+    """`pyarrow.compute` makes some 250 functions when it is imported; causes are for other names."""
+    program = f"""
+import sys
+from cclbench.cli import main
+main({words!r})
+print([name for name in ("pyarrow.compute", "cclbench.findings.causes") if name in sys.modules],
+      file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "time.step" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
 def test_module_and_entry_point_agree() -> None:
     assert shell("--version").stdout == "cclbench 0.2.0\n"
 

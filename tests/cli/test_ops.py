@@ -119,6 +119,9 @@ def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> No
     assert "linked to operators 50.0 %; of compute time 50.0 % has FLOPs and bytes" in shown
     assert "- kernel_2: 15.0 µs, 50.0 %: no operator call is linked to it" in shown
     assert "above the roofline 8.59 µs, 28.6 %; without a model 15.0 µs, 50.0 %" in shown
+    # though it is the third row by time
+    assert "largest gap: row 3, aten::add: 5.00 µs, 16.7 %" in call("ops", trace, "--top", "1").out
+    assert "largest gap" not in call("ops", trace, "--by", "module", "--tree").out
 
 
 @pytest.mark.parametrize("by", ["op", "shape", "module", "kernel", "op,shape,phase"])

@@ -135,7 +135,9 @@ def test_operator_work_adds_up_to_what_ops_prints(by: Any, run: Run) -> None:
     key = {"op": "name", "module": "coalesce(module, 'none')"}.get(by, by)
     query = f"""SELECT {key} AS key, count(*) AS calls, sum(dur_ns)::BIGINT AS time_ns,
     sum(flops) FILTER (bytes IS NOT NULL) AS flops, sum(bytes) FILTER (flops IS NOT NULL) AS bytes,
-    sum(roofline_ns) / 1e9 AS roofline_s, sum(dur_ns - roofline_ns) / 1e9 AS gap_s
+    sum(roofline_ns) / 1e9 AS roofline_s, sum(dur_ns - roofline_ns) / 1e9 AS gap_s,
+    quantile_cont(dur_ns, 0.5) / 1e9 AS p50_s, quantile_cont(dur_ns, 0.9) / 1e9 AS p90_s,
+    max(dur_ns) / 1e9 AS max_s
     FROM operator_work GROUP BY key"""  # noqa: S608
     found = {row["key"]: row for row in run.sql(query).to_pylist()}
     expected = {row.key: row for row in operator_costs(run, by=by).rows}
@@ -143,7 +145,7 @@ def test_operator_work_adds_up_to_what_ops_prints(by: Any, run: Run) -> None:
     for name, row in expected.items():
         own = found[name]
         assert (own["calls"], own["time_ns"]) == (row.calls, row.time_ns)
-        for column in ("flops", "bytes", "roofline_s", "gap_s"):
+        for column in ("flops", "bytes", "roofline_s", "gap_s", "p50_s", "p90_s", "max_s"):
             figure = getattr(row, column)
             assert own[column] == (None if figure is None else pytest.approx(figure, rel=1e-9)), (
                 name,

@@ -101,15 +101,13 @@ def test_words_of_a_row() -> None:
     assert list(shown_words(a_row("\x1b[31mred"), ("op",))) == ["\\x1b[31mred"]
 
 
-def shown(width: int, *, by: str = "op", verbose: bool = False, **changes: Any) -> str:
-    """The page of three rows with the widest cells."""
+def shown(width: int, *, by: str = "op", verbose: bool = False, first: OperatorRow | None = None) -> str:
+    """The page of three rows with the widest cells, or of another one."""
     long = "aten::_scaled_dot_product_cudnn_attention_backward_of_a_long_name" * 4
     rows = [
-        a_row(long, bound="memory", mark="cache", modelled_share=0.5, why_not="unknown", row=1, **changes),
-        a_row("void_kernel<" + "float," * 60 + ">", row=2, **changes),
-        a_row(
-            "short", row=300, product=ProductSizes(16, 8192, 2688, 1024, "NT"), assumes="a mask", **changes
-        ),
+        a_row(long, bound="memory", mark="cache", modelled_share=0.5, why_not="unknown", row=1),
+        a_row("void_kernel<" + "float," * 60 + ">", row=2),
+        a_row("short", row=300, product=ProductSizes(16, 8192, 2688, 1024, "NT"), assumes="a mask"),
     ]
     found = OperatorTable(
         run="run",
@@ -121,7 +119,7 @@ def shown(width: int, *, by: str = "op", verbose: bool = False, **changes: Any) 
         linked_share=1.0,
         modelled_share=0.5,
         roof=None,
-        rows=tuple(rows),
+        rows=tuple(rows) if first is None else (first,),
         all_rows=3,
         notes=(),
         chosen_ns=10_000_000,
@@ -151,3 +149,23 @@ def test_unmodelled_time_stands_beside_the_gap_and_assumptions_below() -> None:
     assert "above the roofline 4.00 ms, 40.0 %; without a model 5.00 ms, 50.0 %" in text
     assert "- sort_k of mine::sort: 5.00 ms, 50.0 %: no cost model" in text
     assert "Assumptions - row 300: a mask" in text
+
+
+def test_names_end_their_lines_behind_arguments_and_long_ones_keep_what_tells_them_apart() -> None:
+    def lines(by: str, *words: str) -> list[str]:
+        text = shown(80, by=by, first=a_row(*words, row=7))
+        rows = (line for line in text.splitlines() if "1,234" in line or line.startswith("    "))
+        return [line[4:].partition(" 1,234 ")[0].strip() for line in rows]
+
+    shape = "aten::mm(bf16[8192,1024], bf16[1024,2688])"
+    assert lines("shape", shape)[:2] == ["aten::mm(bf16[8192,1024],", "bf16[1024,2688])"]
+    module = "TinyLlama_*/Layer_*/FeedForward_*/Linear_*"
+    assert lines("op,class", "aten::mm", module)[1:4] == [
+        "aten::mm",
+        "TinyLlama_*/Layer_*/",
+        "FeedForward_*/Linear_*",
+    ]
+    kernel = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_64x64x64_1x4x1_cga1x1x1_kernel0_0"
+    text = "".join(lines("kernel", kernel)[:3])
+    assert "flash_bprop" in text
+    assert "64x64x64_1x4x1" in text

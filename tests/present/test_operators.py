@@ -13,10 +13,10 @@ from helpers.parsed_page import Page
 from helpers.report_run import HOSTILE, Event, comparison, row, subject
 from helpers.typed import rewrite_manifest
 
+from cclbench.analyzers.view.work_keys import DEEPEST
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.operator_table import operator_costs
 from cclbench.present import operators as module
-from cclbench.present.charts import modules as icicle
 from cclbench.present.charts.modules import module_chart, module_tree
 from cclbench.present.charts.operator_roofline import operator_roofline, points_of
 from cclbench.present.charts.phases import phase_charts, phases_of
@@ -156,7 +156,7 @@ def test_a_path_without_end_is_cut(tmp_path: Path) -> None:
     node, depth = module_tree(table), 0
     while node.children:
         node, depth = max(node.children.values(), key=lambda one: one.time_ns), depth + 1
-    assert depth == icicle.DEEPEST
+    assert depth == DEEPEST
     assert module_chart(table).svg is not None
 
 

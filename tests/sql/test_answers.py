@@ -173,6 +173,16 @@ ANSWERS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
 """By view: a query, and its rows as worked out by hand."""
 
 
+def test_operator_work_has_sizes_and_what_figures_are_compared_with(run: Run) -> None:
+    """The product (16, 8) times (8, 4) in fp32; the machine has a dense peak and no measured one."""
+    query = (
+        "SELECT DISTINCT batch, m, n, k, layout, precision, attainable_flops_per_s, assumes,"
+        " peak_flops_per_s = (SELECT flops_per_s FROM device_peaks AS p WHERE p.precision = w.precision)"
+        " FROM operator_work AS w WHERE operator IS NOT NULL"
+    )
+    assert answers(run, query) == [(1, 16, 4, 8, None, "fp32", None, None, True)]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return hand_made(tmp_path_factory.mktemp("views") / "hand")

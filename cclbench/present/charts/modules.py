@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cclbench.analyzers.view.work_keys import NO_MODULE
+from cclbench.analyzers.view.work_keys import DEEPEST, NO_MODULE
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
@@ -20,8 +20,6 @@ from cclbench.present.words import LONGEST
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DEEPEST: Final = 16
-"""Most levels; deeper modules count in the last one."""
 MOST_MODULES: Final = 800
 _ROW_PX: Final = 22
 _MARGIN_PX: Final = 8

@@ -73,7 +73,7 @@ def operators_page(found: OperatorTable, *, verbose: bool = False) -> list[Rende
 
 
 def _lost_time(found: OperatorTable) -> Iterator[str]:
-    """Time above the roofline, and time that no model covers."""
+    """Time above the roofline, time that no model covers, and the row with most to gain."""
     parts = []
     if found.gap_s is not None:
         parts += [f"above the roofline {humanise(found.gap_s, 's')}, {_of_time(found, found.gap_s)}"]
@@ -82,6 +82,9 @@ def _lost_time(found: OperatorTable) -> Iterator[str]:
         parts += [f"without a model {humanise(found.unmodelled_s, 's')}, {share}"]
     if parts:
         yield "; ".join(parts)
+    if (row := found.largest_gap) is not None and row.gap_s:
+        name = shorten_middle(" | ".join(shown_words(row, found.keys)), _NAME)
+        yield f"largest gap: row {row.row}, {name}: {humanise(row.gap_s, 's')}, {_of_time(found, row.gap_s)}"
 
 
 def _of_time(found: OperatorTable, seconds: float) -> str:
@@ -169,8 +172,7 @@ class _OperatorGrid:
         most = _NAME if self.verbose else _LINES * width - 2
         for place, row in enumerate(self.rows):
             short = (
-                (shorten_name if key in ("op", "kernel") else shorten_middle)(line, most)
-                for key, line in zip(self.found.keys, names[place], strict=True)
+                _shortened(line, key, most) for key, line in zip(self.found.keys, names[place], strict=True)
             )
             name = "\n".join(_folded(line, width) for line in short)
             cells = (texts[column.heading][place] for column in columns)
@@ -178,8 +180,20 @@ class _OperatorGrid:
         return table
 
 
+def _shortened(text: str, key: str, most: int) -> str:
+    """A kernel's name without words, shapes without the last operands, another text without its middle."""
+    if key in ("op", "kernel"):
+        return shorten_name(text, most)
+    if key == "shape" and len(text) > most:
+        return text[: most - 3] + "..."
+    return shorten_middle(text, most)
+
+
 def _folded(text: str, width: int) -> str:
-    """The text in lines of at most `width`, which end behind an argument if that takes no more lines."""
-    ends = r"(?<=[ (<_])|(?<=[>\]a-z],)|$"
-    lines = re.findall(rf".{{1,{width}}}(?:{ends})", text)
-    return "\n".join(lines) if len("".join(lines)) == len(text) and len(lines) <= _LINES else text
+    """The text in as few lines of `width` as possible, which end behind an argument or a word if they can."""
+    least = -(-len(text) // width)
+    for ends in (r"(?<=[ (</])|(?<=_)(?!\*)|(?<=[>\]a-z],)", r"(?<=[ (</,])|(?<=_)(?!\*)"):
+        lines = re.findall(rf".{{1,{width}}}(?:{ends}|$)", text)
+        if len("".join(lines)) == len(text) and len(lines) <= least:
+            return "\n".join(lines)
+    return text
