@@ -29,4 +29,5 @@ def module_files(modules: Iterable[str]) -> list[Path]:
 
 def plugin_files(*groups: str) -> list[Path]:
     """The files of the modules that entry points of those groups name."""
-    return module_files(entry.module for group in groups for entry in metadata.entry_points(group=group))
+    installed = metadata.entry_points()  # reads a file of each installed package
+    return module_files(entry.module for group in groups for entry in installed.select(group=group))

@@ -7,7 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans, word_codes
+from cclbench.analyzers.view.columns import (
+    has_values,
+    has_word,
+    matching_rows,
+    row_spans,
+    with_values,
+    with_words,
+    word_codes,
+)
 from cclbench.ground.intervals import begins
 
 WORDS = pa.dictionary(pa.int32(), pa.string())
@@ -50,3 +58,18 @@ def test_a_batch_without_words_has_rows_of_none() -> None:
     numbers, words = word_codes(batch, "category")
     assert (numbers.tolist(), words) == ([0, 0], [None])
     assert has_word(batch, "category", "a").tolist() == [False, False]
+
+
+def test_plain_columns_have_words_too() -> None:
+    table = pa.table({"source": pa.chunked_array([["b", None], ["a", "b"]]), "row": [0, 1, 2, 3]})
+    assert with_words(table, "source", ("b", ""))["row"].to_pylist() == [0, 1, 3]
+    numbers, words = word_codes(table, "row")
+    assert [words[n] for n in numbers] == [0, 1, 2, 3]
+
+
+def test_rows_with_values_in_all_of_the_columns() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": [1, None, 3, 4], "b": ["x", "y", None, "z"]})
+    assert has_values(batch, "a").tolist() == [True, False, True, True]
+    assert has_values(batch, "a", "b").tolist() == [True, False, False, True]
+    assert has_values(batch).tolist() == [True] * 4
+    assert with_values(pa.Table.from_batches([batch]), "a", "b")["a"].to_pylist() == [1, 4]
