@@ -135,6 +135,21 @@ class WorkChange:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelChange:
+    """An operator's calls with the same shapes that run other kernels in the other subject."""
+
+    name: str
+    """Operator and shapes."""
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    """Kernels that only the one or the other runs."""
+    before_s: float
+    after_s: float
+    """Device time of these calls, all kernels together."""
+    change_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkDifference:
     """Difference in device time between one subject and the first, per step and rank."""
 
@@ -150,6 +165,8 @@ class WorkDifference:
     modules: tuple[WorkChange, ...] = ()
     """By class path; modules that differ only in their numbers are merged.  Empty where a subject names
     none."""
+    kernels: tuple[KernelChange, ...] = ()
+    """Calls with the same shapes and other kernels, largest change first."""
 
 
 @dataclass(frozen=True, slots=True)

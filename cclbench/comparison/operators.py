@@ -15,13 +15,14 @@ from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.analyzers.view.work_keys import NO_MODULE, Words
 from cclbench.comparison.attribution import round_to_total
-from cclbench.comparison.comparison import WorkChange, WorkDifference, WorkTime
+from cclbench.comparison.comparison import KernelChange, WorkChange, WorkDifference, WorkTime
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
 from cclbench.operator_table import OperatorTable, has_operators, operator_costs_by
 
 _NUMBER: Final = re.compile(r"_\d+$")
+_KEYS: Final = ("op", "shape", "module", "shape,kernel")
 _DIGITS: Final = 12
 """Significant digits of FLOPs compared, since they are floating-point sums."""
 
@@ -45,11 +46,18 @@ class _WorkSum:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTables:
-    """A run's operators, by operator, by shapes and by module."""
+    """A run's operators, by operator, by shapes, by module, and by shapes and kernel."""
 
     ops: OperatorTable
     shapes: OperatorTable
     modules: OperatorTable
+    kernels: OperatorTable | None = None
+    """None where a CPU is the device, which runs no kernels."""
+
+    @property
+    def each_table(self) -> tuple[OperatorTable | None, ...]:
+        """The tables, in the order of the fields."""
+        return self.ops, self.shapes, self.modules, self.kernels
 
 
 def work_differences(
@@ -75,9 +83,8 @@ def subject_operator_tables(
         capture_tables = [_operator_tables(capture, engine, progress) for capture in subject.each_capture]
         present = [tables for tables in capture_tables if tables is not None]
         if present and len(present) == len(capture_tables):
-            names = ("ops", "shapes", "modules")
-            joined = {name: _join_tables([getattr(tables, name) for tables in present]) for name in names}
-            by_letter[subject.letter] = OperatorTables(**joined)
+            each = [[table for table in tables.each_table if table is not None] for tables in present]
+            by_letter[subject.letter] = OperatorTables(*map(_join_tables, zip(*each, strict=True)))
     return by_letter
 
 
@@ -90,7 +97,7 @@ def _operator_tables(
     try:
         tables = operator_costs_by(
             subject.stored,
-            ("op", "shape", "module"),
+            ("op", "shape", "module") if subject.stored.record.is_on_host else _KEYS,
             window=subject.window_policy or "steps",
             engine=engine,
             progress=progress,
@@ -157,7 +164,45 @@ def work_difference(base: str, other: str, before: OperatorTables, after: Operat
         change_ns=change_ns,
         operators=tuple(_with_shapes(change, *shapes, steps) for change in ops),
         modules=modules,
+        kernels=tuple(_kernel_changes(before.kernels, after.kernels, steps))
+        if before.kernels and after.kernels
+        else (),
     )
+
+
+def _kernel_changes(
+    before: OperatorTable, after: OperatorTable, steps: tuple[int, int]
+) -> list[KernelChange]:
+    """The calls that both runs have with the same shapes, and that run other kernels."""
+    times_before, times_after = _kernel_times(before), _kernel_times(after)
+    changes = []
+    for name in times_before.keys() & times_after.keys():
+        a, b = times_before[name], times_after[name]
+        if a.keys() != b.keys():
+            before_ns, after_ns = (
+                Fraction(sum(times.values()), count) for times, count in zip((a, b), steps, strict=True)
+            )
+            changes.append(
+                KernelChange(
+                    name=name,
+                    before=tuple(sorted(a.keys() - b.keys())),
+                    after=tuple(sorted(b.keys() - a.keys())),
+                    before_s=float(before_ns) / NS_PER_S,
+                    after_s=float(after_ns) / NS_PER_S,
+                    change_ns=round(after_ns - before_ns),
+                )
+            )
+    return sorted(changes, key=lambda change: (-abs(change.change_ns), change.name))
+
+
+def _kernel_times(table: OperatorTable) -> dict[str, dict[str, int]]:
+    """Time by operator with shapes, and kernel, ns; without kernels that no operator launches."""
+    times: dict[str, dict[str, int]] = {}
+    for row in table.rows:
+        name, kernel = row.words
+        if name != kernel:
+            times.setdefault(name, {})[kernel] = row.time_ns
+    return times
 
 
 def _table_sums(table: OperatorTable) -> list[_WorkSum]:

@@ -96,7 +96,7 @@ def _work_lines(difference: WorkDifference) -> Iterator[str]:
         roofs = [f"roofline of {letter} (reached)" for letter in pair if known]
         heads = [what, *pair, "difference", *roofs]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
-    for line in sections.match_notes(difference):
+    for line in (*sections.match_notes(difference), *sections.kernel_notes(difference)):
         yield from ["", _text(line)]
     yield from ["", "</details>"]
 

@@ -27,6 +27,7 @@ from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.sections import (
     foremost_finding,
     has_roofline,
+    kernel_notes,
     match_notes,
     remaining_works,
     subject_headline,
@@ -113,6 +114,7 @@ _CALLED: Final = (
     subject_headline,
     hover_attribute,
     humanise,
+    kernel_notes,
     match_notes,
     name_markup,
     remaining_works,

@@ -30,6 +30,7 @@ MOST_LINES: Final = 12
 MOST_SHAPES: Final = 5
 WORKS: Final = "Device time of operators and modules, per step and rank"
 _MOST_MOVERS: Final = 3
+_MOST_KERNELS: Final = 5
 _TOLD: Final = 0.05
 _LONGEST: Final = 200
 _MARKS: Final = {"modelled": "~", "published": "*"}
@@ -186,6 +187,28 @@ def match_notes(difference: WorkDifference) -> list[str]:
         for one in difference.operators
         if one.also
     ]
+
+
+def kernel_notes(difference: WorkDifference) -> list[str]:
+    """`aten::mm(...) runs x in A and y in B: 1 ms to 2 ms a step (+1 ms)`, largest change first."""
+    notes = []
+    for one in difference.kernels[:_MOST_KERNELS]:
+        a, b = (_kernel_words(kernels) for kernels in (one.before, one.after))
+        before, after, change = _time_cells(one.before_s, one.after_s, one.change_ns / 1e9)
+        notes.append(
+            f"{shorten_middle(one.name, _LONGEST)} runs {a} in {difference.base} and {b} in"
+            f" {difference.other}: {before} to {after} a step ({change})"
+        )
+    rest = len(difference.kernels) - len(notes)
+    return notes + ([f"{rest:,} more calls with the same shapes run other kernels: --json"] if rest else [])
+
+
+def _kernel_words(kernels: Sequence[str]) -> str:
+    """The first kernel's name and the number of others."""
+    if not kernels:
+        return "no other kernel"
+    others = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
+    return shorten_middle(kernels[0], _LONGEST) + others
 
 
 def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -18,7 +18,7 @@ import cclbench.comparison.operators as comparison_operators
 from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.analyzers.view.work_keys import NO_MODULE, By
 from cclbench.comparison.build import compare
-from cclbench.comparison.comparison import WorkChange
+from cclbench.comparison.comparison import KernelChange, WorkChange
 from cclbench.comparison.operators import (
     OperatorTables,
     subject_operator_tables,
@@ -27,6 +27,7 @@ from cclbench.comparison.operators import (
 )
 from cclbench.ground.errors import UsageError
 from cclbench.operator_table import OperatorTable, operator_costs
+from cclbench.present.sections import kernel_notes
 
 
 def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
@@ -41,7 +42,8 @@ def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
         "family": None,
         "precision": None,
     }
-    return OperatorRow(words=(key,), time_ns=time_ns, **(values | other))
+    words = other.pop("words", (key,))
+    return OperatorRow(words=words, time_ns=time_ns, **(values | other))
 
 
 def a_table(by: By, rows: Sequence[OperatorRow], steps: int) -> OperatorTable:
@@ -67,6 +69,7 @@ def tables(
     steps: int = 1,
     shapes: Sequence[OperatorRow] = (),
     modules: Sequence[OperatorRow] = (),
+    kernels: Sequence[OperatorRow] = (),
 ) -> OperatorTables:
     """A run's operators; without modules none of them names one."""
     silent = a_row("none", sum(row.time_ns for row in ops))
@@ -74,7 +77,27 @@ def tables(
         a_table("op", ops, steps),
         a_table("shape", shapes or ops, steps),
         a_table("module", modules or [silent], steps),
+        a_table("shape,kernel", kernels, steps),
     )
+
+
+def test_calls_with_the_same_shapes_that_run_other_kernels() -> None:
+    """mm of x: 60 ns in 2 steps are 30 a step, and 40 in one; what both run alike is absent."""
+
+    def run(*calls: tuple[str, str, int]) -> list[OperatorRow]:
+        return [a_row(name, ns, words=(name, kernel)) for name, kernel, ns in calls]
+
+    alike = ("mm(y)", "xmma", 5)
+    before = run(("mm(x)", "xmma", 40), ("mm(x)", "zero", 20), alike, ("add(x)", "loop", 7), ("k", "k", 3))
+    after = run(("mm(x)", "winograd", 30), ("mm(x)", "zero", 10), alike, ("k", "k", 3))
+    ops = [a_row("mm", 60)], [a_row("mm", 40)]
+    found = work_difference("A", "B", tables(ops[0], 2, kernels=before), tables(ops[1], kernels=after))
+    assert found.kernels == (
+        KernelChange("mm(x)", ("xmma",), ("winograd",), before_s=30e-9, after_s=40e-9, change_ns=10),
+    )
+    assert kernel_notes(found) == [
+        "mm(x) runs xmma in A and winograd in B: 30.0 ns to 40.0 ns a step (+10.0 ns)"
+    ]
 
 
 def told(changes: Sequence[WorkChange]) -> list[tuple[str, int]]:
@@ -237,12 +260,12 @@ def with_operators(
     ids = {f"run-{letter.lower()}": ns for letter, ns in known.items()}
 
     def found(stored: Any, by: Any, *, window: str, **_: Any) -> list[OperatorTable]:
-        assert (by, window) == (("op", "shape", "module"), "steps")
+        assert (by, window) == (("op", "shape", "module", "shape,kernel"), "steps")
         ns = ids[stored.id]
         if ns == 0:
             raise UsageError("no rank has work in its windows")
         made = tables([a_row("mm", ns or 1)], steps if ns else 0)
-        return [made.ops, made.shapes, made.modules]
+        return [*made.each_table]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
@@ -277,7 +300,7 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
     def found(_: Any, __: Any, *, window: str, **___: Any) -> list[OperatorTable]:
         seen.append(window)
         made = tables([a_row("mm", 5)])
-        return [made.ops, made.shapes, made.modules]
+        return [*made.each_table]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda _: True)
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)

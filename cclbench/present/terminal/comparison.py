@@ -100,7 +100,8 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
                 line = _time_line(f"{'    ' if part else '  '}{row.label}", row.cells)
                 yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
         yield _time_line("  all", sections.whole_work(difference))
-    yield from (Text(f"  {sections.safe_text(told)}", "dim") for told in sections.match_notes(difference))
+    notes = [*sections.match_notes(difference), *sections.kernel_notes(difference)]
+    yield from (Text(f"  {sections.safe_text(note)}", "dim") for note in notes)
 
 
 def _time_line(label: str, cells: tuple[str, str, str], style: str = "") -> Text:
