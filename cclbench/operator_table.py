@@ -41,9 +41,11 @@ COLUMNS: Final = (
         "roofline_s",
         "gap_s",
     ),
-    *("bound", "mark", "marked_time_s", "marked_roofline_s", "modelled_share", "why_not"),
+    *("bound", "mark", "marked_time_s", "marked_roofline_s", "modelled_share", "why_not", "assumes"),
 )
 _NS_PER_S: Final = 10**9
+_LOWER_BOUND: Final = "lower bound"
+"""Words of an assumption of a cost that is not exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class OperatorRow:
     marked_time_s: float = 0.0
     marked_roofline_s: float = 0.0
     """Time and roofline time of these works; in no other sum."""
+    assumes: str | None = None
+    """What the costs of some works assume besides the recorded arguments."""
 
     @property
     def time_s(self) -> float:
@@ -270,6 +274,7 @@ def _operator_table(
                 f"no roofline: {rank.no_roofline}" for rank in by_rank.values() if rank.no_roofline
             ),
             *_mark_notes(sums.values(), total, roof),
+            *_bound_notes(rows),
             *notes,
         ),
     )
@@ -292,6 +297,16 @@ def _mark_notes(sums: Collection[OperatorSums], total_ns: int, roof: DeviceRoof 
                 f"faster than the roofline, and in no sum of it: {len(times):,} row{'s'[: len(times) != 1]},"
                 f" {share} of the time: {reason}"
             )
+
+
+def _bound_notes(rows: Sequence[OperatorRow]) -> Iterator[str]:
+    """Which rows' costs are lower bounds."""
+    bounded = [row for row in rows if _LOWER_BOUND in (row.assumes or "")]
+    if bounded:
+        names = ", ".join(dict.fromkeys(row.operator or row.key for row in bounded))
+        share = humanise(sum(row.share for row in bounded), "1")
+        why = "lower bounds, as a length or size is not recorded (`assumes` of --json)"
+        yield f"{why}: {names}, {share} of the time"
 
 
 def _time_share(ranks: Iterable[RankSums], part: str, whole: str) -> float:
@@ -338,6 +353,7 @@ def _operator_row(key: str, sums: OperatorSums, total: int) -> OperatorRow:
         operator=_single_word(sums.operators),
         family=_single_word(sums.families),
         precision=_single_word(sums.precisions),
+        assumes="; ".join(sorted(sums.assumptions)) or None,
     )
 
 

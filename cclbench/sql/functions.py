@@ -51,13 +51,14 @@ def _cost(
     try:
         cost = cost_of(call)
     except NoModel as reason:
-        unknown = dict.fromkeys(("flops", "bytes", "written_bytes", "precision"))
+        unknown = dict.fromkeys(("flops", "bytes", "written_bytes", "precision", "assumes"))
         return {**unknown, "why_not": str(reason)}
     return {
         "flops": float(cost.flops),
         "bytes": float(cost.bytes),
         "written_bytes": float(cost.written_bytes),
         "precision": cost.precision,
+        "assumes": cost.assumes,
         "why_not": None,
     }
 
@@ -78,7 +79,8 @@ FUNCTIONS: Final = {
     "operator_cost": Function(
         _cost,
         (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR", "VARCHAR[]", "VARCHAR[][]"),
-        "STRUCT(flops DOUBLE, bytes DOUBLE, written_bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
+        "STRUCT(flops DOUBLE, bytes DOUBLE, written_bytes DOUBLE, precision VARCHAR, assumes VARCHAR,"
+        " why_not VARCHAR)",
     ),
     "kernel_base_name": Function(lambda name: base_name(name or ""), ("VARCHAR",), "VARCHAR"),
     "name_category": Function(lambda name: kernel_category(name or "") or "other", ("VARCHAR",), "VARCHAR"),

@@ -24,6 +24,7 @@
 --   mark VARCHAR: of calls alike that are faster than their roofline: cache if the last cache may explain it, or above
 --   marked_roofline_ns DOUBLE [ns]: the least time that they take less than
 --   why_not VARCHAR: why no FLOPs and bytes are known
+--   assumes VARCHAR: what its FLOPs and bytes assume besides the recorded arguments
 --
 -- Example:
 --   SELECT name, count(*) AS calls, sum(dur_ns) AS ns, sum(flops) AS flops, sum(dur_ns - roofline_ns) AS gap_ns
@@ -138,6 +139,7 @@ works AS (
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.written_bytes END AS written_bytes,
     costs.alike::VARCHAR AS alike,
     costs.cost.precision AS precision,
+    CASE WHEN c.stated_flops IS NULL THEN costs.cost.assumes END AS assumes,
     CASE WHEN c.holds_product THEN 'what it calls is counted by itself' ELSE costs.cost.why_not END AS why_not
   FROM called AS c LEFT JOIN costs
     ON c.name IS NOT DISTINCT FROM costs.name AND c.shapes IS NOT DISTINCT FROM costs.shapes
@@ -149,7 +151,7 @@ works AS (
   UNION ALL
   SELECT
     rank, step, NULL, base_name, NULL, phase, module, category, 1, dur_ns, computes, false,
-    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL, name, NULL,
+    flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL, name, NULL, NULL,
     CASE
       WHEN EXISTS (FROM operators AS o WHERE o.rank = device.rank) THEN 'no operator''s call is seen to launch it'
       ELSE 'the trace records no operators'' calls'
@@ -203,5 +205,6 @@ SELECT
   CASE WHEN least_ns IS NOT NULL THEN CASE WHEN compute_ns >= memory_ns THEN 'compute' ELSE 'memory' END END AS bound,
   mark,
   CASE WHEN mark IS NOT NULL THEN least_ns END AS marked_roofline_ns,
-  CASE WHEN flops IS NULL OR bytes IS NULL THEN why_not END AS why_not
+  CASE WHEN flops IS NULL OR bytes IS NULL THEN why_not END AS why_not,
+  assumes
 FROM marked

@@ -337,18 +337,16 @@ def test_ranks_add_up() -> None:
         operators=frozenset("a"),
         families=frozenset("x"),
         precisions=frozenset("p"),
+        assumptions=frozenset("u"),
     )
-    one.add_sums(
-        OperatorSums(
-            10, 20, 30, 40.0, 50.0, 60, 70.0, 80, 90, frozenset("b"), frozenset("x"), frozenset("q"), "so"
-        )
-    )
-    sets = frozenset("ab"), frozenset("x"), frozenset("pq")
+    others = frozenset("b"), frozenset("x"), frozenset("q"), frozenset("v")
+    one.add_sums(OperatorSums(10, 20, 30, 40.0, 50.0, 60, 70.0, 80, 90, *others, "so"))
+    sets = frozenset("ab"), frozenset("x"), frozenset("pq"), frozenset("uv")
     assert one == OperatorSums(11, 22, 33, 44.0, 55.0, 66, 77.0, 88, 99, *sets, "so")
     one.add_sums(OperatorSums(why_not="else"))
     assert one.why_not == "so"
     assert OperatorSums() == OperatorSums(
-        0, 0, 0, 0.0, 0.0, 0, 0.0, 0, 0, frozenset(), frozenset(), frozenset(), None
+        0, 0, 0, 0.0, 0.0, 0, 0.0, 0, 0, frozenset(), frozenset(), frozenset(), frozenset(), None
     )
 
 

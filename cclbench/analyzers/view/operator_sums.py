@@ -46,6 +46,8 @@ class OperatorSums:
     operators: frozenset[str] = frozenset()
     families: frozenset[str] = frozenset()
     precisions: frozenset[str] = frozenset()
+    assumptions: frozenset[str] = frozenset()
+    """What costs assume besides the recorded arguments."""
     why_not: str | None = None
     cached_ns: int = 0
     """Time of work that is faster than its roofline by no more than the device's cache may save."""
@@ -65,7 +67,7 @@ class OperatorSums:
                 setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
 
 
-_SETS: Final = ("operators", "families", "precisions")
+_SETS: Final = ("operators", "families", "precisions", "assumptions")
 _MODELLED: Final = ("roofline_ns", "beaten_ns")
 
 
@@ -166,6 +168,7 @@ def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
         key_sums.operators |= {_kind_name(kind)}
         key_sums.families |= {kind.model_family} if kind.model_family else set()
         key_sums.precisions |= {kind.cost.precision} if kind.cost and kind.cost.precision else set()
+        key_sums.assumptions |= {kind.cost.assumes} if kind.cost and kind.cost.assumes else set()
     for work in _first_of_values(pair, ~modelled & works.computes):
         key_sums = sums[key[work]]
         key_sums.why_not = key_sums.why_not or works.kinds[works.kind[work]].why_not
