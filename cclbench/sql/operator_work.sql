@@ -146,7 +146,8 @@ works AS (
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.bytes ELSE c.stated_bytes END AS bytes,
     CASE WHEN c.stated_flops IS NULL THEN costs.cost.written_bytes END AS written_bytes,
     costs.alike::VARCHAR AS alike,
-    costs.cost.precision AS precision, costs.cost.assumes AS assumes, costs.cost.sizes AS sizes,
+    costs.cost.precision AS precision,
+    CASE WHEN c.stated_flops IS NULL THEN costs.cost.assumes END AS assumes, costs.cost.sizes AS sizes,
     CASE WHEN c.holds_product THEN 'what it calls is counted by itself' ELSE costs.cost.why_not END AS why_not
   FROM called AS c LEFT JOIN costs
     ON c.name IS NOT DISTINCT FROM costs.name AND c.shapes IS NOT DISTINCT FROM costs.shapes

@@ -356,6 +356,7 @@ def test_ranks_add_up() -> None:
         operators=frozenset("a"),
         families=frozenset("x"),
         precisions=frozenset("p"),
+        assumptions=frozenset("u"),
     )
     other = OperatorSums(
         calls=10,
@@ -370,12 +371,14 @@ def test_ranks_add_up() -> None:
         operators=frozenset("b"),
         families=frozenset("x"),
         precisions=frozenset("q"),
+        assumptions=frozenset("v"),
         why_not="so",
     )
     one.add_sums(other)
     assert (one.calls, one.time_ns, one.modelled_ns, one.flops, one.bytes) == (11, 22, 33, 44.0, 55.0)
     assert (one.rooflined_ns, one.roofline_ns, one.compute_ns, one.memory_ns) == (66, 77.0, 88, 99)
     assert (one.operators, one.families, one.precisions) == (set("ab"), set("x"), set("pq"))
+    assert one.assumptions == set("uv")
     one.add_sums(OperatorSums(why_not="else"))
     assert one.why_not == "so"
 

@@ -247,7 +247,9 @@ def index_put(call: Call) -> Cost:
         precision=vector_precision(x.dtype),
         reads=(*indices, values, touched if adds else None),
         writes=(touched,),
-        assumes=DISTINCT if indices else f"{DISTINCT}, one a value, and their bytes are not counted",
+        assumes=DISTINCT
+        if indices
+        else f"{DISTINCT}, one a value; their bytes are not recorded: a lower bound",
     )
 
 
