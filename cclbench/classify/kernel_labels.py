@@ -30,10 +30,11 @@ _REPEATED: Final = re.compile(r"(?<![\w:* ])([A-Za-z_][\w* ]*)(?:,\1(?![\w:* <])
 # Metadata and call arguments that the functor of a multi-tensor kernel determines.
 _APPLIED: Final = re.compile(r"^\w*Metadata<\d+>,|(?:,(?:float|double|bool|int|long)(?: const)?\*?)+$")
 _TOKEN: Final = re.compile(r"[^_<>,]+|[_<>,]")
-# Parts of names that tell instances apart: sizes, types, layouts, functors, what is computed.
+# Parts of names that tell instances apart: sizes, types, layouts (of cuBLAS, of Tensile), functors, what is
+# computed, kinds of TorchInductor's kernels.
 _TELLING: Final = re.compile(
-    r"\d|^[nt]{1,3}$|float|half|double|Functor|^(?:gemm|conv|flash|sdpa|[fb]prop|[dw]grad|fwd|bwd|forward|backward"
-    r"|attention|norm|softmax|copy|reduce|cat)$",
+    r"\d|^[nt]{1,3}$|^A[il]{2}k$|^B[lj]{2}k$|^[BHSDFI]{2,4}$|float|half|double|Functor|^(?:gemm|conv|flash|sdpa"
+    r"|[fb]prop|[dw]grad|fwd|bwd|forward|backward|attention|norm|softmax|copy|reduce|cat|poi|red|per|tem)$",
     re.IGNORECASE,
 )
 _LEFT_OUT: Final = ".."

@@ -24,6 +24,8 @@ MOST_NAMES: Final = 20_000
 """Most names read from a run; beyond it a comparison cannot tell whether a run lacks a name."""
 SHORT_NAME: Final = "if(length(name) > 200, left(name, 119) || '...' || right(name, 78), name)"
 """SQL of a name shortened as pages do: names may be megabytes."""
+LONG_NAME: Final = "if(length(name) > 2000, left(name, 1919) || '...' || right(name, 78), name)"
+"""With the template arguments of real kernels, of which a label is made."""
 _SQL: Final = """
     WITH windows AS (SELECT rank, start_ns, end_ns FROM steps WHERE {windows}),
     counted AS (
@@ -132,7 +134,7 @@ def kernels_of(stored: Run, window: str) -> RunKernels | None:
     )
     for kind, kinds in (("kernel", "'kernel', 'graph'"), ("op", "'op'")):
         rows = stored.sql(
-            _SQL.format(name=SHORT_NAME, windows=windows, kinds=kinds, most=MOST_NAMES)
+            _SQL.format(name=LONG_NAME, windows=windows, kinds=kinds, most=MOST_NAMES)
         ).to_pylist()
         if rows:
             times = tuple(KernelTime(*(row[field.name] for field in fields(KernelTime))) for row in rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
+from cclbench.classify.kernel_labels import kernel_label
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.operator_columns import joined_operands
@@ -38,17 +39,22 @@ def bound_text(text: str, most: int = LONGEST, *, length: int = 0) -> str:
     return printable(text[:most]) + cut
 
 
-def name_markup(text: str, length: int = 0) -> Markup:
-    """A name that may be long or right-to-left: isolated, with its text on hover.
+def name_markup(text: str, length: int = 0, label: str | None = None) -> Markup:
+    """A name that may be long or right-to-left: isolated, or its `label`, with its text on hover.
 
     If it does not fit a table, it is cut between head and tail.
     """
     whole = bound_text(text, LONGEST_NAME, length=length)
-    shown = shorten_middle(printable(text), LONGEST_NAME)
+    shown = shorten_middle(printable(label or text), LONGEST_NAME)
     if len(shown) <= _FITS:
         return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
     parts = Markup("<span>{}</span><span>{}</span>").format(shown[:-_TAIL], shown[-_TAIL:])
     return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, parts)
+
+
+def kernel_markup(name: str, length: int = 0) -> Markup:
+    """A kernel's name as `cclbench ops --by kernel` shows it, with the recorded one on hover."""
+    return name_markup(name, length, kernel_label(name))
 
 
 def breakable_name(metric: str) -> Markup:

@@ -96,6 +96,11 @@ def test_any_text_has_a_label(name: str) -> None:
             "sm90_.._gemm_nt_n_tilesize128x128x32_execute",
         ),
         ("elementwise_kernel<128,4,impl<Mul<float>>>", 38, "elementwise_..<128,4,impl<Mul<float>>>"),
+        (
+            "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x192x64_MI16x16x1",
+            60,
+            "Cijk_Alik_Bljk_BBS_BH_.._SAV_UserArgs_MT128x192x64_MI16x16x1",
+        ),
         ("short_kernel", 12, "short_kernel"),
         # without words to leave out the middle goes
         ("a1_b2_c3_d4_e5_f6", 11, "a1_b...5_f6"),

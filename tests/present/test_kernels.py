@@ -10,6 +10,7 @@ from helpers.report_run import Event, stored, subject
 
 from cclbench.present import kernels as module
 from cclbench.present.kernels import absence_words, kernel_table, kernels_of
+from cclbench.present.page import run_page
 
 
 def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
@@ -80,7 +81,15 @@ def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
         (1_000_001, 20),
         (1_000_001, 10),
     ]
-    assert {len(line.first.name) for line in kernel_table([run]).lines} == {200}
+    assert {len(line.first.name) for line in kernel_table([run]).lines} == {2000}
+
+
+def test_the_page_has_labels_of_kernels(tmp_path: Path) -> None:
+    """Of a name that is longer than what a page shows of one."""
+    functor = "at::native::CUDAFunctor_add<c10::BFloat16>"
+    name = f"void at::native::vectorized_elementwise_kernel<8, {functor} >({', '.join([functor] * 5)})"
+    run = subject(tmp_path / "run", events=((0, name, "elementwise", 1000, 10),), letter="")
+    assert "vectorized_elementwise_kernel&lt;8,CUDAFunctor_add&lt;BFloat16&gt;&gt;</bdi>" in run_page(run)
 
 
 def test_a_rank_without_steps_counts_its_whole_trace(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.analyzers.view.operator_rows import SEPARATOR, OperatorRow
 from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS
 from cclbench.classify.kernel_labels import shorten_name
 from cclbench.ground.text import printable, shorten_middle
@@ -83,7 +83,8 @@ def _lost_time(found: OperatorTable) -> Iterator[str]:
     if parts:
         yield "; ".join(parts)
     if (row := found.largest_gap) is not None and row.gap_s:
-        name = shorten_middle(" | ".join(shown_words(row, found.keys)), _NAME)
+        words = zip(shown_words(row, found.keys), found.keys, strict=True)
+        name = SEPARATOR.join(_shortened(word, key, _NAME // 2) for word, key in words)
         yield f"largest gap: row {row.row}, {name}: {humanise(row.gap_s, 's')}, {_of_time(found, row.gap_s)}"
 
 
