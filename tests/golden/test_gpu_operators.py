@@ -99,7 +99,6 @@ def test_work_without_a_cost_says_why(run: cclbench.Run) -> None:
     assert not [row.key for row in table.rows if row.mark == "above"]
     bounds = {row.key for row in table.rows if "lower bound" in (row.assumes or "")}
     assert bounds == {"aten::_index_put_impl_", "aten::_flash_attention_forward", "aten::nonzero"}
-    assert any(note.startswith("lower bounds") for note in table.notes)
     reasons = {row.why_not for row in table.rows if row.why_not and row.share > 0.0001}
     assert {reason.split(" of triton")[0] for reason in reasons} == {
         "which blocks of keys the mask",
