@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -254,19 +255,14 @@ def short_kernels(case: Case) -> Iterator[Finding]:
 
 
 def _is_launch_bound(case: Case) -> bool:
-    """Whether most kernels are shorter than their launch or than an operator's host time, or their mean is
-    below 10 µs; and the host does not mostly compute, instead of launching."""
+    """Whether kernels are mostly shorter than launches or operators, and the host does not mostly compute."""
     computes = case.ranks(BY, category="operators", stat="on_host")
     launches = _held_after_waits(case, "launch", "operators")
     if any(seconds > _MOSTLY * launches.get(rank, 0.0) for rank, seconds in computes.items()):
         return False
-    short = case.number(_SHORT_KERNELS)
-    mean, median_s = case.number(_MEAN_KERNEL), case.number(_KERNEL_TIME)
-    return (
-        (short or 0.0) >= 0.5
-        or (mean is not None and mean < _SHORT_KERNEL_S)
-        or (median_s is not None and median_s < _OPERATOR_S)
-    )
+    mean_s, median_s = (case.number(metric) or inf for metric in (_MEAN_KERNEL, _KERNEL_TIME))
+    is_short = (case.number(_SHORT_KERNELS) or 0.0) >= _MOSTLY
+    return is_short or mean_s < _SHORT_KERNEL_S or median_s < _OPERATOR_S
 
 
 def _launch_gaps(idle_s: float, kernels: float | None) -> float:
