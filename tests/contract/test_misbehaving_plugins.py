@@ -219,7 +219,7 @@ def test_a_reader_that_changed_reads_anew(tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
     words = ("run", trace, "--metric", "time.step", "--json", "--store", tmp_path / "store")
     first = json.loads(answer(outside, *words).stdout)["results"][0]["value"]
-    (tmp_path / "my_reader.py").write_text(READER.replace("else 5])", "else 9])"))
+    (tmp_path / "my_reader.py").write_text(READER.replace("else 5])", "else 4 + 5])"))
     assert json.loads(answer(outside, *words).stdout)["results"][0]["value"] == pytest.approx(first + 4e-9)
 
 

@@ -62,3 +62,24 @@ def test_gains_together_exclude_it_once() -> None:
         first, both = _with_stacked_gains(order, gains)  # type: ignore[arg-type]
         assert first.stacked_s == first.gain_s
         assert both.stacked_s == pytest.approx((0.027, 0.039))
+
+
+def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing() -> None:
+    class Little(Replayed):
+        def gain_without(self, _settings: list[str]) -> StepGain:
+            return StepGain((0.0, 0.0009), (0.0, 0.009))
+
+    found = Finding(
+        name="x",
+        claim="",
+        confidence="low",
+        because="so",
+        no_gain="why",
+        whatif=["kernels.time=0"],
+        surely=[],
+    )
+    none = ProfilerOverhead(0.0, idle_s=0.0)
+    valued = _with_gain(found, Replayed(), few_steps=False, overhead=none)  # type: ignore[arg-type]
+    assert (valued.gain_s, valued.no_gain) == ((0.0, 0.010), None)
+    without = _with_gain(found, Little(), few_steps=False, overhead=none)  # type: ignore[arg-type]
+    assert (without.gain_s, without.no_gain, without.whatif) == (None, "why", [])
