@@ -13,7 +13,7 @@ from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks
 from cclbench.operators.call import Call, NoModel
-from cclbench.operators.chains import NEIGHBOURS, Chain, find_chains, fused_cost
+from cclbench.operators.chains import Chain, find_chains, fused_cost
 
 _SCALAR_BYTES: Final = 16
 """Calls that move at most this are on scalars, or views."""
@@ -46,9 +46,8 @@ def unfused(rank: RankView) -> Iterator[Value]:
     sums: dict[str, int] = {}
     fused: dict[str, float] = {}
     sequence = np.asarray(works.sequence[chosen])
-    for chain in find_chains([calls[kind] for kind in works.kind[chosen].tolist()], sequence):
-        if chain.kind == NEIGHBOURS:
-            continue
+    chosen_calls = [calls[kind] for kind in works.kind[chosen].tolist()]
+    for chain in find_chains(chosen_calls, sequence, with_neighbours=False):
         chain_rows, forward = chosen[list(chain.calls)], chosen[list(chain.forward)]
         time = int(works.time_ns[chain_rows].sum())
         sums[chain.kind] = sums.get(chain.kind, 0) + time

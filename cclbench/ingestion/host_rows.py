@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.formats import Names
-from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.intervals import Index, Int64
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.normalize.operators import NO_RANGES, Ranges, join_ranges
+from cclbench.normalize.operators import NO_RANGES, Ranges, holds_launch, join_ranges
 from cclbench.normalize.phases import Named, Vocabulary, is_among
 from cclbench.operators.cost import model_of
 from cclbench.record.files import parquet_file
@@ -98,7 +98,7 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
             **{column: _text_codes(batch[column], own) for column, own in names.items()},
         }
         if launched is not None:
-            kept = _holds_launch(track, start, start + duration, launched) | is_among(calls["id"], stated)
+            kept = holds_launch(track, start, start + duration, launched) | is_among(calls["id"], stated)
             inner = np.array([word in inner_names for word in names["name"]], np.bool_)[calls["name"]]
             inner &= ~kept
             kept[inner] = readers.is_inside(track[inner], start[inner])
@@ -121,7 +121,7 @@ def _readers(folder: Path, launched: Mapping[int, Int64]) -> tuple[Ranges, froze
         if reads.any():
             own = batch.filter(pa.array(reads[batch["name"].indices.to_numpy()]))
             track, start, duration = (own[name].to_numpy() for name in _SPANS[:3])
-            holds = _holds_launch(track, start, start + duration, launched)
+            holds = holds_launch(track, start, start + duration, launched)
             parts.append(Ranges(track, start, start + duration).select_ranges(holds))
     return join_ranges(*parts)[0], frozenset(inner)
 
@@ -140,7 +140,7 @@ def read_named(
         rows: Columns = {"track": track, "start_ns": start, "end_ns": start + duration}
         rows["name"] = _text_codes(batch["name"], names)
         if launched is not None:
-            kept = _holds_launch(track, start, start + duration, launched)
+            kept = holds_launch(track, start, start + duration, launched)
             rows = {name: values[kept] for name, values in rows.items()}
         parts.append(rows)
     columns = _concatenate_columns(parts, _RANGES)
@@ -170,12 +170,3 @@ def _text_codes(column: pa.DictionaryArray, names: Names) -> Index:
     """The code of each text, −1 for none."""
     codes = np.array([*(names[word] for word in column.dictionary.to_pylist()), -1], np.int32)
     return np.asarray(codes[column.indices.fill_null(-1).to_numpy()])
-
-
-def _holds_launch(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Mask:
-    """Which ranges enclose a launch of their thread, shape (ranges,)."""
-    holds = np.zeros(len(start), np.bool_)
-    for thread, at in launched.items():
-        own = track == thread
-        holds[own] = np.searchsorted(at, start[own]) < np.searchsorted(at, end[own])
-    return holds

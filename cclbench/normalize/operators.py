@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -136,3 +136,13 @@ class Ids:
 
 
 NO_RANGES = Ranges(*(np.empty(0, np.int64) for _ in range(3)))
+
+
+def holds_launch(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Mask:
+    """Which ranges enclose a launch of their thread, shape (ranges,); `launched`: the sorted launch times of
+    each thread, ns."""
+    holds = np.zeros(len(start), np.bool_)
+    for thread, at in launched.items():
+        own = track == thread
+        holds[own] = np.searchsorted(at, start[own]) < np.searchsorted(at, end[own])
+    return holds

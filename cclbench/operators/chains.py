@@ -205,7 +205,7 @@ KINDS: Final = {
 """Kinds of chains, in search order."""
 
 
-def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
+def find_chains(calls: Sequence[Call], sequence: Int64, *, with_neighbours: bool = True) -> Iterator[Chain]:
     """Find chains among the calls of a thread, in order; a call is in one chain at most.
 
     `sequence`, shape (calls,): autograd's sequence number of each call, or of the call whose gradient it
@@ -231,7 +231,7 @@ def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
 
     for kind, rule in KINDS.items():
         if rule.pattern is None:
-            spans = _neighbours(calls, is_used)
+            spans = _neighbours(calls, is_used) if with_neighbours else iter(())
         else:
             spans = (match.span() for match in rule.pattern.finditer("".join(letters)))
         for span in spans:
@@ -255,7 +255,9 @@ def _neighbours(calls: Sequence[Call], is_used: Mask) -> Iterator[tuple[int, int
     sizes: dict[int, int] = {}
     begin = end = most = full = 0
     for index, call in enumerate(calls):
-        size = 0 if is_used[index] else sizes.setdefault(id(call), _elementwise_size(call))
+        if id(call) not in sizes:
+            sizes[id(call)] = _elementwise_size(call)
+        size = 0 if is_used[index] else sizes[id(call)]
         if size and full and size == most:
             end, full = index + 1, full + 1
         elif not (size and full and size * _FEW <= most):

@@ -17,6 +17,7 @@ from cclbench.analyzers.view.launches import correlations_of, device_events
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Intervals, Mask, intersect, join
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
+from cclbench.normalize.operators import holds_launch
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:
@@ -97,26 +98,17 @@ def host_computations(rank: RankView) -> Intervals:
     """Times of a launching thread's operators of at least `_COMPUTES_NS` that launch nothing: they compute on
     the host."""
     calls = rank.launch_calls
-    order = np.lexsort((calls.starts, calls.threads))
-    threads, launched = calls.threads[order], calls.starts[order]
+    launched = {
+        thread: np.sort(calls.starts[calls.threads == thread]) for thread in np.unique(calls.threads).tolist()
+    }
     parts = []
     for batch in rank.tables.events(("op",), ("track", "start_ns", "dur_ns")):
         starts, ends = row_spans(batch)
         thread = batch["track"].to_numpy()
-        chosen = (ends - starts >= _COMPUTES_NS) & np.isin(thread, threads)
+        chosen = (ends - starts >= _COMPUTES_NS) & np.isin(thread, [*launched])
         starts, ends, thread = starts[chosen], ends[chosen], thread[chosen]
-        begins, last = (np.searchsorted(threads, thread, side) for side in ("left", "right"))
-        before, until = (
-            np.array(
-                [
-                    low + np.searchsorted(launched[low:high], at)
-                    for low, high, at in zip(begins.tolist(), last.tolist(), times.tolist(), strict=True)
-                ],
-                np.int64,
-            )
-            for times in (starts, ends)
-        )
-        parts.append(intervals.union(starts[before == until], ends[before == until]))
+        computes = ~holds_launch(thread, starts, ends, launched)
+        parts.append(intervals.union(starts[computes], ends[computes]))
     return join(*parts)
 
 

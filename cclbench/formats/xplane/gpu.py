@@ -161,18 +161,20 @@ def name_instructions(
     A graph's executions state the graph as their op.  A kernel that XLA generates has the name of its
     instruction; products by a library follow one another as the program schedules them, if there are as many.
     """
-    in_graph = defaultdict[tuple[int | None, int | None], list[int]](list)
+    in_graph = defaultdict[tuple[int, int | None], list[int]](list)
     ops = [run.op for run in runs]
     for index, run in enumerate(runs):
-        program = programs.get(run.program) if run.program is not None else None
-        if program is None or run.row_kind != "kernel" or run.op in program.instructions:
+        if run.program is None or run.program not in programs or run.row_kind != "kernel":
+            continue
+        program = programs[run.program]
+        if run.op in program.instructions:
             continue
         if instruction := program.kernel_instructions.get(run.name):
             ops[index] = instruction
         elif run.node and classify.kernel_category(run.name) == "gemm":
             in_graph[run.program, run.correlation].append(index)
     for (number, _), indices in in_graph.items():
-        products = programs[number or 0].library_products
+        products = programs[number].library_products
         if len(indices) == len(products):
             for index, product in zip(
                 sorted(indices, key=lambda index: runs[index].node), products, strict=True
