@@ -143,9 +143,9 @@ class LazyGroup(click.Group):
     @cached_property
     def plugins(self) -> dict[str, EntryPoint]:
         """Commands from entry points by name; built-in names take precedence."""
-        from importlib import metadata
+        from cclbench.ground.entry_points import entry_points
 
-        entries = sorted(metadata.entry_points(group=PLUGINS), key=lambda entry: entry.name)
+        entries = sorted(entry_points(PLUGINS), key=lambda entry: entry.name)
         return {entry.name: entry for entry in entries if entry.name not in COMMANDS}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)

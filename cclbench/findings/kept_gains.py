@@ -80,7 +80,11 @@ class KeptGains:
 
 @cache
 def _replaying_hash() -> str:
-    """The hash of all that may change what a replay gains: the package's modules, and plug-ins."""
-    own = (path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
+    """The hash of all that may change what a replay gains: the package's modules, and plug-ins.
+
+    Of the package's own modules, which are many, the size and time of change; copied ones replay anew.
+    """
+    own = sorted(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
+    stamps = [(str(path), stat.st_size, stat.st_mtime_ns) for path in own for stat in [path.stat()]]
     outside = plugin_files("cclbench.scenarios", "cclbench.collectives", "cclbench.operators")
-    return code_hash([*own, *outside])
+    return sha256(repr((stamps, code_hash(outside))).encode()).hexdigest()

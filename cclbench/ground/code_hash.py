@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+
+from cclbench.ground.entry_points import entry_points
 
 
 def code_hash(files: Iterable[Path]) -> str:
@@ -29,5 +30,4 @@ def module_files(modules: Iterable[str]) -> list[Path]:
 
 def plugin_files(*groups: str) -> list[Path]:
     """The files of the modules that entry points of those groups name."""
-    installed = metadata.entry_points()  # reads a file of each installed package
-    return module_files(entry.module for group in groups for entry in installed.select(group=group))
+    return module_files(entry.module for group in groups for entry in entry_points(group))

@@ -14,9 +14,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from importlib import metadata
+from importlib.metadata import EntryPoint
 from typing import Generic, TypeVar
 
+from cclbench.ground.entry_points import entry_points
 from cclbench.ground.errors import CclbenchError, PluginError, UsageError, near
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ def plugin_code(origin: str, *answers: type[Exception]) -> Iterator[None]:
         raise PluginError(what, hint="re-run with --debug for the traceback") from error
 
 
-def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | None]:
+def load_plugin(entry: EntryPoint, noun: str) -> tuple[object, str | None]:
     """The object of a plug-in's entry point, and None; if it does not load, warn and return the error."""
     try:
         with stdout_to_stderr():
@@ -133,7 +134,7 @@ class Registry(Generic[T]):
             package = importlib.import_module(self.home)
             for module in pkgutil.iter_modules(package.__path__):
                 importlib.import_module(f"{self.home}.{module.name}")
-            for entry in metadata.entry_points(group=self.group):
+            for entry in entry_points(self.group):
                 _, error = load_plugin(entry, self.noun)
                 if error is not None:
                     self.broken[entry.name] = error

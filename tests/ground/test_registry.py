@@ -11,6 +11,7 @@ from importlib import metadata
 
 import pytest
 
+from cclbench.ground import registry
 from cclbench.ground.errors import UsageError
 from cclbench.ground.registry import Registry
 
@@ -47,7 +48,7 @@ def test_an_unknown_name_lists_the_nearest() -> None:
 
 def test_a_broken_plugin_is_a_warning_and_the_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = metadata.EntryPoint(name="stranger", value="cclbench_no_such_module", group=GROUP)
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == GROUP else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == GROUP else [])
     numbers = a_registry()
     numbers.add("one", 1, origin="here")
     said = r"number plug-in 'stranger' \(cclbench_no_such_module\) did not load"
@@ -68,14 +69,14 @@ def test_a_thread_that_comes_while_plugins_load_sees_them_all(monkeypatch: pytes
     numbers = a_registry()
     loading, others_came = threading.Event(), threading.Event()
 
-    def load(*, group: str) -> list[metadata.EntryPoint]:
+    def load(group: str) -> list[metadata.EntryPoint]:
         assert group == GROUP
         loading.set()
         others_came.wait(timeout=5)
         numbers.add("one", 1, origin="here")
         return []
 
-    monkeypatch.setattr(metadata, "entry_points", load)
+    monkeypatch.setattr(registry, "entry_points", load)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(list, numbers)
         assert loading.wait(timeout=5)

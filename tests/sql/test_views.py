@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from helpers.sql_run import answers, hand_made
 
 from cclbench.cli import cli
+from cclbench.ground import registry
 from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 from cclbench.sql import VIEWS, parse_view, with_dependencies
@@ -91,7 +92,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     (folder / "__init__.py").write_text("from cclbench.sql import add_views\nadd_views(__name__)\n")
     entry = metadata.EntryPoint(name="theirs", value="their_views", group="cclbench.views")
-    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [entry] if group == entry.group else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == entry.group else [])
     monkeypatch.syspath_prepend(tmp_path)
     for field, value in (("_known", dict(VIEWS._known)), ("_origin", dict(VIEWS._origin)), ("broken", {})):
         monkeypatch.setattr(VIEWS, field, value)
