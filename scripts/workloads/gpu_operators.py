@@ -407,10 +407,10 @@ def main() -> None:
     """Trace the chosen kinds of work."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path)
-    parser.add_argument("names", nargs="*", default=[*OPERATORS], choices=[*OPERATORS, []], metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=" ".join(OPERATORS))
     options = parser.parse_args()
     torch.manual_seed(0)
-    calls = {name: OPERATORS[name]() for name in options.names}
+    calls = {name: OPERATORS[name]() for name in options.names or OPERATORS}
     for call in calls.values():
         call()
         call()
