@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -26,10 +25,8 @@ from cclbench.record.manifest import Manifest
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.record.step_means import profiler_s
 
 _STEP: Final = metric_name("time.step")
-_IDLE: Final = metric_name("time.idle")
 
 LEAST_GAIN: Final = 0.01
 """Least gain to report, as a share of the step."""
@@ -43,6 +40,8 @@ _OF_RANKS: Final = 4
 _CAPTURE: Final = {"of a step": "of the capture", "a step": "a capture", "the step": "the capture"}
 _PROFILED: Final = frozenset(("launch", "operators", "python", "unrecorded"))
 """Causes of idle time that include the profiler's overhead, since it records calls."""
+_ANOTHER: Final = 0.1
+"""Relative difference of gains with and without the profiler that a finding states."""
 _FEW_STEPS: Final = 3
 """With fewer steps, work before the capture may be the main reason why ranks wait."""
 
@@ -66,7 +65,6 @@ def ranked_findings(
     case = Case(results, record, machine)
     findings: list[Finding] = []
     few_steps = len(results.scope.steps) < _FEW_STEPS
-    overhead = ProfilerOverhead(profiler_s(record), max(case.ranks(_IDLE).values(), default=inf))
     for name in FINDINGS:
         detector = FINDINGS.get(name)
         try:
@@ -75,7 +73,7 @@ def ranked_findings(
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        with_gains = [_with_gain(item, gains, few_steps=few_steps, overhead=overhead) for item in detected]
+        with_gains = [_with_gain(item, gains, few_steps=few_steps) for item in detected]
         with_culprits = [_with_culprit(item, gains) for item in with_gains if _is_worth_it(item)]
         findings += [_with_advice(detector, item, case) for item in with_culprits]
     listed = list(_with_stacked_gains(_order_findings(findings), gains))
@@ -103,31 +101,8 @@ def reword_for_capture(found: Finding) -> Finding:
     return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
 
 
-@dataclass(frozen=True, slots=True)
-class ProfilerOverhead:
-    """What the profiler adds to a step, s; and the idle time of a recorded step, the most of any rank, s.
-
-    The overhead is part of the causes `_PROFILED` of idle time.
-    """
-
-    longer_s: float
-    idle_s: float
-
-    def increases(self, found: Finding) -> bool:
-        """Whether the replayed gain of a finding includes overhead."""
-        return self.longer_s > 0.0 and not _PROFILED.isdisjoint(found.host_causes)
-
-    def gain_without(self, bounds: tuple[float, float]) -> tuple[float, float]:
-        """Bounds of a gain of idle time in the job without the profiler, s.
-
-        The step without the profiler is shorter by the overhead, and not shorter than the device is busy.
-        """
-        least, most = bounds
-        return max(least - self.longer_s, 0.0), min(most, max(self.idle_s - self.longer_s, 0.0))
-
-
-def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, overhead: ProfilerOverhead) -> Finding:
-    """The finding with its gain from the replay, without profiler overhead where that is known."""
+def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool) -> Finding:
+    """The finding with its gain from the replay, and that of the recorded steps where it differs."""
     if not found.whatif:
         return found
     gain = gains.gain_without(found.whatif)
@@ -140,24 +115,32 @@ def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, overhead:
         why = f"the replay gains less than {LEAST_GAIN:.0%} of the step without it"
         cause = "what made ranks late was before the first captured step, or is not in the trace"
         return msgspec.structs.replace(found, no_gain=f"{why}: {cause}")
-    least = gain.seconds[0] if found.surely is None else 0.0
-    if found.surely and isinstance(sure := gains.gain_without(found.surely), StepGain):
-        least = min(sure.seconds[0], gain.seconds[0])
-    bounds = least, gain.seconds[1]
-    changes: dict[str, Any] = {"no_gain": None}
-    share = gain.shares[1]
-    if overhead.increases(found):
-        recorded_s = gain.seconds[1]
-        changes["recorded_gain_s"] = bounds
-        bounds = overhead.gain_without(bounds)
-        share *= bounds[1] / recorded_s if recorded_s else 1.0
-        changes["because"] = (
-            f"{found.because}; the gain is of a step without the profiler, which makes it"
-            f" {humanise(overhead.longer_s, 's')} longer: recorded steps gain {humanise(recorded_s, 's')}"
-        )
-        if overhead.longer_s >= recorded_s / 2:
+    changes: dict[str, Any] = {
+        "gain_s": _gain_bounds(found, gains.gain_without),
+        "gain_share": gain.shares[1],
+    }
+    if gains.overhead_s:
+        recorded_s = _gain_bounds(found, gains.recorded_gain)
+        changes["recorded_gain_s"] = recorded_s
+        if abs(recorded_s[1] - gain.seconds[1]) >= _ANOTHER * gain.seconds[1]:
+            changes["because"] = (
+                f"{found.because}; the gain is of a step without the profiler, which makes it"
+                f" {humanise(gains.overhead_s, 's')} longer: recorded steps gain"
+                f" {humanise(recorded_s[1], 's')}"
+            )
+        if not _PROFILED.isdisjoint(found.host_causes) and gains.overhead_s >= recorded_s[1] / 2:
             changes["confidence"] = "low"
-    return msgspec.structs.replace(found, gain_s=bounds, gain_share=share, **changes)
+    return msgspec.structs.replace(found, no_gain=None, **changes)
+
+
+def _gain_bounds(found: Finding, gain_of: Callable[[Sequence[str]], StepGain | str]) -> tuple[float, float]:
+    """Lower and upper bound of a finding's gain, s; the replay of its settings is possible."""
+    gain = gain_of(found.whatif)
+    assert isinstance(gain, StepGain)  # noqa: S101  (a defect in cclbench)
+    if found.surely is None:
+        return gain.seconds
+    sure = gain_of(found.surely) if found.surely else ""
+    return min(sure.seconds[0], gain.seconds[0]) if isinstance(sure, StepGain) else 0.0, gain.seconds[1]
 
 
 def _with_culprit(found: Finding, gains: ReplayGains) -> Finding:
@@ -171,34 +154,16 @@ def _with_culprit(found: Finding, gains: ReplayGains) -> Finding:
     return msgspec.structs.replace(found, culprit=culprit, claim=claim, query=culprit.calls_query())
 
 
-def gain_together(
-    findings: Sequence[Finding], settings: Sequence[str], gains: ReplayGains
-) -> tuple[float, float] | str:
-    """Bounds of the gain of these settings, those of the findings, s; or why it is unknown.
-
-    Profiler overhead is excluded from each bound, as much as from that of any one of the findings.
-    """
-    gain = gains.gain_without(settings)
-    if isinstance(gain, str):
-        return gain
-    reduced = [(one.recorded_gain_s, one.gain_s) for one in findings if one.recorded_gain_s and one.gain_s]
-    least, most = (
-        max(bound - max((recorded[side] - real[side] for recorded, real in reduced), default=0.0), 0.0)
-        for side, bound in enumerate(gain.seconds)
-    )
-    return least, most
-
-
 def _with_stacked_gains(findings: Sequence[Finding], gains: ReplayGains) -> Iterator[Finding]:
     """The findings with their gain together with all above them."""
     settings: tuple[str, ...] = ()
-    for place, finding in enumerate(findings):
+    for finding in findings:
         if finding.gain_s is None:
             yield finding
             continue
         first, settings = not settings, join_settings(settings, finding.whatif)
-        stacked = finding.gain_s if first else gain_together(findings[: place + 1], settings, gains)
-        known = None if isinstance(stacked, str) else stacked
+        stacked = gains.gain_without(settings)
+        known = finding.gain_s if first else stacked.seconds if isinstance(stacked, StepGain) else None
         yield msgspec.structs.replace(finding, stacked_s=known)
 
 

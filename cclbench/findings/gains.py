@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from cclbench.ground.errors import CclbenchError, ChangedRunError, InputError
 from cclbench.normalize.steps import SOURCES
 from cclbench.record.results import Scope
 from cclbench.record.run import Run
+from cclbench.record.step_means import profiler_s
 from cclbench.replay import PASSING_ROWS
 from cclbench.replay.scenario import key_and_value, parse_scenario
 
@@ -27,6 +28,9 @@ _NS_PER_S = 10**9
 class ReplayGains:
     """Replays of one run, each compared with the unchanged replay.
 
+    Where the capture timed steps without the profiler, the gain is that of the job without it: of a graph
+    with so much less host time (`Replay.without_profiler`).
+
     A gain's bounds cover two graphs, with and without what only times suggest (dependencies that no event
     shows, unexplained launch delays), the replay's bounds in each, and three sets of steps: all complete
     ones; all but the first, which may be late because of work before the capture; and all with the incomplete
@@ -36,6 +40,8 @@ class ReplayGains:
     def __init__(self, run: Run, scope: Scope) -> None:
         self._run, self._scope = run, scope
         self._kept = KeptGains(run, scope)
+        self.overhead_s = profiler_s(run.record)
+        """What the profiler adds to a step, s; 0 where unknown."""
         self._host_calls: dict[int, HostCalls] = {}
 
     @cached_property
@@ -70,12 +76,30 @@ class ReplayGains:
         except InputError as error:
             return str(error)
 
+    @cached_property
+    def _unprofiled_replays(self) -> Sequence[Replay] | str:
+        """The run's two graphs without the profiler's overhead, or why there are none."""
+        replays = self._run_replays
+        if isinstance(replays, str) or not self.overhead_s:
+            return replays
+        return [replay.without_profiler(self.overhead_s) for replay in replays]
+
     def gain_without(self, settings: Sequence[str]) -> StepGain | str:
         """The gain of the settings together, or why it is unknown."""
-        gain = self._kept.kept_gain(settings)
+        return self._stored_gain(settings, lambda: self._replay_settings(settings, self._unprofiled_replays))
+
+    def recorded_gain(self, settings: Sequence[str]) -> StepGain | str:
+        """The same in the recorded steps, which include the profiler's overhead."""
+        if not self.overhead_s:
+            return self.gain_without(settings)
+        key = ("recorded", *settings)
+        return self._stored_gain(key, lambda: self._replay_settings(settings, self._run_replays))
+
+    def _stored_gain(self, key: Sequence[str], replay: Callable[[], StepGain | str]) -> StepGain | str:
+        gain = self._kept.kept_gain(key)
         if gain is None:
-            gain = self._replay_settings(settings)
-            self._kept.add_gain(settings, gain)
+            gain = replay()
+            self._kept.add_gain(key, gain)
         return gain
 
     def rank_culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
@@ -105,8 +129,7 @@ class ReplayGains:
         """Store the replayed gains with the run."""
         self._kept.save_gains()
 
-    def _replay_settings(self, settings: Sequence[str]) -> StepGain | str:
-        replays = self._run_replays
+    def _replay_settings(self, settings: Sequence[str], replays: Sequence[Replay] | str) -> StepGain | str:
         if isinstance(replays, str):
             return replays
         saved: list[float] = []
@@ -119,7 +142,9 @@ class ReplayGains:
                 return str(error)
             saved += [0.0] if isinstance(shares, str) else shares
         least, most = max(min(saved), 0.0), max(*saved, 0.0)
-        step_s = replays[0].measured_ns / _NS_PER_S
+        recorded, first = self._run_replays[0], replays[0]
+        assert not isinstance(recorded, str)  # noqa: S101  (a defect in cclbench)
+        step_s = recorded.measured_ns * first.pace.step_ns / recorded.pace.step_ns / _NS_PER_S
         return StepGain((least * step_s, most * step_s), (least, most))
 
 

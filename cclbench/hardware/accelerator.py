@@ -15,6 +15,9 @@ from cclbench.hardware.figure import UNVERIFIED, Disagreement, FigureSource
 _MEMORY_TOLERANCE: Final = 0.1
 PRACTICAL: Final = 0.8
 """Share of the data sheet's peak that large kernels reach in practice, used where no measurement is known."""
+USUAL_ATTENTION: Final = 0.5
+"""Share of the fastest product's rate that fused attention reaches: FlashAttention-2 runs at 50 to 73 % of an
+A100's peak (Dao, arXiv:2307.08691) and at 35 to 40 % of an H100's (Shah et al., arXiv:2407.08608)."""
 
 
 class Accelerator(msgspec.Struct, frozen=True):

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from cclbench.record.manifest import Manifest
+
+NOTABLE: Final = 0.01
+"""Least relative overhead that is told from chance."""
 
 
 class StepMeans(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +53,11 @@ def middle_rank(ranks: Sequence[StepMeans]) -> StepMeans:
 
 
 def profiler_s(record: Manifest) -> float:
-    """Profiler overhead of a step on the median rank, s; 0 where unknown, and where the CPU is the device."""
+    """Profiler overhead of a step on the median rank, s; 0 where it is unknown or less than `NOTABLE` of the
+    step, and where the CPU is the device."""
     ranks = step_means(record)
     if not ranks or record.is_on_host:
         return 0.0
     middle = middle_rank(ranks)
-    return max(middle.profiled_step_s - middle.unprofiled_step_s, 0.0)
+    is_notable = middle.relative_overhead >= NOTABLE
+    return middle.profiled_step_s - middle.unprofiled_step_s if is_notable else 0.0

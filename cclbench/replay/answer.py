@@ -55,6 +55,13 @@ from cclbench.replay.windows import StepPace, rank_windows, step_time
 DECISIVE: Final = 0.01
 """Bounds that differ by at most this share of the step give a value, their midpoint."""
 
+_RECORDED_WORK: Final = "host[launch+operators+python+unrecorded].time"
+"""Host time that a profiler makes longer, since it records calls."""
+_ALMOST: Final = 0.005
+"""Share by which a step may exceed the shortest one."""
+_HALVINGS: Final = 7
+"""The factor of host time is found to 1/128."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
@@ -169,6 +176,36 @@ class Replay:
         other.__dict__.pop("unchanged", None)
         other._times = other._replay_unchanged()
         return other
+
+    def without_profiler(self, longer_s: float) -> Replay:
+        """The same run with less host time, so that a step is shorter by what the profiler adds, `longer_s`.
+
+        Recorded calls, and what is between them, take longer by one factor.  Where no factor makes the step
+        as short, since the device bounds it, it is the least change with a step almost as short as can be.
+        """
+        target_ns = self.pace.step_ns * (1 - longer_s * NS_PER_S / self.measured_ns)
+        shortest_ns, _ = self._with_host_time(0.0)
+        enough_ns = max(target_ns, shortest_ns * (1 + _ALMOST))
+        least, most = 0.0, 1.0
+        for _ in range(_HALVINGS):
+            middle = (least + most) / 2
+            step_ns, _ = self._with_host_time(middle)
+            least, most = (middle, most) if step_ns <= enough_ns else (least, middle)
+        other = copy(self)
+        _, other.graph = self._with_host_time(least)
+        other.__dict__.pop("unchanged", None)
+        other._times = other._replay_unchanged()
+        return other
+
+    def _with_host_time(self, factor: float) -> tuple[float, Graph]:
+        """The step, ns, and the graph with the time of recorded host work multiplied by a factor."""
+        amount = f"x{factor:.6f}" if factor else "0"
+        change = parse_scenario([f"{_RECORDED_WORK}={amount}"])
+        graph, ratios, untouched, _ = self._price_change(change)
+        if untouched:
+            return self.pace.step_ns, self.graph
+        graph, times = self._replay_ratios(graph, ratios.high)
+        return self._step_ns(graph, times), graph
 
     def savings(self, change: Scenario) -> list[float] | str:
         """Shares by which steps get shorter under a change, at its bounds (`StepPace.saved_shares`); or why

@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Mask
-from cclbench.hardware.accelerator import PRACTICAL, Accelerator
+from cclbench.hardware.accelerator import PRACTICAL, USUAL_ATTENTION, Accelerator
 from cclbench.operators.chains import KINDS, NEIGHBOURS
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect, Scale
@@ -20,9 +20,6 @@ from cclbench.replay.kernel_costs import Float64, NodeCosts
 
 USUAL: Final = 0.9
 """Share of the fastest measured product that well-shaped products usually reach."""
-_ATTENTION: Final = 0.5
-"""Share of that which attention kernels reach: FlashAttention-2 runs at 50 to 73 % of an A100's
-peak (Dao, arXiv:2307.08691) and at 35 to 40 % of an H100's (Shah et al., arXiv:2407.08608)."""
 LEAST_KERNEL_NS: Final = 2_000
 """Duration of an empty kernel, as profilers measure it: the lower bound of predictions."""
 _OF_CALLS: Final = tuple(
@@ -53,7 +50,8 @@ def at_roofline(subject: ChangeSubject, chosen: Mask) -> LayoutEffect:
     """Kernels at the roofline of their precision.
 
     Bounds: max(FLOPs / fastest rate, bytes / memory bandwidth), and the same at usual rates (`USUAL` of the
-    attainable, `PRACTICAL` of the memory's); never less than an empty kernel or more than measured.
+    attainable, `PRACTICAL` of the memory's, and `USUAL_ATTENTION` of both for attention); never less than an
+    empty kernel or more than measured.
     `InputError` where FLOPs or device are unknown.
     """
     device, costs = _subject_accelerator(subject), subject.costs.node_costs
@@ -61,6 +59,8 @@ def at_roofline(subject: ChangeSubject, chosen: Mask) -> LayoutEffect:
     if not known.any():
         raise InputError("FLOPs and bytes of such kernels are unknown", hint=_RECORD)
     low, high = _roofline_bounds(device, costs)
+    attention = np.array([*(word == "attention" for word in subject.graph.categories), False], np.bool_)
+    high = np.where(attention[subject.graph.nodes.category], high / USUAL_ATTENTION, high)
     note = f"at the roofline: {_share_words(subject, known, chosen)}, on {device.id}"
     return _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS), note)
 
@@ -76,7 +76,7 @@ def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     if not known.any():
         raise InputError("what such chains read and write is unknown", hint=_RECORD)
     low, high = _roofline_bounds(device, costs)
-    high = np.where(costs.chain[0] == [*KINDS].index("attention"), high / _ATTENTION, high)
+    high = np.where(costs.chain[0] == [*KINDS].index("attention"), high / USUAL_ATTENTION, high)
     note = f"chains as one kernel each: {_share_words(subject, known, chained)}, on {device.id}"
     effect = _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
     # of neighbours only the kernels' time is at stake: which of their calls would go is not known

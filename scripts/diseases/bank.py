@@ -12,21 +12,25 @@ begins when each core does a fixed piece of work in at most 10 % more than the l
 repeated if a core does not afterwards, or if other programs took more than 3 % of the cores.
 
 - true gain: by how much the mean step of the healed captures is shorter than that of the sick ones, by the
-  job's own clock, under the profiler and (in parentheses) without it.  A disease counts if that is at least 3
+  job's own clock, of the steps that are diagnosed, under the profiler and (in parentheses) without its mean
+  overhead.  A disease counts if that is at least 3
   % and more than captures differ by chance.
 - chance: the standard deviation of the logarithm of the mean steps of captures of one job, pooled over
   diseases and forms.
 - The gain of a finding that states one without the profiler is compared with the clock without it.
 - stated: the bounds of the correct finding; of several, those of the replay without all of them; means over
   the sick captures.
-- first, among three: sick captures whose first finding, or one of the first three, is correct.
+- first, among three: sick captures whose first finding, or one of the first three, is correct, but for
+  findings by which the healed form loses at least half as much: both forms have their cause.  In parentheses,
+  the first of all.
 - all-clears: sick captures in which no finding gains 3 %.
 - within: of the sick captures whose correct findings state a gain, those in which the 95 % interval of the
   true gain (the capture's mean step minus that of the healed ones) overlaps the stated bounds, ± 1 % of the
   step.
-- healed: the largest gain of a finding in the median of the healed captures that the sick ones do not have;
-  in parentheses the largest in a single one.  For a correct finding, the sick captures have what they state
-  beyond the true gain.
+- healed: the largest gain of a finding in the median of the healed captures that the sick ones do not have,
+  or the part of it for what they lose more by it than the sick ones; in parentheses the largest in a single
+  one.  For a correct finding, the sick captures have what they state
+  beyond the true gain; if it is about kernels, also for other findings about kernels.
 """
 
 from __future__ import annotations
@@ -50,9 +54,10 @@ from typing import Final
 from scipy.special import stdtrit
 
 import cclbench
-from cclbench.findings.diagnosis import gain_together
-from cclbench.findings.finding import Finding
+from cclbench.findings.case import Case
+from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.findings.gains import ReplayGains, join_settings
+from cclbench.machine import machine_of
 
 sys.path.append(str(Path(__file__).resolve().parent))
 import gpu_job
@@ -62,6 +67,7 @@ RANKS, STEPS = 2, 12
 NOTHING: Final = 0.03
 """Share of the step below which a gain does not count."""
 SLACK: Final = 0.01
+_MOST: Final = 0.5
 FORMS: Final = ("sick", "healed")
 OTHERS: Final = 0.03
 """Share of the cores' time that other programs may take during a capture."""
@@ -75,10 +81,20 @@ class Capture:
 
     def __init__(self, folder: Path, store: Path, disease: Disease) -> None:
         seconds = json.loads((folder / "seconds.json").read_text())
-        self.profiled_s = fmean(seconds["profiled"])
-        self.unprofiled_s = fmean(seconds["unprofiled"]) if seconds["unprofiled"] else None
         run = cclbench.run(folder / "traces", store=store)
+        figures = run.figures
+        profiled = seconds["profiled"]
+        self.profiled_s = fmean(profiled[-len(figures.scope.steps) :] if seconds["unprofiled"] else profiled)
+        unprofiled = seconds["unprofiled"]
+        overhead_s = fmean(profiled) - fmean(unprofiled) if unprofiled else 0.0
+        self.unprofiled_s = self.profiled_s - overhead_s if unprofiled else None
         self.findings = cclbench.diagnose(run).findings
+        self.lost_s = Counter[str]()
+        """Lost time of a step by finding, also of those too small to be listed."""
+        case = Case(figures, run.record, machine_of(run))
+        for name in FINDINGS:
+            for one in FINDINGS.get(name).detect(case):
+                self.lost_s[name] += one.lost_s or 0.0
         self.right = [is_right(one, disease) for one in self.findings]
         right = [one for one, is_one in zip(self.findings, self.right, strict=True) if is_one]
         self.is_profiled = not any(one.recorded_gain_s for one in right) or self.unprofiled_s is None
@@ -93,12 +109,26 @@ class Capture:
         gains = ReplayGains(run, run.figures.scope)
         surely = [one.whatif if one.surely is None else one.surely for one in valued]
         least, most = (
-            gain_together(valued, reduce(join_settings, settings, ()), gains)
+            gains.gain_without(reduce(join_settings, settings, ()))
             for settings in (surely, [one.whatif for one in valued])
         )
         if isinstance(least, str) or isinstance(most, str):
             raise TypeError(f"the joint gain of correct findings is unknown: {least}, {most}")
-        return min(least[0], most[0]), most[1]
+        return min(least.seconds[0], most.seconds[0]), most.seconds[1]
+
+    def lacking_share(self, name: str, others: list[Capture]) -> float:
+        """The share of what the capture loses by a finding that the others do not lose, on average."""
+        own_s, others_s = self.lost_s[name], fmean(one.lost_s[name] for one in others)
+        return max(1 - others_s / own_s, 0.0) if own_s else 1.0
+
+    def first_rightly(self, first: int, healed: list[Capture]) -> bool:
+        """Whether a correct finding is among the first, but for those of which the healed job has most."""
+        own = [
+            is_one
+            for found, is_one in zip(self.findings, self.right, strict=True)
+            if is_one or self.lacking_share(found.name, healed) > _MOST
+        ]
+        return any(own[:first])
 
     def step_s(self, *, is_profiled: bool) -> float:
         """Mean step under the profiler, or without it where that was timed, s."""
@@ -157,15 +187,24 @@ def new_gains(sick: list[Capture], healed: list[Capture], disease: Disease) -> l
         fmean(one.step_s(is_profiled=is_profiled) for one in captures) for captures in (sick, healed)
     )
     true_s = sick_s - healed_s
+    of_kernels = all(
+        not found.host_causes
+        for one in sick
+        for found, is_one in zip(one.findings, one.right, strict=True)
+        if is_one
+    )
     excess_s = max(fmean(stated) - true_s, 0.0) if stated else 0.0
     new = []
     for one in healed:
         gains = {
-            each.name: each.gain_s[1] / one.step_s(is_profiled=each.recorded_gain_s is None)
+            each.name: each.gain_s[1]
+            / one.step_s(is_profiled=each.recorded_gain_s is None)
+            * (1.0 if each.name in disease.right else one.lacking_share(each.name, sick))
             for each in one.findings
             if each.gain_s is not None and each.name not in common
         }
-        for name in gains.keys() & set(disease.right):
+        same_work = {each.name for each in one.findings if not each.host_causes} if of_kernels else set()
+        for name in gains.keys() & {*disease.right, *same_work}:
             gains[name] = max(gains[name] - excess_s / one.step_s(is_profiled=is_profiled), 0.0)
         new.append(gains)
     return new
@@ -194,7 +233,12 @@ def score(
     for one in sick:
         within = gain_holds(one, healed, chance)
         clear = not any(one.right) and all((found.gain_share or 0.0) < NOTHING for found in one.findings)
-        flags = {"first": any(one.right[:1]), "three": any(one.right[:3]), "clear": clear}
+        flags = {
+            "first": one.first_rightly(1, healed),
+            "three": one.first_rightly(3, healed),
+            "of all": any(one.right[:1]),
+            "clear": clear,
+        }
         flags |= {"sick": True, "checked": within is not None, "within": within is True}
         count.update(word for word, holds_true in flags.items() if holds_true)
     new = new_gains(sick, healed, disease)
@@ -338,7 +382,8 @@ def main() -> None:
     heads = ("disease", "right", "true gain", "stated", "first", "among three", "all-clears", "within")
     print(f"| {' | '.join(heads)} | healed |", f"| --- | --- |{' ---: |' * 6} --- |", *rows, sep="\n")
     print(
-        f"\nof {counts['sick']} sick captures: first {counts['first']}, among three {counts['three']},"
+        f"\nof {counts['sick']} sick captures: first {counts['first']}"
+        f" ({counts['of all']} of all findings), among three {counts['three']},"
         f" all-clears {counts['clear']}; within the bounds {counts['within']} of {counts['checked']};"
         f" healed: nothing new above {NOTHING:.0%} in the median of a disease in {counts['quiet']} of"
         f" {counts['healed']}, in {counts['loud']} single captures something;"

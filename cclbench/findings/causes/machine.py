@@ -12,6 +12,7 @@ from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.finding import Finding, finding
 from cclbench.ground.text import shorten_middle
 from cclbench.ground.units import humanise
+from cclbench.hardware.accelerator import PRACTICAL, USUAL_ATTENTION
 from cclbench.record.metric_name import metric_name
 
 _GEMM_EFFICIENCY: Final = metric_name("compute.gemm_efficiency")
@@ -28,9 +29,10 @@ _NAME: Final = 60
 _ON_TENSOR_CORES: Final = 7 / 8
 """Most that fp64 products may save in TF32: the peaks of tensor cores differ by 7.4 (H100), 8 (A100)."""
 _LOW: Final = 0.6
-"""Efficiency of matrix products below which they are slow."""
+"""Matrix products are slow below this share of the fastest one."""
 _FAR: Final = 0.5
 """A category's kernels are far from the roofline below this share of it."""
+_FAR_ATTENTION: Final = _FAR * USUAL_ATTENTION
 _OTHER_FAMILIES: Final = ("convolution", "normalization", "reduction", "embedding", "moe")
 OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
 WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
@@ -208,7 +210,8 @@ def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterato
 @finding(
     "low_gemm_efficiency",
     title="matrix products run far below the device's peak",
-    rule="compute.gemm_efficiency and, where known, compute.roofline_efficiency of gemm below 60 %",
+    rule="compute.gemm_efficiency and, where known, compute.roofline_efficiency of gemm below 60 %; below"
+    f" {_LOW * PRACTICAL:.0%} where no product of that precision was measured on the device",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -223,16 +226,25 @@ def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterato
 )
 def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
     reached, roof = case.number(_GEMM_EFFICIENCY), case.number(_REACHED, category="gemm")
-    if reached is not None and 0 < reached < _LOW and (roof is None or roof < _LOW):
+    low = _LOW if _is_measured(case) else _LOW * PRACTICAL
+    if reached is not None and 0 < reached < low and (roof is None or roof < low):
         bound = "" if roof is None else f", {humanise(roof, '1')} of the roofline"
         claim = f"Matrix products reach {humanise(reached, '1')} of the device's dense peak{bound}."
         yield from _below_roofline(case, "low_gemm_efficiency", "gemm", claim)
 
 
+def _is_measured(case: Case) -> bool:
+    """Whether the fastest product of the precision of most products, where known, was measured."""
+    device = case.machine.accelerator.value
+    seconds = {row.stat: row.value for row in case.parts(_TIME) if row.category == OF_PRECISION}
+    usual = max(seconds, key=lambda precision: seconds[precision] or 0.0, default=None)
+    return device is None or usual is None or bool(device.attainable_flops_per_s.get(usual))
+
+
 @finding(
     "low_attention_efficiency",
     title="attention kernels run far below the roofline",
-    rule=f"{_REACHED} of attention below 50 %",
+    rule=f"{_REACHED} of attention below {_FAR_ATTENTION:.0%}: half of what fused kernels usually reach",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -247,7 +259,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
     },
 )
 def low_attention_efficiency(case: Case) -> Iterator[Finding]:
-    yield from _far_from_roofline(case, "low_attention_efficiency", "attention")
+    yield from _far_from_roofline(case, "low_attention_efficiency", "attention", _FAR_ATTENTION)
 
 
 @finding(
@@ -272,8 +284,8 @@ def below_roofline(case: Case) -> Iterator[Finding]:
         yield from _far_from_roofline(case, "below_roofline", category)
 
 
-def _far_from_roofline(case: Case, name: str, category: str) -> Iterator[Finding]:
+def _far_from_roofline(case: Case, name: str, category: str, far: float = _FAR) -> Iterator[Finding]:
     roof = case.number(_REACHED, category=category)
-    if roof is not None and 0 < roof < _FAR:
+    if roof is not None and 0 < roof < far:
         claim = f"Kernels of {category} reach {humanise(roof, '1')} of the roofline of their FLOPs and bytes."
         yield from _below_roofline(case, name, category, claim)
