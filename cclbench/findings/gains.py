@@ -37,11 +37,13 @@ class ReplayGains:
     last one, up to which a host that runs ahead may hide its loss.
     """
 
+    overhead_s: float = 0.0
+    """What the profiler adds to a step, s; 0 where unknown."""
+
     def __init__(self, run: Run, scope: Scope) -> None:
         self._run, self._scope = run, scope
         self._kept = KeptGains(run, scope)
         self.overhead_s = profiler_s(run.record)
-        """What the profiler adds to a step, s; 0 where unknown."""
         self._host_calls: dict[int, HostCalls] = {}
 
     @cached_property

@@ -43,6 +43,7 @@ from cclbench.replay.layout import (
     layout_of,
 )
 from cclbench.replay.new_transfers import price_new
+from cclbench.replay.outcome import Predicted, ReplayedStep
 from cclbench.replay.pricing import Float, TimeRatios, time_ratios
 from cclbench.replay.regroup import dimension_in
 from cclbench.replay.relaid import RelaidGraph, scale_ratios
@@ -52,49 +53,12 @@ from cclbench.replay.simulate import NodeTimes
 from cclbench.replay.stragglers import rank_coordinates
 from cclbench.replay.windows import StepPace, rank_windows, step_time
 
-DECISIVE: Final = 0.01
-"""Bounds that differ by at most this share of the step give a value, their midpoint."""
-
 _RECORDED_WORK: Final = "host[launch+operators+python+unrecorded].time"
 """Host time that a profiler makes longer, since it records calls."""
 _ALMOST: Final = 0.005
 """Share by which a step may exceed the shortest one."""
-_HALVINGS: Final = 7
-"""The factor of host time is found to 1/128."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedStep:
-    """A replay's mean step, ns, and its critical path."""
-
-    step_ns: float
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """Outcome of a scenario: expected (None where only bounds are known), low, high, and their basis.
-
-    `idle`: why the settings do not affect the run; there is no outcome then.
-    """
-
-    scenario: Scenario
-    expected: ReplayedStep | None
-    low_ns: float
-    high_ns: float
-    path: Path
-    basis: tuple[str, ...]
-    idle: str | None = None
-
-    @property
-    def step_ns(self) -> float | None:
-        """The expected step, or the midpoint of bounds that nearly agree."""
-        if self.idle is not None:
-            return None
-        if self.expected is not None:
-            return self.expected.step_ns
-        agree = self.high_ns - self.low_ns <= DECISIVE * self.high_ns
-        return (self.low_ns + self.high_ns) / 2 if agree else None
+_PRECISE: Final = 1e-3
+"""Precision to which the factor of host time is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +147,18 @@ class Replay:
         Recorded calls, and what is between them, take longer by one factor.  Where no factor makes the step
         as short, since the device bounds it, it is the least change with a step almost as short as can be.
         """
+        from scipy.optimize import brentq  # imported late: it takes longer to load than most replays
+
         target_ns = self.pace.step_ns * (1 - longer_s * NS_PER_S / self.measured_ns)
         shortest_ns, _ = self._with_host_time(0.0)
         enough_ns = max(target_ns, shortest_ns * (1 + _ALMOST))
-        least, most = 0.0, 1.0
-        for _ in range(_HALVINGS):
-            middle = (least + most) / 2
-            step_ns, _ = self._with_host_time(middle)
-            least, most = (middle, most) if step_ns <= enough_ns else (least, middle)
+        factor = 1.0
+        if self.pace.step_ns > enough_ns > shortest_ns:
+            factor = brentq(
+                lambda factor: self._with_host_time(factor)[0] - enough_ns, 0.0, 1.0, xtol=_PRECISE
+            )
         other = copy(self)
-        _, other.graph = self._with_host_time(least)
+        _, other.graph = self._with_host_time(factor)
         other.__dict__.pop("unchanged", None)
         other._times = other._replay_unchanged()
         return other

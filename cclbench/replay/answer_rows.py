@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName
@@ -13,9 +13,7 @@ from cclbench.record.rows import Row
 from cclbench.replay import nodes as n
 from cclbench.replay.critical_path import Path
 from cclbench.replay.graph import Graph
-
-if TYPE_CHECKING:
-    from cclbench.replay.answer import Predicted, ReplayedStep
+from cclbench.replay.outcome import Predicted, ReplayedStep
 
 NS_PER_S: Final = 10**9
 KNEE: Final = 0.05

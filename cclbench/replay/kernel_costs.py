@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.classify.arithmetic import kernel_arithmetic
-from cclbench.ground.intervals import Int64
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
 from cclbench.operators.call import Call, NoModel, parse_call
 from cclbench.operators.chains import KINDS, find_chains, fused_cost
@@ -49,6 +49,8 @@ class NodeCosts:
     fused: Float64
     """A kernel's part of its chain's cost as one kernel: FLOPs, bytes, and share of the chain's time; NaN
     where unknown; shape (3, nodes)."""
+    recomputed: Mask
+    """Kernels of forward operators that run again for the backward pass, shape (nodes,)."""
 
     def of_chains(self) -> NodeCosts:
         """The costs of chains as one kernel, shared by their kernels."""
@@ -79,7 +81,7 @@ class KernelCosts:
         names = {name: code for code, name in enumerate(self._graph.names)}
         flops, size = (np.full(len(nodes), np.nan) for _ in range(2))
         precision, chain = np.full(len(nodes), -1, np.int64), np.full((3, len(nodes)), -1, np.int64)
-        fused = np.full((3, len(nodes)), np.nan)
+        fused, recomputed = np.full((3, len(nodes)), np.nan), np.zeros(len(nodes), np.bool_)
         clocks = clocks_of(self._run)
         for windowed in self._graph.windowed:
             if windowed.on_host:
@@ -95,9 +97,10 @@ class KernelCosts:
             for column, values in (
                 *((flops, kernels.flops), (size, kernels.bytes), (precision, kernels.precision)),
                 *zip((*chain, *fused), (*kernels.chain, *kernels.fused), strict=True),
+                (recomputed, kernels.recomputed),
             ):
                 column[of_rank[is_found]] = values[matching[is_found]]
-        return NodeCosts(flops, size, precision, (*words,), chain, fused)
+        return NodeCosts(flops, size, precision, (*words,), chain, fused, recomputed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +115,7 @@ class _RankKernels:
     precision: Int64
     chain: Int64
     fused: Float64
+    recomputed: Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ran
     ]
     by_name = np.array([_word_code(word, words) for word in stated_precisions], np.int64)
     precision = by_name[np.searchsorted(np.unique(name), name)] if len(name) else name
-    calls, call, sequence = _launching_calls(tables, operator, name, kernel_names)
+    calls, call, sequence, recomputed = _launching_calls(tables, operator, name, kernel_names)
     modelled = call >= 0
     chain, fused = np.full((3, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
     if modelled.any():
@@ -168,7 +172,7 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ran
         flops[modelled] = np.where(is_stated, flops[modelled], costs[call[modelled], 0] * share)
         size[modelled] = np.where(is_stated, size[modelled], costs[call[modelled], 1] * share)
         precision[modelled] = np.where(is_stated, precision[modelled], of_calls[call[modelled]])
-    return _RankKernels(start, dur, name, flops, size, precision, chain, fused)
+    return _RankKernels(start, dur, name, flops, size, precision, chain, fused, recomputed)
 
 
 class _ChainCodes(NamedTuple):
@@ -201,10 +205,10 @@ def _in_chains(
 
 def _launching_calls(
     tables: Rank, operator: Int64, name: Int64, names: Sequence[str]
-) -> tuple[list[_KernelCall], Int64, Int64]:
+) -> tuple[list[_KernelCall], Int64, Int64, Mask]:
     """The calls that launched kernels, in thread order; the call of each kernel, −1 for none; autograd's
-    sequence number of each call, or of its nearest parent, −1 for none."""
-    table = tables.operators(["operator", "parent", "sequence", *_TEXTS])
+    sequence number of each call, or of its nearest parent, −1 for none; whether each kernel is recomputed."""
+    table = tables.operators(["operator", "parent", "sequence", "recomputed", *_TEXTS])
     ids = Ids(table["operator"].to_numpy())
     parents = ids.index_of(table["parent"].fill_null(_NONE).to_numpy())
     text = {column: table[column].combine_chunks() for column in _TEXTS}
@@ -217,10 +221,11 @@ def _launching_calls(
     owner = np.where(owner >= 0, owner, np.arange(len(owner)))
     launched = ids.index_of(operator)
     call = np.where(launched >= 0, np.append(owner, -1)[launched], -1)
+    recomputed = np.append(table["recomputed"].to_numpy(), False)[np.where(launched >= 0, launched, -1)]
     heads, called = np.unique(call[call >= 0], return_inverse=True)
     call[call >= 0] = called
     if not len(heads):
-        return [], call, heads
+        return [], call, heads, recomputed
     sequence = inherited_numbers(parents, table["sequence"])[heads]
     order = np.flatnonzero(call >= 0)
     order = order[np.argsort(call[order], kind="stable")]
@@ -243,7 +248,7 @@ def _launching_calls(
             costed.append(_KernelCall(example_parsed, cost_of(example_parsed)))
         except NoModel:
             costed.append(_KernelCall(example_parsed, None))
-    return [costed[number] for number in kind.tolist()], call, sequence
+    return [costed[number] for number in kind.tolist()], call, sequence, recomputed
 
 
 def _dictionary_indices(column: pa.DictionaryArray) -> Int64:

@@ -81,10 +81,10 @@ def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     effect = _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
     # of neighbours only the kernels' time is at stake: which of their calls would go is not known
     without = known & (costs.chain[2] > 0) & (costs.chain[0] != [*KINDS].index(NEIGHBOURS))
-    return replace(effect, graph=_without_launches(subject, without))
+    return replace(effect, graph=without_launches(subject, without))
 
 
-def _without_launches(subject: ChangeSubject, kernels: Mask) -> Graph:
+def without_launches(subject: ChangeSubject, kernels: Mask) -> Graph:
     """The graph without host time in and between the calls of these kernels."""
     nodes = subject.graph.nodes
     launches = np.unique(nodes.feeder[kernels & (nodes.feeder >= 0)])

@@ -18,10 +18,11 @@ from typing import Any, Final, Literal
 from cclbench.ground.errors import CclbenchError, ChangedRunError, InputError, UsageError
 from cclbench.ground.units import parse_quantity, with_spaced_unit
 from cclbench.record.rows import Row, builtins
-from cclbench.replay.answer import Predicted, Replay
+from cclbench.replay.answer import Replay
 from cclbench.replay.answer_rows import NS_PER_S, modelled_row
 from cclbench.replay.layout import asked_relayout, changes_layout
 from cclbench.replay.memory import MemoryNeed, held_state, memory_of
+from cclbench.replay.outcome import Predicted
 from cclbench.replay.rescale import cuts_sequences
 from cclbench.replay.sampler import EXHAUSTIVE, Point, explore_grid
 from cclbench.replay.scenario import Scenario

@@ -9,6 +9,7 @@
     copies[h2d].bandwidth=x2                    copies of a direction have twice the bandwidth
     host[sync].time=0                           the host never waits for the device
     kernels[chain=norm].time=fused              chains of calls become one kernel each
+    kernels[recomputed].time=0                  forward operators do not run again for the backward pass
     kernels[name~sgemm].time=roofline           kernels take their roofline time
 
 A `time` of x2 is twice as long, a `bandwidth` of x2 half as long.
@@ -80,6 +81,12 @@ class NodeSelection:
     groups: tuple[str, ...] | None = None
     name: re.Pattern[str] | None = None
     chain: str | None = None
+    recomputed: bool = False
+
+    @property
+    def narrows_kernels(self) -> bool:
+        """Whether conditions exclude some kernels."""
+        return self.recomputed or any((self.words, self.name, self.chain))
 
     def nodes_in_windows(self, subject: ChangeSubject) -> Mask:
         """Mask of the nodes of the chosen ranks and steps within windows, shape (nodes,)."""
@@ -114,6 +121,8 @@ class NodeSelection:
             chosen &= np.array([*fits, False], np.bool_)[nodes.category]
         if self.chain is not None:
             chosen &= subject.costs.node_costs.chain[0] == [*KINDS].index(self.chain)
+        if self.recomputed:
+            chosen &= subject.costs.node_costs.recomputed
         if self.noun == "copies" and self.words is not None:
             chosen &= np.isin(nodes.direction, [DIRECTIONS.index(word) for word in self.words])
         if self.noun == "transfers" and (self.words is not None or self.groups is not None):
@@ -147,6 +156,7 @@ def parse_selection(key: str) -> NodeSelection:
         groups=tuple(conditions["group"].split("|")) if "group" in conditions else None,
         name=_parse_pattern(key, conditions["name"]) if "name" in conditions else None,
         chain=_check_chain(key, conditions["chain"]) if "chain" in conditions else None,
+        recomputed="recomputed" in conditions,
     )
 
 
@@ -156,6 +166,8 @@ def _parse_condition(noun: str, text: str) -> tuple[str, str]:
         return "group", text.removeprefix("group=")
     if noun == "kernels" and text.startswith("chain="):
         return "chain", text.removeprefix("chain=")
+    if noun == "kernels" and text == "recomputed":
+        return "recomputed", text
     if noun != "host" and text.startswith("name~"):
         return "name", text.removeprefix("name~")
     return "words", text

@@ -74,7 +74,7 @@ def kernels(*categories: str) -> list[Row]:
         row("compute.gemm_efficiency", 0.4),
         *(row(figure, 0.3) for figure in figures),
         *(one for name in categories for one in by_rank("compute.category_share", 0.3, 0.3, category=name)),
-        *(row("compute.roofline_efficiency", 0.3, category=name) for name in categories),
+        *(row("compute.roofline_efficiency", 0.2, category=name) for name in categories),
         *(one for name in categories for one in by_rank("compute.above_roofline", 0.2, 0.2, category=name)),
     ]
 

@@ -1,74 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of a host's time that may be the profiler's own less is sure to be gained."""
+"""Gains are of the job without the profiler, where the capture timed steps without it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
 import pytest
 
-from cclbench.findings.diagnosis import ProfilerOverhead, _with_gain, _with_stacked_gains
+import cclbench
+from cclbench.findings.diagnosis import _with_gain, _with_stacked_gains
 from cclbench.findings.finding import Finding
+from cclbench.findings.gains import ReplayGains
 from cclbench.findings.kept_gains import StepGain
 
+CALLS, STEPS = 100, 4
 
-class Replayed:
-    """A replay that gains 8 to 10 ms of 100 without anything."""
 
-    def gain_without(self, _settings: list[str]) -> StepGain:
-        return StepGain((0.008, 0.010), (0.08, 0.10))
+def run_with_overhead(folder: Path, call_us: float, kernel_us: float, unprofiled_us: float) -> cclbench.Run:
+    """Steps of 100 launches, each `call_us` after the last, and kernels; a step took so long unprofiled."""
+    events: list[dict[str, object]] = []
+    number, free_us = count(1), 0.0
+
+    def add(cat: str, name: str, start_us: float, dur_us: float, tid: int, **args: object) -> None:
+        pid = 0 if cat == "kernel" else 1
+        fields = {"ph": "X", "cat": cat, "name": name, "ts": start_us, "dur": dur_us}
+        events.append(fields | {"pid": pid, "tid": tid, "args": args})
+
+    step_us = max(CALLS * call_us, CALLS * kernel_us)
+    for step in range(STEPS):
+        begin_us = step * step_us
+        add("user_annotation", f"ProfilerStep#{step}", begin_us, step_us, 1)
+        for call in range(CALLS):
+            correlation = next(number)
+            launched_us = begin_us + call * call_us
+            add("cuda_runtime", "cudaLaunchKernel", launched_us, 1, 1, correlation=correlation)
+            start_us = max(free_us, launched_us + 1)
+            add("kernel", "gemm", start_us, kernel_us, 7, correlation=correlation, stream=7, device=0)
+            free_us = start_us + kernel_us
+    traces = folder / "traces"
+    traces.mkdir()
+    (traces / "rank0_trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    timed = {
+        form: {"steps": STEPS, "seconds": STEPS * us / 1e6, "each": [us / 1e6] * STEPS}
+        for form, us in {"unprofiled": unprofiled_us, "profiled": step_us}.items()
+    }
+    stated = {
+        "schema": "cclbench.step-times.v1",
+        "rank": 0,
+        "profiler": "torch.profiler",
+        "records": [],
+    }
+    (traces / "rank0_step_times.json").write_text(json.dumps(stated | timed))
+    return cclbench.run(traces, store=folder / "store")
 
 
 @pytest.mark.parametrize(
-    ("causes", "longer_s", "gain_s", "confidence"),
+    ("kernel_us", "unprofiled_us", "recorded", "without"),
     [
-        (["operators", "launch"], 0.0, (0.008, 0.010), "high"),
-        (["operators", "launch"], 0.003, (0.005, 0.009), "high"),  # 12 ms idle, 3 of them the profiler's
-        (["operators", "launch"], 0.001, (0.007, 0.010), "high"),
-        (["python"], 0.005, (0.003, 0.007), "low"),
-        (["unrecorded"], 0.020, (0.0, 0.0), "low"),
-        (["loader"], 0.005, (0.008, 0.010), "high"),
-        ([], 0.005, (0.008, 0.010), "high"),
+        (5, 1_000, 0.75, 0.50),  # 20 us a call become 10: of 1 ms the device needs half
+        (15, 1_500, 0.25, 0.0),  # the device needs 1.5 ms: only the profiler made the host too slow
+        (15, 1_200, 0.25, 0.0),  # the profiler makes kernels slower as well: no host is fast enough
+        (5, 1_995, 0.75, 0.75),  # an overhead of less than 1 % is not told from chance
     ],
 )
-def test_a_gain_of_host_time_excludes_what_the_profiler_adds(
-    causes: list[str], longer_s: float, gain_s: tuple[float, float], confidence: str
+def test_a_host_is_as_slow_as_without_the_profiler(
+    tmp_path: Path, kernel_us: float, unprofiled_us: float, recorded: float, without: float
 ) -> None:
-    found = Finding(
-        name="x", claim="", confidence="high", because="so", host_causes=causes, whatif=["host.time=0"]
-    )
-    overhead = ProfilerOverhead(longer_s, idle_s=0.012)
-    valued = _with_gain(found, Replayed(), few_steps=False, overhead=overhead)  # type: ignore[arg-type]
-    assert valued.gain_s == pytest.approx(gain_s)
-    assert valued.gain_share == pytest.approx(gain_s[1] / 0.1)
-    assert valued.confidence == confidence
-    assert ("without the profiler" in valued.because) == (gain_s[0] < 0.008)
+    run = run_with_overhead(tmp_path, 20, kernel_us, unprofiled_us)
+    gains = ReplayGains(run, run.figures.scope)
+    settings = ["host[operators+launch+python+unrecorded].time=0"]
+    with_profiler, without_profiler = gains.recorded_gain(settings), gains.gain_without(settings)
+    assert isinstance(with_profiler, StepGain)
+    assert isinstance(without_profiler, StepGain)
+    assert with_profiler.shares == pytest.approx((recorded, recorded), abs=0.015)
+    assert without_profiler.shares == pytest.approx((without, without), abs=0.015)
+    step_us = max(unprofiled_us, CALLS * kernel_us) if recorded > without else CALLS * 20
+    assert without_profiler.seconds[1] == pytest.approx(without * step_us / 1e6, abs=0.015 * step_us / 1e6)
 
 
-def test_gains_together_exclude_it_once() -> None:
-    """Host time of 8 to 10 ms is 5 to 9 ms without the 3 ms of the profiler; all together are 30 to 40 ms."""
+class Replayed(ReplayGains):
+    """A step of 100 ms with the profiler and 97 without: 8 to 10 ms are gained with it, 5 to 7 without."""
 
-    class Both(Replayed):
-        def gain_without(self, settings: list[str]) -> StepGain:
-            return super().gain_without(settings) if len(settings) < 2 else StepGain((0.03, 0.04), (0.3, 0.4))
+    overhead_s = 0.003
 
-    host, kernels = (
-        Finding(
-            name=key, claim="", confidence="high", because="so", host_causes=causes, whatif=[f"{key}.time=0"]
+    def __init__(self) -> None:
+        pass
+
+    def gain_without(self, settings: Sequence[str]) -> StepGain | str:
+        return (
+            StepGain((0.005, 0.007), (0.052, 0.072))
+            if len(settings) < 2
+            else StepGain((0.03, 0.04), (0.31, 0.41))
         )
-        for key, causes in (("host", ["python"]), ("kernels", []))
+
+    def recorded_gain(self, settings: Sequence[str]) -> StepGain | str:
+        assert len(settings) == 1
+        return StepGain((0.008, 0.010), (0.08, 0.10))
+
+
+def hand_made(key: str, *causes: str) -> Finding:
+    return Finding(
+        name=key, claim="", confidence="high", because="so", host_causes=[*causes], whatif=[f"{key}.time=0"]
     )
-    gains, overhead = Both(), ProfilerOverhead(0.003, idle_s=0.012)
-    valued = [_with_gain(one, gains, few_steps=False, overhead=overhead) for one in (host, kernels)]  # type: ignore[arg-type]
-    for order in (valued, valued[::-1]):
-        first, both = _with_stacked_gains(order, gains)  # type: ignore[arg-type]
-        assert first.stacked_s == first.gain_s
-        assert both.stacked_s == pytest.approx((0.027, 0.039))
 
 
-def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing() -> None:
-    class Little(Replayed):
-        def gain_without(self, _settings: list[str]) -> StepGain:
-            return StepGain((0.0, 0.0009), (0.0, 0.009))
+@pytest.mark.parametrize(
+    ("causes", "overhead_s", "confidence"),
+    [(["operators"], 0.003, "high"), (["python"], 0.005, "low"), (["loader"], 0.005, "high")],
+)
+def test_a_finding_states_both_gains(
+    monkeypatch: pytest.MonkeyPatch, causes: list[str], overhead_s: float, confidence: str
+) -> None:
+    monkeypatch.setattr(Replayed, "overhead_s", overhead_s)
+    valued = _with_gain(hand_made("host", *causes), Replayed(), few_steps=False)
+    assert (valued.gain_s, valued.gain_share) == ((0.005, 0.007), 0.072)
+    assert valued.recorded_gain_s == (0.008, 0.010)
+    assert valued.confidence == confidence
+    assert "without the profiler" in valued.because
 
+
+def test_without_an_overhead_there_is_one_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replayed, "overhead_s", 0.0)
+    valued = _with_gain(hand_made("host", "python"), Replayed(), few_steps=False)
+    assert (valued.gain_s, valued.recorded_gain_s, valued.because) == ((0.005, 0.007), None, "so")
+
+
+def test_stacked_gains_are_replayed_together() -> None:
+    valued = [_with_gain(hand_made(key), Replayed(), few_steps=False) for key in ("host", "kernels")]
+    first, both = _with_stacked_gains(valued, Replayed())
+    assert (first.stacked_s, both.stacked_s) == (first.gain_s, (0.03, 0.04))
+
+
+def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Replayed, "overhead_s", 0.0)
     found = Finding(
         name="x",
         claim="",
@@ -78,8 +147,8 @@ def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing() -> None
         whatif=["kernels.time=0"],
         surely=[],
     )
-    none = ProfilerOverhead(0.0, idle_s=0.0)
-    valued = _with_gain(found, Replayed(), few_steps=False, overhead=none)  # type: ignore[arg-type]
-    assert (valued.gain_s, valued.no_gain) == ((0.0, 0.010), None)
-    without = _with_gain(found, Little(), few_steps=False, overhead=none)  # type: ignore[arg-type]
+    valued = _with_gain(found, Replayed(), few_steps=False)
+    assert (valued.gain_s, valued.no_gain) == ((0.0, 0.007), None)
+    monkeypatch.setattr(Replayed, "gain_without", lambda *_: StepGain((0.0, 0.0009), (0.0, 0.009)))
+    without = _with_gain(found, Replayed(), few_steps=False)
     assert (without.gain_s, without.no_gain, without.whatif) == (None, "why", [])

@@ -185,7 +185,7 @@ def throttling(case: Case) -> Iterator[Finding]:
     "recompute",
     title="the backward pass recomputes forward operators",
     rule="compute.recompute_share above 0",
-    gain="recomputed kernels take no time, at the cost of memory",
+    gain="recomputed kernels and the host's calls for them take no time, at the cost of memory",
     actions={
         "any": (
             "checkpoint fewer layers, or only attention, where memory allows it: see"
@@ -203,7 +203,7 @@ def recompute(case: Case) -> Iterator[Finding]:
             f"The backward pass recomputes forward operators (activation checkpointing):"
             f" {humanise(max(shares.values()), '1')} of the compute time.",
             lost=lost,
-            whatif=shortened_kernels(case, lost),
+            whatif=shortened_kernels(case, lost) if case.on_host else ["kernels[recomputed].time=0"],
             because="forward operators that autograd records again within the backward pass",
             evidence=case.evidence(_RECOMPUTE_SHARE, _PEAK_ALLOCATED, _PEAK_RESERVED),
             query="SELECT rank, name, module, count(*) AS calls, sum(device_ns) AS ns FROM operators"

@@ -127,10 +127,18 @@ def _without_waits(graph: Graph, of_host: Mask) -> Graph:
     return replace(graph, cut=cut_pieces(nodes, source[keep], target[keep], lag[keep]))
 
 
+def _steps_of_ranks(rank: Int64, step: Int64) -> Int64:
+    """Number of steps of each row's rank, shape (rows,)."""
+    pairs = np.unique(np.stack([rank, step]), axis=1)
+    ranks, count = np.unique(pairs[0], return_counts=True)
+    return np.asarray(count[np.searchsorted(ranks, rank)], np.int64)
+
+
 def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
     """Excess time of points over the median at their launch's place, ns, shape (nodes,).
 
-    The median is over the ranks in a step; with `only_long`, or for a single rank, over the rank's steps.
+    The median is over the ranks in a step; with `only_long`, or for a single rank, over the rank's steps. A
+    launch that most of them lack takes no time in the median.
     Time between two launches belongs to the second, whose first row gives the place.
     """
     graph, nodes = subject.graph, subject.graph.nodes
@@ -149,7 +157,9 @@ def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_lo
         if of_steps
         else combination_codes(of_rank, place[first])
     )
-    expected = ranks_of(role, subject.stage_roles[ranks]) if of_steps else np.zeros(len(first), np.int64)
+    expected = (
+        ranks_of(role, subject.stage_roles[ranks]) if of_steps else _steps_of_ranks(of_rank, step[first])
+    )
     # a stretch is after a launch, up to and including the next one
     points = np.flatnonzero(nodes.kind == n.HOST)
     launches = np.zeros(len(nodes), np.bool_)

@@ -21,6 +21,7 @@ from cclbench.replay.rooflines import (
     has_roofline,
     in_chains,
     on_tensor_cores,
+    without_launches,
     without_tensor_cores,
 )
 from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
@@ -53,7 +54,8 @@ ROOFS: Final[dict[str | None, RoofValue]] = {
     " data sheet and practice; tensor_cores: fp32 products without tensor cores take their time with them,"
     " between a 16-bit type and TF32, if precision allows; fused: each chain of calls (attention, norm,"
     " activation, rotary, optimizer, neighbours: elementwise calls, copies and reductions that follow one"
-    " another on as many elements) takes the roofline time of one kernel",
+    " another on as many elements) takes the roofline time of one kernel. The condition recomputed selects"
+    " kernels of forward operators that run again for the backward pass, at 0 without the host's calls",
 )
 def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | LayoutEffect | str:
     """The graph with other durations of kernels, or their bounds."""
@@ -62,7 +64,7 @@ def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -
     chosen = selected.selected_nodes(subject)
     # compute of CPU-only ranks is in the gaps of their host nodes, which have no category or name
     on_host = np.zeros(len(nodes), np.bool_)
-    if selected.words is None and selected.name is None and selected.chain is None:
+    if not selected.narrows_kernels:
         on_host = selected.nodes_in_windows(subject) & (nodes.busy > 0)
     if not (chosen.any() or on_host.any()):
         return "no such kernel runs in the run's windows"
@@ -81,6 +83,9 @@ def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -
         if np.array_equal(dur, nodes.dur) and np.array_equal(busy, nodes.busy):
             return f"every such kernel takes the {amount.statistic} of its place already"
         return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap + busy - nodes.busy, busy=busy))
+    if selected.recomputed and not amount.factor:
+        graph = without_launches(subject, chosen)
+        nodes = graph.nodes
     dur = np.where(chosen, np.rint(nodes.dur * amount.factor), nodes.dur).astype(np.int64)
     saved = np.where(on_host, np.rint(nodes.busy * (1 - amount.factor)), 0).astype(np.int64)
     return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap - saved, busy=nodes.busy - saved))
