@@ -58,6 +58,8 @@ from cclbench.findings.case import Case
 from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.findings.gains import ReplayGains, join_settings
 from cclbench.machine import machine_of
+from cclbench.record.metric_name import metric_name
+from cclbench.record.results import Results
 
 sys.path.append(str(Path(__file__).resolve().parent))
 import gpu_job
@@ -84,7 +86,9 @@ class Capture:
         run = cclbench.run(folder / "traces", store=store)
         figures = run.figures
         profiled = seconds["profiled"]
-        self.profiled_s = fmean(profiled[-len(figures.scope.steps) :] if seconds["unprofiled"] else profiled)
+        self.profiled_s = (
+            self._diagnosed_mean(profiled, figures) if seconds["unprofiled"] else fmean(profiled)
+        )
         unprofiled = seconds["unprofiled"]
         overhead_s = fmean(profiled) - fmean(unprofiled) if unprofiled else 0.0
         self.unprofiled_s = self.profiled_s - overhead_s if unprofiled else None
@@ -99,6 +103,15 @@ class Capture:
         right = [one for one, is_one in zip(self.findings, self.right, strict=True) if is_one]
         self.is_profiled = not any(one.recorded_gain_s for one in right) or self.unprofiled_s is None
         self.gain_s = self._joint_gain(run)
+
+    @staticmethod
+    def _diagnosed_mean(profiled: list[float], figures: Results) -> float:
+        """The mean of the steps that are diagnosed, by the job's clock: the first or last of those in the
+        trace is incomplete on the device; of as many successive ones, those whose mean is nearest."""
+        count = len(figures.scope.steps)
+        means = [fmean(profiled[first : first + count]) for first in range(len(profiled) - count + 1)]
+        step = figures.run[metric_name("time.step")].value
+        return min(means, key=lambda mean: abs(mean - (step or 0.0)))
 
     def _joint_gain(self, run: cclbench.Run) -> tuple[float, float] | None:
         """Bounds of the gain if the causes of all correct findings are removed, s."""
