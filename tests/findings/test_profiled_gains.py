@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 
 import pytest
+from helpers.launch_trace import write_launches
 
 import cclbench
 from cclbench.findings.diagnosis import _with_gain, _with_stacked_gains
@@ -21,28 +21,9 @@ CALLS, STEPS = 100, 4
 
 def run_with_overhead(folder: Path, call_us: float, kernel_us: float, unprofiled_us: float) -> cclbench.Run:
     """Steps of 100 launches, each `call_us` after the last, and kernels; a step took so long unprofiled."""
-    events: list[dict[str, object]] = []
-    number, free_us = count(1), 0.0
-
-    def add(cat: str, name: str, start_us: float, dur_us: float, tid: int, **args: object) -> None:
-        pid = 0 if cat == "kernel" else 1
-        fields = {"ph": "X", "cat": cat, "name": name, "ts": start_us, "dur": dur_us}
-        events.append(fields | {"pid": pid, "tid": tid, "args": args})
-
-    step_us = max(CALLS * call_us, CALLS * kernel_us)
-    for step in range(STEPS):
-        begin_us = step * step_us
-        add("user_annotation", f"ProfilerStep#{step}", begin_us, step_us, 1)
-        for call in range(CALLS):
-            correlation = next(number)
-            launched_us = begin_us + call * call_us
-            add("cuda_runtime", "cudaLaunchKernel", launched_us, 1, 1, correlation=correlation)
-            start_us = max(free_us, launched_us + 1)
-            add("kernel", "gemm", start_us, kernel_us, 7, correlation=correlation, stream=7, device=0)
-            free_us = start_us + kernel_us
     traces = folder / "traces"
-    traces.mkdir()
-    (traces / "rank0_trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    steps = [[(call_us, kernel_us)] * CALLS] * STEPS
+    step_us = write_launches(traces / "rank0_trace.json", steps)[0]
     timed = {
         form: {"steps": STEPS, "seconds": STEPS * us / 1e6, "each": [us / 1e6] * STEPS}
         for form, us in {"unprofiled": unprofiled_us, "profiled": step_us}.items()
