@@ -144,9 +144,7 @@ class ReplayGains:
                 return str(error)
             saved += [0.0] if isinstance(shares, str) else shares
         least, most = max(min(saved), 0.0), max(*saved, 0.0)
-        recorded, first = self._run_replays[0], replays[0]
-        assert not isinstance(recorded, str)  # noqa: S101  (a defect in cclbench)
-        step_s = recorded.measured_ns * first.pace.step_ns / recorded.pace.step_ns / _NS_PER_S
+        step_s = replays[0].measured_ns / _NS_PER_S
         return StepGain((least * step_s, most * step_s), (least, most))
 
 

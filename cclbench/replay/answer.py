@@ -161,6 +161,7 @@ class Replay:
         _, other.graph = self._with_host_time(factor)
         other.__dict__.pop("unchanged", None)
         other._times = other._replay_unchanged()
+        other.measured_ns = self.measured_ns * other.pace.step_ns / self.pace.step_ns
         return other
 
     def _with_host_time(self, factor: float) -> tuple[float, Graph]:
