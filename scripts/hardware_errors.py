@@ -41,6 +41,7 @@ from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
 from cclbench.hardware.residual_learning import ObservedSweep
 from cclbench.hardware.residuals import Residuals, current_residuals, replaced_residuals
 from cclbench.hardware.sweep import Sweep
+from cclbench.hardware.validation import SweepValidation
 
 DRAWS: Final = 20
 """Draws of each number of a sweep's sizes."""
@@ -153,10 +154,9 @@ def print_catalog_errors(
             rows.append(f"| {public.file} |" + " no price |" * (len(BANDS) + 1))
             refused += 1
             continue
-        summary = summarise_deviations(found)
-        suspect = summary is not None and summary.is_suspect
-        slow = f" (**{summary.slower:.0f} times slower than predicted**)" if suspect else ""
-        rows.append(error_row(public.file + slow, found))
+        suspect = SweepValidation(public.sweep, found).suspect_bands
+        slow = ", ".join(f"{own.slower:.1f} times slower {band}" for band, own in suspect.items())
+        rows.append(error_row(public.file + (f" (**{slow}**)" if slow else ""), found))
         if MISCONFIGURED not in public.file:
             total += found
     print_table(title, [*rows, error_row(every, total)])
