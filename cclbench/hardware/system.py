@@ -14,7 +14,7 @@ from cclbench.ground.errors import UsageError
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import Disagreement, FigureSource
 
-Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "trainium"]
+Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "trainium", "gaudi", "xe"]
 """Generation that communication libraries choose their tuning tables by."""
 
 
@@ -111,7 +111,10 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """A kind of node and the network between such nodes; ranks are numbered node by node."""
+    """A kind of node and the network between such nodes; ranks are numbered node by node.
+
+    `announced`: not yet delivered, its figures may change.
+    """
 
     id: str
     kind: Literal["system"]
@@ -121,6 +124,7 @@ class System(msgspec.Struct, frozen=True):
     scale_out: ScaleOut | None
     architecture: Architecture
     host_cpu: Literal["intel", "amd", "arm"] | None = None
+    announced: bool = False
     sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()

@@ -61,14 +61,17 @@ def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> 
     two = stating(tmp_path / "two.csv", gpu="B200 (of a cloud)")
     answer = call("hardware", "validate", two)
     assert (answer.code, answer.out) == (2, "")
-    assert "3 machines in the catalog fit; give --system: aws-p6-b200, dgx-b200, gcp-a4" in answer.err
+    assert (
+        "4 machines in the catalog fit; give --system: aws-p6-b200, dgx-b200, gcp-a4, oci-b200-8"
+        in answer.err
+    )
     assert call("hardware", "validate", two, "--system", "gcp-a4").code == 0
     amd = stating(tmp_path / "amd.csv", gpu="AMD Instinct MI300X")
     for command in (("validate",), ("calibrate", "-o", tmp_path / "made.yaml")):
         answer = call("hardware", *command, amd, "--system", "dgx-b200")
         assert answer.code == 2
         assert "amd.csv is not from dgx-b200: its device is AMD Instinct MI300X" in answer.err
-        assert "it fits mi300x-8gpu" in answer.err
+        assert "it fits azure-nd-mi300x-v5, mi300x-8gpu" in answer.err
     assert not (tmp_path / "made.yaml").exists()
     none = csv(tmp_path / "none.csv", {2**20: 100.0})
     answer = call("hardware", "validate", none)

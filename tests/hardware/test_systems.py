@@ -89,7 +89,7 @@ def test_every_system_agrees_with_its_parts() -> None:
                 assert up.links_per_pair * (up.domain - 1) == up.links
             if up.dims:
                 assert math.prod(up.dims) == up.domain
-        if found.scale_out is not None and found.scale_out.bytes_per_s:
+        if found.scale_out is not None and found.scale_out.fabric.link_bytes_per_s:
             assert found.scale_out.bytes_per_s == found.scale_out.fabric.link_bytes_per_s
 
 
