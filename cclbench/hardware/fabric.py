@@ -29,7 +29,8 @@ class Fabric(msgspec.Struct, frozen=True):
     `usable_fraction` the share of the line rate that large messages reach, 0..1; `hop_latency_s` the
     hardware's latency without software, s.  `wraps`: whether a torus' full axes close into rings;
     `in_network_reduction`: whether its switches can reduce (NVLS, SHARP).  `announced`: not yet
-    delivered.  Unknown fields are None.  `cited` maps each figure's dotted field to its source (a key of `sources`, or `unverified`).
+    delivered.  Unknown fields are None.  `cited` maps each figure's dotted field to its source (a key of
+    `sources`, or `unverified`).
     """
 
     id: str
