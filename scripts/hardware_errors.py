@@ -21,7 +21,15 @@ from typing import Final
 
 import numpy as np
 from msgspec import structs
-from public_sweeps import HALVES, MISCONFIGURED, PublicSweep, folder_sweeps, priced_sweeps, published_sweeps
+from public_sweeps import (
+    HALVES,
+    MISCONFIGURED,
+    PublicSweep,
+    folder_sweeps,
+    priced_sweeps,
+    published_sweeps,
+    specified_system,
+)
 from unseen_machines import (
     HeldOutErrors,
     concatenate_errors,
@@ -148,7 +156,7 @@ def print_catalog_errors(
     rows, total = [], []
     for public in sweeps:
         with replaced_residuals(residuals.get(public.system, current_residuals())):
-            found = sweep_deviations(public.sweep, system(public.system))
+            found = sweep_deviations(public.sweep, specified_system(public.system))
         if isinstance(found, NoPrice):
             print(f"{public.file}: {found.reason}", file=sys.stderr)
             rows.append(f"| {public.file} |" + " no price |" * (len(BANDS) + 1))
@@ -191,7 +199,7 @@ def print_few_sizes(sweeps: Sequence[PublicSweep], residuals: Mapping[str, Resid
     for how in (1, 2, 3, "the two ends", "all but one"):
         errors = defaultdict[str, list[tuple[float, float, bool]]](list)
         for public in sweeps:
-            sweep, machine = public.sweep, system(public.system)
+            sweep, machine = public.sweep, specified_system(public.system)
             with replaced_residuals(residuals.get(public.system, current_residuals())):
                 for chosen in calibration_subsets(len(sweep.bytes), how) if len(sweep.bytes) > _FEW else ():
                     others = select_sizes(sweep, (at for at in range(len(sweep.bytes)) if at not in chosen))

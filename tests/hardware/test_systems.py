@@ -264,6 +264,14 @@ def test_members_of_a_group() -> None:
         made.group_members(10, 2)
 
 
+def test_members_on_racks() -> None:
+    """32 nodes in racks of 18: 16 in each of two; 36 fill both; 35 cannot be divided equally."""
+    rack = systems()["gb300-nvl72"]
+    assert [rank // 4 for rank in rack.group_members(32, 32)] == [*range(16), *range(18, 34)]
+    assert rack.group_members(144, 36) == list(range(144))
+    assert [rank // 4 for rank in rack.group_members(35, 35)] == list(range(35))
+
+
 def test_ranks_by_node() -> None:
     assert node(4, 4).ranks_by_node([5, 0, 4, 4, 3]) == (2, 2)
     assert node(4, 4).ranks_by_node([]) == ()
