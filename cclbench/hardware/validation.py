@@ -29,9 +29,9 @@ ALL_SIZES: Final = "all sizes"
 *_, _LARGE = BANDS
 _SLOW_MESSAGES: Final = "NCCL's protocols LL and LL128 are off, or processes share cores"
 _SLOW_NETWORK: Final = (
-    "GPUDirect is off and data pass through host memory, interfaces are unused, or TCP replaces the network's"
-    " plug-in (with NCCL_DEBUG=INFO each channel prints its interface, GDRDMA if it has GPUDirect, and"
-    " NET/Socket for TCP)"
+    "GPUDirect is off and data pass through host memory, interfaces are unused, packets are lost, or TCP"
+    " replaces the network's plug-in (with NCCL_DEBUG=INFO each channel prints its interface, GDRDMA if it has"
+    " GPUDirect, and NET/Socket for TCP)"
 )
 _SLOW_LINKS: Final = (
     "peer-to-peer access is off and data pass through host memory (with NCCL_DEBUG=INFO channels print SHM"
