@@ -30,7 +30,7 @@ ALL_SIZES: Final = "all sizes"
 _SLOW_MESSAGES: Final = "NCCL's protocols LL and LL128 are off, or processes share cores"
 _SLOW_NETWORK: Final = (
     "GPUDirect is off and data pass through host memory, interfaces are unused, packets are lost, or TCP"
-    " replaces the network's plug-in (with NCCL_DEBUG=INFO each channel prints its interface, GDRDMA if it has"
+    " replaces the network's plug-in (with NCCL_DEBUG=INFO each channel prints its interface, GDRDMA with"
     " GPUDirect, and NET/Socket for TCP)"
 )
 _SLOW_LINKS: Final = (
