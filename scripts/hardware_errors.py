@@ -21,7 +21,15 @@ from typing import Final
 
 import numpy as np
 from msgspec import structs
-from public_sweeps import HALVES, MISCONFIGURED, PublicSweep, folder_sweeps, priced_sweeps, published_sweeps
+from public_sweeps import (
+    HALVES,
+    MISCONFIGURED,
+    PublicSweep,
+    folder_sweeps,
+    priced_sweeps,
+    published_sweeps,
+    specified_system,
+)
 from unseen_machines import (
     HeldOutErrors,
     concatenate_errors,
@@ -41,6 +49,7 @@ from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
 from cclbench.hardware.residual_learning import ObservedSweep
 from cclbench.hardware.residuals import Residuals, current_residuals, replaced_residuals
 from cclbench.hardware.sweep import Sweep
+from cclbench.hardware.validation import SweepValidation
 
 DRAWS: Final = 20
 """Draws of each number of a sweep's sizes."""
@@ -147,16 +156,15 @@ def print_catalog_errors(
     rows, total = [], []
     for public in sweeps:
         with replaced_residuals(residuals.get(public.system, current_residuals())):
-            found = sweep_deviations(public.sweep, system(public.system))
+            found = sweep_deviations(public.sweep, specified_system(public.system))
         if isinstance(found, NoPrice):
             print(f"{public.file}: {found.reason}", file=sys.stderr)
             rows.append(f"| {public.file} |" + " no price |" * (len(BANDS) + 1))
             refused += 1
             continue
-        summary = summarise_deviations(found)
-        suspect = summary is not None and summary.is_suspect
-        slow = f" (**{summary.slower:.0f} times slower than predicted**)" if suspect else ""
-        rows.append(error_row(public.file + slow, found))
+        suspect = SweepValidation(public.sweep, found).suspect_bands
+        slow = ", ".join(f"{own.slower:.1f} times slower {band}" for band, own in suspect.items())
+        rows.append(error_row(public.file + (f" (**{slow}**)" if slow else ""), found))
         if MISCONFIGURED not in public.file:
             total += found
     print_table(title, [*rows, error_row(every, total)])
@@ -191,7 +199,7 @@ def print_few_sizes(sweeps: Sequence[PublicSweep], residuals: Mapping[str, Resid
     for how in (1, 2, 3, "the two ends", "all but one"):
         errors = defaultdict[str, list[tuple[float, float, bool]]](list)
         for public in sweeps:
-            sweep, machine = public.sweep, system(public.system)
+            sweep, machine = public.sweep, specified_system(public.system)
             with replaced_residuals(residuals.get(public.system, current_residuals())):
                 for chosen in calibration_subsets(len(sweep.bytes), how) if len(sweep.bytes) > _FEW else ():
                     others = select_sizes(sweep, (at for at in range(len(sweep.bytes)) if at not in chosen))

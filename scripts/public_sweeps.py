@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from cclbench.formats.nccl_tests import NcclTests
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import NoPrice, price_collective
+from cclbench.hardware.fabric import Transport
 from cclbench.hardware.residual_learning import ObservedSweep, observe_sweep
 from cclbench.hardware.sweep import Sweep, sweeps_of
+from cclbench.hardware.system import System
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
 HALVES = ("development", "held out")
@@ -28,6 +32,21 @@ SYSTEMS = {
     "vultr_b200": "dgx-b200",
 }
 """Systems of the folder's sweeps by prefix of their file names; each prefix is one machine."""
+
+
+FITTED = ("tcpx-sweeps",)
+"""Sources of fabrics' figures that are fits of the formulas to sweeps used here."""
+
+
+def specified_system(id: str) -> System:  # noqa: A002 - the catalog's word for it
+    """A system without figures that are fitted to its sweeps: these would say nothing of other machines."""
+    found = system(id)
+    out = found.scale_out
+    if out is None or not set(FITTED) & set(out.fabric.cited.values()):
+        return found
+    transports = dict.fromkeys(out.fabric.transports, Transport(None))
+    fabric = structs.replace(out.fabric, usable_fraction=None, transports=transports)
+    return structs.replace(found, scale_out=structs.replace(out, fabric=fabric))
 
 
 class PublicSweep(NamedTuple):
@@ -84,7 +103,7 @@ def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
     """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
     sweeps = []
     for public in [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]:
-        sweep, machine = public.sweep, system(public.system)
+        sweep, machine = public.sweep, specified_system(public.system)
         prediction = price_collective(
             sweep.kind,
             sweep.sizes_bytes,

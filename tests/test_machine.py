@@ -299,15 +299,16 @@ def assumed(per_node: int, device: str = H100, **hardware: Any) -> Machine:
 
 
 def test_links_are_those_of_systems_with_such_nodes() -> None:
-    """Of the four systems of eight H100, whose links are alike; their networks differ."""
+    """Of the six systems of eight H100, whose links are alike; their networks differ."""
     found = assumed(8).system
     assert (found.value.id, found.learned_from) == ("a node of 8 × nvidia-h100-sxm", "assumption")
     assert found.reason == (
-        "links as of aws-p5, dgx-h100, gcp-a3-high, gcp-a3-mega, since no card names the system"
+        "links as of aws-p5, azure-nd-h100-v5, dgx-h100, gcp-a3-high, gcp-a3-mega, oci-h100-8, since no card"
+        " names the system"
     )
     assert found.value.scale_up == catalog.system("dgx-h100").scale_up
     assert found.value.scale_out is None
-    # two of them have hosts of AMD's, two of Intel's; all of B200 have Intel's
+    # some of them have hosts of AMD's, some of Intel's; all of B200 have Intel's
     assert found.value.host_cpu is None
     alike = assumed(8, "NVIDIA B200").system.value
     assert alike.host_cpu == "intel"

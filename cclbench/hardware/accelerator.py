@@ -28,13 +28,14 @@ class Accelerator(msgspec.Struct, frozen=True):
     measured over many shapes.  `names` are regular expressions that match the full device name, ignoring
     case.  `cache_bytes` is the last cache before the device's memory, shared by all cores (NVIDIA's L2, AMD's
     Infinity Cache).  `sm_count` counts streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is
-    the line rate of all scale-up links together, per direction, B/s.  `cited` maps each figure's dotted field
+    the line rate of all scale-up links together, per direction, B/s.  `announced`: not yet delivered, its
+    figures may change.  `cited` maps each figure's dotted field
     to its source (a key of `sources`, or `unverified`).
     """
 
     id: str
     kind: Literal["accelerator"]
-    vendor: Literal["nvidia", "amd", "google", "aws", "generic"]
+    vendor: Literal["nvidia", "amd", "google", "aws", "intel", "generic"]
     names: tuple[str, ...]
     peak_flops_per_s: Mapping[str, float | None]
     hbm_bytes: int | None
@@ -43,6 +44,7 @@ class Accelerator(msgspec.Struct, frozen=True):
     scale_up_bytes_per_s: float | None
     attainable_flops_per_s: Mapping[str, float | None] = {}
     cache_bytes: int | None = None
+    announced: bool = False
     sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()

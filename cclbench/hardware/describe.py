@@ -16,11 +16,15 @@ from cclbench.hardware.system import ScaleOut, ScaleUp, System
 Entry = Accelerator | Fabric | System
 
 _UNITS: Final = {"bytes_per_s": "B/s", "bytes": "B", "usable_fraction": "1", "_s": "s"}
-_APART: Final = ("id", "kind", "names", "sources", "cited", "disagreements", "notes")
+_APART: Final = ("id", "kind", "names", "announced", "sources", "cited", "disagreements", "notes")
 
 
 def entry_summary(entry: Entry) -> str:
     """An entry in one line."""
+    return f"{_summary(entry)}; announced" if entry.announced else _summary(entry)
+
+
+def _summary(entry: Entry) -> str:
     match entry:
         case Accelerator():
             dtype = "bf16" if entry.peak_flops_per_s.get("bf16") else "fp16"

@@ -28,8 +28,9 @@ class Fabric(msgspec.Struct, frozen=True):
     `link_bytes_per_s` is the line rate, B/s; `links` the number per accelerator in machines built with it;
     `usable_fraction` the share of the line rate that large messages reach, 0..1; `hop_latency_s` the
     hardware's latency without software, s.  `wraps`: whether a torus' full axes close into rings;
-    `in_network_reduction`: whether its switches can reduce (NVLS, SHARP).  Unknown fields are None.  `cited`
-    maps each figure's dotted field to its source (a key of `sources`, or `unverified`).
+    `in_network_reduction`: whether its switches can reduce (NVLS, SHARP).  `announced`: not yet
+    delivered.  Unknown fields are None.  `cited` maps each figure's dotted field to its source (a key of
+    `sources`, or `unverified`).
     """
 
     id: str
@@ -43,6 +44,7 @@ class Fabric(msgspec.Struct, frozen=True):
     in_network_reduction: bool = False
     transports: Mapping[str, Transport] = {}
     links: int | None = None
+    announced: bool = False
     sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from msgspec import structs
+
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import printable
 from cclbench.hardware import catalog
@@ -20,6 +22,8 @@ from cclbench.hardware.system import System
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _ASIDE: Final = re.compile(r" *\(.*")
+_PROVIDERS: Final = ("aws", "azure", "gcp", "oci")
+"""First words of ids of machines that only a provider has; others are designs that anyone can buy."""
 _MAKERS: Final = ("", "NVIDIA ", "AMD Instinct ")
 _OTHER_WORDS: Final = {"fastrak": "tcpxo", "ib": "infiniband"}
 """Other names of the catalog's networks."""
@@ -85,15 +89,28 @@ def system_of(stated: Sequence[StatedMachine]) -> System:
 
 
 def _fitting_systems(stated: Sequence[StatedMachine]) -> list[System]:
-    """Systems large enough that no statement contradicts; none if a device is not in the catalog."""
+    """Systems large enough that no statement contradicts; none if a device is not in the catalog.
+
+    A design stands for machines of providers with the same figures.
+    """
     if any(not _accelerators_named(name) for one in stated for name in one.devices):
         return []
     most = max((one.ranks_a_node or 0 for one in stated), default=0)
-    return [
+    fits = [
         system
         for system in catalog.systems().values()
         if most <= system.per_node and not any(system_contradiction(one, system) for one in stated)
     ]
+    designs = [_figures_alone(system) for system in fits if not _is_of_provider(system)]
+    return [one for one in fits if not _is_of_provider(one) or _figures_alone(one) not in designs]
+
+
+def _is_of_provider(system: System) -> bool:
+    return system.id.partition("-")[0] in _PROVIDERS
+
+
+def _figures_alone(system: System) -> System:
+    return structs.replace(system, id="", sources={}, cited={}, disagreements=(), notes=None)
 
 
 def _listed_ids(fits: Iterable[System]) -> str:

@@ -14,7 +14,7 @@ from cclbench.ground.errors import UsageError
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import Disagreement, FigureSource
 
-Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "trainium"]
+Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "trainium", "gaudi", "xe"]
 """Generation that communication libraries choose their tuning tables by."""
 
 
@@ -111,7 +111,10 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """A kind of node and the network between such nodes; ranks are numbered node by node."""
+    """A kind of node and the network between such nodes; ranks are numbered node by node.
+
+    `announced`: not yet delivered, its figures may change.
+    """
 
     id: str
     kind: Literal["system"]
@@ -121,6 +124,7 @@ class System(msgspec.Struct, frozen=True):
     scale_out: ScaleOut | None
     architecture: Architecture
     host_cpu: Literal["intel", "amd", "arm"] | None = None
+    announced: bool = False
     sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()
@@ -144,7 +148,8 @@ class System(msgspec.Struct, frozen=True):
     def group_members(self, ranks: int, nodes: int | None = None) -> Sequence[int]:
         """Global ranks of a group: the first of each of `nodes` nodes, or on as few nodes as possible.
 
-        `UsageError` if the group cannot be split equally over the nodes.
+        Nodes that fill no whole number of scale-up domains are divided equally over as few as hold them, as
+        jobs on racks are. `UsageError` if the group cannot be split equally over the nodes.
         """
         if nodes is None:
             return range(ranks)
@@ -159,7 +164,11 @@ class System(msgspec.Struct, frozen=True):
             raise UsageError(
                 f"{each:,} ranks per node, but {self.id} has {self.per_node} accelerators per node", hint=hint
             )
-        return [node * self.per_node + local for node in range(nodes) for local in range(each)]
+        of_domain = max(self.domain_size // self.per_node, 1)
+        in_each, rest = divmod(nodes, -(-nodes // of_domain))
+        used = of_domain if rest else in_each
+        first = [(node // used * of_domain + node % used) * self.per_node for node in range(nodes)]
+        return [rank + local for rank in first for local in range(each)]
 
     def nearest_interfaces(self, ranks: Sequence[int]) -> int:
         """Interfaces nearest to the group's accelerators, on the node with the fewest.

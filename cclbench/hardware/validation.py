@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation of the model against measured sweeps: its error by sweep and size.
+"""Validation of the model against measured sweeps: its error by sweep and size, and suspect sizes.
 
 from cclbench.hardware import catalog
 from cclbench.hardware.validation import validate, validation_rows
@@ -26,6 +26,17 @@ COLUMNS: Final = (
     *("p90_error", "within_band", "measured_over_model", "suspect", "basis", "reason"),
 )
 ALL_SIZES: Final = "all sizes"
+*_, _LARGE = BANDS
+_SLOW_MESSAGES: Final = "NCCL's protocols LL and LL128 are off, or processes share cores"
+_SLOW_NETWORK: Final = (
+    "GPUDirect is off and data pass through host memory, interfaces are unused, packets are lost, or TCP"
+    " replaces the network's plug-in (with NCCL_DEBUG=INFO each channel prints its interface, GDRDMA with"
+    " GPUDirect, and NET/Socket for TCP)"
+)
+_SLOW_LINKS: Final = (
+    "peer-to-peer access is off and data pass through host memory (with NCCL_DEBUG=INFO channels print SHM"
+    " instead of P2P), or another job shares the links"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +57,33 @@ class SweepValidation:
         return summarise_deviations(self.size_deviations)
 
     @property
-    def is_suspect(self) -> bool:
-        """Whether the machine cannot have run as specified."""
-        return (found := self.deviation_summary) is not None and found.is_suspect
+    def by_band(self) -> dict[str, DeviationSummary]:
+        """Summary of each size band that was measured."""
+        parts = {band: [each for each in self.size_deviations if each.size_band == band] for band in BANDS}
+        return {band: own for band, part in parts.items() if (own := summarise_deviations(part))}
+
+    @property
+    def suspect_bands(self) -> dict[str, DeviationSummary]:
+        """Size bands in which the machine cannot have run as specified.
+
+        Each is judged by its own rows: without GPUDirect small messages, most rows of a sweep, are right.
+        """
+        return {band: own for band, own in self.by_band.items() if own.is_suspect}
+
+    @property
+    def suspicion(self) -> str | None:
+        """How much slower than predicted the suspect bands are, and a likely cause; None if none is."""
+        if not self.suspect_bands:
+            return None
+        times = ", ".join(f"{own.slower:.1f} times {band}" for band, own in self.suspect_bands.items())
+        return f"suspicious: slower than predicted, {times}; possibly {self._likely_cause()}"
+
+    def _likely_cause(self) -> str:
+        """A lack of rate if large messages are slow; else of latency, or of both if none was measured."""
+        rate = _SLOW_NETWORK if self.sweep.nodes > 1 else _SLOW_LINKS
+        if _LARGE in self.suspect_bands:
+            return rate
+        return _SLOW_MESSAGES if _LARGE in self.by_band else f"{_SLOW_MESSAGES}; or {rate}"
 
 
 def validate_sweeps(
@@ -68,7 +103,10 @@ def validate_sweeps(
 def validation_rows(
     checked: Sequence[SweepValidation], calibration: Calibration | None = None
 ) -> list[dict[str, Any]]:
-    """Rows of `COLUMNS` by sweep and size band, then over all sweeps that are not suspect."""
+    """Rows of `COLUMNS` by sweep and size band, then over all sweeps that are not suspect.
+
+    `suspect` is of the row's sizes; of all sizes, whether any band is.
+    """
     blank = dict.fromkeys(COLUMNS) | {"basis": "calibrated" if calibration else "spec"}
     rows: list[dict[str, Any]] = []
     for each in checked:
@@ -83,13 +121,16 @@ def validation_rows(
         if isinstance(each.found, NoPrice):
             rows.append(shared | {"reason": each.found.reason})
             continue
+        reasons = [each.suspicion]
         if calibration is not None and sweep.kind not in {own.kind for own in calibration.sweeps}:
-            shared["reason"] = (
+            reasons.append(
                 f"the calibration has no sweep of {sweep.kind}: deviations of other collectives apply"
             )
-        rows += _by_size(shared | {"suspect": each.is_suspect}, each.found)
+        shared["reason"] = "; ".join(filter(None, reasons)) or None
+        suspect = {*each.suspect_bands, *([ALL_SIZES] if each.suspect_bands else [])}
+        rows += [row | {"suspect": row["sizes"] in suspect} for row in _by_size(shared, each.found)]
     if len(checked) > 1:
-        sound = [each for each in checked if each.size_deviations and not each.is_suspect]
+        sound = [each for each in checked if each.size_deviations and not each.suspect_bands]
         left_out = None if len(sound) == len(checked) else "excludes sweeps that are suspect or have no price"
         together = [one for each in sound for one in each.size_deviations]
         rows += _by_size(blank | {"reason": left_out}, together)

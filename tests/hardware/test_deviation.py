@@ -86,12 +86,9 @@ def test_all_sweeps_together_are_without_the_suspect_ones() -> None:
     """And without those that have no price, which have a row with the reason."""
     sound, slow = swept("all_reduce", 2.0), swept("all_gather", 10.0)
     priceless = SweepValidation(sound.sweep, NoPrice("nobody knows"))
-    assert (slow.is_suspect, sound.is_suspect, priceless.is_suspect, priceless.deviation_summary) == (
-        True,
-        False,
-        False,
-        None,
-    )
+    suspect = [[*each.suspect_bands] for each in (slow, sound, priceless)]
+    assert suspect == [["below 64 KiB", "64 KiB to 16 MiB"], [], []]
+    assert (sound.suspicion, priceless.suspicion, priceless.deviation_summary) == (None, None, None)
     together = validation_rows([sound, slow, priceless])
     assert [row["reason"] for row in together if row["sweep"] == "a.csv"][-1] == "nobody knows"
     last = together[-1]
@@ -100,6 +97,36 @@ def test_all_sweeps_together_are_without_the_suspect_ones() -> None:
     both = validation_rows([sound, sound])
     assert (both[-1]["count"], both[-1]["reason"]) == (4, None)
     assert all(row["sweep"] for row in validation_rows([sound]))
+
+
+def by_size(nodes: int, **slower: float) -> SweepValidation:
+    """A sweep whose sizes take so many times the model's 1 s, in a band of ±0.5 s: b8, k512, m64, m256."""
+    units = {"b": 1, "k": 2**10, "m": 2**20}
+    sizes = [int(name[1:]) * units[name[0]] for name in slower]
+    sweep = Sweep("all_reduce", 4, nodes, tuple(sizes), tuple(slower.values()), None, "a.csv")
+    times = zip(sizes, slower.values(), strict=True)
+    return SweepValidation(sweep, [Deviation(size, time, 1.0, 0.5, 1.5) for size, time in times])
+
+
+@pytest.mark.parametrize(
+    ("checked", "bands", "cause"),
+    [
+        (by_size(2, b8=1, b16=1, k512=1.2, m64=5.5), ["above 16 MiB"], "possibly GPUDirect is off"),
+        (by_size(1, b8=1, b16=1, k512=1.2, m64=5.5), ["above 16 MiB"], "possibly peer-to-peer access is off"),
+        (by_size(2, b8=6, k512=6, m64=1, m256=1), ["below 64 KiB", "64 KiB to 16 MiB"], "share cores"),
+        (by_size(2, b8=6, k512=1), ["below 64 KiB"], "share cores; or GPUDirect is off"),
+        (by_size(2, m64=5.5, m256=1), [], None),  # the median of the band is 3.25
+    ],
+)
+def test_each_band_of_sizes_is_judged(checked: SweepValidation, bands: list[str], cause: str | None) -> None:
+    """Of a run that is right in latency, most rows are; its large messages are suspect nonetheless."""
+    assert [*checked.suspect_bands] == bands
+    rows = validation_rows([checked])
+    assert [row["sizes"] for row in rows if row["suspect"]] == bands + ["all sizes"] * bool(bands)
+    assert len({row["reason"] for row in rows}) == 1
+    reason = rows[0]["reason"]
+    assert reason is None if cause is None else cause in reason
+    assert all(f"times {band}" in (reason or "") for band in bands)
 
 
 def test_a_calibration_by_another_collective_says_so() -> None:

@@ -20,10 +20,9 @@ EFA = "EFAv2 32x100 Gb/s per node (p5.48xlarge)"
         (StatedMachine("a", (H100,), 8, driver="AWS Libfabric"), "aws-p5"),
         (StatedMachine("a", (H100,), 8, "GPUDirect-TCPXO (FasTrak) 8x200 Gb/s per node"), "gcp-a3-mega"),
         (StatedMachine("a", ("GH200-120GB",), 4, "Slingshot-11 4x200 Gb/s per node"), "alps-gh200"),
-        (StatedMachine("a", ("AMD Instinct MI300X",), 8), "mi300x-8gpu"),
-        (StatedMachine("a", ("MI355X",), 8, "RoCE"), "mi355x-8gpu"),
+        (StatedMachine("a", ("AMD Instinct MI300X",), 8, "InfiniBand NDR"), "azure-nd-mi300x-v5"),
+        (StatedMachine("a", ("MI350X",), 8, "RoCE"), "mi350x-8gpu"),
         (StatedMachine("a", (H100,), 8, "InfiniBand NDR400"), "dgx-h100"),
-        (StatedMachine("a", (H100,), 8, driver="IB"), "dgx-h100"),
         (StatedMachine("a", ("NVIDIA GeForce RTX 4090",), 8), "rtx4090-8gpu"),
     ],
 )
@@ -37,8 +36,9 @@ def test_one_machine_fits(stated: StatedMachine, system: str) -> None:
     [
         (
             [StatedMachine("a.csv", ("A100-SXM4-80GB",), 8)],
-            "2 machines in the catalog fit; give --system: aws-p4de, dgx-a100",
+            "3 machines in the catalog fit; give --system: aws-p4de, dgx-a100, oci-a100-v2-8",
         ),
+        ([StatedMachine("a", (H100,), 8, driver="IB")], "give --system: dgx-h100, oci-h100-8"),
         ([StatedMachine("a.csv", ("NVIDIA B200",), 8)], "give --system: aws-p6-b200, dgx-b200, gcp-a4"),
         ([StatedMachine("a.csv")], "states neither its devices nor its network; give --system ID"),
         ([StatedMachine("a.csv", ("AMD Instinct MI308X",), 8)], "no machine in the catalog fits"),
@@ -140,7 +140,10 @@ def test_a_family_of_networks_is_any_generation() -> None:
 
 
 def test_what_fits_instead_is_listed() -> None:
-    with pytest.raises(UsageError, match=r"a is not from dgx-h100: .*; it fits mi300x-8gpu$"):
+    with pytest.raises(
+        UsageError,
+        match=r"a is not from dgx-h100: .*; it fits azure-nd-mi300x-v5, mi300x-8gpu, oci-mi300x-8$",
+    ):
         must_fit(
             [StatedMachine("b"), StatedMachine("a", ("AMD Instinct MI300X",), 8)], catalog.system("dgx-h100")
         )

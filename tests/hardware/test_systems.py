@@ -89,7 +89,7 @@ def test_every_system_agrees_with_its_parts() -> None:
                 assert up.links_per_pair * (up.domain - 1) == up.links
             if up.dims:
                 assert math.prod(up.dims) == up.domain
-        if found.scale_out is not None and found.scale_out.bytes_per_s:
+        if found.scale_out is not None and found.scale_out.fabric.link_bytes_per_s:
             assert found.scale_out.bytes_per_s == found.scale_out.fabric.link_bytes_per_s
 
 
@@ -262,6 +262,14 @@ def test_members_of_a_group() -> None:
             made.group_members(ranks, nodes)
     with pytest.raises(UsageError, match=r"5 ranks per node, but made-up has 4 .*; give --nodes 3"):
         made.group_members(10, 2)
+
+
+def test_members_on_racks() -> None:
+    """32 nodes in racks of 18: 16 in each of two; 36 fill both; 35 cannot be divided equally."""
+    rack = systems()["gb300-nvl72"]
+    assert [rank // 4 for rank in rack.group_members(32, 32)] == [*range(16), *range(18, 34)]
+    assert rack.group_members(144, 36) == list(range(144))
+    assert [rank // 4 for rank in rack.group_members(35, 35)] == list(range(35))
 
 
 def test_ranks_by_node() -> None:

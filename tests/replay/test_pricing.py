@@ -200,7 +200,8 @@ def test_the_fabric_that_a_machine_has_changes_nothing(id: str) -> None:  # noqa
         if part is not None:
             assert changed_system(machine, parse_scenario([f"{tier}={part.fabric.id}"])) == machine
             if part.fabric.links is not None and tier == "scale_up":
-                assert part.links == part.fabric.links
+                cut = 10 if id == "h800-8gpu" else 0  # sold with fewer links than others of its generation
+                assert part.links == part.fabric.links - cut
 
 
 def test_a_fabric_whose_links_nobody_counts_is_refused() -> None:

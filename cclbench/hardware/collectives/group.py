@@ -24,6 +24,10 @@ SCALE_UP_SHARE: Final = 0.8
 _CLOSES: Final = {"ici-v4": 4, "ici-v5p": 4, "ici-v7x": 4, "ici-v5e": 16, "ici-v6e": 16}
 
 
+# Architectures that NCCL and RCCL do not drive: without a torus, nothing is known of their collectives.
+_OTHER_LIBRARIES: Final = ("tpu", "trainium", "gaudi", "xe")
+
+
 @dataclass(frozen=True, slots=True)
 class NoPrice:
     """Why there is no price: the reason, and the missing catalog field, if that is why."""
@@ -86,6 +90,9 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
     if members[0] < 0:
         return NoPrice(f"rank {members[0]} is negative")
     hosted = max(system.ranks_by_node(members))
+    peers = system.scale_up.peers if system.scale_up else "no links"
+    if system.architecture in _OTHER_LIBRARIES and peers != "torus":
+        return NoPrice(f"{system.id}: no formulas of its library's collectives are known (peers: {peers})")
     if system.scale_up is None and hosted > 1:
         return NoPrice(f"{system.id}: the links within a node are not known", "scale_up")
     islands = [list(island) for _, island in groupby(members, lambda rank: rank // system.domain_size)]
@@ -102,7 +109,10 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
         system.host_cpu,
         peers="switch",
         hosted=hosted,
-        assumptions=("RCCL is priced with NCCL's network latencies",) if system.architecture == "amd" else (),
+        assumptions=(
+            *(["RCCL is priced with NCCL's network latencies"] if system.architecture == "amd" else []),
+            *([f"{system.id} is announced: its figures may change"] if system.announced else []),
+        ),
     )
     if system.scale_up is not None and sizes[0] > 1:
         inside = _group_in_island(group, system.id, system.scale_up, islands[0])

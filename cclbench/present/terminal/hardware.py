@@ -58,11 +58,6 @@ def sweep_panels(checked: Sequence[SweepValidation]) -> list[SweepPanel]:
     return found
 
 
-def suspicion_words(slower: float) -> str:
-    """Warning for a sweep that is slower than the model by this factor."""
-    return f"the measured times are {slower:.0f} times the model's: is the network configured?"
-
-
 def _shorten_name(file: str) -> str:
     name = printable(file).replace("$", "\\$")  # matplotlib parses $...$ as mathematics
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
@@ -92,7 +87,7 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
 
 
 def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[RenderableType]:
-    """A table for each sweep, with suspicious ones marked, then one for all together."""
+    """A table for each sweep, with what is suspicious, then one for all together."""
 
     def shown_row(row: dict[str, Any]) -> dict[str, str]:
         return {
@@ -114,8 +109,6 @@ def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[Rend
         parts.append(Text(f"\n{printable(heading)}"))
         if own[0]["reason"]:
             parts.append(Text(f"- {printable(own[0]['reason'])}"))
-        if own[-1]["suspect"]:
-            parts.append(Text(f"- suspicious: {suspicion_words(own[-1]['measured_over_model'])}"))
         table = [shown_row(row) for row in own if row["count"]]
         parts += grid_table(table, list(table[0])) if table else []
     return parts
