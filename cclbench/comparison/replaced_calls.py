@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -32,6 +32,8 @@ _SAME_MODULE: Final = 1
 """Added for the same phase and class of modules: equal work is aligned within them rather than across."""
 
 PlacedCall = tuple[CallPlace, PlacedCalls]
+Calls = Sequence[PlacedCall]
+"""In the order of a step."""
 Match = tuple[int, int]
 """Indices of two aligned calls."""
 Key = tuple[str | None, str | None, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
@@ -86,13 +88,14 @@ def _composition(calls: Iterable[PlacedCall]) -> tuple[tuple[str, int], ...]:
 
 
 def _call_counts(calls: Iterable[PlacedCall], steps: int) -> tuple[CallCount, ...]:
-    counts: dict[str, int] = {}
+    counts, times = Counter[str](), Counter[str]()
     for _, sums in calls:
-        counts[sums.name] = counts.get(sums.name, 0) + sums.calls
-    return tuple(CallCount(name, number / steps) for name, number in counts.items())
+        counts[sums.name] += sums.calls
+        times[sums.name] += sums.time_ns
+    return tuple(CallCount(name, counts[name] / steps) for name, _ in times.most_common())
 
 
-def _parent(calls: Sequence[PlacedCall]) -> tuple[str | None, str | None]:
+def _parent(calls: Calls) -> tuple[str | None, str | None]:
     """The phase of all calls, and the innermost path of module classes of those within modules."""
     phases = {place.phase for place, _ in calls}
     paths = [place.module.split("/") for place, _ in calls if place.module != NO_MODULE]
@@ -100,38 +103,46 @@ def _parent(calls: Sequence[PlacedCall]) -> tuple[str | None, str | None]:
     return (phases.pop() if len(phases) == 1 else None), "/".join(parts[0] for parts in shared) or None
 
 
-def _aligned_parts(
-    base: Sequence[PlacedCall], other: Sequence[PlacedCall]
-) -> Iterator[tuple[Sequence[PlacedCall], Sequence[PlacedCall]]]:
-    """The two steps in parts that take each other's place, in order: anchors, and what lies between them."""
-    matches = [(-1, -1), *_matches(base, other), (len(base), len(other))]
-    for (i, j), (next_i, next_j) in pairwise(matches):
-        yield from _parts_by_family(base[i + 1 : next_i], other[j + 1 : next_j])
-        if next_i < len(base):
-            yield [base[next_i]], [other[next_j]]
+def _aligned_parts(base: Calls, other: Calls) -> Iterator[tuple[Calls, Calls]]:
+    """The two steps in parts that take each other's place, in order: aligned calls, and what lies between.
+
+    Products and attention are aligned first: those of equal FLOPs, between them those of other sizes; then
+    the calls between them.
+    """
+    for a, b in _parts(base, other, _equal_work(base, other, of_families=True)):
+        for between in _parts(a, b, _equal_families(a, b)):
+            yield from _parts(*between, _equal_work(*between))
 
 
-def _parts_by_family(
-    base: Sequence[PlacedCall], other: Sequence[PlacedCall]
-) -> Iterator[tuple[Sequence[PlacedCall], Sequence[PlacedCall]]]:
-    """Unmatched calls, aligned by products and attention where both have the same ones in other sizes."""
-    families = [[i for i, (_, sums) in enumerate(calls) if sums.family] for calls in (base, other)]
-    if [base[i][1].family for i in families[0]] != [other[j][1].family for j in families[1]]:
-        families = [[], []]
-    starts = (0, 0)
-    for i, j in [*zip(*families, strict=True), (len(base), len(other))]:
-        if i > starts[0] or j > starts[1]:
-            yield base[starts[0] : i], other[starts[1] : j]
-        if i < len(base):
-            yield [base[i]], [other[j]]
-        starts = i + 1, j + 1
+def _parts(base: Calls, other: Calls, matches: Iterable[Match]) -> Iterator[tuple[Calls, Calls]]:
+    """Each match, and the calls before, between and after them."""
+    i = j = 0
+    for next_i, next_j in matches:
+        if next_i > i or next_j > j:
+            yield base[i:next_i], other[j:next_j]
+        i, j = next_i + 1, next_j + 1
+        yield base[next_i:i], other[next_j:j]
+    if i < len(base) or j < len(other):
+        yield base[i:], other[j:]
 
 
-def _matches(base: Sequence[PlacedCall], other: Sequence[PlacedCall]) -> list[Match]:
-    """The calls of equal work that the heaviest common subsequence pairs."""
+def _equal_families(base: Calls, other: Calls) -> list[Match]:
+    """Products and attention, in their order, where both have as many of each family in the same order."""
+    a, b = ([i for i, (_, sums) in enumerate(calls) if sums.family] for calls in (base, other))
+    same = [base[i][1].family for i in a] == [other[j][1].family for j in b]
+    return list(zip(a, b, strict=True)) if same else []
+
+
+def _equal_work(base: Calls, other: Calls, *, of_families: bool = False) -> list[Match]:
+    """The calls of equal work that the heaviest common subsequence pairs; only those of families if so."""
     shared = {place.work for place, _ in base} & {place.work for place, _ in other}
     chosen = [
-        [index for index, (place, _) in enumerate(calls) if place.work in shared] for calls in (base, other)
+        [
+            i
+            for i, (place, sums) in enumerate(calls)
+            if place.work in shared and (sums.family or not of_families)
+        ]
+        for calls in (base, other)
     ]
     works: dict[str, int] = {}
     modules: dict[tuple[str, str], int] = {}
