@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,8 @@ _CALLS: Final[_Kinds] = {
     "in_backward": np.bool_,
     **dict.fromkeys(ARGUMENTS, np.int32),
 }
+_ACCUMULATION: Final = "torch::autograd::AccumulateGrad"
+_GRADIENTS: Final[_Kinds] = {"start_ns": np.int64, "shapes": np.int32}
 Columns = dict[str, npt.NDArray[Any]]
 
 
@@ -57,9 +59,15 @@ class HostRows:
 
     columns: Columns
     words: Mapping[str, Sequence[str]]
+    gradients: Columns = field(default_factory=dict)
+    """Start and coded shapes of autograd's accumulations of gradients, of calls of a rank with a device."""
 
     def __len__(self) -> int:
         return len(self.columns["track"])
+
+    def texts_of(self, column: str) -> Texts:
+        """The texts of a coded column."""
+        return Texts(self.columns[column], self.words[column])
 
     @cached_property
     def named_ranges(self) -> Named:
@@ -82,6 +90,7 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
     names = {column: Names() for column in ("name", *ARGUMENTS)}
     parts: list[Columns] = []
     others: list[Columns] = []
+    gradients: list[Columns] = []
     read_inside = frozenset[str]().union(*(MODELS.get(name).reads_inner for name in MODELS))
     read = 0
     for batch in _host_batches(folder, "op", (*_SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)):
@@ -99,6 +108,10 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
             **{column: _text_codes(batch[column], own) for column, own in names.items()},
         }
         if launched is not None:
+            accumulates = np.array([word == _ACCUMULATION for word in names["name"]], np.bool_)
+            gradients.append(
+                _select_rows({name: calls[name] for name in _GRADIENTS}, accumulates[calls["name"]])
+            )
             launches = holds_launch(track, start, start + duration, launched)
             kept = launches | is_among(calls["id"], stated)
             may_be_read = np.array([word in read_inside for word in names["name"]], np.bool_)
@@ -110,7 +123,8 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
     columns = _concatenate_columns(parts, _CALLS)
     last = max(int(stated.max(initial=-1)), int(columns["id"].max(initial=-1)))
     columns["id"] = np.where(columns["id"] < 0, last - columns["id"], columns["id"])
-    return _sort_columns(columns, columns["id"], {name: list(own) for name, own in names.items()})
+    rows = _sort_columns(columns, columns["id"], {name: list(own) for name, own in names.items()})
+    return replace(rows, gradients=_concatenate_columns(gradients, _GRADIENTS))
 
 
 def _calls_read_inside(

@@ -558,8 +558,29 @@ LISTS: list[tuple[str, tuple[Any, ...], str, tuple[int, int, int, str | None]]] 
         ADAM,
         (70, 84, 60, "fp32"),
     ),
+    # of the gradients alone: as many lists as the kernel takes, and a step count each only of its kind
+    (
+        "aten::_fused_adamw_",
+        (None, (t(5, dtype=""),), None, None, None, None, 0.1, 0.9, 0.99, 0.01, 1e-8, False, False),
+        ADAM,
+        (70, 84, 60, "fp32"),
+    ),
+    (
+        "aten::_fused_sgd_",
+        (None, (t(5, dtype=""),), None, 0.0, 0.9, 0.1, 0.0, False, False, False),
+        "void multi_tensor_apply_kernel<TensorListMetadata<3>, FusedSgdMathFunctor<float, 3>>",
+        (20, 60, 40, "fp32"),
+    ),
     ("aten::cat", ((t(2, 3, dtype=""), t(2, 1, dtype="")), 1), CAT, (0, 16, 16, None)),
 ]
+
+
+def test_an_optimizer_of_unknown_lists_has_no_cost() -> None:
+    """Its kernel does not say how many lists it takes."""
+    arguments = (None, (t(5),), None, None, None, None, 0.1, 0.9, 0.99, 0.01)
+    call = Call("aten::_fused_adamw_", arguments, kernels=("void adam<float>()",))
+    with pytest.raises(NoModel, match="the sizes of its tensors are not recorded"):
+        cost_of(call)
 
 
 @pytest.mark.parametrize(("name", "arguments", "kernel", "worked"), LISTS)
