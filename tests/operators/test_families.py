@@ -153,6 +153,56 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ),
     ("_C::cutlass_scaled_mm", (bf16(2, 4), fp8(2, 3), fp8(3, 4), t(), t()), (48, 26, 16, "fp8")),
     ("_rocm_C::wvSplitK", (bf16(4, 3), bf16(2, 3)), (48, 36, 16, "bf16")),
+    # x of 2 rows and 16 inner numbers times 16 x 8, in 4 bits 64 bytes; 2 groups of 8 scales, and zeros in 8
+    (
+        "_C::awq_gemm",
+        (bf16(2, 16), t(16, 1, dtype="int"), bf16(2, 8), t(2, 1, dtype="int"), 8),
+        (512, 64 + 64 + 32 + 8, 32, "bf16"),
+    ),
+    (
+        "_C::gptq_gemm",
+        (bf16(2, 16), t(2, 8, dtype="int"), t(2, 1, dtype="int"), bf16(2, 8), t(16, dtype="int"), True, 4),
+        (512, 64 + 64 + 8 + 32 + 64, 32, "bf16"),
+    ),
+    # the same in Marlin's layout: the result given or not, no zeros or orders, a workspace that counts not
+    (
+        "_C::marlin_gemm",
+        (
+            *(bf16(2, 16), bf16(2, 8), t(1, 16, dtype="int"), None, bf16(2, 8)),
+            *(*(None,) * 5, t(99, dtype="int"), 7, 2, 8, 16, True, False, True, False),
+        ),
+        (512, 64 + 64 + 32, 32, "bf16"),
+    ),
+    (
+        "_C::gptq_marlin_gemm",
+        (
+            *(bf16(2, 16), t(1, 16, dtype="int"), bf16(2, 8), *(t(0, dtype="int"),) * 3),
+            *(t(99, dtype="int"), 7, 2, 8, 16, True, False, True),
+        ),
+        (512, 64 + 64 + 32, 32, "bf16"),
+    ),
+    (
+        "fbgemm::f8f8bf16_rowwise",
+        (fp8(2, 16), fp8(8, 16), t(2), t(8), bf16(8), True),
+        (512, 32 + 128 + 8 + 32 + 16, 32, "fp8"),
+    ),
+    ("fbgemm::f8f8bf16_tensorwise", (fp8(2, 16), fp8(8, 16), 0.5), (512, 32 + 128, 32, "fp8")),
+    (
+        "fbgemm::bf16i4bf16_rowwise",
+        (bf16(2, 16), t(8, 8, dtype="signed char"), bf16(2, 8), bf16(2, 8)),
+        (512, 64 + 64 + 32 + 32, 32, "bf16"),
+    ),
+    (
+        "bitsandbytes::int8_linear_matmul",
+        (t(2, 16, dtype="signed char"), t(8, 16, dtype="signed char")),
+        (512, 32 + 128, 64, "int8"),
+    ),
+    # blocks of 64 numbers, and a table of 16
+    (
+        "bitsandbytes::gemv_4bit",
+        (bf16(1, 1, 16), t(64, 1, dtype="unsigned char"), (8, 16), t(2), t(16), 64),
+        (256, 32 + 64 + 8 + 64, 16, "bf16"),
+    ),
     ("aten::_int_mm", (t(2, 3, dtype="char"), t(3, 4, dtype="char")), (48, 18, 32, "int8")),
     # 7 rows in 2 groups, each with a (3, 4) of its own; offsets of 2 int32
     (
@@ -581,6 +631,40 @@ def test_an_optimizer_of_unknown_lists_has_no_cost() -> None:
     call = Call("aten::_fused_adamw_", arguments, kernels=("void adam<float>()",))
     with pytest.raises(NoModel, match="the sizes of its tensors are not recorded"):
         cost_of(call)
+
+
+PACKED = t(1, 16, dtype="int")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        (
+            "_C::awq_gemm",
+            (bf16(2, 16), t(16, 2, dtype="int"), bf16(2, 8), PACKED),
+            "other columns than its scales",
+        ),
+        ("_C::awq_gemm", (bf16(2, 16), t(8, 1, dtype="int"), bf16(2, 8), PACKED), "inner sizes"),
+        (
+            "_C::marlin_gemm",
+            (bf16(2, 16), None, PACKED, None, bf16(2, 8), PACKED),
+            "sizes or its packed weight",
+        ),
+        ("_C::marlin_gemm", (bf16(2, 16), None, PACKED, bf16(2, 8), PACKED, 7, 3, 8, 16), "not \\[3, 16\\]"),
+        (
+            "_C::marlin_gemm",
+            (fp8(2, 16), None, PACKED, bf16(2, 8), PACKED, 7, 2, 8, 16),
+            "type of its result",
+        ),
+        ("fbgemm::bf16i4bf16_rowwise", (bf16(2, 16), t(8, 16, dtype="char"), bf16(2, 8)), "inner sizes"),
+        ("bitsandbytes::gemv_4bit", (bf16(1, 16), t(64, 1, dtype="char"), None), "size of its weight"),
+    ],
+)
+def test_products_of_packed_weights_whose_sizes_disagree(
+    name: str, arguments: tuple[Any, ...], reason: str
+) -> None:
+    with pytest.raises(NoModel, match=reason):
+        cost_of(Call(name, arguments))
 
 
 @pytest.mark.parametrize(("name", "arguments", "kernel", "worked"), LISTS)
