@@ -198,10 +198,10 @@ class ReplacedRow:
 def replaced_rows(difference: WorkDifference, most: int) -> list[ReplacedRow]:
     """The largest changes of calls that differ, the sum of the others, and that of equal calls.
 
-    Empty where all calls are equal.
+    Empty where all calls are equal, or none could be aligned.
     """
     unequal = [one for one in difference.replaced if not one.is_equal]
-    if not unequal:
+    if not unequal or len(difference.replaced) == 1:
         return []
     rows = [
         ReplacedRow(

@@ -63,7 +63,9 @@ def test_the_rows_of_a_page() -> None:
         ("1 other", ("", ""), -1),
         ("equal calls", ("", ""), 1),
     ]
-    assert replaced_rows(WorkDifference("A", "B", 0, 0, 0, (), replaced=compared(runs[0], runs[0])), 1) == []
+    nothing_aligned = a_run([("A", "x", 5)]), a_run([("B", "y", 5)])
+    for same in ((runs[0], runs[0]), nothing_aligned):
+        assert replaced_rows(WorkDifference("A", "B", 0, 0, 0, (), replaced=compared(*same)), 1) == []
 
 
 EAGER = [

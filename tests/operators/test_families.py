@@ -153,6 +153,8 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ),
     ("_C::cutlass_scaled_mm", (bf16(2, 4), fp8(2, 3), fp8(3, 4), t(), t()), (48, 26, 16, "fp8")),
     ("_rocm_C::wvSplitK", (bf16(4, 3), bf16(2, 3)), (48, 36, 16, "bf16")),
+    ("LigerSiLUMulFunction", (bf16(2, 3), bf16(2, 3), 1.0, 1.0), (30, 24, 12, "fp32")),
+    ("LigerGELUMulFunction", (bf16(2, 3), bf16(2, 3)), (60, 24, 12, "fp32")),
     # x of 2 rows and 16 inner numbers times 16 x 8, in 4 bits 64 bytes; 2 groups of 8 scales, and zeros in 8
     (
         "_C::awq_gemm",
@@ -639,6 +641,8 @@ PACKED = t(1, 16, dtype="int")
 @pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
+        ("LigerSiLUMulFunction", (bf16(2, 3), bf16(2, 3), 0.5), "multipliers"),
+        ("LigerSiLUMulFunction", (bf16(2, 3), bf16(3, 2)), "different sizes"),
         (
             "_C::awq_gemm",
             (bf16(2, 16), t(16, 2, dtype="int"), bf16(2, 8), PACKED),
@@ -660,7 +664,7 @@ PACKED = t(1, 16, dtype="int")
         ("bitsandbytes::gemv_4bit", (bf16(1, 16), t(64, 1, dtype="char"), None), "size of its weight"),
     ],
 )
-def test_products_of_packed_weights_whose_sizes_disagree(
+def test_operators_of_libraries_whose_arguments_disagree(
     name: str, arguments: tuple[Any, ...], reason: str
 ) -> None:
     with pytest.raises(NoModel, match=reason):

@@ -143,7 +143,9 @@ def test_calls_in_place_of_each_other(tmp_path: Path) -> None:
         0.0,
         -3_000_000,
     )
-    found = WorkDifference("A", "B", 3e-3, 0.0, -3_000_000, (), replaced=(call,))
+    mm = (CallCount("aten::mm", 1.0),)
+    equal = ReplacedCalls("forward", "Net_*", mm, mm, 1e-3, 1e-3, 0)
+    found = WorkDifference("A", "B", 4e-3, 1e-3, -3_000_000, (), replaced=(call, equal))
     one = comparison(subject(tmp_path / "a"), subject(tmp_path / "b", "B"), operators=(found,))
     lines = [" ".join(line.split()) for line in on_terminal(one)]
     assert lines == [
@@ -151,7 +153,8 @@ def test_calls_in_place_of_each_other(tmp_path: Path) -> None:
         "forward FeedForward_* 3.00 ms 0 s -3.00 ms",
         "A: 2 × aten::mul, 0.5 × a|b<i>",
         "B: none",
-        "all 3.00 ms 0 s -3.00 ms",
+        "equal calls 1.00 ms 1.00 ms 0 s",
+        "all 4.00 ms 1.00 ms -3.00 ms",
     ]
     (row,) = [line for line in comparison_markdown(one).splitlines() if "FeedForward" in line]
     assert len(re.findall(r"(?<!\\)\|", row)) == 5
