@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -19,6 +19,11 @@ from cclbench.analyzers.view.operator_sums import (
     RankSums,
     UnmodelledKernel,
     rank_sums,
+)
+from cclbench.analyzers.view.ordered_calls import (
+    CallPlace,
+    PlacedCalls,
+    merge_ordered_calls,
 )
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
@@ -54,6 +59,8 @@ class TableOptions(TypedDict, total=False):
     window: str
     steps: Steps | None
     ranks: Sequence[int] | None
+    in_order: bool
+    """Also `OperatorTable.calls_in_order`."""
     engine: Engine
     progress: Progress | None
 
@@ -108,6 +115,8 @@ class OperatorTable:
     """Σ device time of the chosen compute work without FLOPs and bytes."""
     unmodelled: tuple[Unmodelled, ...] = ()
     """Its kernels, most time first."""
+    calls_in_order: Mapping[CallPlace, PlacedCalls] = field(default_factory=dict)
+    """All work by its place in the step, if asked for."""
 
     @property
     def time_s(self) -> float:
@@ -176,7 +185,8 @@ def operator_costs_by(
     window, steps, ranks = options.get("window", "steps"), options.get("steps"), options.get("ranks")
     Selection(window, steps, ranks).check(run)
     machine = machine_of(run).without_captures()
-    work = partial(_rank_sums, by_text, filters, tree, window, steps, run.card, machine)
+    in_order = options.get("in_order", False)
+    work = partial(_rank_sums, by_text, filters, tree, in_order, window, steps, run.card, machine)
     by_rank, notes = answers_by_rank(
         run,
         work,
@@ -191,8 +201,12 @@ def operator_costs_by(
         raise UsageError(f"no work matches {' and '.join(map(str, filters))}", where=run.id, hint=hint)
     notes += graph_notes([entry.graphs for entry in run.record.ranks if entry.rank in by_rank])
     sort, top = options.get("sort", "time"), options.get("top")
+    calls = merge_ordered_calls([rank.calls_in_order for rank in by_rank.values()])
     tables = (_operator_table(run, by, by_rank, notes, sort, tree=tree) for by in by_text)
-    return tuple(replace(table, where=tuple(map(str, filters)), rows=table.rows[:top]) for table in tables)
+    return tuple(
+        replace(table, where=tuple(map(str, filters)), rows=table.rows[:top], calls_in_order=calls)
+        for table in tables
+    )
 
 
 def graph_notes(ranks: Sequence[GraphJoins]) -> list[str]:
@@ -330,6 +344,7 @@ def _rank_sums(
     keys: tuple[str, ...],
     filters: tuple[WorkFilter, ...],
     tree: bool,
+    in_order: bool,
     window: str,
     steps: Steps | None,
     card: Card | None,
@@ -338,4 +353,4 @@ def _rank_sums(
 ) -> RankSums | NotApplicable:
     """One rank's sums, or why it has none."""
     view = RankView(tables, rank=tables.entry.rank, window=window, steps=steps, card=card, machine=machine)
-    return answer_or_reason(view, lambda rank: rank_sums(rank, keys, filters, tree=tree))
+    return answer_or_reason(view, lambda rank: rank_sums(rank, keys, filters, tree=tree, in_order=in_order))

@@ -149,6 +149,36 @@ class KernelChange:
     change_ns: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class CallCount:
+    """Calls of an operator per step and rank."""
+
+    name: str
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedCalls:
+    """Consecutive calls of the base, and those that the other subject makes in their place."""
+
+    phase: str | None
+    """None where the calls are of several phases."""
+    module: str | None
+    """Innermost path of module classes around all those that a module makes; None where there is none."""
+    before: tuple[CallCount, ...]
+    after: tuple[CallCount, ...]
+    """By operator, most time first; empty where the subject makes no calls there."""
+    before_s: float
+    after_s: float
+    change_ns: int
+    """Whole ns; all, with those of equal calls, sum to `WorkDifference.change_ns`."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both make the same calls."""
+        return sorted(self.before) == sorted(self.after)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkDifference:
     """Difference in device time between one subject and the first, per step and rank."""
@@ -167,6 +197,8 @@ class WorkDifference:
     none."""
     kernels: tuple[KernelChange, ...] = ()
     """Calls with the same shapes and other kernels, largest change first."""
+    replaced: tuple[ReplacedCalls, ...] = ()
+    """All calls of the base against those of the other in their place, largest change first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,12 @@ from typing import Final
 
 from cclbench.analyzers.view.durations import Durations
 from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.analyzers.view.ordered_calls import merge_ordered_calls
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.analyzers.view.work_keys import NO_MODULE, Words
 from cclbench.comparison.attribution import round_to_total
 from cclbench.comparison.comparison import KernelChange, WorkChange, WorkDifference, WorkTime
+from cclbench.comparison.replaced_calls import replaced_calls
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
@@ -101,6 +103,7 @@ def _operator_tables(
             window=subject.window_policy or "steps",
             engine=engine,
             progress=progress,
+            in_order=True,
         )
     except UsageError:
         return None
@@ -124,6 +127,7 @@ def _join_tables(tables: Sequence[OperatorTable]) -> OperatorTable:
         modelled_share=min(table.modelled_share for table in tables),
         rows=tuple(_joined_row(key_rows, time_ns) for key_rows in rows.values()),
         all_rows=len(rows),
+        calls_in_order=merge_ordered_calls([table.calls_in_order for table in tables]),
     )
 
 
@@ -167,6 +171,7 @@ def work_difference(base: str, other: str, before: OperatorTables, after: Operat
         kernels=tuple(_kernel_changes(before.kernels, after.kernels, steps))
         if before.kernels and after.kernels
         else (),
+        replaced=replaced_calls(before.ops, after.ops, change_ns),
     )
 
 

@@ -111,7 +111,9 @@ OPERATORS: Final = _versioned_schema(
     _required("operator", pa.int64(), "id of the call, as in events"),
     _nullable("parent", pa.int64(), "id of the call that made this one"),
     _required("name", _NAME, "the framework's name for it"),
-    _nullable("shapes", _NAME, "sizes of its inputs, as a JSON list"),
+    _nullable(
+        "shapes", _NAME, "sizes of its inputs, as a JSON list; of a fused optimizer those of its gradients"
+    ),
     _nullable("dtypes", _NAME, "element types of its inputs, as a JSON list"),
     _nullable("strides", _NAME, "strides of its inputs in elements, as a JSON list"),
     _nullable("values", _NAME, "its inputs that are no tensors, as a JSON list of texts"),

@@ -75,7 +75,7 @@ def _read_captures(file: SourceFile, folder: Path) -> list[Capture]:
         none = np.full(len(own), -1, np.int64)
         called = Operators(folder, Launched(track[own], at[own], at[own], at[own], none))
         operator = called.link_rows().operator
-        tables = operator_rows(called, 0, operator, NO_MARKS)
+        tables = operator_rows(called, 0, operator, called.host.calls.texts_of("shapes"), NO_MARKS)
         calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
         names = launches["launched"].take(pa.array(own)).combine_chunks().dictionary_encode()
         captures.append(

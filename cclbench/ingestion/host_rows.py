@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.formats import Names
-from cclbench.ground.intervals import Index, Int64
+from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.normalize.operators import NO_RANGES, Ranges, holds_launch, join_ranges
+from cclbench.normalize.operators import Ranges, holds_launch, join_ranges
 from cclbench.normalize.phases import Named, Vocabulary, is_among
-from cclbench.operators.cost import model_of
+from cclbench.operators.cost import MODELS, model_of
 from cclbench.record.files import parquet_file
 
 ARGUMENTS: Final = ("shapes", "dtypes", "strides", "values")
@@ -32,6 +32,8 @@ _CALLS: Final[_Kinds] = {
     "in_backward": np.bool_,
     **dict.fromkeys(ARGUMENTS, np.int32),
 }
+_ACCUMULATION: Final = "torch::autograd::AccumulateGrad"
+_GRADIENTS: Final[_Kinds] = {"start_ns": np.int64, "shapes": np.int32}
 Columns = dict[str, npt.NDArray[Any]]
 
 
@@ -57,9 +59,15 @@ class HostRows:
 
     columns: Columns
     words: Mapping[str, Sequence[str]]
+    gradients: Columns = field(default_factory=dict)
+    """Start and coded shapes of autograd's accumulations of gradients, of calls of a rank with a device."""
 
     def __len__(self) -> int:
         return len(self.columns["track"])
+
+    def texts_of(self, column: str) -> Texts:
+        """The texts of a coded column."""
+        return Texts(self.columns[column], self.words[column])
 
     @cached_property
     def named_ranges(self) -> Named:
@@ -81,8 +89,10 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
     """
     names = {column: Names() for column in ("name", *ARGUMENTS)}
     parts: list[Columns] = []
+    others: list[Columns] = []
+    gradients: list[Columns] = []
+    read_inside = frozenset[str]().union(*(MODELS.get(name).reads_inner for name in MODELS))
     read = 0
-    readers, inner_names = (NO_RANGES, frozenset[str]()) if launched is None else _readers(folder, launched)
     for batch in _host_batches(folder, "op", (*_SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)):
         track, start, duration = (batch[name].to_numpy() for name in _SPANS[:3])
         unknown = batch["operator"].is_null().to_numpy(zero_copy_only=False)
@@ -98,32 +108,51 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
             **{column: _text_codes(batch[column], own) for column, own in names.items()},
         }
         if launched is not None:
-            kept = holds_launch(track, start, start + duration, launched) | is_among(calls["id"], stated)
-            inner = np.array([word in inner_names for word in names["name"]], np.bool_)[calls["name"]]
-            inner &= ~kept
-            kept[inner] = readers.is_inside(track[inner], start[inner])
-            calls = {name: values[kept] for name, values in calls.items()}
+            accumulates = np.array([word == _ACCUMULATION for word in names["name"]], np.bool_)
+            gradients.append(
+                _select_rows({name: calls[name] for name in _GRADIENTS}, accumulates[calls["name"]])
+            )
+            launches = holds_launch(track, start, start + duration, launched)
+            kept = launches | is_among(calls["id"], stated)
+            may_be_read = np.array([word in read_inside for word in names["name"]], np.bool_)
+            others.append(_select_rows(calls, may_be_read[calls["name"]] & ~kept))
+            calls = _select_rows(calls | {"launches": launches}, kept)
         parts.append(calls)
+    if launched is not None:
+        parts += _calls_read_inside(parts, others, names["name"])
     columns = _concatenate_columns(parts, _CALLS)
     last = max(int(stated.max(initial=-1)), int(columns["id"].max(initial=-1)))
     columns["id"] = np.where(columns["id"] < 0, last - columns["id"], columns["id"])
-    return _sort_columns(columns, columns["id"], {name: list(own) for name, own in names.items()})
+    rows = _sort_columns(columns, columns["id"], {name: list(own) for name, own in names.items()})
+    return replace(rows, gradients=_concatenate_columns(gradients, _GRADIENTS))
 
 
-def _readers(folder: Path, launched: Mapping[int, Int64]) -> tuple[Ranges, frozenset[str]]:
-    """Times of the calls that enclose a launch and whose cost models read calls inside, and those names."""
-    parts: list[Ranges] = []
-    inner = set[str]()
-    for batch in _host_batches(folder, "op", _SPANS):
-        models = [model_of(word) for word in batch["name"].dictionary.to_pylist()]
-        reads = np.array([bool(model and model.reads_inner) for model in models], np.bool_)
-        inner.update(*(model.reads_inner for model in models if model))
-        if reads.any():
-            own = batch.filter(pa.array(reads[batch["name"].indices.to_numpy()]))
-            track, start, duration = (own[name].to_numpy() for name in _SPANS[:3])
-            holds = holds_launch(track, start, start + duration, launched)
-            parts.append(Ranges(track, start, start + duration).select_ranges(holds))
-    return join_ranges(*parts)[0], frozenset(inner)
+def _calls_read_inside(
+    parts: Sequence[Columns], others: Sequence[Columns], words: Iterable[str]
+) -> list[Columns]:
+    """Those of `others` that the cost model of a call around them reads, if that call encloses a launch."""
+    models = [model_of(word) for word in words]
+    reads = np.array([bool(model and model.reads_inner) for model in models], np.bool_)
+    inner = {name for model in models if model for name in model.reads_inner}
+    is_inner = np.array([word in inner for word in words], np.bool_)
+    readers = join_ranges(
+        *(
+            Ranges(calls["track"], calls["start_ns"], calls["end_ns"]).select_ranges(
+                calls.pop("launches") & reads[calls["name"]]
+            )
+            for calls in parts
+        )
+    )[0]
+    found = []
+    for calls in others:
+        own = is_inner[calls["name"]]
+        own[own] = readers.is_inside(calls["track"][own], calls["start_ns"][own])
+        found.append(_select_rows(calls, own))
+    return found
+
+
+def _select_rows(columns: Columns, chosen: Mask) -> Columns:
+    return {name: values[chosen] for name, values in columns.items()}
 
 
 def read_named(
@@ -141,7 +170,7 @@ def read_named(
         rows["name"] = _text_codes(batch["name"], names)
         if launched is not None:
             kept = holds_launch(track, start, start + duration, launched)
-            rows = {name: values[kept] for name, values in rows.items()}
+            rows = _select_rows(rows, kept)
         parts.append(rows)
     columns = _concatenate_columns(parts, _RANGES)
     return _sort_columns(columns, np.arange(len(columns["track"])), {"name": list(names)})

@@ -21,10 +21,13 @@ from cclbench.normalize.operators import is_wrapper
 from cclbench.normalize.steps import Marks
 
 
-def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) -> Iterator[pa.Table]:
+def operator_rows(
+    found: Operators, rank: int, operator: Int64, shapes: Texts, steps: Marks
+) -> Iterator[pa.Table]:
     """Rows of `schema.OPERATORS`, a row group at a time.
 
-    `operator` is the id of each device row's call, −1 for none; `steps` are the host's.
+    `operator` is the id of each device row's call, −1 for none; `shapes` are those of each call's inputs;
+    `steps` are the host's.
     """
     kernels, busy = _device_time(found, operator)
     rows = found.host.calls
@@ -35,7 +38,8 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
         "module": Texts(found.module, found.modules.paths),
         "call_site": Texts(found.site, found.host.python.words["name"]),
         "annotation": Texts(found.step, found.host.annotations.words["name"]),
-        **{column: Texts(calls[column], rows.words[column]) for column in ARGUMENTS},
+        **{column: rows.texts_of(column) for column in ARGUMENTS},
+        "shapes": shapes,
     }
     for first in range(0, len(found), ROW_GROUP):
         here = slice(first, first + ROW_GROUP)

@@ -22,6 +22,7 @@ from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.operator_rows import operator_rows
 from cclbench.ingestion.operators import Operators
+from cclbench.ingestion.optimizers import argument_shapes
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
@@ -79,9 +80,10 @@ def write_operators(
             "module": module.texts_of_rows(pa.int32(), here),
         }
 
+    shapes = argument_shapes(calls, operator, files if on_device else (), pending)
     count = 0
     with closed_at_end(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
-        for rows in _row_groups(chain(operator_rows(calls, rank, operator, annotated), tables)):
+        for rows in _row_groups(chain(operator_rows(calls, rank, operator, shapes, annotated), tables)):
             count += len(rows)
             file.write(rows)
     return origin, graphs, count

@@ -96,6 +96,14 @@ def _work_lines(difference: WorkDifference) -> Iterator[str]:
         roofs = [f"roofline of {letter} (reached)" for letter in pair if known]
         heads = [what, *pair, "difference", *roofs]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
+    if replaced := sections.replaced_rows(difference, _MOST_WORKS):
+        rows = [
+            [_text(f"{row.label}: {' | '.join(row.calls)}" if all(row.calls) else row.label), *row.cells]
+            for row in replaced
+        ]
+        rows.append([f"**{cell}**" for cell in ("all", *sections.whole_work(difference))])
+        heads = [f"in place of each other: {pair[0]} | {pair[1]}", *pair, "difference"]
+        yield from ["", *markdown_table(heads, rows, numbers=True)]
     for line in (*sections.match_notes(difference), *sections.kernel_notes(difference)):
         yield from ["", _text(line)]
     yield from ["", "</details>"]

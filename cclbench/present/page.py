@@ -30,6 +30,7 @@ from cclbench.present.sections import (
     kernel_notes,
     match_notes,
     remaining_works,
+    replaced_rows,
     subject_headline,
     whole_work,
 )
@@ -116,6 +117,7 @@ _CALLED: Final = (
     hover_attribute,
     humanise,
     kernel_notes,
+    replaced_rows,
     match_notes,
     kernel_markup,
     name_markup,

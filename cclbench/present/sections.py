@@ -10,11 +10,13 @@ from typing import Final, Literal
 
 from cclbench.comparison.comparison import (
     PARTS,
+    CallCount,
     Comparison,
     Line,
     MetricFigure,
     PartChange,
     PartMover,
+    ReplacedCalls,
     Versus,
     WorkChange,
     WorkDifference,
@@ -31,6 +33,8 @@ MOST_SHAPES: Final = 5
 WORKS: Final = "Device time of operators and modules, per step and rank"
 _MOST_MOVERS: Final = 3
 _MOST_KERNELS: Final = 5
+_MOST_CALLS: Final = 4
+_LONGEST_CALL: Final = 40
 _TOLD: Final = 0.05
 _LONGEST: Final = 200
 _MARKS: Final = {"modelled": "~", "published": "*"}
@@ -177,6 +181,57 @@ def remaining_works(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
 def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
     """The total device time, and its difference."""
     return _time_cells(difference.before_s, difference.after_s, difference.change_ns / 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedRow:
+    """Calls of the base against those of the other in their place, or the sum of several such rows."""
+
+    label: str
+    """Phase and module."""
+    calls: tuple[str, str]
+    """`32 × aten::mul, 8 × aten::cat` of the base and of the other; empty of a sum."""
+    cells: tuple[str, str, str]
+    change_ns: int
+
+
+def replaced_rows(difference: WorkDifference, most: int) -> list[ReplacedRow]:
+    """The largest changes of calls that differ, the sum of the others, and that of equal calls.
+
+    Empty where all calls are equal, or none could be aligned.
+    """
+    unequal = [one for one in difference.replaced if not one.is_equal]
+    if not unequal or len(difference.replaced) == 1:
+        return []
+    rows = [
+        ReplacedRow(
+            " ".join(filter(None, (one.phase, one.module))) or "several phases",
+            (_call_words(one.before), _call_words(one.after)),
+            _time_cells(one.before_s, one.after_s, one.change_ns / 1e9),
+            one.change_ns,
+        )
+        for one in unequal[:most]
+    ]
+    others, equal = unequal[most:], [one for one in difference.replaced if one.is_equal]
+    sums = ((f"{len(others):,} other{'s'[: len(others) != 1]}", others), ("equal calls", equal))
+    return rows + [_replaced_sum(label, changes) for label, changes in sums if changes]
+
+
+def _replaced_sum(label: str, changes: Sequence[ReplacedCalls]) -> ReplacedRow:
+    before, after, ns = (
+        sum(getattr(one, name) for one in changes) for name in ("before_s", "after_s", "change_ns")
+    )
+    return ReplacedRow(label, ("", ""), _time_cells(before, after, ns / 1e9), ns)
+
+
+def _call_words(calls: Sequence[CallCount]) -> str:
+    """`32 × aten::mul, 8 × aten::cat and 3 more`; `none` without calls."""
+    words = [
+        f"{humanise(one.calls, 'count')} × {shorten_middle(safe_text(one.name), _LONGEST_CALL)}"
+        for one in calls[:_MOST_CALLS]
+    ]
+    rest = len(calls) - len(words)
+    return (", ".join(words) or "none") + (f" and {rest} more" if rest else "")
 
 
 def match_notes(difference: WorkDifference) -> list[str]:

@@ -15,7 +15,7 @@ from helpers.page_commands import blocks, here, printed_by
 PAGES = {
     "tutorial.md": 11,
     "capture.md": 1,
-    "compare.md": 8,
+    "compare.md": 9,
     "findings.md": 3,
     "beyond-one-machine.md": 2,
     "timeline-reader.md": 1,

@@ -153,6 +153,58 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ),
     ("_C::cutlass_scaled_mm", (bf16(2, 4), fp8(2, 3), fp8(3, 4), t(), t()), (48, 26, 16, "fp8")),
     ("_rocm_C::wvSplitK", (bf16(4, 3), bf16(2, 3)), (48, 36, 16, "bf16")),
+    ("LigerSiLUMulFunction", (bf16(2, 3), bf16(2, 3), 1.0, 1.0), (30, 24, 12, "fp32")),
+    ("LigerGELUMulFunction", (bf16(2, 3), bf16(2, 3)), (60, 24, 12, "fp32")),
+    # x of 2 rows and 16 inner numbers times 16 x 8, in 4 bits 64 bytes; 2 groups of 8 scales, and zeros in 8
+    (
+        "_C::awq_gemm",
+        (bf16(2, 16), t(16, 1, dtype="int"), bf16(2, 8), t(2, 1, dtype="int"), 8),
+        (512, 64 + 64 + 32 + 8, 32, "bf16"),
+    ),
+    (
+        "_C::gptq_gemm",
+        (bf16(2, 16), t(2, 8, dtype="int"), t(2, 1, dtype="int"), bf16(2, 8), t(16, dtype="int"), True, 4),
+        (512, 64 + 64 + 8 + 32 + 64, 32, "bf16"),
+    ),
+    # the same in Marlin's layout: the result given or not, no zeros or orders, a workspace that counts not
+    (
+        "_C::marlin_gemm",
+        (
+            *(bf16(2, 16), bf16(2, 8), t(1, 16, dtype="int"), None, bf16(2, 8)),
+            *(*(None,) * 5, t(99, dtype="int"), 7, 2, 8, 16, True, False, True, False),
+        ),
+        (512, 64 + 64 + 32, 32, "bf16"),
+    ),
+    (
+        "_C::gptq_marlin_gemm",
+        (
+            *(bf16(2, 16), t(1, 16, dtype="int"), bf16(2, 8), *(t(0, dtype="int"),) * 3),
+            *(t(99, dtype="int"), 7, 2, 8, 16, True, False, True),
+        ),
+        (512, 64 + 64 + 32, 32, "bf16"),
+    ),
+    (
+        "fbgemm::f8f8bf16_rowwise",
+        (fp8(2, 16), fp8(8, 16), t(2), t(8), bf16(8), True),
+        (512, 32 + 128 + 8 + 32 + 16, 32, "fp8"),
+    ),
+    ("fbgemm::f8f8bf16_tensorwise", (fp8(2, 16), fp8(8, 16), 0.5), (512, 32 + 128, 32, "fp8")),
+    (
+        "fbgemm::bf16i4bf16_rowwise",
+        (bf16(2, 16), t(8, 8, dtype="signed char"), bf16(2, 8), bf16(2, 8)),
+        (512, 64 + 64 + 32 + 32, 32, "bf16"),
+    ),
+    (
+        "bitsandbytes::int8_linear_matmul",
+        (t(2, 16, dtype="signed char"), t(8, 16, dtype="signed char")),
+        (512, 32 + 128, 64, "int8"),
+    ),
+    # blocks of 64 numbers, and a table of 16
+    (
+        "bitsandbytes::gemv_4bit",
+        (bf16(1, 1, 16), t(64, 1, dtype="unsigned char"), (8, 16), t(2), t(16), 64),
+        (256, 32 + 64 + 8 + 64, 16, "bf16"),
+    ),
     ("aten::_int_mm", (t(2, 3, dtype="char"), t(3, 4, dtype="char")), (48, 18, 32, "int8")),
     # 7 rows in 2 groups, each with a (3, 4) of its own; offsets of 2 int32
     (
@@ -558,8 +610,65 @@ LISTS: list[tuple[str, tuple[Any, ...], str, tuple[int, int, int, str | None]]] 
         ADAM,
         (70, 84, 60, "fp32"),
     ),
+    # of the gradients alone: as many lists as the kernel takes, and a step count each only of its kind
+    (
+        "aten::_fused_adamw_",
+        (None, (t(5, dtype=""),), None, None, None, None, 0.1, 0.9, 0.99, 0.01, 1e-8, False, False),
+        ADAM,
+        (70, 84, 60, "fp32"),
+    ),
+    (
+        "aten::_fused_sgd_",
+        (None, (t(5, dtype=""),), None, 0.0, 0.9, 0.1, 0.0, False, False, False),
+        "void multi_tensor_apply_kernel<TensorListMetadata<3>, FusedSgdMathFunctor<float, 3>>",
+        (20, 60, 40, "fp32"),
+    ),
     ("aten::cat", ((t(2, 3, dtype=""), t(2, 1, dtype="")), 1), CAT, (0, 16, 16, None)),
 ]
+
+
+def test_an_optimizer_of_unknown_lists_has_no_cost() -> None:
+    """Its kernel does not say how many lists it takes."""
+    arguments = (None, (t(5),), None, None, None, None, 0.1, 0.9, 0.99, 0.01)
+    call = Call("aten::_fused_adamw_", arguments, kernels=("void adam<float>()",))
+    with pytest.raises(NoModel, match="the sizes of its tensors are not recorded"):
+        cost_of(call)
+
+
+PACKED = t(1, 16, dtype="int")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("LigerSiLUMulFunction", (bf16(2, 3), bf16(2, 3), 0.5), "multipliers"),
+        ("LigerSiLUMulFunction", (bf16(2, 3), bf16(3, 2)), "different sizes"),
+        (
+            "_C::awq_gemm",
+            (bf16(2, 16), t(16, 2, dtype="int"), bf16(2, 8), PACKED),
+            "other columns than its scales",
+        ),
+        ("_C::awq_gemm", (bf16(2, 16), t(8, 1, dtype="int"), bf16(2, 8), PACKED), "inner sizes"),
+        (
+            "_C::marlin_gemm",
+            (bf16(2, 16), None, PACKED, None, bf16(2, 8), PACKED),
+            "sizes or its packed weight",
+        ),
+        ("_C::marlin_gemm", (bf16(2, 16), None, PACKED, bf16(2, 8), PACKED, 7, 3, 8, 16), "not \\[3, 16\\]"),
+        (
+            "_C::marlin_gemm",
+            (fp8(2, 16), None, PACKED, bf16(2, 8), PACKED, 7, 2, 8, 16),
+            "type of its result",
+        ),
+        ("fbgemm::bf16i4bf16_rowwise", (bf16(2, 16), t(8, 16, dtype="char"), bf16(2, 8)), "inner sizes"),
+        ("bitsandbytes::gemv_4bit", (bf16(1, 16), t(64, 1, dtype="char"), None), "size of its weight"),
+    ],
+)
+def test_operators_of_libraries_whose_arguments_disagree(
+    name: str, arguments: tuple[Any, ...], reason: str
+) -> None:
+    with pytest.raises(NoModel, match=reason):
+        cost_of(Call(name, arguments))
 
 
 @pytest.mark.parametrize(("name", "arguments", "kernel", "worked"), LISTS)

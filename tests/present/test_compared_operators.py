@@ -11,7 +11,14 @@ from helpers.parsed_page import Page
 from helpers.report_run import HOSTILE, comparison, subject
 from rich.console import Console
 
-from cclbench.comparison.comparison import Comparison, WorkChange, WorkDifference, WorkTime
+from cclbench.comparison.comparison import (
+    CallCount,
+    Comparison,
+    ReplacedCalls,
+    WorkChange,
+    WorkDifference,
+    WorkTime,
+)
 from cclbench.present import sections
 from cclbench.present.markdown import comparison_markdown
 from cclbench.present.page import comparison_page
@@ -123,3 +130,34 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
     assert not set("\u202e\x1b\x00") & set(told)
     assert len(told) < 50_000
     assert "<img" not in re.sub(r"`[^`]*`", "", comparison_markdown(one))
+
+
+def test_calls_in_place_of_each_other(tmp_path: Path) -> None:
+    """On a terminal with as many inner modules as fit; names of strangers cannot break a table or a page."""
+    call = ReplacedCalls(
+        "forward",
+        "Net_*/Layer_*/FeedForward_*",
+        (CallCount("aten::mul", 2.0), CallCount("a|b<i>", 0.5)),
+        (),
+        3e-3,
+        0.0,
+        -3_000_000,
+    )
+    mm = (CallCount("aten::mm", 1.0),)
+    equal = ReplacedCalls("forward", "Net_*", mm, mm, 1e-3, 1e-3, 0)
+    found = WorkDifference("A", "B", 4e-3, 1e-3, -3_000_000, (), replaced=(call, equal))
+    one = comparison(subject(tmp_path / "a"), subject(tmp_path / "b", "B"), operators=(found,))
+    lines = [" ".join(line.split()) for line in on_terminal(one)]
+    assert lines == [
+        "in place of each other A B difference",
+        "forward FeedForward_* 3.00 ms 0 s -3.00 ms",
+        "A: 2 × aten::mul, 0.5 × a|b<i>",
+        "B: none",
+        "equal calls 1.00 ms 1.00 ms 0 s",
+        "all 4.00 ms 1.00 ms -3.00 ms",
+    ]
+    (row,) = [line for line in comparison_markdown(one).splitlines() if "FeedForward" in line]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 5
+    text = comparison_page(one)
+    assert "2 × aten::mul, 0.5 × a|b<i>" in Page(text).text
+    assert "<i>" not in text

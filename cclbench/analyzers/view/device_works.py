@@ -71,6 +71,7 @@ def device_works(rank: RankView) -> Works:
         module=module[lead],
         modules=modules,
         category=category[lead],
+        start_ns=starts[order][first],
         time_ns=intervals.union_lengths(work, starts, ends, count),
         kernels=np.bincount(work, minlength=count).astype(np.int32),
         computes=np.bincount(work, computes, count) > 0,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.durations import Durations, durations_by_code
 from cclbench.analyzers.view.operator_calls import Float64
+from cclbench.analyzers.view.ordered_calls import CallPlace, PlacedCalls, ordered_calls
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.work_keys import (
     CountedWork,
@@ -121,10 +122,17 @@ class RankSums(NamedTuple):
     """Number and time of compute kernels without a cost."""
     roof: DeviceRoof | None
     no_roofline: str | None
+    calls_in_order: dict[CallPlace, PlacedCalls]
+    """All work by its place in the step, if asked for."""
 
 
 def rank_sums(
-    view: RankView, keys: Sequence[str], filters: Sequence[WorkFilter] = (), *, tree: bool = False
+    view: RankView,
+    keys: Sequence[str],
+    filters: Sequence[WorkFilter] = (),
+    *,
+    tree: bool = False,
+    in_order: bool = False,
 ) -> RankSums:
     """Sums of a rank's chosen work by each of the keys (`op`, `op,module`); `NotApplicable` without work.
 
@@ -147,6 +155,7 @@ def rank_sums(
         unmodelled=_unmodelled_kernels(works, chosen.keep(computes & ~has_cost)),
         roof=times.roof,
         no_roofline=times.no_roofline,
+        calls_in_order=ordered_calls(view) if in_order else {},
     )
 
 

@@ -55,6 +55,7 @@ def _on_host(rank: RankView) -> Works:
         module=module[head].astype(np.int32),
         modules=modules,
         category=category.astype(np.int32),
+        start_ns=starts[head],
         time_ns=time_ns,
         kernels=np.zeros(len(head), np.int32),
         computes=category != CATEGORIES.index("communication"),

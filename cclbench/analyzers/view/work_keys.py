@@ -118,9 +118,9 @@ def word_codes_of(works: Works, counted: CountedWork, by: By) -> tuple[Int64, li
     """Code of each entry's word, and the words that occur."""
     if counted.event is not None and by == "kernel":
         labels = [kernel_label(name or "") for name in works.rows.names]
-        return _number_words(labels, works.rows.name[counted.event])
+        return number_words(labels, works.rows.name[counted.event])
     index, words = _work_words(works, by)
-    return _number_words(words, index[counted.work])
+    return number_words(words, index[counted.work])
 
 
 def key_codes(works: Works, counted: CountedWork, keys: Sequence[By]) -> tuple[Int64, list[Words]]:
@@ -154,7 +154,7 @@ def tree_levels(works: Works, counted: CountedWork, by: By) -> Iterator[TreeLeve
     depths = np.array([len(path) for path in paths], np.int64)
     for depth in range(1, int(depths.max(initial=0)) + 1):
         reaching = depths[codes] >= depth
-        level_codes, names = _number_words(["/".join(path[:depth]) for path in paths], codes[reaching])
+        level_codes, names = number_words(["/".join(path[:depth]) for path in paths], codes[reaching])
         own = (depths == depth)[codes[reaching]]
         yield TreeLevel(counted.keep(reaching), level_codes, [(name,) for name in names], own)
 
@@ -185,6 +185,11 @@ def kind_name(kind: WorkKind) -> str:
     return kind.call.name if kind.linked else base_name(kind.call.name)
 
 
+def shaped_name(kind: WorkKind) -> str:
+    """A kind's name with the types and sizes of its tensors: `aten::mm(bf16[16,559], bf16[559,64])`."""
+    return f"{kind_name(kind)}({_shape_words(kind.call)})".removesuffix("()")
+
+
 def _work_words(works: Works, by: By) -> tuple[Index, list[str]]:
     """Index of each work item's word, and all words."""
     if by in TREES:
@@ -194,14 +199,10 @@ def _work_words(works: Works, by: By) -> tuple[Index, list[str]]:
         return works.phase, list(PHASES)
     if by == "category":
         return works.category, list(CATEGORIES)
-    names = [kind_name(kind) for kind in works.kinds]
-    if by == "shape":
-        shaped = (f"{name}({_shape_words(kind.call)})" for name, kind in zip(names, works.kinds, strict=True))
-        names = [name.removesuffix("()") for name in shaped]
-    return works.kind, names
+    return works.kind, list(map(shaped_name if by == "shape" else kind_name, works.kinds))
 
 
-def _number_words(words: Sequence[str], index: Index | Int64) -> tuple[Int64, list[str]]:
+def number_words(words: Sequence[str], index: Index | Int64) -> tuple[Int64, list[str]]:
     """Code of each entry, and the distinct words that occur."""
     numbers: dict[str, int] = {}
     used = np.unique(index).tolist()

@@ -50,6 +50,8 @@ class Works:
     modules: Sequence[str | None]
     category: Index
     """Index in `CATEGORIES`, of the longest event."""
+    start_ns: Int64
+    """Start of its first event; on a CPU of its call."""
     time_ns: Int64
     """Length of the union of its events; on a CPU self time outside calls that are other items."""
     kernels: Index

@@ -319,6 +319,26 @@ def gated_activation(call: Call) -> Cost:
     return Cost.from_tensors(flops=flops, precision=vector_precision(x.dtype), reads=(x,), writes=(out,))
 
 
+@cost_model(FAMILY, r"Liger(?:SiLU|GELU)MulFunction")
+def liger_gated_activation(call: Call) -> Cost:
+    """activation(a)·b of Liger's functions.
+
+    FLOPs: an element: 5 with silu, 10 with gelu (by tanh), as of `gated_activation`
+    Bytes: both inputs, the result
+    Source: Liger Kernel src/liger_kernel/ops/swiglu.py, geglu.py: forward(ctx, a, b)
+    Tested: no trace
+    """
+    a, b = call.tensor(0), call.tensor(1)
+    if a.shape != b.shape:
+        raise NoModel("its inputs have different sizes")
+    if any(call.value(index) not in (None, 1, 1.0) for index in (2, 3)):
+        raise NoModel("the multiplications by its multipliers are not modelled")
+    flops = GATED["silu_and_mul" if "SiLU" in call.name else "gelu_tanh_and_mul"]
+    return Cost.from_tensors(
+        flops=flops * a.elements, precision=vector_precision(a.dtype), reads=(a, b), writes=(a,)
+    )
+
+
 @cost_model(FAMILY, r"aten::native_dropout")
 def dropout(call: Call) -> Cost:
     """x·mask/(1 − p); what makes the random numbers is not counted.

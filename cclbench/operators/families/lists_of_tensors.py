@@ -6,6 +6,7 @@ Traces record the sizes of a list's tensors but not their types; kernel names st
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
@@ -13,7 +14,11 @@ from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import is_floating, vector_precision, with_element_types
 
 FAMILY = "lists of tensors"
+TensorLists = tuple[tuple[Tensor, ...], ...]
 ONE_TYPE = "all tensors are of the type in the kernel's name"
+GRADIENTS = "its tensors are as large as the gradients accumulated before it, whose blocks its kernels have"
+_LISTS: Final = re.compile(r"(?P<counts>FusedOptimizer)?TensorListMetadata<(?P<lists>[2-5])>")
+"""Number of lists of equal sizes that a kernel takes, and whether it takes the number of each one's steps."""
 
 FOREACH: Final = {
     "add": 1,
@@ -42,7 +47,7 @@ FOREACH: Final = {
 """FLOPs per element of a list."""
 
 
-def tensor_lists(call: Call) -> tuple[tuple[Tensor, ...], ...]:
+def tensor_lists(call: Call) -> TensorLists:
     """Lists of tensors among the arguments, typed by kernel names; `NoModel` where none is recorded."""
     lists = tuple(
         tuple(tensor for tensor in argument if isinstance(tensor, Tensor))
@@ -140,6 +145,9 @@ def fused_optimizer(call: Call) -> Cost:
     """
     flops, decay_flops, decay_index = OPTIMIZERS[call.name.removeprefix("aten::")]
     lists = tensor_lists(call)
+    from_gradients = not isinstance(call.value(0), tuple) or not call.value(0)
+    if from_gradients:
+        lists = _lists_like_gradients(call, lists)
     parameters = lists[0]
     states = [tensors for tensors in lists[2:] if any(tensor.shape for tensor in tensors)]
     decay = call.value(decay_index)
@@ -152,5 +160,14 @@ def fused_optimizer(call: Call) -> Cost:
         precision=vector_precision(parameters[0].dtype),
         reads=(tensor for tensors in lists for tensor in tensors),
         writes=(tensor for tensors in (parameters, *states) for tensor in tensors),
-        assumes=ONE_TYPE,
+        assumes=f"{ONE_TYPE}; {GRADIENTS}" if from_gradients else ONE_TYPE,
     )
+
+
+def _lists_like_gradients(call: Call, lists: TensorLists) -> TensorLists:
+    """The lists of an optimizer of which only the gradients' sizes are known: as many as its kernel takes."""
+    taken = [match for name in call.kernels if (match := _LISTS.search(name))]
+    if len(lists) != 1 or not taken:
+        raise NoModel("the sizes of its tensors are not recorded")
+    steps = tuple(Tensor((), "float") for _ in lists[0])
+    return (*lists * int(taken[0]["lists"]), *([steps] if taken[0]["counts"] else []))

@@ -83,7 +83,7 @@ def _waterfall_lines(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[T
         yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
 
 
-def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
+def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[RenderableType]:
     """A line for each operator and module: before, after, change, shares of each roofline."""
     pair = difference.base, difference.other
     yield Text(sections.WORKS, "bold")
@@ -100,8 +100,34 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
                 line = _time_line(f"{'    ' if part else '  '}{row.label}", row.cells)
                 yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
         yield _time_line("  all", sections.whole_work(difference))
+    yield from _replaced_lines(difference, len(difference.replaced) if verbose else _MOST_WORKS)
     notes = [*sections.match_notes(difference), *sections.kernel_notes(difference)]
     yield from (Text(f"  {sections.safe_text(note)}", "dim") for note in notes)
+
+
+def _replaced_lines(difference: WorkDifference, most: int) -> Iterator[RenderableType]:
+    """A line for each place with other calls: before, after, change; below it the calls of each subject."""
+    rows = sections.replaced_rows(difference, most)
+    if not rows:
+        return
+    pair = difference.base, difference.other
+    head = f"  {'in place of each other':<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}"
+    yield Text(head, "bold")
+    for row in rows:
+        yield _time_line(f"  {_inner_place(row.label, _LABEL - 3)}", row.cells)
+        for letter, calls in zip(pair, row.calls, strict=True):
+            if calls:
+                yield Padding(Text(f"{letter}: {calls}", "dim"), (0, 0, 0, 4))
+    yield _time_line("  all", sections.whole_work(difference))
+
+
+def _inner_place(place: str, width: int) -> str:
+    """`backward Attention_*` for `backward Llama_*/Layer_*/Attention_*`: as many inner modules as fit."""
+    head, blank, path = place.rpartition(" ")
+    while len(place) > width and "/" in path:
+        path = path.partition("/")[2]
+        place = f"{head}{blank}{path}"
+    return place
 
 
 def _time_line(label: str, cells: tuple[str, str, str], style: str = "") -> Text:
