@@ -2,7 +2,8 @@
 """The overhead of the profiler: step times without and with it, in one small JSON file per rank.
 
 Only steps are timed, not the time between two of them, in which the profiler starts, stops and writes.  The
-first step, which compiles and allocates, is left out.
+first step, which compiles and allocates, is left out, and so are those that follow it and are longer than all
+later ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from cclbench.ground.destination import write_whole
 
 SCHEMA: Final = "cclbench.step-times.v1"
 _LONGEST_S: Final = 1e9
+_COLD: Final = 0.1
+_LEAST: Final = 2
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}$")]
 
 
@@ -31,6 +34,15 @@ class StepPhase(msgspec.Struct, frozen=True, omit_defaults=True):
     def of_seconds(cls, each: Sequence[float]) -> StepPhase:
         """From the seconds of each step."""
         return cls(len(each), sum(each), list(each))
+
+    def without_cold_steps(self) -> StepPhase:
+        """Without leading steps that are longer than each later one by more than `_COLD`, which compile,
+        allocate and load; at least `_LEAST` steps are left.
+        """
+        cold = 0
+        while len(self.each) - cold > _LEAST and self.each[cold] > (1 + _COLD) * max(self.each[cold + 1 :]):
+            cold += 1
+        return StepPhase.of_seconds(self.each[cold:]) if cold else self
 
     @property
     def mean_s(self) -> float:
@@ -51,7 +63,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def relative_overhead(self) -> float:
         """Relative increase of the step time by the profiler; negative if profiled steps are shorter."""
-        return self.profiled.mean_s / self.unprofiled.mean_s - 1
+        return self.profiled.mean_s / self.unprofiled.without_cold_steps().mean_s - 1
 
 
 def write_step_times(times: StepTimes, folder: Path) -> None:

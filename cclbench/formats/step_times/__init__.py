@@ -44,7 +44,10 @@ class StepTimesFile(EvidenceReader):
             "profiler": times.profiler,
             "records": list(times.records),
         }
-        for name, phase in (("unprofiled", times.unprofiled), ("profiled", times.profiled)):
+        for name, phase in (
+            ("unprofiled", times.unprofiled.without_cold_steps()),
+            ("profiled", times.profiled),
+        ):
             facts |= {f"{name}_steps": phase.steps, f"{name}_step_s": phase.mean_s}
             if phase.each:
                 facts |= {f"{name}_least_s": min(phase.each), f"{name}_most_s": max(phase.each)}
