@@ -38,6 +38,7 @@ _MODEL: Final = re.compile(
     r"|(?:^| < )(?:from_pretrained|load_state_dict) "
 )
 _BACKWARD: Final = re.compile(r"(?:^| < )\w*backward \S+\.py:")
+_MODULE: Final = re.compile(r"(?:^| < )forward \S+\.py:| torch/nn/")
 _PYTHON: Final = re.compile(r"\.py:\d")
 _RECOMPUTED: Final = re.compile(r" torch/utils/checkpoint\.py")
 
@@ -50,7 +51,8 @@ def block_categories(owners: Owners) -> Int64:
     - gradients: allocated by autograd, and live when it is done, when a forward or an optimizer allocates
     - autograd detail: allocated by autograd otherwise
     - activations: allocated by the program, and live when autograd allocates
-    - inputs: allocated by a data loader; communication: by torch.distributed or a process group
+    - inputs: allocated by a data loader, or by the program outside of modules before those of the step's
+      forward, and live when they allocate; communication: by torch.distributed or a process group
     - workspace: what else is freed; unknown: what else is not, and what has no stack
     """
     sites = owners.call_sites
@@ -67,10 +69,14 @@ def block_categories(owners: Owners) -> Int64:
     during_backward = _any_within(owners, np.sort(in_backward))
     after_backward = _any_within(owners, np.sort(elsewhere))
     of_model, of_optimizer = (_matching_owners(sites, pattern)[owner] for pattern in (_MODEL, _OPTIMIZER))
+    forward = known & ~autograd & ~recomputed & ~communicates & _matching_owners(sites, _MODULE)
+    in_forward = owners.begin[forward[owner] & ~of_model]
+    outside = (known & ~autograd & ~recomputed & ~forward)[owner] & ~of_optimizer
+    enters = outside & _precede(owners, in_forward, np.append(in_backward, owners.begin[of_optimizer]))
     rules = (
         (~known[owner], "unknown"),
         (communicates[owner], "communication"),
-        (_matching_owners(sites, _INPUT)[owner], "inputs"),
+        (_matching_owners(sites, _INPUT)[owner] | enters, "inputs"),
         (of_optimizer & stays, "optimizer states"),
         (of_model & stays, "parameters"),
         (of_optimizer | of_model, "workspace"),
@@ -104,3 +110,14 @@ def _any_within(owners: Owners, births: Int64) -> Mask:
     """Whether any of the sorted births lies within each block's life, after its own."""
     first = np.searchsorted(births, owners.begin, side="right")
     return np.searchsorted(births, owners.end, side="left") > first
+
+
+def _precede(owners: Owners, forward: Int64, others: Int64) -> Mask:
+    """Whether the next of the moments in each block's life is a `forward` one, and the last before was not."""
+    moments = np.concatenate([forward, others])
+    order = np.argsort(moments, kind="stable")
+    moments, is_forward = moments[order], np.append(order < len(forward), False)  # the last element: none
+    after = np.searchsorted(moments, owners.begin, side="right")
+    within = np.searchsorted(moments, owners.end, side="left") > after
+    before = np.searchsorted(moments, owners.begin, side="left") - 1
+    return np.asarray(within & is_forward[after] & ~is_forward[before], np.bool_)
