@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cclbench.analyzers.view.histories import of_run
-from cclbench.analyzers.view.memory_categories import bytes_by_category
+from cclbench.analyzers.view.memory_categories import CATEGORIES, block_categories, bytes_by_category
 from cclbench.analyzers.view.out_of_memory import failed_requests
 
 KNOWN = {
@@ -149,6 +150,52 @@ def test_categories_are_pytorchs(measure, repository: Path, tmp_path: Path) -> N
     assert held["activations"] - 2 * 512 == stated["activation"] + converted
     assert held["autograd detail"] - 512 == stated["detail"]
     assert (stated["temporary"], stated["gradient"], stated["none"]) == (0, 0, 0)
+    (step,) = of_run(measure(repository / "tests/golden/h100/memory_step_trace.json.gz"))
+    held = bytes_by_category(step.owners, step.peak_moment)
+    # The step itself, by its trace: PyTorch counts the loss's gradient, which no backward operator makes, as
+    # an activation. What is older than the trace it knows by the tensors of modules and optimizers.
+    assert held == {
+        "unknown": step.allocated[0] - 65_536,  # all but the targets, the first event
+        "activations": stated["activation"] + converted - 512,
+        "autograd detail": stated["detail"] + 512,
+    }
     (failing,) = of_run(measure(unpacked(repository, "out_of_memory_snapshot", tmp_path)))
     held = bytes_by_category(failing.owners, failing.peak_moment)
     assert (held["parameters"], held["optimizer states"]) == (stated["parameter"], stated["state"])
+
+
+TORCHS = (
+    "parameters",
+    "optimizer states",
+    "inputs",
+    "temporary",
+    "activations",
+    "gradients",
+    "autograd detail",
+)
+
+
+def test_the_split_of_a_trace_is_pytorchs(measure, repository: Path) -> None:
+    """To the byte: all categories at the peak, and optimizer states and gradients at every moment.
+
+    At other moments PyTorch has activations that are freed within the forward pass (workspace here), and
+    temporary tensors of operators.
+    """
+    folder = repository / "tests/golden/cpu_memory"
+    times, sizes = json.loads(gzip.decompress((folder / "memory_timeline.json.gz").read_bytes()))
+    stated = np.array(sizes)[:, 1:]
+    (history,) = of_run(measure(folder / "rank0_trace.json.gz"))
+    peak = dict(zip(TORCHS, stated[stated.sum(axis=1).argmax()].tolist(), strict=False))
+    assert bytes_by_category(history.owners, history.peak_moment) == {
+        name: size for name, size in peak.items() if size
+    }
+    micros = history.time_ns // 1000
+    place = np.searchsorted(times, micros, side="right") - 1
+    # PyTorch cuts times to microseconds: of several events in one only the last state is known.
+    alone = np.append(micros[1:] != micros[:-1], True) & (stated[place].sum(axis=1) == history.allocated)
+    assert alone.sum() > 1_000
+    by_category = block_categories(history.owners)
+    for name in ("optimizer states", "gradients"):
+        chosen = by_category == CATEGORIES.index(name)
+        blocks = replace(history.owners, bytes=np.where(chosen, history.owners.bytes, 0))
+        assert (blocks.allocated() == stated[place, TORCHS.index(name)])[alone].all()
