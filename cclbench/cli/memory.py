@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench memory`: allocated memory, and its call sites at the peak."""
+"""`cclbench memory`: allocated memory, and who holds it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from cclbench.present.terminal.streams import say_on_stderr
 @click.command()
 @options.run
 @options.ranks
-@options.file(
-    "--plot", help="Also plot memory over time, one panel per device, to this .png, .svg or .pdf file."
-)
+@options.file("--plot", help="Also plot memory over time, by who holds it, to this .png, .svg or .pdf file.")
 @options.opening
 @options.page
 def memory(
@@ -28,7 +26,7 @@ def memory(
     form: str,
     verbosity: int,
 ) -> None:
-    """Show the peak memory of each device, and the call sites that held it.
+    """Show the peak memory of each device, and which categories, modules and call sites held it.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes: PyTorch memory
     snapshots, or traces recorded with profile_memory. Figures cover the whole recording. Memory allocated

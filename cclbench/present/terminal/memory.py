@@ -16,13 +16,15 @@ from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
 from cclbench.present.memory import (
+    GROUPING_WORDS,
     NO_STACK,
     NOTHING,
     OLDER_WORDS,
     UNKNOWN_SITE,
     device_numbers,
     history_heading,
-    peak_categories,
+    known_groupings,
+    owner_rows,
     peak_rows,
 )
 from cclbench.present.terminal import QUIET, VERBOSE
@@ -48,7 +50,9 @@ def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType
     if verbosity > QUIET:
         for history in found:
             heading = history_heading(history, found)
-            parts += _category_table(history, heading)
+            for grouping in known_groupings(history):
+                if grouping != "call_site":
+                    parts += _owner_table(history, heading, grouping, verbosity)
             parts += _peak_table(history, heading, verbosity)
             parts += _failure_tables(history, heading, verbosity)
             parts += _growth_table(history, heading, verbosity)
@@ -73,20 +77,31 @@ def _device_row(history: History, among: Sequence[History]) -> dict[str, str | N
     }
 
 
-def _category_table(history: History, title: str) -> Iterator[RenderableType]:
-    held = peak_categories(history)
-    if not held:
-        return
-    rows: list[dict[str, str | None]] = [
+def _owner_table(history: History, title: str, grouping: str, verbosity: int) -> Iterator[RenderableType]:
+    """Categories or modules: at the device's peak, at their own peaks, and at the end of the last step."""
+    rows = owner_rows(history, grouping)
+    listed = rows if verbosity >= VERBOSE else rows[:MOST_SITES]
+    shown: list[dict[str, str | None]] = [
         {
-            "bytes": humanise(size, "B"),
-            "share": f"{100 * size / history.peak_allocated:.1f} %",
-            "category": name,
+            "bytes": humanise(row["bytes"], "B"),
+            "share": f"{100 * row['share']:.1f} %",
+            "own peak": humanise(row["peak"], "B"),
+            "at": _moment_words(history, row["peak_event"]),
+            "step end": None if row["step_ends"] is None else humanise(row["step_ends"][-1], "B"),
+            GROUPING_WORDS[grouping]: printable(row[grouping]),
         }
-        for name, size in sorted(held.items(), key=lambda pair: -pair[1])
+        for row in listed
     ]
-    yield Text(f"\n{printable(title)}: live allocations at the peak, by category")
-    yield _number_table(rows, texts=("category",))
+    yield Text(f"\n{printable(title)}: live allocations at the peak, by {GROUPING_WORDS[grouping]}")
+    yield _number_table(shown, texts=(GROUPING_WORDS[grouping],))
+    if rest := len(rows) - len(listed):
+        yield Text(f"{rest} more (-v lists them)")
+
+
+def _moment_words(history: History, moment: int) -> str:
+    if history.time_ns is None:
+        return f"event {moment:,}"
+    return humanise((history.time_ns[moment] - history.time_ns[0]) / 1e9, "s")
 
 
 def _peak_table(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
