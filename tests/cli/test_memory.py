@@ -59,8 +59,13 @@ def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
     assert list(recorded["owners"]) == ["category", "module", "call_site"]
     assert recorded["owners"]["module"][0] == {
         "module": "forward model.py:7",
-        **{"bytes": 500, "share": 500 / 650, "peak": 500, "peak_event": 3, "peak_time_ns": 2000},
-        **{"step_ends": None, "end": 300},
+        "bytes": 500,
+        "share": 500 / 650,
+        "peak": 500,
+        "peak_event": 3,
+        "peak_time_ns": 2000,
+        "step_ends": None,
+        "end": 300,
     }
     assert sum(row["bytes"] for row in told["rows"]) == 650
     assert sum(row["share"] for row in told["rows"]) == pytest.approx(1)
