@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cclbench.analyzers.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.allocator import OLDER, History, Site
 from cclbench.analyzers.view.histories import of_run
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
@@ -181,8 +182,13 @@ def growth_document(history: History) -> dict[str, Any] | None:
     }
 
 
-def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The JSON document: figures by device, and call sites at the peaks."""
+def memory_document(
+    run: Run,
+    found: Sequence[History],
+    rows: Sequence[dict[str, Any]],
+    predictions: Sequence[MemoryPrediction],
+) -> dict[str, Any]:
+    """The JSON document: figures by device, call sites at the peaks, modelled peaks of the devices if any."""
     return {
         "schema": "memory.v1",
         "run": run.id,
@@ -198,6 +204,7 @@ def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str,
             for history in found
         ],
         "rows": rows,
+        "modelled": [asdict(prediction) for prediction in predictions],
     }
 
 

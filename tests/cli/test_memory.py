@@ -122,3 +122,24 @@ def test_a_report_has_the_memory(call: Call, taken: Path, tmp_path: Path) -> Non
     assert "<h3>Memory of rank 3, device 0 by call site</h3>" in text
     assert "peak 650 B, 0 B of the reserved bytes unused then" in text
     assert "older than the recording\n150 B at the peak" in text
+
+
+def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
+    trace = repository / "tests/golden/cpu_memory/rank0_trace.json.gz"
+    settings = ("--set", "checkpoint=Transformer_0/Block_0", "--set", "optimizer.shards=2")
+    text = " ".join(call("memory", trace, "-q", *settings).out.split())
+    assert "modelled peak with checkpoint=Transformer_0/Block_0, optimizer.shards=2: 1." in text
+    assert "assumed: 2 ranks share the optimizer's states evenly" in text
+    (modelled,) = json.loads(call("memory", trace, "--json", *settings).out)["modelled"]
+    assert modelled["recorded"] == 2_129_828
+    assert sum(modelled["by_category"].values()) == modelled["peak"]
+    assert modelled["by_category"]["optimizer states"] == 335_452 / 2
+    assert json.loads(call("memory", trace, "--json").out)["modelled"] == []
+    for setting, message in (
+        ("batch=9", "the batch size is unknown"),
+        ("batch=x", "not a whole number from 1"),
+        ("depth=3", "unknown setting 'depth=3'"),
+        ("checkpoint=Blok", "did you mean Block?"),
+    ):
+        assert message in call("memory", trace, "--set", setting).err
+    assert "the recording names no modules" in call("memory", taken, "--set", "checkpoint=Block").err

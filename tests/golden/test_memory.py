@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cclbench.analyzers.memory_scenarios import predict_memory
 from cclbench.analyzers.view.histories import of_run
 from cclbench.analyzers.view.memory_categories import CATEGORIES, block_categories, bytes_by_category
+from cclbench.analyzers.view.memory_changes import MemoryAccount, with_batch
 from cclbench.analyzers.view.out_of_memory import failed_requests
 
 KNOWN = {
@@ -199,3 +201,13 @@ def test_the_split_of_a_trace_is_pytorchs(measure, repository: Path) -> None:
         chosen = by_category == CATEGORIES.index(name)
         blocks = replace(history.owners, bytes=np.where(chosen, history.owners.bytes, 0))
         assert (blocks.allocated() == stated[place, TORCHS.index(name)])[alone].all()
+
+
+def test_modelled_peaks_are_those_of_the_job_with_these_settings(measure, repository: Path) -> None:
+    """Measured peaks are in the folder's README; PyTorch's checkpoint also keeps 5,056 B a call on a CPU."""
+    run = measure(repository / "tests/golden/cpu_memory/rank0_trace.json.gz")
+    (history,) = of_run(run)
+    assert predict_memory(run, history, ["checkpoint=Block"]).peak == 1_375_012 - 2 * 5_056
+    account, share = with_batch(MemoryAccount.of_blocks(history.owners), 8, 9)
+    assert account.owners.allocated().max() == 2_333_164
+    assert 0.9999 < share < 1  # all but scalars

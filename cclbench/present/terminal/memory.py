@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.analyzers.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
@@ -40,8 +41,13 @@ _LONGEST: Final = 150
 _SITE: Final = "call site, innermost first"
 
 
-def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType]:
-    """The devices as a table, the live allocations at each one's peak, and remarks."""
+def memory_page(
+    found: Sequence[History], predictions: Sequence[MemoryPrediction], verbosity: int
+) -> list[RenderableType]:
+    """The devices as a table, the live allocations at each one's peak, modelled peaks, and remarks.
+
+    Predictions, if any, are those of the devices with a history.
+    """
     if not found:
         return [Text(NOTHING)]
     parts: list[RenderableType] = [
@@ -56,6 +62,10 @@ def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType
             parts += _peak_table(history, heading, verbosity)
             parts += _failure_tables(history, heading, verbosity)
             parts += _growth_table(history, heading, verbosity)
+    recorded = [history for history in found if history.recorded]
+    for history, prediction in zip(recorded, predictions, strict=False):
+        parts += _prediction_table(prediction, history_heading(history, found))
+    if verbosity > QUIET:
         parts += _remark_lines(found)
     return parts
 
@@ -170,6 +180,22 @@ def _failure_lines(failure: OutOfMemory) -> Iterator[tuple[str, str]]:
     if failure.missing:
         names = ", ".join(printable(site.call_site or UNKNOWN_SITE) for site in failure.sites_to_free[:3])
         yield "missing", f"{humanise(failure.missing, 'B')}: as much as is held by {names}"
+
+
+def _prediction_table(prediction: MemoryPrediction, title: str) -> Iterator[RenderableType]:
+    """A modelled peak, what it consists of, and what it assumes."""
+    change = prediction.peak / max(prediction.recorded, 1) - 1
+    yield Text(
+        f"\n{printable(title)}: modelled peak with {printable(', '.join(prediction.settings))}:"
+        f" {humanise(prediction.peak, 'B')} ({100 * change:+.1f} %)"
+    )
+    rows: list[dict[str, str | None]] = [
+        {"bytes": humanise(size, "B"), "category": name}
+        for name, size in sorted(prediction.by_category.items(), key=lambda pair: -pair[1])
+    ]
+    if rows:
+        yield _number_table(rows, texts=("category",))
+    yield bullet_lines([f"assumed: {words}" for words in prediction.assumed])
 
 
 def _growth_table(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
