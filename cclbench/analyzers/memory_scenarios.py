@@ -9,8 +9,10 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import pyarrow.compute as pc
 
 from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.memory_changes import (
     MemoryAccount,
     with_batch,
@@ -116,14 +118,13 @@ def _recorded_batch(run: Run, history: History) -> tuple[int, str]:
         return run.card.workload.batch.micro, "by the card"
     if history.rank is not None and history.rank in run.ranks:
         calls = run.rank(history.rank).operators(("name", "shapes", "module", "phase", "start_ns"))
-        rows = calls.sort_by("start_ns").to_pylist()
-        for row in rows:
-            if row["module"] is not None and row["phase"] == "forward" and row["shapes"] is not None:
-                sizes: list[list[int]] = msgspec.json.decode(row["shapes"])
-                shape = (sizes[_INDICES.get(row["name"], 0) :] or [[]])[0]
-                if shape and type(shape[0]) is int and shape[0] > 0:
-                    return shape[0], f"by the sizes of {row['name']}"
-                break
+        calls = with_words(calls, "phase", ("forward",))
+        calls = calls.filter(pc.and_(calls["module"].is_valid(), calls["shapes"].is_valid()))
+        for call in calls.take(pc.select_k_unstable(calls, 1, [("start_ns", "ascending")])).to_pylist():
+            sizes = msgspec.json.decode(call["shapes"])
+            shape = (sizes[_INDICES.get(call["name"], 0) :] or [[]])[0]
+            if isinstance(shape, list) and shape and type(shape[0]) is int and shape[0] > 0:
+                return shape[0], f"by the sizes of {call['name']}"
     raise InputError(
         "the batch size is unknown",
         hint="state workload.batch.micro in a card, or record with record_shapes=True and with_stack=True",

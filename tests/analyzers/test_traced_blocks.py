@@ -114,3 +114,10 @@ def test_events_that_do_not_fit_have_no_owners(events: list[dict[str, Any]], con
     told = history(events)
     assert (told.owners, told.contradictions) == (None, contradictions)
     assert told.allocated.tolist() == [row["bytes"] for row in events]
+
+
+def test_without_operators_nobody_is_known() -> None:
+    told = history(EVENTS)
+    assert told.owners is not None
+    assert told.owners.call_sites == (None, None)
+    assert bytes_by_category(told.owners, 3) == {"unknown": 1_810}
