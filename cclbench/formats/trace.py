@@ -74,6 +74,8 @@ class Rows:
     event_stream: Column | None = None
     event_record: Column | None = None
     reserved: Column | None = None
+    change: Column | None = None
+    address: Column | None = None
     name_categories: Mapping[int, str] | None = None
     """Category (`schema.CATEGORIES`) by code of a name, if the producer states it; overrides the taxonomy."""
 

@@ -103,6 +103,8 @@ EVENTS: Final = _versioned_schema(
     ),
     _nullable("collective", pa.int64(), "key into collectives"),
     _nullable("reserved", pa.int64(), "of [memory] rows: bytes that the allocator then held", "B"),
+    _nullable("change", pa.int64(), "of [memory] rows: bytes allocated; below 0 those freed", "B"),
+    _nullable("address", pa.int64(), "of [memory] rows: begin of the block"),
 )
 
 OPERATORS: Final = _versioned_schema(

@@ -21,7 +21,7 @@ _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
 _COLUMNS = (
     *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
     *("blocks", "occupancy", "operator", "event_stream", "event_record", "sequence", "forward_thread"),
-    "reserved",
+    *("reserved", "change", "address"),
 )
 _TEXTS = ("framework_op", "call_site", "shapes", "dtypes", "strides", "values", "launched")
 

@@ -3,22 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from cclbench.analyzers.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.allocator import OLDER, History, Site
 from cclbench.analyzers.view.histories import of_run
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
-from cclbench.analyzers.view.memory_categories import bytes_by_category
+from cclbench.analyzers.view.memory_categories import CATEGORIES
+from cclbench.analyzers.view.memory_groups import GROUPINGS, block_groups, group_levels
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.intervals import Int64
 from cclbench.record.run import Run
 
 OLDER_WORDS: Final = "older than the recording"
 NO_STACK: Final = "no stack recorded"
+NO_MODULE: Final = "outside of modules"
 UNKNOWN_SITE: Final = f"{OLDER_WORDS}, or {NO_STACK}"
 COLUMNS: Final = ("source", "file", "rank", "device", "call_site", "bytes", "share", "blocks", "older")
 NOTHING: Final = (
@@ -27,12 +30,19 @@ NOTHING: Final = (
 MOST_POINTS: Final = 480
 """Most points of a curve; they include the maximum and minimum of each interval."""
 _LAYERS: Final = 5
+GROUPING_WORDS: Final = {"category": "category", "module": "module", "call_site": "call site"}
+_OTHERS: Final = {"module": "all other modules", "call_site": "all other call sites"}
+_STACKED: Final = (
+    *("unknown", "parameters", "optimizer states", "gradients", "inputs", "communication"),
+    *("activations", "autograd detail", "workspace"),
+)
+"""Categories from the bottom, those that change most at the top."""
 _NS_PER_S: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayer:
-    """Allocated bytes of one call site, or of all others, over time."""
+    """Allocated bytes of one category, module or call site, or of all others, over time."""
 
     label: str
     bytes: Int64
@@ -49,6 +59,7 @@ class MemoryCurves:
     timed: bool
     allocated: Int64
     reserved: Int64 | None
+    grouping: str
     layers: tuple[MemoryLayer, ...]
     """Layers sum to `allocated`; the first is at the bottom."""
     peak_at: float
@@ -126,9 +137,10 @@ def _site_row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
 
 def peak_categories(history: History) -> dict[str, int] | None:
     """Bytes at the peak by category, in the order of `CATEGORIES`; None without call sites."""
-    if history.owners is None or not history.recorded or not any(history.owners.call_sites):
+    if not known_groupings(history):
         return None
-    return bytes_by_category(history.owners, history.peak_moment)
+    held = {row["category"]: row["bytes"] for row in owner_rows(history, "category")}
+    return {name: held[name] for name in CATEGORIES if held.get(name)}
 
 
 def failure_document(failure: OutOfMemory) -> dict[str, Any]:
@@ -170,8 +182,13 @@ def growth_document(history: History) -> dict[str, Any] | None:
     }
 
 
-def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The JSON document: figures by device, and call sites at the peaks."""
+def memory_document(
+    run: Run,
+    found: Sequence[History],
+    rows: Sequence[dict[str, Any]],
+    predictions: Sequence[MemoryPrediction],
+) -> dict[str, Any]:
+    """The JSON document: figures by device, call sites at the peaks, modelled peaks of the devices if any."""
     return {
         "schema": "memory.v1",
         "run": run.id,
@@ -179,17 +196,29 @@ def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str,
             device_numbers(history)
             | {
                 "peak_categories": peak_categories(history),
+                "owners": {by: owner_rows(history, by) for by in known_groupings(history)},
+                "timeline": {by: _timeline(memory_curves(history, by)) for by in known_groupings(history)},
                 "out_of_memory": [failure_document(failure) for failure in failed_requests(history)],
                 "growth": growth_document(history),
             }
             for history in found
         ],
         "rows": rows,
+        "modelled": [asdict(prediction) for prediction in predictions],
     }
 
 
-def memory_curves(history: History) -> MemoryCurves:
-    """The history as curves to draw."""
+def _timeline(shown: MemoryCurves) -> dict[str, Any]:
+    """Curves as a document: seconds since the first event, or numbers of events, and bytes."""
+    return {
+        "seconds" if shown.timed else "events": shown.at.tolist(),
+        "allocated": shown.allocated.tolist(),
+        "layers": [{"name": layer.label, "bytes": layer.bytes.tolist()} for layer in shown.layers],
+    }
+
+
+def memory_curves(history: History, grouping: str = "call_site") -> MemoryCurves:
+    """The history as curves to draw, its blocks by one of `GROUPINGS`."""
     moments = len(history.allocated)
     kept = _drawn_moments(history.allocated, history.peak_moment)
     timed = history.time_ns is not None
@@ -199,10 +228,55 @@ def memory_curves(history: History) -> MemoryCurves:
         timed=timed,
         allocated=history.allocated[kept],
         reserved=None if history.reserved is None else history.reserved[kept],
-        layers=tuple(MemoryLayer(label, values[kept]) for label, values in _memory_layers(history)),
+        grouping=grouping,
+        layers=tuple(_memory_layers(history, grouping, kept)),
         peak_at=float(at[history.peak_moment]),
         peak=history.peak_allocated,
     )
+
+
+def known_groupings(history: History) -> list[str]:
+    """Those of `GROUPINGS` by which the history's blocks are known."""
+    if history.owners is None or not history.recorded or not any(history.owners.call_sites):
+        return []
+    modules = any(block_groups(history.owners, "module").names)
+    return [grouping for grouping in GROUPINGS if grouping != "module" or modules]
+
+
+def owner_rows(history: History, grouping: str) -> list[dict[str, Any]]:
+    """What each category, module or call site holds over time, the largest at the device's peak first.
+
+    `bytes` are held at the device's peak, `peak` at the group's own one, `step_ends` at the ends of steps.
+    """
+    owners = history.owners
+    if owners is None or not history.recorded:
+        return []
+    levels = group_levels(owners, block_groups(owners, grouping))
+    held = levels.at(history.peak_moment)
+    ends = None if history.step_ends is None else levels.over(history.step_ends)
+    end = levels.at(len(history.allocated) - 1)
+    times = history.time_ns
+    rows = [
+        {
+            grouping: _group_label(grouping, group, name),
+            "bytes": int(held[group]),
+            "share": int(held[group]) / max(history.peak_allocated, 1),
+            "peak": int(levels.peak[group]),
+            "peak_event": int(levels.peak_moment[group]),
+            "peak_time_ns": None if times is None else int(times[levels.peak_moment[group]]),
+            "step_ends": None if ends is None else ends[group].tolist(),
+            "end": int(end[group]),
+        }
+        for group, name in enumerate(levels.names)
+        if levels.peak[group]
+    ]
+    return sorted(rows, key=lambda row: (-row["bytes"], -row["peak"], row[grouping]))
+
+
+def _group_label(grouping: str, group: int, name: str | None) -> str:
+    if grouping == "call_site" and group == OLDER:
+        return OLDER_WORDS
+    return name or (NO_MODULE if grouping == "module" else NO_STACK)
 
 
 def _drawn_moments(allocated: Int64, peak: int) -> Int64:
@@ -217,14 +291,26 @@ def _drawn_moments(allocated: Int64, peak: int) -> Int64:
     return np.array(sorted(kept), np.int64)
 
 
-def _memory_layers(history: History) -> list[tuple[str, Int64]]:
-    """Layers from the bottom: older allocations, the largest call sites at the peak, all others."""
+def _memory_layers(history: History, grouping: str, kept: Int64) -> Iterator[MemoryLayer]:
+    """Layers from the bottom, at the `kept` moments.
+
+    All categories; or older allocations or those outside of modules, the groups with the most bytes at the
+    peak, and all others.
+    """
     owners = history.owners
     if owners is None:
-        return [("allocated", history.allocated)]
-    _, sites = owners.owners_at(history.peak_moment)
-    told = [owner for owner, _ in sites[:_LAYERS]]
-    layers = [(OLDER_WORDS, owners.allocated([OLDER]))]
-    layers += [(site.call_site or NO_STACK, owners.allocated([owner])) for owner, site in sites[:_LAYERS]]
-    rest = [owner for owner in range(len(owners.call_sites)) if owner != OLDER and owner not in told]
-    return [*layers, ("all other call sites", owners.allocated(rest))]
+        yield MemoryLayer("allocated", history.allocated[kept])
+        return
+    levels = group_levels(owners, block_groups(owners, grouping))
+    over = levels.over(kept)
+    if grouping == "category":
+        yield from (MemoryLayer(name, over[CATEGORIES.index(name)]) for name in _STACKED)
+        return
+    held = levels.at(history.peak_moment)
+    bottom = OLDER if grouping == "call_site" else levels.names.index(None)
+    ranked = sorted(range(len(held)), key=lambda group: (-held[group], levels.names[group] or ""))
+    others = [group for group in ranked if group != bottom]
+    largest = [group for group in others[:_LAYERS] if held[group]]
+    for group in (bottom, *largest):
+        yield MemoryLayer(_group_label(grouping, group, levels.names[group]), over[group])
+    yield MemoryLayer(_OTHERS[grouping], over[others[len(largest) :]].sum(axis=0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory over time as a picture file: a panel for each device, with a legend of its call sites."""
+"""Memory over time as a picture file: panels for each device by category, module and call site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from cclbench.ground.text import printable
 from cclbench.present.charts.memory import draw_memory, legend_of
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.charts.svg import house_style
-from cclbench.present.memory import NOTHING, history_heading, memory_curves
+from cclbench.present.memory import (
+    GROUPING_WORDS,
+    NOTHING,
+    history_heading,
+    known_groupings,
+    memory_curves,
+)
 from cclbench.present.picture import check_picture, save_picture
 
 if TYPE_CHECKING:
@@ -30,7 +36,7 @@ def plot_memory(found: Sequence[History], path: Path, *, title: str) -> None:
     if not recorded:
         raise UsageError("there is no history of allocations to plot", hint=NOTHING)
     with house_style():
-        save_picture(lambda: _memory_picture(recorded[:MOST_PANELS], title), path)
+        save_picture(lambda: _memory_picture(recorded, title), path)
 
 
 def _memory_picture(found: Sequence[History], title: str) -> Figure:
@@ -38,14 +44,20 @@ def _memory_picture(found: Sequence[History], title: str) -> Figure:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    drawn = [memory_curves(history) for history in found]
+    panels = [
+        (history, memory_curves(history, grouping))
+        for history in found
+        for grouping in known_groupings(history) or ["call_site"]
+    ][:MOST_PANELS]
+    drawn = [shown for _, shown in panels]
     legends = [list(legend_of(shown)) for shown in drawn]
     heights = [_PANEL_IN + _LINE_IN * len(legend) for legend in legends]
     figure = Figure(figsize=(_WIDTH_IN, sum(heights) + 0.4), layout="constrained")
-    panels = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)
-    for history, shown, legend, (axes,) in zip(found, drawn, legends, panels, strict=True):
+    rows = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+    for (history, shown), legend, (axes,) in zip(panels, legends, rows, strict=True):
         draw_memory(axes, shown)
-        axes.set_title(printable(history_heading(history, found)), loc="left")
+        by = f" by {GROUPING_WORDS[shown.grouping]}" if len(shown.layers) > 1 else ""
+        axes.set_title(f"{printable(history_heading(history, found))}{by}", loc="left")
         handles = [
             Line2D([], [], color=light_colour(colour), linestyle=(0, (4, 2)), label=label)
             if label == "reserved"

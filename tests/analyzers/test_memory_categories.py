@@ -66,3 +66,39 @@ def test_a_backward_in_python_is_autograds() -> None:
     ]
     (history,) = histories(events, [block(1, 5), block(2, 7)])
     assert bytes_by_category(history.owners, 2) == {"activations": 5, "autograd detail": 7}
+
+
+def test_inputs_are_what_precedes_the_modules() -> None:
+    """A batch is an input, also the second one of two; a loss follows modules, nothing the last."""
+    batch = "at::empty_strided < train train.py:7"
+    loss = "at::mean < train train.py:10"
+    events = [
+        event("alloc", 1, 1, call_site=batch),
+        event("alloc", 2, 10, call_site=FORWARD),
+        event("alloc", 3, 100, call_site=loss),
+        event("alloc", 4, 1_000, call_site=AUTOGRAD),
+        event("free_requested", 1, 1),
+        event("alloc", 5, 10_000, call_site=batch),
+        event("alloc", 6, 100_000, call_site=FORWARD),
+        event("alloc", 7, 1_000_000, call_site=AUTOGRAD),
+        event("alloc", 8, 10_000_000, call_site=batch),
+        event("alloc", 9, 100_000_000, call_site=AUTOGRAD),
+    ]
+    left = [block(n, 10 ** (n - 1)) for n in range(2, 10)]
+    (history,) = histories(events, left)
+    assert bytes_by_category(history.owners, 2) == {"activations": 10, "inputs": 1}
+    assert bytes_by_category(history.owners, 10) == {
+        "gradients": 1_001_000,
+        "activations": 10_100_110,
+        "inputs": 10_000,
+        "autograd detail": 100_000_000,
+    }
+
+
+def test_without_modules_nothing_is_an_input() -> None:
+    events = [
+        event("alloc", 1, 1, call_site="at::mm < train train.py:7"),
+        event("alloc", 2, 2, call_site=AUTOGRAD),
+    ]
+    (history,) = histories(events, [block(1, 1), block(2, 2)])
+    assert bytes_by_category(history.owners, 2) == {"activations": 1, "autograd detail": 2}

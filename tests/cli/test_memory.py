@@ -49,6 +49,24 @@ def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
     assert (unrecorded["peak_allocated"], unrecorded["end_allocated"], unrecorded["events"]) == (None, 512, 0)
     assert (recorded["peak_allocated"], recorded["peak_reserved"], recorded["events"]) == (650, 8192, 7)
     assert recorded["peak_time_ns"] == 2000
+    assert (unrecorded["owners"], unrecorded["timeline"]) == ({}, {})
+    for grouping, rows in recorded["owners"].items():
+        assert sum(row["bytes"] for row in rows) == 650
+        assert all(row["peak"] >= row["bytes"] for row in rows)
+        layers = recorded["timeline"][grouping]["layers"]
+        together = [sum(sizes) for sizes in zip(*(layer["bytes"] for layer in layers), strict=True)]
+        assert together == recorded["timeline"][grouping]["allocated"]
+    assert list(recorded["owners"]) == ["category", "module", "call_site"]
+    assert recorded["owners"]["module"][0] == {
+        "module": "forward model.py:7",
+        "bytes": 500,
+        "share": 500 / 650,
+        "peak": 500,
+        "peak_event": 3,
+        "peak_time_ns": 2000,
+        "step_ends": None,
+        "end": 300,
+    }
     assert sum(row["bytes"] for row in told["rows"]) == 650
     assert sum(row["share"] for row in told["rows"]) == pytest.approx(1)
     rows = list(csv.DictReader(call("memory", taken, "--format", "csv").out.splitlines()))
@@ -100,6 +118,28 @@ def test_a_report_has_the_memory(call: Call, taken: Path, tmp_path: Path) -> Non
     page = tmp_path / "page.html"
     assert call("report", taken, "-o", page).code == 0
     text = page.read_text()
-    assert "<h3>Memory of rank 3, device 0</h3>" in text
+    assert "<h3>Memory of rank 3, device 0 by category</h3>" in text
+    assert "<h3>Memory of rank 3, device 0 by call site</h3>" in text
     assert "peak 650 B, 0 B of the reserved bytes unused then" in text
     assert "older than the recording\n150 B at the peak" in text
+
+
+def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
+    trace = repository / "tests/golden/cpu_memory/rank0_trace.json.gz"
+    settings = ("--set", "checkpoint=Transformer_0/Block_0", "--set", "optimizer.shards=2")
+    text = " ".join(call("memory", trace, "-q", *settings).out.split())
+    assert "modelled peak with checkpoint=Transformer_0/Block_0, optimizer.shards=2: 1." in text
+    assert "assumed: 2 ranks share the optimizer's states evenly" in text
+    (modelled,) = json.loads(call("memory", trace, "--json", *settings).out)["modelled"]
+    assert modelled["recorded"] == 2_129_828
+    assert sum(modelled["by_category"].values()) == modelled["peak"]
+    assert modelled["by_category"]["optimizer states"] == 335_452 / 2
+    assert json.loads(call("memory", trace, "--json").out)["modelled"] == []
+    for setting, message in (
+        ("batch=9", "the batch size is unknown"),
+        ("batch=x", "not a whole number from 1"),
+        ("depth=3", "unknown setting 'depth=3'"),
+        ("checkpoint=Blok", "did you mean Block?"),
+    ):
+        assert message in call("memory", trace, "--set", setting).err
+    assert "the recording names no modules" in call("memory", taken, "--set", "checkpoint=Block").err

@@ -45,6 +45,8 @@ def test_cuda_kernel(read, write, event):
         "event_stream": None,
         "event_record": None,
         "reserved": None,
+        "change": None,
+        "address": None,
     }
 
 
@@ -143,7 +145,13 @@ def test_rows_that_are_no_work_are_counted_by_reason(read, write, event):
 
 def test_memory_instants_keep_bytes_and_device_beside_other_rows(read, write, event):
     def memory(ts, device_type, device, total):
-        args = {"Device Type": device_type, "Device Id": device, "Total Allocated": total, "Bytes": 512}
+        args = {
+            "Device Type": device_type,
+            "Device Id": device,
+            "Total Allocated": total,
+            "Bytes": 512,
+            "Addr": 7,
+        }
         args["Total Reserved"] = 8192 if device_type else 0
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": ts, "tid": 1, "args": args}
 
@@ -155,6 +163,7 @@ def test_memory_instants_keep_bytes_and_device_beside_other_rows(read, write, ev
         (64, None, None),
     ]
     assert [r["dur_ns"] for r in rows[1:]] == [0, 0]
+    assert [(r["change"], r["address"]) for r in rows] == [(None, None), (512, 7), (512, 7)]
     # The CPU's allocator reserves nothing, of which torch writes 0.
     assert [r["reserved"] for r in rows] == [None, 8192, None]
 

@@ -113,7 +113,7 @@ def test_every_column_of_every_batch_arrives():
     names = Names()
     numbers = ("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z")
     numbers += ("blocks", "operator", "event_stream", "event_record", "sequence", "forward_thread")
-    numbers += ("reserved", "occupancy")
+    numbers += ("reserved", "change", "address", "occupancy")
     told = {name: [n + 1] for n, name in enumerate(numbers)}
     first = rows("kernel", names, ["k"], **told)
     second = rows("kernel", names, ["k"], **{name: pa.array([-n]) for n, name in enumerate(numbers, 2)})

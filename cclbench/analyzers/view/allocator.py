@@ -14,6 +14,8 @@ from cclbench.ground.intervals import Int64, Mask
 
 OLDER: Final = 0
 """Owner of blocks that are older than the recording."""
+RECOMPUTED: Final = "recomputed"
+"""Phase of forward calls that are run again for the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,22 @@ class Site:
     call_site: str | None
     bytes: int
     blocks: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """The operator calls that allocated a recording's blocks; arrays of shape (blocks,), −1 for none."""
+
+    modules: tuple[str, ...]
+    module: Int64
+    """Index of the path of the nn.Module that made the call."""
+    phases: tuple[str, ...]
+    phase: Int64
+    """Index of the call's phase (`schema.PHASES`), or of `RECOMPUTED`."""
+
+    def has_phase(self, phase: str) -> Mask:
+        """The blocks of a phase, shape (blocks,)."""
+        return np.array([*(name == phase for name in self.phases), False], np.bool_)[self.phase]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +63,8 @@ class Owners:
     """The moment when the program freed it; `moments` if it did not."""
     released: Int64
     """The moment when the allocator could use it again: work of other streams may have had to end first."""
+    calls: Calls | None = None
+    """None where the recording states stacks, but no operators."""
 
     def live_at(self, moment: int) -> Mask:
         """The blocks that the program holds at a moment, shape (blocks,)."""

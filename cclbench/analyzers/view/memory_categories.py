@@ -10,11 +10,12 @@ parameters and optimizer states of a job whose recording began after its first s
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from cclbench.analyzers.view.allocator import OLDER, Owners
+from cclbench.analyzers.view.allocator import OLDER, RECOMPUTED, Owners
 from cclbench.ground.intervals import Int64, Mask
 
 CATEGORIES: Final = (
@@ -37,7 +38,10 @@ _MODEL: Final = re.compile(
     r"| torch/nn/(?:init|parameter)\.py| torch/serialization\.py"
     r"|(?:^| < )(?:from_pretrained|load_state_dict) "
 )
+_CONSTRUCTOR: Final = re.compile(r"\): __init__$")
+"""The line of Python of an operator in a trace."""
 _BACKWARD: Final = re.compile(r"(?:^| < )\w*backward \S+\.py:")
+_MODULE: Final = re.compile(r"(?:^| < )forward \S+\.py:| torch/nn/")
 _PYTHON: Final = re.compile(r"\.py:\d")
 _RECOMPUTED: Final = re.compile(r" torch/utils/checkpoint\.py")
 
@@ -45,37 +49,37 @@ _RECOMPUTED: Final = re.compile(r" torch/utils/checkpoint\.py")
 def block_categories(owners: Owners) -> Int64:
     """Index into `CATEGORIES` of each block, shape (blocks,).
 
-    - parameters: allocated by a module's creation, conversion or loading, and never freed
-    - optimizer states: allocated by an optimizer and never freed
+    - parameters: allocated by a module's creation, conversion or loading, and not freed before the last
+      module, autograd or optimizer has allocated
+    - optimizer states: allocated by an optimizer, and not freed before that
     - gradients: allocated by autograd, and live when it is done, when a forward or an optimizer allocates
     - autograd detail: allocated by autograd otherwise
     - activations: allocated by the program, and live when autograd allocates
-    - inputs: allocated by a data loader; communication: by torch.distributed or a process group
+    - inputs: allocated by a data loader, or by the program outside of modules before those of the step's
+      forward, and live when they allocate; communication: by torch.distributed or a process group
     - workspace: what else is freed; unknown: what else is not, and what has no stack
     """
-    sites = owners.call_sites
-    autograd = _matching_owners(sites, _BACKWARD) | np.array(
-        [_runs_autograd(site) for site in sites], np.bool_
-    )
-    recomputed = _matching_owners(sites, _RECOMPUTED)
-    known = np.array([site is not None for site in sites], np.bool_)
-    known[OLDER] = False
-    owner, stays = owners.owner, owners.end == owners.moments
-    in_backward = owners.begin[(autograd | recomputed)[owner]]
-    communicates = _matching_owners(sites, _COMMUNICATION)  # hooks of autograd do, too
-    elsewhere = owners.begin[(known & ~autograd & ~recomputed & ~communicates)[owner]]
-    during_backward = _any_within(owners, np.sort(in_backward))
-    after_backward = _any_within(owners, np.sort(elsewhere))
-    of_model, of_optimizer = (_matching_owners(sites, pattern)[owner] for pattern in (_MODEL, _OPTIMIZER))
+    by = _traits(owners)
+    backward = by.autograd | by.recomputed
+    of_step = backward | by.module
+    last = owners.begin[of_step | by.optimizer].max(initial=-1)
+    lasts = (owners.begin < owners.begin[of_step].max(initial=-1)) & (owners.end > last)
+    stays = (owners.end == owners.moments) | lasts  # a job that ends in the recording frees all
+    elsewhere = by.known & ~backward & ~by.communicates  # hooks of autograd communicate, too
+    during_backward = _any_within(owners, np.sort(owners.begin[backward]))
+    after_backward = _any_within(owners, np.sort(owners.begin[elsewhere]))
+    in_forward = elsewhere & by.module & ~by.model
+    outside = elsewhere & ~by.module & ~by.model & ~by.optimizer
+    enters = outside & _precede(owners, owners.begin[in_forward], owners.begin[backward | by.optimizer])
     rules = (
-        (~known[owner], "unknown"),
-        (communicates[owner], "communication"),
-        (_matching_owners(sites, _INPUT)[owner], "inputs"),
-        (of_optimizer & stays, "optimizer states"),
-        (of_model & stays, "parameters"),
-        (of_optimizer | of_model, "workspace"),
-        (autograd[owner] & after_backward, "gradients"),
-        (autograd[owner], "autograd detail"),
+        (~by.known, "unknown"),
+        (by.communicates, "communication"),
+        (by.loader | enters, "inputs"),
+        (by.optimizer & stays, "optimizer states"),
+        (by.model & stays, "parameters"),
+        (by.optimizer | by.model, "workspace"),
+        (by.autograd & after_backward, "gradients"),
+        (by.autograd, "autograd detail"),
         (during_backward, "activations"),
         (~stays, "workspace"),
     )
@@ -91,6 +95,55 @@ def bytes_by_category(owners: Owners, moment: int) -> dict[str, int]:
     return {name: size for name, size in zip(CATEGORIES, held.tolist(), strict=True) if size}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Traits:
+    """Who allocated each block; masks of shape (blocks,)."""
+
+    known: Mask
+    autograd: Mask
+    recomputed: Mask
+    communicates: Mask
+    loader: Mask
+    optimizer: Mask
+    model: Mask
+    """A module's creation, conversion or loading."""
+    module: Mask
+    """A module, or a function of one."""
+
+
+def _traits(owners: Owners) -> _Traits:
+    """By the operators' phases and modules where they are stated, else by the stacks."""
+    sites, owner, calls = owners.call_sites, owners.owner, owners.calls
+
+    def match(pattern: re.Pattern[str]) -> Mask:
+        return _matching_owners(sites, pattern)[owner]
+
+    if calls is not None:
+        return _Traits(
+            known=calls.phase >= 0,
+            autograd=calls.has_phase("backward"),
+            recomputed=calls.has_phase(RECOMPUTED),
+            communicates=match(_COMMUNICATION),
+            loader=calls.has_phase("data"),
+            optimizer=calls.has_phase("optimizer"),
+            model=match(_CONSTRUCTOR) & (calls.module < 0),
+            module=calls.module >= 0,
+        )
+    known = np.array([site is not None for site in sites], np.bool_)
+    known[OLDER] = False
+    without_python = np.array([_runs_autograd(site) for site in sites], np.bool_)
+    return _Traits(
+        known=known[owner],
+        autograd=match(_BACKWARD) | without_python[owner],
+        recomputed=match(_RECOMPUTED),
+        communicates=match(_COMMUNICATION),
+        loader=match(_INPUT),
+        optimizer=match(_OPTIMIZER),
+        model=match(_MODEL),
+        module=match(_MODULE),
+    )
+
+
 def _matching_owners(sites: tuple[str | None, ...], pattern: re.Pattern[str]) -> Mask:
     return np.array([site is not None and pattern.search(site) is not None for site in sites], np.bool_)
 
@@ -104,3 +157,14 @@ def _any_within(owners: Owners, births: Int64) -> Mask:
     """Whether any of the sorted births lies within each block's life, after its own."""
     first = np.searchsorted(births, owners.begin, side="right")
     return np.searchsorted(births, owners.end, side="left") > first
+
+
+def _precede(owners: Owners, forward: Int64, others: Int64) -> Mask:
+    """Whether the next of the moments in each block's life is a `forward` one and the last before was not."""
+    moments = np.concatenate([forward, others])
+    order = np.argsort(moments, kind="stable")
+    moments, is_forward = moments[order], np.append(order < len(forward), False)  # the last element: none
+    after = np.searchsorted(moments, owners.begin, side="right")
+    within = np.searchsorted(moments, owners.end, side="left") > after
+    before = np.searchsorted(moments, owners.begin, side="left") - 1
+    return np.asarray(within & is_forward[after] & ~is_forward[before], np.bool_)

@@ -73,6 +73,8 @@ class Args(msgspec.Struct, gc=False):
     nothing to the row, and differs between the two ends of a transfer, whose ranks count separately."""
     allocated: Int64 | None = msgspec.field(name="Total Allocated", default=None)
     reserved: Int64 | None = msgspec.field(name="Total Reserved", default=None)
+    change: Any = msgspec.field(name="Bytes", default=None)
+    address: Any = msgspec.field(name="Addr", default=None)
     device_type: Int32 | None = msgspec.field(name="Device Type", default=None)
     device_id: Int32 | None = msgspec.field(name="Device Id", default=None)
 
@@ -116,11 +118,16 @@ def operator_ids(args: list[Args]) -> pa.Array:
 
 def _positive_numbers(values: list[Any]) -> pa.Array:
     """The positive integers, null for all other values."""
-    try:
-        numbers = pa.array(values, pa.int64())
-    except (TypeError, ValueError, OverflowError):
-        numbers = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in values], pa.int64())
+    numbers = whole_numbers(values)
     return pc.if_else(pc.greater(numbers, 0), numbers, None)
+
+
+def whole_numbers(values: list[Any]) -> pa.Array:
+    """The integers of 64 bits, null for all other values."""
+    try:
+        return pa.array(values, pa.int64())
+    except (TypeError, ValueError, OverflowError):
+        return pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in values], pa.int64())
 
 
 def kernel_occupancy(args: list[Args]) -> pa.Array | None:

@@ -26,6 +26,7 @@ from cclbench.formats.kineto.events import (
     autograd_columns,
     kernel_occupancy,
     operator_ids,
+    whole_numbers,
 )
 from cclbench.formats.kineto.facts import trace_facts
 from cclbench.formats.kineto.kinds import (
@@ -218,7 +219,13 @@ class KinetoFile:
             device = [device_index(a.device_id) if a.device_type else None for a in args]
             # The CPU's allocator reserves nothing, and torch writes 0.
             reserved = [a.reserved if a.device_type else None for a in args]
-            return columns | {"device": device, "bytes": [a.allocated for a in args], "reserved": reserved}
+            return columns | {
+                "device": device,
+                "bytes": [a.allocated for a in args],
+                "reserved": reserved,
+                "change": whole_numbers([a.change for a in args]),
+                "address": whole_numbers([a.address for a in args]),
+            }
         if kind == "launch" and any(names := [a.kernel if type(a.kernel) is str else None for a in args]):
             columns["launched"] = pa.array(names, pa.string()).dictionary_encode()
         if side == "host":

@@ -22,7 +22,14 @@ from cclbench.present.charts.chart import (
 )
 from cclbench.present.charts.palette import SUBJECTS, light_colour
 from cclbench.present.charts.svg import drawn_svg
-from cclbench.present.memory import MemoryCurves, history_heading, memory_curves, peak_rows
+from cclbench.present.memory import (
+    GROUPING_WORDS,
+    MemoryCurves,
+    history_heading,
+    known_groupings,
+    memory_curves,
+    peak_rows,
+)
 from cclbench.record.metric_name import metric_name
 
 if TYPE_CHECKING:
@@ -40,9 +47,20 @@ _CAPTION: Final = (
     "Bytes allocated by the program (filled) and reserved by the framework's allocator (dashed), over the"
     " whole recording; the mark is the peak."
 )
+_CATEGORY_COLOURS: Final = {
+    "unknown": "idle",
+    "parameters": "compute",
+    "optimizer states": "graphs",
+    "gradients": "overlapped",
+    "inputs": "ink",
+    "communication": "transfer",
+    "activations": "copy",
+    "autograd detail": "unmatched",
+    "workspace": "idle-host",
+}
 _OWNERS: Final = (
-    " Colours are the call sites with the most bytes at the peak. Allocated counts requested bytes: the gap"
-    " to the dashed line is free, cached, or lost to rounding."
+    " Colours are categories, or the modules or call sites with the most bytes at the peak. A snapshot counts"
+    " requested bytes: the gap to the dashed line is free, cached, or lost to rounding."
 )
 
 
@@ -60,15 +78,19 @@ def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
             missing.append((run, f"no memory: {run.results.missing_reason(_PEAK_ALLOCATED)}"))
         for place, history in enumerate(found[:most]):
             title = with_letter(run, f"Memory of {printable(history_heading(history, found))}")
-            yield _memory_chart(history, title, f"memory-{run.index}-{place}")
+            groupings = known_groupings(history) if place == 0 else []
+            for grouping in groupings or ["call_site"]:
+                yield _memory_chart(history, title, f"memory-{run.index}-{place}", grouping)
         if len(found) > most:
             missing.append((run, f"only those of {len(found)} devices with the highest peaks are drawn"))
     if missing:
         yield Chart("memory", "Memory over time", _CAPTION, None, merge_alike(missing), wide=True)
 
 
-def _memory_chart(history: History, title: str, key: str) -> Chart:
-    shown = memory_curves(history)
+def _memory_chart(history: History, title: str, key: str, grouping: str) -> Chart:
+    shown = memory_curves(history, grouping)
+    if len(shown.layers) > 1:
+        key, title = f"{key}-{grouping}", f"{title} by {GROUPING_WORDS[grouping]}"
     unused = history.reserved_unused
     fragmented = "" if unused is None else f", {humanise(unused, 'B')} of the reserved bytes unused then"
     told = f"peak {humanise(shown.peak, 'B')}{fragmented}"
@@ -88,7 +110,9 @@ def legend_of(shown: MemoryCurves) -> Iterator[tuple[str, str, str]]:
 
 
 def _legend_layers(shown: MemoryCurves) -> list[tuple[str, str]]:
-    """Colour and label of each layer: grey if it is not a call site."""
+    """Colour and label of each layer: grey if it is none of the grouping."""
+    if shown.grouping == "category":
+        return [(_CATEGORY_COLOURS[layer.label], layer.label) for layer in shown.layers]
     last = len(shown.layers) - 1
     if not last:
         return [("compute", shown.layers[0].label)]

@@ -10,19 +10,22 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.analyzers.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
 from cclbench.present.memory import (
+    GROUPING_WORDS,
     NO_STACK,
     NOTHING,
     OLDER_WORDS,
     UNKNOWN_SITE,
     device_numbers,
     history_heading,
-    peak_categories,
+    known_groupings,
+    owner_rows,
     peak_rows,
 )
 from cclbench.present.terminal import QUIET, VERBOSE
@@ -38,8 +41,13 @@ _LONGEST: Final = 150
 _SITE: Final = "call site, innermost first"
 
 
-def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType]:
-    """The devices as a table, the live allocations at each one's peak, and remarks."""
+def memory_page(
+    found: Sequence[History], predictions: Sequence[MemoryPrediction], verbosity: int
+) -> list[RenderableType]:
+    """The devices as a table, the live allocations at each one's peak, modelled peaks, and remarks.
+
+    Predictions, if any, are those of the devices with a history.
+    """
     if not found:
         return [Text(NOTHING)]
     parts: list[RenderableType] = [
@@ -48,10 +56,16 @@ def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType
     if verbosity > QUIET:
         for history in found:
             heading = history_heading(history, found)
-            parts += _category_table(history, heading)
+            for grouping in known_groupings(history):
+                if grouping != "call_site":
+                    parts += _owner_table(history, heading, grouping, verbosity)
             parts += _peak_table(history, heading, verbosity)
             parts += _failure_tables(history, heading, verbosity)
             parts += _growth_table(history, heading, verbosity)
+    recorded = [history for history in found if history.recorded]
+    for history, prediction in zip(recorded, predictions, strict=False):
+        parts += _prediction_table(prediction, history_heading(history, found))
+    if verbosity > QUIET:
         parts += _remark_lines(found)
     return parts
 
@@ -73,20 +87,31 @@ def _device_row(history: History, among: Sequence[History]) -> dict[str, str | N
     }
 
 
-def _category_table(history: History, title: str) -> Iterator[RenderableType]:
-    held = peak_categories(history)
-    if not held:
-        return
-    rows: list[dict[str, str | None]] = [
+def _owner_table(history: History, title: str, grouping: str, verbosity: int) -> Iterator[RenderableType]:
+    """Categories or modules: at the device's peak, at their own peaks, and at the end of the last step."""
+    rows = owner_rows(history, grouping)
+    listed = rows if verbosity >= VERBOSE else rows[:MOST_SITES]
+    shown: list[dict[str, str | None]] = [
         {
-            "bytes": humanise(size, "B"),
-            "share": f"{100 * size / history.peak_allocated:.1f} %",
-            "category": name,
+            "bytes": humanise(row["bytes"], "B"),
+            "share": f"{100 * row['share']:.1f} %",
+            "own peak": humanise(row["peak"], "B"),
+            "at": _moment_words(history, row["peak_event"]),
+            "step end": None if row["step_ends"] is None else humanise(row["step_ends"][-1], "B"),
+            GROUPING_WORDS[grouping]: printable(row[grouping]),
         }
-        for name, size in sorted(held.items(), key=lambda pair: -pair[1])
+        for row in listed
     ]
-    yield Text(f"\n{printable(title)}: live allocations at the peak, by category")
-    yield _number_table(rows, texts=("category",))
+    yield Text(f"\n{printable(title)}: live allocations at the peak, by {GROUPING_WORDS[grouping]}")
+    yield _number_table(shown, texts=(GROUPING_WORDS[grouping],))
+    if rest := len(rows) - len(listed):
+        yield Text(f"{rest} more (-v lists them)")
+
+
+def _moment_words(history: History, moment: int) -> str:
+    if history.time_ns is None:
+        return f"event {moment:,}"
+    return humanise((history.time_ns[moment] - history.time_ns[0]) / 1e9, "s")
 
 
 def _peak_table(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
@@ -155,6 +180,22 @@ def _failure_lines(failure: OutOfMemory) -> Iterator[tuple[str, str]]:
     if failure.missing:
         names = ", ".join(printable(site.call_site or UNKNOWN_SITE) for site in failure.sites_to_free[:3])
         yield "missing", f"{humanise(failure.missing, 'B')}: as much as is held by {names}"
+
+
+def _prediction_table(prediction: MemoryPrediction, title: str) -> Iterator[RenderableType]:
+    """A modelled peak, what it consists of, and what it assumes."""
+    change = prediction.peak / max(prediction.recorded, 1) - 1
+    yield Text(
+        f"\n{printable(title)}: modelled peak with {printable(', '.join(prediction.settings))}:"
+        f" {humanise(prediction.peak, 'B')} ({100 * change:+.1f} %)"
+    )
+    rows: list[dict[str, str | None]] = [
+        {"bytes": humanise(size, "B"), "category": name}
+        for name, size in sorted(prediction.by_category.items(), key=lambda pair: -pair[1])
+    ]
+    if rows:
+        yield _number_table(rows, texts=("category",))
+    yield bullet_lines([f"assumed: {words}" for words in prediction.assumed])
 
 
 def _growth_table(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
