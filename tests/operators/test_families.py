@@ -628,7 +628,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::upsample_nearest2d", (t(1, 1, 2, 2), None, (2.0, 2.0)), "size of its result is not recorded"),
     ("triton_tem_fused_flex_attention_0", (Q, K, K), "which blocks of keys"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
-    ("dot_general", (t(2, 3), t(3, 4)), "does more than this product"),
+    ("dot_general", (t(2, 3), t(3, 4)), "its attributes are not recorded"),
     ("aten::mm", (), "a capture with record_shapes=True has them"),
     ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it is in training mode"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
