@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of a GPU's streams that are one execution of an instruction, and what the execution is of.
 
-CUDA's profiles number the annotations around launches (`scope_range_id`), of an execution one or a few: a
-sort has one a kernel.  Successive launches of an instruction are one execution if their kernels differ.  If the
-same ones follow again, that is the next execution, unless a library launches them without a numbered
-annotation: a grouped convolution may launch its kernels for each group.  Launches that are only a part of those
-at another time are uncertain, because others may be between them.
+CUDA's profiles number the annotations around launches (`scope_range_id`), one or a few for an execution: a
+sort has one a kernel.  Successive launches of an instruction are one execution if their kernels differ.  If
+the same ones follow again, that is the next execution, unless a library launches them without a numbered
+annotation: a grouped convolution may launch its kernels for each group.  Launches that are only a part of
+those at another time are uncertain, because others may be between them.
 """
 
 from __future__ import annotations

@@ -317,7 +317,8 @@ def _window_pairs(one: Any, read: Any) -> int:
 def _elements(shape: Any | None) -> int:
     """Numbers of an array, of several those of the first."""
     leaf = None if shape is None else next(iter(shape_leaves(shape)), None)
-    return 0 if leaf is None else max(int(math.prod(leaf.dimensions)), 0)
+    elements: int = 0 if leaf is None else math.prod(leaf.dimensions)
+    return max(elements, 0)
 
 
 def _part(whole: int, needed: int, of: int) -> int:

@@ -125,7 +125,7 @@ def operator_call(
         sides = i.dot.lhs_contracting, i.dot.rhs_contracting, i.dot.lhs_batch, i.dot.rhs_batch
         number = i.precision.algorithm
         algorithm = _ALGORITHMS[number] if number < len(_ALGORITHMS) else ""
-        default = i.HasField("precision") and not any(i.precision.operand_precision)
+        default = i.HasField("precision") and not number and not any(i.precision.operand_precision)
         return _product(i.shape, operands, sides, algorithm or "DEFAULT" * default, type_name)
     if i.opcode == "convolution":
         return _convolution(i, "output", operands, type_name)

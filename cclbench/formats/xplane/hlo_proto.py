@@ -269,6 +269,8 @@ def _counted_call(
     i: Any, operands: list[Any | None], shapes: Mapping[int, Any], computations: Mapping[int, Any]
 ) -> tuple[OperatorCall | None, tuple[Value, ...]]:
     """The operator that an instruction, or the product in a fusion, is, and its attributes; else its work."""
+    if _COLLECTIVE.fullmatch(i.opcode):
+        return None, ()
     typing = Typing(_array_bytes, _type_name)
     call = operator_call(i, operands, size=_array_bytes, type_name=_type_name)
     if call is not None:
