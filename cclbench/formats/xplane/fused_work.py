@@ -231,7 +231,7 @@ class _Fused:
         if one.opcode in ("reduce", "bitcast", "bitcast-convert"):
             return _part(size, needed, _elements(one.shape))
         if one.opcode == "reduce-window":
-            return needed * math.prod(of.size for of in one.window.dimensions)
+            return needed * int(math.prod(of.size for of in one.window.dimensions))
         return needed
 
     def _numbers(self, number: int, shape: Any | None) -> int:
