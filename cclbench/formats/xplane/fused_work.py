@@ -29,6 +29,7 @@ _UNCOUNTED: Final = frozenset(
         "copy",
         "count-leading-zeros",
         "dynamic-slice",
+        "dynamic-update-slice",
         "gather",
         "get-tuple-element",
         "imag",
@@ -97,6 +98,8 @@ _ARITHMETIC: Final = {
 """FLOPs an element, as of PyTorch's operators."""
 _REDUCTIONS: Final = ("reduce", "reduce-window")
 _SLICES: Final = ("slice", "dynamic-slice", "gather")
+_COUNTED_BY_OPERAND: Final = ("compare", "is-finite", "scatter", *_REDUCTIONS)
+"""Opcodes whose arithmetic is of the type of the first operand."""
 _UPDATES: Final = ("dynamic-update-slice", "scatter")
 _WHOLE: Final = (*CONTRACTIONS, "sort", "custom-call", "get-tuple-element", "tuple")
 """Opcodes that touch their operands whole."""
@@ -183,29 +186,25 @@ class _Fused:
         return InstructionWork(flops, read, written, "; ".join(self._assumes))
 
     def _flops(self, one: Any, needed: int) -> int:
-        if one.opcode in _UNCOUNTED or one.opcode in CONTRACTIONS or one.opcode == "dynamic-update-slice":
-            return 0
-        if one.opcode == "custom-call" and one.target in _SELECTIONS:
+        if one.opcode in _UNCOUNTED or one.opcode in CONTRACTIONS or one.target in _SELECTIONS:
             return 0
         if one.opcode == "custom-call":
             raise NoModel(f"the call of {one.target} has no cost model")
-        shape = self._shape(one.operand_ids[0]) if one.opcode not in _ARITHMETIC else one.shape
-        count = _ARITHMETIC.get(one.opcode, 1) * needed
-        if one.opcode in ("compare", "is-finite"):
-            shape = self._shape(one.operand_ids[0])
-        elif one.opcode == "reduce":
-            count = _part(_elements(shape), needed, _elements(one.shape))
-        elif one.opcode == "reduce-window":
-            count = _part(_window_pairs(one, shape), needed, _elements(one.shape))
-        elif one.opcode == "scatter":
-            updates = map(self._shape, _updates(one))
-            count = sum(map(_elements, updates)) if self._combines(one) else 0
-        elif one.opcode not in _ARITHMETIC:
+        if one.opcode not in _ARITHMETIC and one.opcode not in _COUNTED_BY_OPERAND:
             raise NoModel(f"no cost model for the instruction {one.opcode}")
+        shape = self._shape(one.operand_ids[0]) if one.opcode in _COUNTED_BY_OPERAND else one.shape
         kind = self._typing.type_name(shape)
         if kind.startswith(_COMPLEX):
             raise NoModel("arithmetic on complex numbers is not modelled")
-        return count if kind.startswith(_FLOATING) else 0
+        if not kind.startswith(_FLOATING):
+            return 0
+        if one.opcode == "reduce":
+            return _part(_elements(shape), needed, _elements(one.shape))
+        if one.opcode == "reduce-window":
+            return _part(_window_pairs(one, shape), needed, _elements(one.shape))
+        if one.opcode == "scatter":
+            return sum(_elements(self._shape(i)) for i in _updates(one)) if self._combines(one) else 0
+        return _ARITHMETIC[one.opcode] * needed
 
     def _operand_needs(self, one: Any, needed: int) -> list[tuple[int, int]]:
         """Operands, and how many numbers of each are needed."""

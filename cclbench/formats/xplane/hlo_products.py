@@ -26,7 +26,7 @@ _CONVOLUTION: Final = {
 }
 """What a custom call of cuDNN computes: its result is that part of a convolution."""
 _ATTENTION: Final = re.compile(r"__cudnn\$fmha\w*")
-_CHOLESKY: Final = re.compile(r"cusolver_potrf_ffi|hipsolver_potrf_ffi|__cusolver\$cholesky")
+_CHOLESKY: Final = re.compile(r"(?:cusolver|hipsolver|lapack_[sd])_?potrf_ffi|__cusolver\$cholesky")
 _SOLUTION: Final = re.compile(r"__cublas\$triangularSolve")
 _WORKSPACE: Final = (2, 6)
 """Types of scratch memory among the results of a custom call: s8, u8."""

@@ -153,7 +153,7 @@ def compiled_attention(call: Call) -> Cost:
 
 @cost_model(linear_algebra.FAMILY, r"cholesky")
 def compiled_cholesky(call: Call) -> Cost:
-    """The triangle L with L·Lᵀ = A, by cuSOLVER.
+    """The triangle L with L·Lᵀ = A, by cuSOLVER or LAPACK.
 
     FLOPs: B·n³/3
     Bytes: a triangle of the matrix; the result, whole
