@@ -109,7 +109,7 @@ def mfu(rank: RankView) -> list[Value]:
     unit="FLOP/s",
     better="higher",
     not_applicable="no kernel states its FLOPs, and no operator has a cost model and recorded arguments",
-    version=3,
+    version=4,
 )
 def achieved_flops(rank: RankView) -> Value:
     return _executed_flops(rank)
@@ -160,6 +160,7 @@ def _derived_flops(rank: RankView) -> Value:
     inputs=("events", "operators", "steps", "card: workload.precision", "catalog: dense peak"),
     not_applicable="no kernel states its FLOPs, and no operator has a cost model and recorded arguments; or"
     " there is no card or it lacks a field, or the catalog lacks the peak",
+    version=2,
 )
 def hfu(rank: RankView) -> Value:
     peak = peak_flops_per_s(rank)

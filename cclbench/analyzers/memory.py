@@ -101,7 +101,7 @@ def transfer_overhead(rank: RankView) -> Iterator[Value]:
     inputs=("events", "steps", "card: hardware.accelerator", "catalog: memory bandwidth"),
     not_applicable="the trace states no device-memory traffic and no operator has a cost model and recorded"
     " arguments, or the catalog lacks the peak",
-    version=4,
+    version=5,
 )
 def hbm_utilization(rank: RankView) -> Value:
     rank.needs_accelerator("the trace states no memory traffic for it")
@@ -153,7 +153,7 @@ def hbm_utilization(rank: RankView) -> Value:
     ),
     not_applicable="no kernel states both FLOPs and memory traffic and no operator has a cost model and"
     " recorded arguments, or the catalog lacks a peak",
-    version=3,
+    version=4,
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic for it")

@@ -39,13 +39,14 @@ _NO_MODEL: Final = (
 @metric(
     "compute.gemm_efficiency",
     definition="FLOPs of matrix products over what the device could compute in their kernels' time, at the"
-    " dense peak of each product's precision. FLOPs are 2·M·N·K of the recorded sizes.",
+    " dense peak of each product's precision. FLOPs are 2·M·N·K of the recorded sizes, and those of what a"
+    " compiler fused to it.",
     formula="Σ FLOPs / peak / Σ time, over matrix products that begin in the window",
     unit="1",
     better="higher",
     inputs=_INPUTS,
     not_applicable=_NO_MODEL,
-    version=2,
+    version=3,
 )
 def gemm_efficiency(rank: RankView) -> Value:
     works, device = rank.works, run_accelerator(rank)
@@ -65,7 +66,7 @@ def gemm_efficiency(rank: RankView) -> Value:
     better="higher",
     inputs=_INPUTS,
     not_applicable=_NO_MODEL,
-    version=3,
+    version=4,
 )
 def roofline_efficiency(rank: RankView) -> Iterator[Value]:
     works, device = rank.works, run_accelerator(rank)
@@ -112,7 +113,7 @@ def _roofline_efficiency(
     better="lower",
     inputs=_INPUTS,
     not_applicable=_NO_MODEL,
-    version=3,
+    version=4,
 )
 def above_roofline(rank: RankView) -> Iterator[Value]:
     works, device = rank.works, run_accelerator(rank)
@@ -164,7 +165,7 @@ def recompute_share(rank: RankView) -> Value:
     unit="1",
     inputs=("events", "operators", "steps", "card: workload.model, workload.batch, hardware.count"),
     not_applicable="no operator has a cost model and recorded arguments, or the card lacks a field",
-    version=2,
+    version=3,
 )
 def model_flops_share(rank: RankView) -> Iterator[Value]:
     needed = flops_per_step(rank)[None] / int(card_field(rank, "hardware.count"))

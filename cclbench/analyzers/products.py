@@ -90,6 +90,7 @@ def _kernel_keys(arithmetic: Arithmetic) -> Iterator[_Key]:
     inputs=("events", "operators", "steps"),
     combine=parts_over_ranks,
     not_applicable="no operator in the window has recorded types (record them with record_shapes)",
+    version=2,
 )
 def precision_time(rank: RankView) -> Iterator[Value]:
     works, windows = rank.works, len(rank.windows) * NS_PER_S

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of compiled programs (XLA): a device row of an instruction is a call of its framework op."""
+"""Operators of compiled programs (XLA): an execution of an instruction is a call of its framework op.
+
+Its device rows state its number as their operator, one that is alone none.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.formats import Names
-from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.intervals import Index, Int64, Mask, begins, union_lengths
 from cclbench.ground.schema import OPERATORS
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.part import ROW_GROUP
@@ -20,7 +23,8 @@ from cclbench.ingestion.pending import Pending
 from cclbench.normalize.name_stacks import name_stack
 from cclbench.record.files import parquet_file
 
-_COLUMNS: Final = ("track", "start_ns", "dur_ns", "call_site", "shapes", "dtypes", "values")
+_COLUMNS: Final = ("track", "call_site", "shapes", "dtypes", "values")
+_LAST: Final = np.iinfo(np.int64).max
 
 
 class ProgramOperators:
@@ -30,23 +34,45 @@ class ProgramOperators:
         """`files` hold the pending rows; calls are numbered from `first`."""
         self._files, self._pending = files, pending
         paths = Names()
-        codes = [np.empty(0, np.int32)]
-        for batch in self._pending_batches("framework_op"):
+        codes, parts, numbered = [np.empty(0, np.int32)], [np.empty(0, np.int64)], Names()
+        for path, batch in self._pending_batches("framework_op"):
+            _, _, part = path.name.partition("-")
+            parts.append(np.full(len(batch), numbered[f"{path.parent}/{part}"]))
             words, index = batch["framework_op"].dictionary, batch["framework_op"].indices
             numbers = np.array([*(paths[word] for word in words.to_pylist()), -1], np.int32)
             codes.append(numbers[index.fill_null(-1).to_numpy()])
         self._code: Index = np.concatenate(codes)
+        self._part: Int64 = np.concatenate(parts)
+        """Part of the trace that each row is of, with its own numbers of executions."""
         self._stacks = [name_stack(path) for path in paths]
         self.stated: Mask = self._code >= 0
         """Which rows are calls."""
         self._first = first
 
     @cached_property
+    def _calls(self) -> tuple[Int64, Int64]:
+        """The call of each row (−1: none), shape (rows,), and the first row of each call, shape (calls,)."""
+        rows = np.flatnonzero(self.stated)
+        execution = self._pending.operator[rows]
+        part = np.where(execution >= 0, self._part[rows], -1)
+        number = np.where(execution >= 0, execution, rows)
+        order = np.lexsort((number, part))
+        is_first = begins(part[order], number[order])
+        first = rows[order[is_first]]
+        by_row = np.argsort(first)
+        place = np.empty(len(first), np.int64)
+        place[by_row] = np.arange(len(first))
+        call = np.full(len(self.stated), -1)
+        call[rows[order]] = place[np.cumsum(is_first) - 1]
+        return call, first[by_row]
+
+    @cached_property
     def operator_ids(self) -> Int64:
         """Id of each row's call, −1 for none."""
-        return np.where(self.stated, self._first + np.cumsum(self.stated) - 1, -1)
+        call, _ = self._calls
+        return np.where(call >= 0, self._first + call, -1)
 
-    def texts_of_rows(self, part: str, rows: slice = slice(None)) -> Texts:
+    def texts_of_rows(self, part: str, rows: slice | Int64 = slice(None)) -> Texts:
         """`operator`, `module` or `phase` (`part`) of those rows."""
         listed = [getattr(stack, part) for stack in self._stacks]
         words = Names()
@@ -56,37 +82,44 @@ class ProgramOperators:
     def operator_rows(self, rank: int, step: Int64) -> Iterator[pa.Table]:
         """Rows of `schema.OPERATORS`; `step` is each row's step number, −1 for none."""
         recomputed = np.array([*(stack.recomputed for stack in self._stacks), False])
+        call, first = self._calls
+        rows = np.flatnonzero(call >= 0)
+        starts, ends, of = self._pending.starts[rows], self._pending.ends[rows], call[rows]
+        begin, end = np.full(len(first), _LAST), np.full(len(first), -_LAST)
+        np.minimum.at(begin, of, starts)
+        np.maximum.at(end, of, ends)
+        kernels, busy = np.bincount(of), union_lengths(of, starts, ends, len(first))
         read = 0
         int32 = pa.int32()
-        for batch in self._pending_batches(*_COLUMNS) if self.stated.any() else ():
-            here = slice(read, read + len(batch))
-            read += len(batch)
-            start, number = batch["start_ns"].to_numpy(), step[here]
+        for _, batch in self._pending_batches(*_COLUMNS) if len(first) else ():
+            own = slice(*np.searchsorted(first, (read, read + len(batch))).tolist())
+            here = first[own]
+            batch, read = batch.take(pa.array(here - read)), read + len(batch)
+            number = step[here]
             columns: dict[str, Any] = {
                 "rank": np.full(len(batch), rank, np.int32),
                 "operator": self.operator_ids[here],
                 "name": self.texts_of_rows("operator", here).texts_of_rows(int32),
                 "track": batch["track"],
-                "start_ns": start,
-                "end_ns": start + batch["dur_ns"].to_numpy(),
+                "start_ns": begin[own],
+                "end_ns": end[own],
                 "step": pa.array(number, mask=number < 0),
                 "phase": self.texts_of_rows("phase", here).texts_of_rows(int32),
                 "module": self.texts_of_rows("module", here).texts_of_rows(int32),
                 "recomputed": recomputed[self._code[here]],
-                "kernels": np.ones(len(batch), np.int64),
-                "device_ns": batch["dur_ns"],
+                "kernels": kernels[own],
+                "device_ns": busy[own],
                 **{name: batch[name] for name in ("call_site", "shapes", "dtypes", "values")},
             }
             absent = {field.name: pa.nulls(len(batch), field.type) for field in OPERATORS}
-            made = pa.table({**absent, **columns}).filter(pa.array(self.stated[here]))
-            yield made.cast(OPERATORS)
+            yield pa.table({**absent, **columns}).cast(OPERATORS)
 
-    def _pending_batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
-        """The pending rows that are kept, in batches."""
+    def _pending_batches(self, *columns: str) -> Iterator[tuple[Path, pa.RecordBatch]]:
+        """The pending rows that are kept, in batches, each with its file."""
         read = 0
         for path in self._files:
             with parquet_file(path) as file:
                 for batch in file.iter_batches(ROW_GROUP, columns=list(columns), use_threads=False):
                     kept = self._pending.kept[read : read + len(batch)]
                     read += len(batch)
-                    yield batch.filter(pa.array(kept))
+                    yield path, batch.filter(pa.array(kept))

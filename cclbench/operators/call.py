@@ -57,7 +57,11 @@ Argument: TypeAlias = "Tensor | tuple[Tensor, ...] | tuple[Scalar, ...] | Scalar
 
 
 COMPILED = "hlo"
-"""Argument of a call that is an instruction of a compiled program, before its counted work."""
+"""Argument of a call that is an instruction of a compiled program, before its counted work (FLOPs, bytes
+read, bytes written, assumptions) or the reason why it is not counted."""
+FUSED = "fused"
+"""Argument of a call that runs with others in a fusion, before the FLOPs of those, and the bytes that the
+fusion reads and writes."""
 
 
 class NoModel(Exception):  # noqa: N818  (an answer, not an error)
@@ -99,15 +103,13 @@ class Call:
         return None if isinstance(argument, Tensor) else argument
 
     @property
-    def compiled_work(self) -> tuple[int, int, int] | None:
-        """FLOPs, bytes read and bytes written of a compiled instruction, counted in its program: the last
-        arguments, after `COMPILED`; None for other calls."""
-        if len(self.arguments) < 4 or self.arguments[-4] != COMPILED:
-            return None
-        flops, read, written = self.arguments[-3:]
-        if not (isinstance(flops, int) and isinstance(read, int) and isinstance(written, int)):
-            return None
-        return flops, read, written
+    def parameters(self) -> tuple[Argument, ...]:
+        """The arguments after the tensors: of a compiled instruction its attributes."""
+        return self.arguments[len(self.tensors) :]
+
+    def counted_work(self, marker: str) -> tuple[Any, ...] | None:
+        """The arguments after `marker`, `COMPILED` or `FUSED`; None without it."""
+        return self.arguments[self.arguments.index(marker) + 1 :] if marker in self.arguments else None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

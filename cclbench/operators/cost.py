@@ -6,14 +6,14 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from inspect import cleandoc
-from typing import Final
+from typing import Any, Final
 
 from cclbench.ground.errors import UsageError
 from cclbench.ground.registry import Registry
-from cclbench.operators.call import Call, NoModel, Tensor
+from cclbench.operators.call import COMPILED, FUSED, Call, NoModel, Tensor
 from cclbench.operators.element_types import is_floating, vector_precision
 
 
@@ -172,20 +172,53 @@ _MOST: Final = 1 << 80
 
 def cost_of(call: Call) -> Cost:
     """The call's cost; raises `NoModel` where it cannot be counted."""
-    if (work := call.compiled_work) is not None:
-        flops, read, written = work
-        words = (vector_precision(tensor.dtype) for tensor in call.tensors if is_floating(tensor.dtype))
-        precision = next(words, None) if flops else None
-        return Cost(flops=flops, precision=precision, read_bytes=read, written_bytes=written)
+    counted = call.counted_work(COMPILED)
+    cost = _modelled_cost(call) if counted is None else _compiled_cost(call, counted)
+    if not 0 <= cost.flops < _MOST or not 0 <= cost.read_bytes < _MOST or not 0 <= cost.written_bytes < _MOST:
+        raise NoModel("its recorded arguments are implausible")
+    return cost
+
+
+def _modelled_cost(call: Call) -> Cost:
     model = model_of(call.name)
     if model is None:
         raise NoModel("no cost model for this operator")
     if not call.arguments:
         raise NoModel("its arguments are not recorded: a capture with record_shapes=True has them")
     try:
-        cost = model.formula(call)
+        return model.formula(call)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise NoModel(f"its recorded arguments do not fit its model ({type(error).__name__})") from None
-    if not 0 <= cost.flops < _MOST or not 0 <= cost.read_bytes < _MOST or not 0 <= cost.written_bytes < _MOST:
-        raise NoModel("its recorded arguments are implausible")
-    return cost
+
+
+def _compiled_cost(call: Call, counted: tuple[Any, ...]) -> Cost:
+    """The cost of an instruction of a compiled program, as counted in the program."""
+    match counted:
+        case [str(why)]:
+            raise NoModel(why)
+        case [int(flops), int(read), int(written), *assumes]:
+            words = (vector_precision(tensor.dtype) for tensor in call.tensors if is_floating(tensor.dtype))
+            return Cost(
+                flops=flops,
+                precision=next(words, None) if flops else None,
+                read_bytes=read,
+                written_bytes=written,
+                assumes=next(iter(assumes), None),
+            )
+    raise NoModel("its counted work is malformed")
+
+
+def with_fused_work(call: Call, cost: Cost) -> Cost:
+    """The cost of a compiled operator with that of what is fused to it."""
+    fused = call.counted_work(FUSED)
+    if fused is None:
+        return cost
+    flops, read, written, *assumes = fused
+    listed = filter(None, (cost.assumes, *assumes))
+    return replace(
+        cost,
+        flops=cost.flops + flops,
+        read_bytes=read,
+        written_bytes=written,
+        assumes="; ".join(listed) or None,
+    )

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 from cclbench.operators.call import NoModel
+
+_LONGEST: Final = 1 << 16
+"""Positions of a window or a result along a dimension that are counted one by one."""
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -29,3 +33,36 @@ def per_dimension(value: Any, dimensions: int, label: str) -> tuple[int, ...]:
     if len(numbers) not in (1, dimensions):
         raise NoModel(f"its {label} has {len(numbers)} entries for {dimensions} dimensions")
     return numbers * dimensions if len(numbers) == 1 else numbers
+
+
+def valid_positions(
+    read: int,
+    written: int,
+    size: int,
+    *,
+    stride: int = 1,
+    before: int = 0,
+    dilation: int = 1,
+    spread: int = 1,
+) -> int:
+    """Pairs of a position in the result and one in the window that meet a number of the operand, not padding.
+
+    Along one dimension: position o of the result and k of the window meet o·stride + k·dilation − before,
+    of an operand whose `read` numbers are `spread` apart.
+    """
+    (few, step), (many, stride) = sorted(((written, stride), (size, dilation)))
+    if few > _LONGEST:
+        raise NoModel(f"its window has {few} positions along a dimension")
+    last = (read - 1) * spread
+    common = math.gcd(stride, spread)
+    period = spread // common
+    pairs = 0
+    for place in range(few):
+        start = place * step - before
+        # many positions m with 0 ≤ start + m·stride ≤ last, a multiple of `spread`
+        first, end = max(-(start // stride), 0), min((last - start) // stride, many - 1)
+        if start % common or first > end:
+            continue
+        one = -(start // common) * pow(stride // common, -1, period) % period
+        pairs += (end - one) // period - (first - 1 - one) // period
+    return pairs

@@ -134,13 +134,18 @@ def dot(name: str, at: int, path: str = "", *, frame: int = 0) -> bytes:
 
 OPERANDS = [
     instruction("a", "parameter", array(2, 3, 5), 1),
-    instruction("b", "parameter", array(2, 5, 7), 2),
+    instruction("b", "parameter", array(2, 5, 7), 2) + message((9, 1)),
 ]
 PRODUCT = {
     "shapes": "[[2,3,5],[2,5,7]]",
     "dtypes": '["f32","f32"]',
     "values": '["","","[2]","[1]","[0]","[0]","f32"]',
 }
+
+
+def fused(flops: int) -> str:
+    """Attributes of the product in a fusion with so many other FLOPs; 400 bytes are read, 168 written."""
+    return PRODUCT["values"][:-1] + f',"fused","{flops}","400","168"]'
 
 
 def test_a_product_states_its_op_operands_and_dimensions() -> None:
@@ -161,9 +166,9 @@ def test_a_product_is_one_whatever_it_was_merged_with() -> None:
         "here",
     ).instructions
     assert found["turned"].origin == InstructionOrigin("jit(f)/transpose(jvp(M))/dot_general", **PRODUCT)
-    assert found["alone"].origin == InstructionOrigin("dot_general", **PRODUCT)
-    both = found["both"].origin
-    assert (both.framework_op, both.values) == ("fusion", None)
+    alone = InstructionOrigin("dot_general", **PRODUCT | {"values": fused(0)})
+    both = InstructionOrigin("dot_general", **PRODUCT | {"values": fused(42)})
+    assert (found["alone"].origin, found["both"].origin) == (alone, both)
     assert found["inner"].origin is None
 
 
@@ -326,12 +331,12 @@ def test_a_fusion_of_two_products_or_of_none_is_no_product() -> None:
         origin = HloProgram(hlo([*OPERANDS, *inside], [*OPERANDS, fusion]), "here").instructions["f"].origin
         return origin.values
 
-    assert values(dot("d", 3)) == PRODUCT["values"]
-    assert values(dot("d", 3), dot("e", 4)) is None
-    # both operands once, and the result
-    assert values() == '["","","hlo","0","400","168"]'
-    assert values(dot("d", 3), instruction("t", "transpose", array(7, 3, 2), 4, 3)) == PRODUCT["values"]
-    assert values(dot("d", 3), instruction("t", "convert", array(7, 3, 2), 4, 3)) is None
+    assert values(dot("d", 3)) == fused(0)
+    assert values(dot("d", 3), dot("e", 4)) == '["","","hlo","several products run as one fusion"]'
+    # the second operand alone is its result
+    assert values() == '["","","hlo","0","280","280"]'
+    assert values(dot("d", 3), instruction("t", "transpose", array(7, 3, 2), 4, 3)) == fused(0)
+    assert values(dot("d", 3), instruction("t", "tanh", array(7, 3, 2), 4, 3)) == fused(42)
 
 
 @pytest.mark.parametrize(
@@ -366,3 +371,117 @@ def test_frames_of_a_module_are_counted_from_1(frame: int, site: str | None) -> 
     module = message((3, message((5, 1), (2, dot("d", 3, "x/dot_general", frame=frame)))), (17, frames))
     origin = HloProgram(message((1, module)), "here").instructions["d"].origin
     assert origin.call_site == site
+
+
+def extents(*fields: dict[int, int]) -> bytes:
+    """A window's field."""
+    return message((15, message(*((1, message(*one.items())) for one in fields))))
+
+
+NUMBERS = message(
+    (16, message((3, 3), (4, 0), (6, b"\x01\x02"), (11, b"\x01\x02"), (12, b"\x01\x02"))),
+)
+"""Batch and output feature first, features last: b01f, o01i, b01f."""
+TAIL = '"[1,2]","[0,1,2]","[1,2]","[3,3]","[1,2]","[1,0]","[1,1]","[1,2]"]'
+
+
+@pytest.mark.parametrize(
+    ("opcode", "target", "computed"),
+    [
+        ("convolution", "", "output"),
+        ("custom-call", "__cudnn$convForward", "output"),
+        ("custom-call", "__cudnn$convBiasActivationForward", "output"),
+        ("custom-call", "__cudnn$convBackwardInput", "input"),
+        ("custom-call", "__cudnn$convBackwardFilter", "kernel"),
+    ],
+)
+def test_a_convolution_states_its_dimensions_and_window(opcode: str, target: str, computed: str) -> None:
+    window = extents({1: 3, 3: 1}, {1: 3, 2: 2, 5: 2, 6: 1})
+    result = array(2, 8, 8, 4)
+    shape = message((2, 13), (4, result), (4, array(99, kind=6))) if target else result
+    one = instruction("c", opcode, shape, 3, 1, 2) + message((28, target)) + window + NUMBERS
+    operands = [
+        instruction("x", "parameter", array(2, 8, 8, 5), 1),
+        instruction("k", "parameter", array(4, 3, 3, 5), 2),
+    ]
+    origin = HloProgram(hlo([*operands, one]), "here").instructions["c"].origin
+    assert origin.framework_op == "conv_general_dilated"
+    assert origin.values == f'["","","{computed}","[2,8,8,4]","f32",{TAIL}'
+
+
+def custom_call(target: str, config: str, shape: bytes, *operands: bytes) -> InstructionOrigin:
+    """Origin of a custom call with these operands."""
+    given = [instruction(f"o{i}", "parameter", one, i) for i, one in enumerate(operands, 1)]
+    ids = range(1, len(operands) + 1)
+    one = instruction("c", "custom-call", shape, 90, *ids) + message((28, target), (43, config))
+    origin = HloProgram(hlo([*given, one]), "here").instructions["c"].origin
+    assert origin is not None
+    return origin
+
+
+ATTENTION = (
+    '{"cudnn_fmha_backend_config":{"mask_type":"CAUSAL","sliding_window_length":0,"max_seg_per_batch":%s,'
+    '"intermediate_tensor_shape":{"dimensions":["2","3","4","5"]}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "segments", "operator", "mask"),
+    [
+        ("__cudnn$fmhaSoftmax", 1, "dot_product_attention_fwd", "CAUSAL"),
+        ("__cudnn$fmhaSoftmaxBackward", 1, "dot_product_attention_bwd", "CAUSAL"),
+        ("__cudnn$fmhaSoftmax", 2, "dot_product_attention_fwd", "PACKED"),
+    ],
+)
+def test_attention_states_its_mask_and_sizes(target: str, segments: int, operator: str, mask: str) -> None:
+    """The result of 24 floats is written, its workspace of 64 bytes is not counted."""
+    result = message((2, 13), (4, array(2, 4, 3)), (4, array(64, kind=6)))
+    origin = custom_call(target, ATTENTION % segments, result, array(2, 4, 3, 8))
+    assert origin.framework_op == operator
+    assert origin.values == f'["","{mask}","0","[2,3,4,5]","96"]'
+
+
+def test_solutions_factors_and_products_by_libraries() -> None:
+    square, both = array(4, 4), message((2, 13), (4, array(4, 4)), (4, array(9, kind=2)))
+    solution = custom_call("__cublas$triangularSolve", '{"left_side":true}', both, square, square)
+    assert (solution.framework_op, solution.values) == ("triangular_solve", '["","","True"]')
+    factor = custom_call("cusolver_potrf_ffi", "{lower = true}", both, square)
+    assert (factor.framework_op, factor.values) == ("cholesky", '["","[4,4]"]')
+    config = (
+        '{"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],'
+        '"rhs_contracting_dimensions":["0"]},"precision_config":{"algorithm":"%s","operand_precision":["%s"]}}}'
+    )
+    for stated, precision in (
+        (("ALG_UNSET", "DEFAULT"), ',"DEFAULT"'),
+        (("ALG_UNSET", "HIGHEST"), ""),
+        (("ALG_DOT_BF16_BF16_F32", "DEFAULT"), ',"DOT_BF16_BF16_F32"'),
+    ):
+        product = custom_call("__cublas$gemm", config % stated, both, square, square)
+        assert product.values == f'["","","[1]","[0]","[]","[]","f32"{precision}]'
+    other = custom_call("my_library", "", both, square)
+    assert (other.framework_op, other.values) == (
+        "custom-call",
+        '["","hlo","the call of my_library has no cost model"]',
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "precision"),
+    [
+        (message((51, message((1, b"\x00\x00")))), ',"DEFAULT"'),
+        (message((51, message((1, b"\x02\x02")))), ""),
+        (message((51, message((2, 9)))), ',"DOT_TF32_TF32_F32"'),
+        (message((51, message((2, 99)))), ""),
+    ],
+)
+def test_a_product_states_the_precision_that_it_may_have(fields: bytes, precision: str) -> None:
+    origin = HloProgram(hlo([*OPERANDS, dot("d", 3) + fields]), "here").instructions["d"].origin
+    assert origin.values == PRODUCT["values"][:-1] + precision + "]"
+
+
+def test_a_damaged_computation_is_a_reason() -> None:
+    """A fusion whose parameter has no operand."""
+    inside = [instruction("p", "parameter", array(4), 1) + message((9, 7))]
+    fusion = instruction("f", "fusion", array(4), 90, 2, calls=1)
+    found = HloProgram(hlo(inside, [instruction("a", "parameter", array(4), 2), fusion]), "here")
+    assert found.instructions["f"].origin.values == '["","hlo","its program is malformed"]'

@@ -24,7 +24,8 @@ from helpers.xplane_files import (
 import cclbench
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane
-from cclbench.formats.xplane.gpu import StreamExecution, gpu_facts, stream_correlations
+from cclbench.formats.xplane.executions import StreamExecution
+from cclbench.formats.xplane.gpu import gpu_facts, stream_correlations
 from cclbench.ground.errors import InputError
 
 
@@ -92,7 +93,7 @@ def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
 
 
 def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows_from(tmp_path):
-    """Nothing tells which kernels are one run of it: a cost would count once for each of them."""
+    """Without their order nothing tells which kernels are one execution: each would count it."""
     operands = hlo_field(36, b"\x01\x01")
     dots = [instruction(name, "dot", array(4), at, operands) for at, name in enumerate("ab", 2)]
     program = programs([[0]], instruction("p", "parameter", array(4), 1), *dots)
@@ -107,25 +108,30 @@ def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows
     made = rows["device kernel"]
     assert made.framework_op.to_pylist() == ["dot_general"] * 3 + [None]
     assert made.shapes.to_pylist() == ["[[4],[4]]"] * 3 + [None]
-    assert made.values.to_pylist() == ['["","","[]","[]","[]","[]","f32"]', None, None, None]
+    assert made.values.to_pylist() == ['["","","[]","[]","[]","[]","f32"]', UNCERTAIN, UNCERTAIN, None]
+    assert made.operator.to_pylist() == [None] * 4
 
 
 def test_an_instruction_of_one_kernel_has_its_flops_and_bytes(tmp_path):
-    """x + x of 4 floats: 4 FLOPs, x and the result; with two kernels, none of them is one run of it."""
+    """x + x of 4 floats: 4 FLOPs, x and the result; two kernels in one annotation are one execution."""
     sums = [
         instruction(name, "add", array(4), at, hlo_field(36, b"\x01\x01")) for at, name in enumerate("ab", 2)
     ]
     program = programs([[0]], instruction("p", "parameter", array(4), 1), *sums)
     kernels = [
         ("k1", 0, 5, {"program_id": 7, "hlo_op": "a"}),
-        ("k2", 10, 5, {"program_id": 7, "hlo_op": "b"}),
-        ("k3", 15, 5, {"program_id": 7, "hlo_op": "b"}),
+        ("k2", 10, 5, {"program_id": 7, "hlo_op": "b", "correlation_id": 1, "scope_range_id": 9}),
+        ("k3", 15, 5, {"program_id": 7, "hlo_op": "b", "correlation_id": 2, "scope_range_id": 9}),
     ]
     plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
     _, rows = read(write(tmp_path, space(plane, program, environment())), "/device:GPU:0")
     made = rows["device kernel"]
-    assert made.values.to_pylist() == ['["","","hlo","4","16","16"]', None, None]
+    assert made.values.to_pylist() == ['["","","hlo","4","16","16"]'] * 3
+    assert made.operator.to_pylist() == [None, 2, 2]
     assert made.flops is None
+
+
+UNCERTAIN = '["","","hlo","the profile does not state which kernels are one execution of it"]'
 
 
 def product_by_library(name, number, contracted):
@@ -159,7 +165,11 @@ class TestKernelsOfGraphs:
         return [*zip(rows.framework_op.to_pylist(), rows.values.to_pylist(), strict=True)]
 
     def test_by_name_and_by_the_order_of_products(self, tmp_path):
-        kernels = in_graph("loop_add_1", 0, 8), in_graph("cutlass_gemm", 10, 12), in_graph("gemm_x", 20, 11)
+        kernels = (
+            in_graph("loop_add_1.kd", 0, 8),
+            in_graph("cutlass_gemm", 10, 12),
+            in_graph("gemm_x", 20, 11),
+        )
         assert self.origins(tmp_path, *kernels) == [
             ("add", '["","","hlo","4","16","16"]'),
             ("dot_general", '["","","[0]","[0]","[]","[]","f32"]'),

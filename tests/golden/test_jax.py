@@ -189,14 +189,14 @@ def test_products_count_the_flops_of_the_model_and_phases_sum_to_all_time(run: R
     """2·M·N·K of each product in a step of a device, by the model's own sizes.
 
     Weights: forward, and a product for either gradient. Attention: two products forward, four backward. The
-    forward product of the vocabulary runs in one kernel with the loss, so that it is no product alone.
+    forward product of the vocabulary runs in one kernel with two operations of the loss.
     """
     by_op, by_phase = operator_costs_by(run, ("op", "phase"))
     (products,) = (row for row in by_op.rows if row.key == "dot_general")
     tokens, heads_size = BATCH // DP * SEQUENCE, HIDDEN // TP
     weights = 3 * 2 * tokens * 12 * HIDDEN**2 // TP
     attention = 6 * 2 * (BATCH // DP) * SEQUENCE**2 * heads_size
-    vocabulary = 2 * 2 * (tokens // TP) * HIDDEN * VOCABULARY
+    vocabulary = (3 * 2 * HIDDEN + 2) * (tokens // TP) * VOCABULARY
     steps = by_op.windows
     assert steps == 88
     assert products.flops == steps * (LAYERS * (weights + attention) + vocabulary)

@@ -236,6 +236,27 @@ def test_a_transposing_fusion_s_grid_covers_its_elements(gpus):
     assert {kernels.blocks.to_pylist()[i] for i in np.flatnonzero(kernels.codes == code)} == {1280}
 
 
+def test_a_convolution_of_two_kernels_counts_once_what_is_no_padding(test_data, tmp_path):
+    """Im3d2Col and a product of Tensile: 5,120 filters of 16 channels, 2 · 2 positions, stride 2, padding 1.
+
+    Of 34, 31 and 53 outputs 32, 2 · 31 − 2 and 2 · 53 − 2 pairs with a position of the filter are no padding:
+    xprof's 32,715,571,200, which it counts for either kernel.  One of 40 executions has a kernel without its
+    program, so that nothing states what belongs to it.
+    """
+    run = cclbench.ingest(test_data / "xprof" / GPU, store=tmp_path)
+    rows = run.sql(
+        "SELECT kernels, flops::BIGINT AS flops, bytes::BIGINT AS bytes, why_not FROM operator_work"
+        " WHERE name = 'conv_general_dilated' AND shapes LIKE '%5120,16,1,2,2%'"
+    ).table.to_pylist()
+    flops = 2 * 5120 * 16 * 32 * (2 * 31 - 2) * (2 * 53 - 2)
+    moved = 2 * (16 * 32 * 60 * 104 + 5120 * 16 * 4 + 5120 * 34 * 31 * 53)
+    why = "the profile does not state which kernels are one execution of it"
+    assert Counter(tuple(row.values()) for row in rows) == {
+        (2, flops, moved, None): 39,
+        (1, None, None, why): 1,
+    }
+
+
 def texts(store: Path) -> Iterator[str]:
     """All texts in all tables of a store, and in its manifests less the paths of the sources."""
     for path in store.rglob("*.parquet"):

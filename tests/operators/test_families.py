@@ -30,6 +30,8 @@ def i64(*shape: int) -> Tensor:
 Q, K = bf16(1, 4, 6, 8), bf16(1, 2, 6, 8)
 """4 heads of 6 queries share 2 heads of 6 keys: 4·36 = 144 pairs, causal 4·6·7/2 = 84."""
 CONV_LISTS: tuple[Any, ...] = ((2, 2), (1, 1), (1, 1))
+WINDOW: tuple[Any, ...] = ((1, 2), (0, 1, 2), (1, 2), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+"""Of XLA: features last, output features of the kernel first; 3 · 3 positions, padding 1."""
 ADAM = (
     "void multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4, 0>>"
 )
@@ -68,6 +70,50 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
         (t(5, 3, dtype="f8e4m3fn"), t(7, 5, dtype="f8e4m3fn"), (0,), (1,), (), (), "bf16"),
         (210, 50, 42, "fp8"),
     ),
+    # the first with tanh of its result, of operands in bf16 that the fusion converts
+    (
+        "dot_general",
+        (
+            *(t(2, 3, 5, dtype="f32"), t(2, 5, 7, dtype="f32"), (2,), (1,), (0,), (0,), "f32"),
+            *("fused", 42, 200, 168),
+        ),
+        (462, 200, 168, "fp32"),
+    ),
+    # 2 images of 4 · 4 and 3 channels, 5 filters of 3 · 3, padding 1: 10 = 3·4 − 2 positions along a side
+    (
+        "conv_general_dilated",
+        (bf16(2, 4, 4, 3), bf16(5, 3, 3, 3), bf16(5), "output", (2, 4, 4, 5), "bf16", *WINDOW),
+        (2 * 2 * 5 * 3 * 100, 2 * (96 + 135 + 5), 320, "bf16"),
+    ),
+    # its gradients: of the input from the result's, of the filters
+    (
+        "conv_general_dilated",
+        (bf16(2, 4, 4, 5), bf16(5, 3, 3, 3), "input", (2, 4, 4, 3), "bf16", *WINDOW),
+        (2 * 2 * 5 * 3 * 100, 2 * (160 + 135), 192, "bf16"),
+    ),
+    (
+        "conv_general_dilated",
+        (bf16(2, 4, 4, 3), bf16(2, 4, 4, 5), "kernel", (5, 3, 3, 3), "bf16", *WINDOW),
+        (2 * 2 * 5 * 3 * 100, 2 * (96 + 160), 270, "bf16"),
+    ),
+    # 2 sequences of 3 heads: of 4 queries and 4 keys 10 pairs; within a window of 2, 7
+    (
+        "dot_product_attention_fwd",
+        (bf16(2, 4, 3, 8), bf16(2, 4, 3, 8), bf16(2, 4, 3, 16), "CAUSAL", 0, (2, 3, 4, 4), 768),
+        (2 * 60 * 24, 2 * 768, 768, "bf16"),
+    ),
+    (
+        "dot_product_attention_bwd",
+        (bf16(2, 4, 3, 8), bf16(2, 4, 3, 8), bf16(2, 4, 3, 8), "CAUSAL", 2, (2, 3, 4, 4), 1152),
+        (2 * 42 * 40, 3 * 384, 1152, "bf16"),
+    ),
+    ("cholesky", (t(2, 3, 3, dtype="f32"), (2, 3, 3)), (18, 48, 72, "fp32")),
+    # X·A = B: 3 an element
+    ("triangular_solve", (t(3, 3, dtype="f32"), t(2, 3, dtype="f32"), False), (18, 48, 24, "fp32")),
+    # 5·3 an element of 2·8; half of it of the real numbers
+    ("fft", (t(2, 8, dtype="c64"), (8,), (2, 8), "c64"), (240, 128, 128, "fp32")),
+    ("fft", (t(2, 8, dtype="f32"), (8,), (2, 5), "c64"), (120, 64, 80, "fp32")),
+    ("fft", (t(2, 5, dtype="c128"), (8,), (2, 8), "f64"), (120, 160, 128, "fp64")),
     # 6 rows of 3 times (5, 3), in two groups, with biases: 2·6·5·3; (18 + 2·15 + 2·5)·2, 30·2
     ("_GroupedLinear", (bf16(6, 3), bf16(5, 3), bf16(5, 3), bf16(5), bf16(5)), (180, 116, 60, "bf16")),
     # LSTM of 2 layers, both directions: 2·(4·4·(3 + 4) + 4·4·(8 + 4)) = 608 weights and 128 biases for
@@ -737,7 +783,11 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::upsample_nearest2d", (t(1, 1, 2, 2), None, (2.0, 2.0)), "size of its result is not recorded"),
     ("triton_tem_fused_flex_attention_0", (Q, K, K), "which blocks of keys"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
-    ("dot_general", (t(2, 3), t(3, 4)), "does more than this product"),
+    ("dot_general", (t(2, 3), t(3, 4)), "its attributes are not recorded"),
+    ("cholesky", (t(3, 3),), "its attributes are not recorded"),
+    ("dot_product_attention_fwd", (Q, K, K, "PADDING", 0, (1, 2, 3, 4), 96), "lengths are in device memory"),
+    ("reduce_sum", (t(3), "hlo", "the call of f has no cost model"), "the call of f has no cost model"),
+    ("reduce_sum", (t(3), "hlo", 1), "malformed"),
     ("aten::mm", (), "a capture with record_shapes=True has them"),
     ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it is in training mode"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
@@ -846,3 +896,24 @@ def test_every_family_has_a_worked_call() -> None:
     worked = {name for name, *_ in (*WORKED, *LISTS, *WITHOUT)}
     with_example = {model.family for name in worked if (model := model_of(name))}
     assert with_example == {MODELS.get(name).family for name in MODELS}
+
+
+@pytest.mark.parametrize(
+    ("stated", "kernel", "precision"),
+    [
+        ("DEFAULT", "gemm_fusion_dot_1", "tf32"),
+        ("DEFAULT", "nvjet_sm90_sss_128x128", "tf32"),
+        ("DEFAULT", "sm80_xmma_gemm_f32f32_f32f32_f32_nn", "fp32"),
+        ("DEFAULT", "dot.3", "fp32"),
+        # kernels of AMD
+        ("DEFAULT", "gemm_fusion_dot_1.kd", "fp32"),
+        ("DOT_BF16_BF16_F32_X3", "gemm_fusion_dot_1", "bf16"),
+        ("DOT_TF32_TF32_F32", "gemm_fusion_dot_1", "tf32"),
+        ("", "gemm_fusion_dot_1", "fp32"),
+    ],
+)
+def test_the_precision_of_a_compiled_product(stated: str, kernel: str, precision: str) -> None:
+    """XLA's default lets fp32 be rounded to TF32; HIGHEST states nothing."""
+    a, b = t(2, 3, dtype="f32"), t(3, 4, dtype="f32")
+    call = Call("dot_general", (a, b, (1,), (0,), (), (), "f32", stated, "fused", 0, 1, 2), (kernel,))
+    assert cost_of(call).precision == precision

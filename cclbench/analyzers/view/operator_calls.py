@@ -14,7 +14,7 @@ import pyarrow as pa
 from cclbench.analyzers.view.columns import short_codes
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
-from cclbench.operators.call import Call, NoModel, parse_call
+from cclbench.operators.call import COMPILED, Call, NoModel, parse_call
 from cclbench.operators.cost import WHOLE, Cost, cost_of, model_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class WorkKind:
     @property
     def model_family(self) -> str | None:
         """Family of the operator's cost model; None without one."""
-        if self.call.compiled_work is not None:
+        if self.cost is not None and self.call.counted_work(COMPILED) is not None:
             return "compiled instruction"
         model = model_of(self.call.name) if self.linked else None
         return model.family if model else None

@@ -1,32 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic and compulsory traffic of a compiled instruction: a fusion, or one that is alone."""
+"""Arithmetic and compulsory traffic of a compiled instruction: a fusion, or one that is alone.
+
+From the result back, each instruction needs as many numbers of its operands as its users need of it: of an
+operand that is sliced or looked up, that many, once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-_WHOLE: Final = frozenset(
+from cclbench.formats.xplane.hlo_products import CONTRACTIONS, shape_leaves
+from cclbench.operators.call import NoModel
+from cclbench.operators.shapes import valid_positions
+
+_UNCOUNTED: Final = frozenset(
     [
+        "and",
         "bitcast",
         "bitcast-convert",
         "broadcast",
+        "complex",
         "concatenate",
         "constant",
         "convert",
         "copy",
+        "count-leading-zeros",
+        "dynamic-slice",
+        "dynamic-update-slice",
+        "gather",
         "get-tuple-element",
+        "imag",
         "iota",
+        "not",
+        "or",
+        "pad",
         "parameter",
+        "popcnt",
+        "real",
+        "reduce-precision",
         "reshape",
         "reverse",
+        "rng-bit-generator",
+        "select",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "slice",
+        "sort",
         "transpose",
         "tuple",
+        "xor",
     ]
 )
-"""Opcodes that touch their operands whole, and have no arithmetic."""
-_UNCOUNTED: Final = frozenset(["and", "not", "or", "select", "xor"])
+"""Opcodes without arithmetic on floating-point numbers; comparisons of sorts are not counted."""
 _ARITHMETIC: Final = {
     **dict.fromkeys(
         [
@@ -42,6 +71,7 @@ _ARITHMETIC: Final = {
             "exponential",
             "exponential-minus-one",
             "floor",
+            "is-finite",
             "log",
             "log-plus-one",
             "maximum",
@@ -66,46 +96,230 @@ _ARITHMETIC: Final = {
     "remainder": 4,
 }
 """FLOPs an element, as of PyTorch's operators."""
-_REDUCE: Final = "reduce"
-_FLOATING: Final = ("f", "bf")
+_REDUCTIONS: Final = ("reduce", "reduce-window")
+_SLICES: Final = ("slice", "dynamic-slice", "gather")
+_COUNTED_BY_OPERAND: Final = ("compare", "is-finite", "scatter", *_REDUCTIONS)
+"""Opcodes whose arithmetic is of the type of the first operand."""
+_UPDATES: Final = ("dynamic-update-slice", "scatter")
+_WHOLE: Final = (*CONTRACTIONS, "sort", "custom-call", "get-tuple-element", "tuple")
+"""Opcodes that touch their operands whole."""
+_SELECTIONS: Final = ("__gpu$TopK", "TopK")
+"""Custom calls that compare, as a sort does."""
+_FLOATING, _COMPLEX = ("f", "bf"), "c"
+_DISTINCT: Final = "no index occurs twice"
+_APART: Final = "the parts of an operand that it reads do not overlap"
 
 
 class InstructionWork(NamedTuple):
-    """FLOPs, bytes of all distinct operands, and of the result."""
+    """FLOPs, bytes of all distinct operands, and of the result; what that assumes."""
 
     flops: int
     read_bytes: int
     written_bytes: int
+    assumes: str = ""
+
+
+class Typing(NamedTuple):
+    """Bytes of shapes, None where unknown, and the element type of one."""
+
+    size: Callable[[Iterable[Any | None]], int | None]
+    type_name: Callable[[Any], str]
 
 
 def instruction_work(
-    instruction: Any,
-    shapes: Mapping[int, Any],
-    fused: Any | None,
-    *,
-    size: Callable[[Iterable[Any | None]], int | None],
-    type_name: Callable[[Any], str],
-) -> InstructionWork | None:
-    """The work of an instruction, of a fusion that of its computation `fused`; None where it is not certain.
+    instruction: Any, shapes: Mapping[int, Any], computations: Mapping[int, Any], typing: Typing
+) -> InstructionWork:
+    """The work of an instruction, of a fusion that of the computation that it calls, less a product in it.
 
-    Slices, gathers and paddings touch a part of their operands, calls of libraries do what they do: of both
-    nothing is known.  `shapes` are those of the computation by id; `size` has the bytes of shapes, None where
-    unknown; `type_name` the element type of a shape.
+    `shapes` are those of its computation by id, `computations` the program's.  Raises `NoModel` where it is
+    not certain.
     """
-    inner = [instruction] if fused is None else list(fused.instructions)
-    of_inner = shapes if fused is None else {one.id: one.shape for one in inner}
-    flops = 0
-    for one in inner:
-        counted = one.opcode in _ARITHMETIC or one.opcode == _REDUCE
-        if not counted and one.opcode not in _WHOLE | _UNCOUNTED:
-            return None
-        shape = of_inner.get(one.operand_ids[0]) if one.opcode == _REDUCE and one.operand_ids else one.shape
-        if shape is None or (counted and shape.tuple_shapes):
-            return None
-        if one.opcode == "compare":
-            shape = of_inner.get(one.operand_ids[0]) if one.operand_ids else None
-        if counted and shape is not None and type_name(shape).startswith(_FLOATING):
-            flops += _ARITHMETIC.get(one.opcode, 1) * math.prod(shape.dimensions)
-    operands = [shapes.get(number) for number in dict.fromkeys(instruction.operand_ids)]
-    read, written = size(operands), size([instruction.shape])
-    return None if read is None or written is None else InstructionWork(flops, read, written)
+    return _Fused(instruction, shapes, computations, typing).work()
+
+
+class _Fused:
+    """The instructions that run as one, and how many numbers of each are needed."""
+
+    def __init__(
+        self, instruction: Any, shapes: Mapping[int, Any], computations: Mapping[int, Any], typing: Typing
+    ) -> None:
+        self._whole, self._outer, self._computations, self._typing = instruction, shapes, computations, typing
+        self._alone = instruction.opcode != "fusion"
+        inner = [instruction]
+        if not self._alone:
+            called = [computations[i] for i in instruction.called_computation_ids if i in computations]
+            if len(called) != 1:
+                raise NoModel("its program does not have the computation of the fusion")
+            inner = list(called[0].instructions)
+        self._inner = {one.id: one for one in inner}
+        root = instruction if self._alone else self._inner.get(called[0].root, inner[-1])
+        self._roots = [self._inner[i] for i in root.operand_ids] if root.opcode == "tuple" else [root]
+        self._shapes = shapes if self._alone else {one.id: one.shape for one in inner}
+        self._in_place = {
+            made.id
+            for one in self._roots
+            if (made := self._producer(one)).opcode in _UPDATES and self._owns(made)
+        }
+        self._needed = Counter[int]()
+        """By users that need the same numbers, or of which that is not known."""
+        self._sliced = Counter[int]()
+        """By slices and lookups."""
+        self._slices = Counter[int]()
+        self._assumes: dict[str, None] = {}
+
+    def work(self) -> InstructionWork:
+        """The work of all of them."""
+        for root in self._roots:
+            self._needed[root.id] = _elements(root.shape)
+        flops = 0
+        for one in reversed(self._inner.values()):
+            if needed := self._numbers(one.id, one.shape):
+                flops += self._flops(one, needed)
+                for place, (operand, count) in enumerate(self._operand_needs(one, needed)):
+                    if one.opcode in _SLICES and place == 0:
+                        self._sliced[operand] += count
+                        self._slices[operand] += 1
+                    else:
+                        self._needed[operand] = max(self._needed[operand], count)
+        read = self._read_bytes()
+        written = self._size(shape for root in self._roots for shape in self._written(root))
+        return InstructionWork(flops, read, written, "; ".join(self._assumes))
+
+    def _flops(self, one: Any, needed: int) -> int:
+        if one.opcode in _UNCOUNTED or one.opcode in CONTRACTIONS or one.target in _SELECTIONS:
+            return 0
+        if one.opcode == "custom-call":
+            raise NoModel(f"the call of {one.target} has no cost model")
+        if one.opcode not in _ARITHMETIC and one.opcode not in _COUNTED_BY_OPERAND:
+            raise NoModel(f"no cost model for the instruction {one.opcode}")
+        shape = self._shape(one.operand_ids[0]) if one.opcode in _COUNTED_BY_OPERAND else one.shape
+        kind = self._typing.type_name(shape)
+        if kind.startswith(_COMPLEX):
+            raise NoModel("arithmetic on complex numbers is not modelled")
+        if not kind.startswith(_FLOATING):
+            return 0
+        if one.opcode == "reduce":
+            return _part(_elements(shape), needed, _elements(one.shape))
+        if one.opcode == "reduce-window":
+            return _part(_window_pairs(one, shape), needed, _elements(one.shape))
+        if one.opcode == "scatter":
+            return sum(_elements(self._shape(i)) for i in _updates(one)) if self._combines(one) else 0
+        return _ARITHMETIC[one.opcode] * needed
+
+    def _operand_needs(self, one: Any, needed: int) -> list[tuple[int, int]]:
+        """Operands, and how many numbers of each are needed."""
+        sizes = [(operand, _elements(self._shape(operand))) for operand in one.operand_ids]
+        if one.opcode in _WHOLE:
+            return sizes
+        if one.id in self._in_place:
+            kept = len(_updates(one))
+            touched = sum(_elements(self._shape(i)) for i in _updates(one)) if self._combines(one) else 0
+            if one.opcode == "scatter":
+                self._assumes[_DISTINCT] = None
+            return [(operand, min(touched, size)) for operand, size in sizes[:kept]] + sizes[kept:]
+        first = (len(sizes) + 1) // 2 if one.opcode in _REDUCTIONS else 1
+        if one.opcode in ("gather", "dynamic-slice", "pad", *_REDUCTIONS, *_UPDATES):
+            if one.opcode == "gather":
+                self._assumes[_DISTINCT] = None
+            parts = [(operand, min(self._reach(one, needed, size), size)) for operand, size in sizes[:first]]
+            return parts + sizes[first:]
+        return [(operand, min(self._reach(one, needed, size), size)) for operand, size in sizes]
+
+    def _reach(self, one: Any, needed: int, size: int) -> int:
+        """Numbers of an operand of this size for so many of the result."""
+        if one.opcode in ("reduce", "bitcast", "bitcast-convert"):
+            return _part(size, needed, _elements(one.shape))
+        if one.opcode == "reduce-window":
+            return needed * int(math.prod(of.size for of in one.window.dimensions))
+        return needed
+
+    def _numbers(self, number: int, shape: Any | None) -> int:
+        """How many numbers of an instruction are needed."""
+        return min(max(self._needed[number], self._sliced[number]), _elements(shape))
+
+    def _read_bytes(self) -> int:
+        read = Counter[int]()
+        sources = {i: i for i in self._whole.operand_ids}
+        if not self._alone:
+            parameters = [one for one in self._inner.values() if one.opcode == "parameter"]
+            sources = {one.id: self._whole.operand_ids[one.parameter] for one in parameters}
+        for source, operand in sources.items():
+            read[operand] += self._numbers(source, self._shapes.get(source))
+            if self._slices[source] > 1 and read[operand] < _elements(self._outer.get(operand)):
+                self._assumes[_APART] = None
+        total = 0
+        for operand, count in read.items():
+            shape = self._outer.get(operand)
+            total += _part(self._size([shape]), min(count, _elements(shape)), _elements(shape))
+        return total
+
+    def _written(self, root: Any) -> list[Any]:
+        """Shapes that are written for a result: in place of an operand, only what is updated."""
+        made = self._producer(root)
+        return [self._shape(i) for i in _updates(made)] if made.id in self._in_place else [root.shape]
+
+    def _producer(self, one: Any) -> Any:
+        """The instruction that makes the numbers, before views of them."""
+        for _ in self._inner:
+            if one.opcode not in ("bitcast", "reshape") or one.operand_ids[0] not in self._inner:
+                break
+            one = self._inner[one.operand_ids[0]]
+        return one
+
+    def _owns(self, one: Any) -> bool:
+        """Whether an update's first operand is one of the whole, which XLA then updates in place."""
+        operand = self._inner.get(one.operand_ids[0])
+        return operand is None or self._producer(operand).opcode == "parameter"
+
+    def _combines(self, one: Any) -> bool:
+        """Whether an update computes with what is there."""
+        called = [self._computations[i] for i in one.called_computation_ids if i in self._computations]
+        return any(i.opcode in _ARITHMETIC for computation in called for i in computation.instructions)
+
+    def _shape(self, number: int) -> Any:
+        shape = self._shapes.get(number)
+        if shape is None:
+            raise NoModel("its program lacks one of its operands")
+        return shape
+
+    def _size(self, shapes: Iterable[Any | None]) -> int:
+        size = self._typing.size(shapes)
+        if size is None:
+            raise NoModel("the size of one of its operands or results is unknown")
+        return size
+
+
+def _updates(one: Any) -> Sequence[int]:
+    """Operands of an update that are written into the first ones."""
+    if one.opcode == "dynamic-update-slice":
+        return list(one.operand_ids[1:2])
+    return list(one.operand_ids[(len(one.operand_ids) + 1) // 2 :])
+
+
+def _window_pairs(one: Any, read: Any) -> int:
+    """Numbers, not padding, in all windows of a reduction."""
+    result = next(iter(shape_leaves(one.shape)))
+    return math.prod(
+        valid_positions(
+            size,
+            out,
+            of.size,
+            stride=of.stride or 1,
+            before=of.before,
+            dilation=of.dilation or 1,
+            spread=of.spread or 1,
+        )
+        for size, out, of in zip(read.dimensions, result.dimensions, one.window.dimensions, strict=False)
+    )
+
+
+def _elements(shape: Any | None) -> int:
+    """Numbers of an array, of several those of the first."""
+    leaf = None if shape is None else next(iter(shape_leaves(shape)), None)
+    elements: int = 0 if leaf is None else math.prod(leaf.dimensions)
+    return max(elements, 0)
+
+
+def _part(whole: int, needed: int, of: int) -> int:
+    """The share needed/of of a whole, rounded up."""
+    return -(-whole * needed // of) if of else 0

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,21 @@ from cclbench.formats import Payload, Rows, Trace
 from cclbench.formats.trace import NO_GRID, grid_columns, plausible_amount
 from cclbench.formats.xplane import origins, proto
 from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, program_payload
-from cclbench.formats.xplane.hlo_proto import HloProgram, Instruction
-from cclbench.formats.xplane.origins import InstructionOrigin
+from cclbench.formats.xplane.executions import (
+    StreamExecution,
+    find_executions,
+    row_origins,
+    run_instruction,
+)
+from cclbench.formats.xplane.hlo_proto import HloProgram
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 
-_LINKS: Final = ("correlation_id", "program_id", "cuda_graph_node_id")
+_LINKS: Final = ("correlation_id", "program_id", "cuda_graph_node_id", "scope_range_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
+_AMD: Final = ".kd"
+"""End of the names of AMD's kernels: kernel descriptor."""
 _DIRECTIONS: Final = (
     ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
     ("d2h", re.compile(r"DtoH|D2H|DeviceToHost")),
@@ -66,27 +73,6 @@ def stream_correlations(message: Any) -> set[int]:
     return {i for i in ids if 0 < i < 1 << 63}
 
 
-class StreamExecution(NamedTuple):
-    """What a stream event states about its execution; empty or None if it states nothing."""
-
-    name: str
-    correlation: int | None
-    grid: str
-    copy: str
-    fill: str
-    op: str
-    program: int | None
-    node: int = 0
-    """Number of its node in a graph."""
-
-    @property
-    def row_kind(self) -> str:
-        """The kind of row."""
-        if self.copy or re.match(r"(?i)memcpy", self.name):
-            return "copy"
-        return "memset" if self.fill or re.match(r"(?i)memset", self.name) else "kernel"
-
-
 def gpu_batches(
     trace: Trace,
     message: Any,
@@ -115,14 +101,17 @@ def gpu_batches(
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
             correlation, program = _positive_number(stats.get("correlation_id")), stats.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
-            node = stats.get("cuda_graph_node_id")
-            node = node if isinstance(node, int) else 0
-            run = StreamExecution(title, correlation, grid, copy, fill, op, program, node)
+            node, scope = (
+                _positive_number(stats.get(name)) or 0 for name in ("cuda_graph_node_id", "scope_range_id")
+            )
+            run = StreamExecution(title, correlation, grid, copy, fill, op, program, node, scope)
             code[i] = codes.setdefault(run, len(codes))
         lines.append(LineEvents(name, line.id, code, start, dur))
     runs, where = list(name_instructions(list(codes), programs)), str(path)
     kinds = np.array([run.row_kind for run in runs], np.str_)
-    origins_of = _row_origins(runs, programs)
+    counts = np.bincount(np.concatenate([[], *(line.code for line in lines)]).astype(np.int64))
+    executions = find_executions(runs, programs, counts.tolist())
+    origins_of = row_origins(runs, programs, executions)
     for kind in ("kernel", "copy", "memset"):
         columns = {"correlation": pa.array([run.correlation for run in runs], pa.int64())}
         if kind == "kernel":
@@ -136,6 +125,7 @@ def gpu_batches(
             ways = [next((way for way, known in _DIRECTIONS if known.search(text)), None) for text in texts]
             columns["copy_direction"] = pa.array(ways, pa.string())
         columns |= origins.origin_columns(origins_of)
+        columns["operator"] = pa.array(executions.numbers, pa.int64())
         chosen = [line.take_events(kinds[line.code] == kind) for line in lines if len(line)]
         result = kind_rows(
             kind,
@@ -169,7 +159,7 @@ def name_instructions(
         program = programs[run.program]
         if run.op in program.instructions:
             continue
-        if instruction := program.kernel_instructions.get(run.name):
+        if instruction := program.kernel_instructions.get(run.name.removesuffix(_AMD)):
             ops[index] = instruction
         elif run.node and classify.kernel_category(run.name) == "gemm":
             in_graph[run.program, run.correlation].append(index)
@@ -198,7 +188,7 @@ def _add_payloads(
         by_name = _is_collective(run.name)
         if not by_name and _program_category(run, programs) != "communication":
             continue
-        instruction = _run_instruction(run, programs)
+        instruction = run_instruction(run, programs)
         payload = program_payload(instruction, run.program, member) if instruction is not None else None
         unknown += payload is None
         alone += payload is not None and payload.ranks is None
@@ -216,37 +206,11 @@ def _add_payloads(
         )
 
 
-def _run_instruction(run: StreamExecution, programs: Mapping[int, HloProgram]) -> Instruction | None:
-    program = programs.get(run.program) if run.program is not None else None
-    return program.instructions.get(run.op) if program is not None else None
-
-
-def _row_origins(
-    ran: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
-) -> list[InstructionOrigin | None]:
-    """Each row's origin, without the values for its cost if the instruction runs as several kernels.
-
-    Kernels of one run cannot be identified, so its cost would count once for each.
-    """
-    kernels: dict[tuple[int | None, str], set[str]] = defaultdict(set)
-    for run in ran:
-        if run.row_kind == "kernel":
-            kernels[run.program, run.op].add(run.name)
-    origin_of_run: list[InstructionOrigin | None] = []
-    for run in ran:
-        instruction = _run_instruction(run, programs)
-        origin = instruction.origin if instruction is not None else None
-        if origin is not None and len(kernels[run.program, run.op]) > 1:
-            origin = replace(origin, values=None)
-        origin_of_run.append(origin)
-    return origin_of_run
-
-
 def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:
     """A kernel's category from its program, None if its name is classified."""
     if _is_classified(run.name):
         return None
-    instruction = _run_instruction(run, programs)
+    instruction = run_instruction(run, programs)
     return instruction.category if instruction is not None else None
 
 

@@ -17,19 +17,20 @@ import msgspec
 import numpy as np
 
 from cclbench.formats.xplane import hlo, proto
-from cclbench.formats.xplane.fused_work import InstructionWork, instruction_work
+from cclbench.formats.xplane.fused_work import Typing, instruction_work
 from cclbench.formats.xplane.hlo_products import (
-    Product,
+    CONTRACTIONS,
+    OperatorCall,
+    Value,
     is_library_product,
-    library_product,
+    operator_call,
     shape_leaves,
-    sole_product,
 )
 from cclbench.formats.xplane.origins import InstructionOrigin, instruction_origin, line_of
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.protobuf_schema import described_class
-from cclbench.operators.call import COMPILED
+from cclbench.operators.call import COMPILED, FUSED, NoModel
 
 _MESSAGES: Final = {
     "Shape": "element_type=2:int32 dimensions=3:int64* tuple_shapes=4:Shape*",
@@ -45,11 +46,16 @@ _MESSAGES: Final = {
     "Pair": "source=1:int64 target=2:int64",
     "Metadata": "op_name=2:string source_file=3:string source_line=4:int32 stack_frame=15:int32",
     "Dot": "lhs_contracting=1:int64* rhs_contracting=2:int64* lhs_batch=3:int64* rhs_batch=4:int64*",
-    "Instruction": "name=1:string opcode=2:string shape=3:Shape metadata=7:Metadata"
-    " channel_id=26:int64 target=28:string dot=30:Dot id=35:int64"
-    " operand_ids=36:int64* called_computation_ids=38:int64* config=43:bytes groups=49:Group* pairs=52:Pair*"
-    " global_ids=71:bool listed=87:Listed iota=92:Iota mesh=93:MeshGroups",
-    "Computation": "instructions=2:Instruction* id=5:int64",
+    "Extent": "size=1:int64 stride=2:int64 before=3:int64 dilation=5:int64 spread=6:int64",
+    "Window": "dimensions=1:Extent*",
+    "Convolution": "kernel_out=4:int64 kernel=6:int64* input=11:int64* output=12:int64*",
+    "Precision": "operand_precision=1:int32* algorithm=2:int32",
+    "Instruction": "name=1:string opcode=2:string shape=3:Shape metadata=7:Metadata parameter=9:int64"
+    " window=15:Window convolution=16:Convolution channel_id=26:int64 target=28:string dot=30:Dot"
+    " fft_length=32:int64* id=35:int64 operand_ids=36:int64* called_computation_ids=38:int64* config=43:bytes"
+    " groups=49:Group* precision=51:Precision pairs=52:Pair* global_ids=71:bool listed=87:Listed iota=92:Iota"
+    " mesh=93:MeshGroups",
+    "Computation": "instructions=2:Instruction* id=5:int64 root=6:int64",
     "Location": "file=1:int32 function=2:int32 line=3:int32",
     "Frame": "location=1:int32",
     "Frames": "files=1:string* functions=2:string* locations=3:Location* frames=4:Frame*",
@@ -144,12 +150,7 @@ class HloProgram:
             if i.opcode == "fusion"
             for number in i.called_computation_ids
         }
-        fused = {c.id: c for c in module.computations if c.id in called}
-        products = {
-            called[c.id].name: product
-            for c in module.computations
-            if c.id in called and (product := sole_product(c)) is not None
-        }
+        computations = {c.id: c for c in module.computations}
         by_name = {}
         for computation in module.computations:
             shapes = {i.id: i.shape for i in computation.instructions}
@@ -178,8 +179,8 @@ class HloProgram:
                         i,
                         operands,
                         module.stack,
-                        products.get(i.name),
-                        _instruction_work(i, shapes, fused),
+                        shapes,
+                        computations,
                     ),
                 )
         return by_name
@@ -234,51 +235,66 @@ def _instruction_origin(
     i: Any,
     operands: list[Any | None],
     stack: Any,
-    product: Product | None,
-    work: InstructionWork | None,
+    shapes: Mapping[int, Any],
+    computations: Mapping[int, Any],
 ) -> InstructionOrigin:
-    """Framework op and line of an instruction, its operands, and the dimensions of a product.
+    """Framework op and line of an instruction, its operands, and its attributes or its counted work.
 
-    Further arguments of a product are its contracting and batch dimensions, left and right, and its result's
-    type, as for JAX's dot_general; of another instruction its counted work, see `Call.compiled_work`.  XLA
-    may fuse a transposition into a product, which then may have the name of the transposition.
+    XLA may fuse a transposition into a product, which then may have the name of the transposition.
     """
     path = i.metadata.op_name
-    values: tuple[Any, ...] = () if work is None else (COMPILED, *map(str, work))
-    if i.opcode == "dot":
-        product = Product(i.dot, i.shape, operands)
-    elif is_library_product(i):
-        product = library_product(i, operands)
-    if product is not None:
-        operands, dot = product.operands, product.dot
-        path = path or product.op_name
-        dimensions = (dot.lhs_contracting, dot.rhs_contracting, dot.lhs_batch, dot.rhs_batch)
-        values = (*map(list, dimensions), _TYPES.get(product.shape.element_type, ""))
-        scopes, _, last = path.rpartition("/")
-        if not _PRODUCT.fullmatch(last):
-            path = f"{scopes}/dot_general".lstrip("/")
+    values: tuple[Value, ...] = ()
+    try:
+        call, values = _counted_call(i, operands, shapes, computations)
+        if call is not None:
+            operands, path = list(call.operands), path or call.path
+            scopes, _, last = path.rpartition("/")
+            if not (last == call.operator or (call.operator == "dot_general" and _PRODUCT.fullmatch(last))):
+                path = f"{scopes}/{call.operator}".lstrip("/")
+    except NoModel as why:
+        values = (COMPILED, str(why))
+    except (ArithmeticError, LookupError, ValueError):
+        values = (COMPILED, "its program is malformed")
     leaves = [leaf for shape in operands if shape is not None for leaf in shape_leaves(shape)]
     return instruction_origin(
         path,
         i.opcode,
-        [(_TYPES.get(leaf.element_type, ""), tuple(leaf.dimensions)) for leaf in leaves],
+        [(_type_name(leaf), tuple(leaf.dimensions)) for leaf in leaves],
         _call_site(i.metadata, stack),
         values,
     )
 
 
-def _instruction_work(i: Any, shapes: Mapping[int, Any], fused: Mapping[int, Any]) -> InstructionWork | None:
-    """The work of an instruction that is not in a fusion; None of constants, calls and all that has none."""
-    computation = next(map(fused.get, i.called_computation_ids), None) if i.opcode == "fusion" else None
-    if (i.opcode == "fusion") != (computation is not None) or not i.operand_ids:
-        return None
-    return instruction_work(
-        i,
-        shapes,
-        computation,
-        size=_array_bytes,
-        type_name=lambda shape: _TYPES.get(shape.element_type, ""),
-    )
+def _counted_call(
+    i: Any, operands: list[Any | None], shapes: Mapping[int, Any], computations: Mapping[int, Any]
+) -> tuple[OperatorCall | None, tuple[Value, ...]]:
+    """The operator that an instruction, or the product in a fusion, is, and its attributes; else its work."""
+    if _COLLECTIVE.fullmatch(i.opcode):
+        return None, ()
+    typing = Typing(_array_bytes, _type_name)
+    call = operator_call(i, operands, size=_array_bytes, type_name=_type_name)
+    if call is not None:
+        return call, call.values
+    work = instruction_work(i, shapes, computations, typing)
+    counted = (*map(str, work[:3]), *filter(None, work[3:]))
+    inner = [one for number in i.called_computation_ids for one in computations[number].instructions]
+    products = [one for one in inner if i.opcode == "fusion" and one.opcode in CONTRACTIONS]
+    if not products:
+        return None, (COMPILED, *counted)
+    if len(products) > 1:
+        raise NoModel("several products run as one fusion")
+    inside = {one.id: one.shape for one in inner}
+    (product,) = products
+    sides = [inside.get(operand) for operand in product.operand_ids]
+    call = operator_call(product, sides, size=_array_bytes, type_name=_type_name)
+    if call is None:
+        raise NoModel("the attributes of its product are not in its program")
+    call = msgspec.structs.replace(call, path=product.metadata.op_name)
+    return call, (*call.values, FUSED, *counted)
+
+
+def _type_name(shape: Any) -> str:
+    return _TYPES.get(shape.element_type, "")
 
 
 def _call_site(metadata: Any, stack: Any) -> str | None:

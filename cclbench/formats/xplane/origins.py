@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from cclbench.formats.xplane import hlo, proto
+from cclbench.operators.call import COMPILED
 
 Array = tuple[str, tuple[int, ...]]
 """HLO element type, and sizes."""
@@ -49,6 +51,12 @@ def instruction_origin(
         dtypes=_json_text([dtype for dtype, _ in listed]) if listed else None,
         values=_json_text([*[""] * len(listed), *texts]) if texts else None,
     )
+
+
+def uncounted(origin: InstructionOrigin, why: str) -> InstructionOrigin:
+    """The origin with the reason why it has no cost in place of its attributes."""
+    operands = msgspec.json.decode(origin.shapes) if origin.shapes else []
+    return replace(origin, values=_json_text([*[""] * len(operands), COMPILED, why]))
 
 
 def text_origin(instruction: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:

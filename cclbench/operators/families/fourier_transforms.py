@@ -10,7 +10,7 @@ from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import promotion_rank
 
 FAMILY = "Fourier transform"
-_CONVENTION = "5·N·log2 N operations a transform, the convention of FFT benchmarks, not what a library runs"
+CONVENTION = "5·N·log2 N operations a transform, the convention of FFT benchmarks, not what a library runs"
 _PARTS = {
     "c10::complex<float>": "float",
     "c10::complex<double>": "double",
@@ -48,5 +48,5 @@ def fourier_transform(call: Call) -> Cost:
         precision="fp64" if part == "double" else "fp32",
         reads=(x,),
         writes=(result,),
-        assumes=_CONVENTION,
+        assumes=CONVENTION,
     )

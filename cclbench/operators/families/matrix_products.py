@@ -353,24 +353,3 @@ def grouped_product(call: Call) -> Cost:
     # Where matrices are split along the inner dimension, each group has its part of K.
     flops = cost.flops // out[0] if len(out) == 3 else cost.flops
     return replace(cost, flops=flops, assumes="the groups cover all rows, and none is empty")
-
-
-@cost_model(FAMILY, r"dot_general", r"(Batch)?MatMul(V[23])?", r"Einsum")
-def compiled_product(call: Call) -> Cost:
-    """A product in a program that XLA compiled, summed over any dimensions: batch B, rows M, columns N.
-
-    FLOPs: 2·B·M·N·K, K the product of the dimensions that are contracted
-    Bytes: both operands, the result
-    Source: openxla.org/xla/operation_semantics: DotGeneral; JAX: lax.dot_general(lhs, rhs, dimension_numbers)
-    """
-    if call.value(2) is None:
-        raise NoModel("its kernel does more than this product, or other kernels do part of it")
-    a, b = call.tensor(0), call.tensor(1)
-    contracted, batch = [(call.value(index), call.value(index + 1)) for index in (2, 4)]
-    free = [
-        [size for axis, size in enumerate(operand.shape) if axis not in (*contracted[side], *batch[side])]
-        for side, operand in enumerate((a, b))
-    ]
-    out = (*(a.shape[axis] for axis in batch[0]), *free[0], *free[1])
-    inner = tuple(math.prod(x.shape[axis] for axis in contracted[side]) for side, x in enumerate((a, b)))
-    return product_cost(call, a, b, out, inner=(inner[0], inner[1]), dtype=call.value(6))
