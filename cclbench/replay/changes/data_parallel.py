@@ -3,17 +3,30 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
+from typing import Final
+
+import numpy as np
+
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 from cclbench.replay.change import (
     AddedCommunication,
     ChangeSubject,
     LayoutEffect,
+    PlacedTransfer,
     Scale,
     TimeBounds,
     change,
     count_of,
 )
+from cclbench.replay.gradients import Float64, even_gradients, recorded_gradients, updated_bytes
 from cclbench.replay.layout import Layout
 from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes, of_categories, scale_nodes
+
+_FIRST_BUCKET: Final = 1 << 20
+_BUCKET: Final = 25 << 20
+"""Bytes of DistributedDataParallel's buckets (`bucket_cap_mb`, `_DEFAULT_FIRST_BUCKET_BYTES`)."""
 
 
 @change(
@@ -38,8 +51,9 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes, of_c
 def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
     """Effect of another number of replicas that each do the same; `batch` is a separate setting.
 
-    A single replica exchanges no gradients: with more, they are all-reduced once, after all of backward or
-    hidden in it. The work of a sharded optimizer is divided by the growth.
+    A single replica exchanges no gradients: with more, they are all-reduced in buckets, each when its last
+    gradient is ready, or where that is unknown, after all of backward or hidden in it. The work of a sharded
+    optimizer is divided by the growth.
     """
     layouts, graph = asked_layouts(subject), subject.graph
     growth = layouts.degree_growth("dp")
@@ -68,11 +82,8 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
                 f"a sharded optimizer, {subject.window_share(chosen):.1%} of the step, has 1/{growth:g} to do"
             )
     if layouts.old.degrees["dp"] == 1 and not layouts.removed:
-        added = (_gradients(subject),)
-        notes.append(
-            "the all-reduce of gradients is not in the trace: bounds are all of it hidden in backward, or"
-            " none"
-        )
+        added, exchange_notes = _gradient_exchange(subject)
+        notes += exchange_notes
     return LayoutEffect(graph, scale, added=added, notes=tuple(notes))
 
 
@@ -81,18 +92,98 @@ def _replicas(layout: Layout) -> str:
     return f"{count:,} {'replica' if count == 1 else 'replicas'} of {layout.model_size}"
 
 
-def _gradients(subject: ChangeSubject) -> AddedCommunication:
-    """One all-reduce of a rank's gradients, of the parameters' element size."""
-    new = asked_layouts(subject).new
+def _gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, ...], list[str]]:
+    """The all-reduces that a single replica does not need, and what is assumed of them.
+
+    As PyTorch's DistributedDataParallel has them: gradients fill buckets in the order in which they are
+    ready, the first of 1 MiB, others of 25 MiB, and what follows backward waits for all of them. Split layers
+    have gradients of 1 / (tp · pp).
+    """
+    layouts = asked_layouts(subject)
+    if not _trains(subject):
+        return (), ["replicas exchange nothing: by card or trace the job has no backward pass"]
+    split = layouts.degree_growth("tp") * layouts.degree_growth("pp")
+    steps, origin = recorded_gradients(subject), "recorded with the gradients"
+    if not steps:
+        nbytes, origin = _parameter_bytes(subject)
+        steps = even_gradients(subject, nbytes)
+        if not steps:
+            return _unplaced_gradients(subject, nbytes / split)
+    stride, degree = layouts.new.group_stride("dp"), layouts.new.degrees["dp"]
+    members = tuple(range(0, degree * stride, stride))
+    price = cache(partial(subject.price, "all_reduce", members))
+    placed = []
+    for step in steps:
+        ends = bucket_ends(step.nbytes / split)
+        total = np.add.reduceat(step.nbytes / split, np.append(0, ends[:-1] + 1))
+        placed += [
+            PlacedTransfer(
+                step.rank, "all_reduce", degree, nbytes, price(nbytes), int(step.node[end]), step.resume
+            )
+            for nbytes, end in zip(total.tolist(), ends.tolist(), strict=True)
+        ]
+    count = len(placed) / len(steps)
+    mb = sum(float(step.nbytes.sum()) for step in steps) / len(steps) / split / 1e6
+    what = f"all-reduce of {mb:,.4g} MB of gradients among {degree:,} ranks"
+    time = TimeBounds.total(one.time for one in placed).times_count(1 / len(steps))
+    note = (
+        f"{what}, {origin}, in {count:.4g} buckets (DDP: 1 MiB, then 25 MiB), each from when its last"
+        " gradient is ready; what follows backward waits for all"
+    )
+    return (AddedCommunication(what, time, tuple(placed)),), [note]
+
+
+def _trains(subject: ChangeSubject) -> bool:
+    """Whether the job trains: by the card, else by the phases of its operators; `InputError` if unknown."""
+    run = subject.run
+    if run.card is not None:
+        return run.card.workload.phase == "training"
+    phases = set(run.rank(run.ranks[0]).operators(("phase",))["phase"].unique().to_pylist())
+    if not phases & {"forward", "backward", "optimizer"}:
+        raise InputError(
+            "whether the job trains, so that replicas exchange gradients, is unknown",
+            hint="state workload.phase in a card",
+        )
+    return bool(phases & {"backward", "optimizer"})
+
+
+def _parameter_bytes(subject: ChangeSubject) -> tuple[float, str]:
+    """Bytes of the traced rank's parameters, and where they come from; `InputError` where unknown."""
+    updated = updated_bytes(subject)
+    if updated is not None:
+        return updated, "of the parameters that the optimizer updates, spread evenly over backward"
     size = card_sizes(
         subject.run.card,
         "the all-reduce of gradients, which a single replica does not need,",
         "model.parameters",
         "element",
     )
-    nbytes = size["model.parameters"] * size["element"] / (new.degrees["tp"] * new.degrees["pp"])
+    # the card counts the whole model, of which a traced rank may hold a part
+    old = asked_layouts(subject).old.degrees
+    nbytes = size["model.parameters"] * size["element"] / (old["tp"] * old["pp"])
+    return nbytes, "of the card's parameters, spread evenly over backward"
+
+
+def bucket_ends(nbytes: Float64) -> Int64:
+    """Index of the last gradient of each bucket; a bucket is full as soon as it has its size or more."""
+    ends, filled, limit = [], 0.0, _FIRST_BUCKET
+    for i, size in enumerate(nbytes.tolist()):
+        filled += size
+        if filled >= limit:
+            ends.append(i)
+            filled, limit = 0.0, _BUCKET
+    if filled or not ends:
+        ends.append(len(nbytes) - 1)
+    return np.array(ends, np.int64)
+
+
+def _unplaced_gradients(
+    subject: ChangeSubject, nbytes: float
+) -> tuple[tuple[AddedCommunication, ...], list[str]]:
+    """One all-reduce of a rank's gradients, between hidden and exposed."""
+    new = asked_layouts(subject).new
     stride = new.group_stride("dp")
     time = subject.price("all_reduce", tuple(range(0, new.degrees["dp"] * stride, stride)), nbytes)
-    return AddedCommunication(
-        f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", TimeBounds(0.0, None, time.high)
-    )
+    what = f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients"
+    note = "the all-reduce of gradients is not in the trace: bounds are all of it hidden in backward, or none"
+    return (AddedCommunication(what, TimeBounds(0.0, None, time.high)),), [note]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,10 @@ from cclbench.replay.rescale import (
     microbatch_count,
     scale_nodes,
 )
+
+_FULLEST_STAGE: Final = 1.41
+"""Work of the fullest stage relative to the mean: 1.408 in job ST of J. Lin et al. 2025 (four stages, the
+last with the head and the loss)."""
 
 
 @change(
@@ -63,16 +68,23 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     gap = np.where(launches, np.rint(inside * (factor - 1)), 0).astype(np.int64)
     graph = replace(graph, nodes=replace(nodes, gap=nodes.gap + gap))
     fill = ((new - 1) / turns - (old - 1) * layouts.sample_share) / (count * layouts.sample_share)
-    notes = (
+    notes: tuple[str, ...] = (
         f"layers split evenly into {new} in place of {old} stages: kernels,"
         f" {subject.window_share(chosen):.1%} of the step, take {factor:g} of their time",
         f"pipeline of {count * layouts.sample_share:g} micro-batches,"
         f" 1F1B{f', {turns} parts a stage' if turns > 1 else ''}:"
         f" filling it takes {(new - 1) / turns:g} of them",
     )
+    scale = scale_nodes(chosen, factor)
+    if old == 1:
+        scale = replace(scale, high=np.where(chosen, min(factor * _FULLEST_STAGE, 1.0), 1.0))
+        notes += (
+            f"one stage does not show how even {new} are: the fullest has up to {_FULLEST_STAGE:.2f} times"
+            " the mean work (upper bound)",
+        )
     return LayoutEffect(
         graph,
-        scale_nodes(chosen, factor),
+        scale,
         {"dp": factor},
         {"tp": factor, "cp": factor, "ep": factor},
         added=_hops(subject, new),
@@ -92,8 +104,11 @@ def _hops(subject: ChangeSubject, stages: int) -> tuple[AddedCommunication, ...]
     nbytes = float(np.prod([*size.values()])) / layouts.new.degrees["cp"]
     time = subject.price("send_recv", (0, layouts.new.group_stride("pp")), nbytes)
     hops = 2 * (stages - 1)
+    # at worst no send is hidden: two for each micro-batch, besides those that fill the pipeline
+    exposed = hops + 2 * ((microbatch_count(subject.run.card) or 1) * layouts.sample_share - 1)
     description = f"{hops} hops of {nbytes / 1e6:.4g} MB past {stages} stages"
-    return (AddedCommunication(description, time.times_count(hops)),)
+    most = time.high * max(exposed, hops)
+    return (AddedCommunication(description, time.times_count(hops)._replace(high=most)),)
 
 
 @change(

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of a step on an accelerator: how large they are, and after which kernel each is ready.
+
+PyTorch records a row `torch::autograd::AccumulateGrad` for each parameter's gradient, with its shape and
+element type where shapes are recorded. Such a gradient is ready when the kernels end that were launched
+before the row's end; of several micro-batches only the last exchanges them. Without such rows the parameters
+that the optimizer updates, or the card's, are spread evenly over the time of backward's kernels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.ground.intervals import Int64
+from cclbench.operators.call import NoModel, Tensor, parse_call
+from cclbench.replay import nodes as n
+from cclbench.replay.change import ChangeSubject
+from cclbench.replay.rescale import microbatch_count
+from cclbench.replay.tables import clocks_of
+
+Float64 = npt.NDArray[np.float64]
+
+_ROW: Final = "torch::autograd::AccumulateGrad"
+_UPDATES: Final = (
+    "aten::_fused_adam_",
+    "aten::_fused_adamw_",
+    "aten::_fused_sgd_",
+    "aten::_foreach_addcdiv_",
+    "aten::addcdiv_",
+)
+"""Calls of optimizers that update each parameter once in a step; their first operands are the parameters."""
+_EVEN_PARTS: Final = 64
+"""Number of gradients into which the card's parameters are divided."""
+
+
+class StepGradients(NamedTuple):
+    """Gradients of a rank's step in the order in which they become ready, shape (gradients,): bytes, and the
+    node with whose end each is ready. `resume`: the first node launched after all of them, −1 for none."""
+
+    rank: int
+    nbytes: Float64
+    node: Int64
+    resume: int
+
+
+class _Launched(NamedTuple):
+    """A rank's kernels in windows, in order of launch: nodes, and when they were launched."""
+
+    node: Int64
+    launch_ns: Int64
+
+
+def recorded_gradients(subject: ChangeSubject) -> list[StepGradients]:
+    """Gradients of each rank and step, by their rows; empty where a size or a kernel is missing."""
+    clock = clocks_of(subject.run)
+    steps: list[StepGradients] = []
+    for rank in subject.graph.windowed:
+        ends, nbytes = _gradient_rows(subject, rank.rank)
+        launched = _launched_kernels(subject, rank.rank)
+        if not len(ends) or np.isnan(nbytes).any() or not len(launched.node):
+            return []
+        steps += _by_step(subject, rank.rank, launched, clock(rank.rank).on_common_clock(ends), nbytes)
+    return steps
+
+
+def even_gradients(subject: ChangeSubject, total_bytes: float) -> list[StepGradients]:
+    """Gradients of that many bytes, in equal parts over the time of backward; empty where it is unknown."""
+    steps: list[StepGradients] = []
+    for rank in subject.graph.windowed:
+        launched = _launched_kernels(subject, rank.rank)
+        backward = np.isin(subject.graph.nodes.start[launched.node], _backward_starts(subject, rank.rank))
+        for step in np.unique(subject.step[launched.node]).tolist():
+            at = np.flatnonzero(backward & (subject.step[launched.node] == step))
+            if not len(at):
+                return []
+            done = np.cumsum(subject.graph.nodes.dur[launched.node[at]])
+            shares = np.arange(1, _EVEN_PARTS + 1) / _EVEN_PARTS * done[-1]
+            ready = at[np.minimum(np.searchsorted(done, shares), len(at) - 1)]
+            nbytes = np.full(_EVEN_PARTS, total_bytes / _EVEN_PARTS)
+            resume = int(launched.node[at[-1] + 1]) if at[-1] + 1 < len(launched.node) else -1
+            steps.append(StepGradients(rank.rank, nbytes, launched.node[ready], resume))
+    return steps
+
+
+def updated_bytes(subject: ChangeSubject) -> float | None:
+    """Bytes of a rank's parameters that the optimizer updates in a step, by recorded shapes; None without
+    these or without steps."""
+    run = subject.run
+    table = run.rank(run.ranks[0]).operators(("name", "step", "shapes", "dtypes"))
+    table = table.filter(pc.is_in(table["name"].cast(pa.string()), pa.array(_UPDATES)))
+    by_step: Counter[int] = Counter()
+    for row in table.filter(table["step"].is_valid()).to_pylist():
+        first = next(iter(parse_call(row["name"], row["shapes"], row["dtypes"]).arguments), None)
+        tensors = first if isinstance(first, tuple) else (first,)
+        try:
+            by_step[row["step"]] += sum(one.bytes for one in tensors if isinstance(one, Tensor))
+        except NoModel:
+            return None
+    return float(max(by_step.values(), default=0)) or None
+
+
+def _gradient_rows(subject: ChangeSubject, rank: int) -> tuple[Int64, Float64]:
+    """End of each gradient's row, ns on the rank's clock, and its bytes, NaN where not recorded."""
+    ends, nbytes = [np.empty(0, np.int64)], [np.empty(0, np.float64)]
+    sizes: dict[tuple[str | None, str | None], float] = {}
+    for batch in subject.run.rank(rank).events(("op",), ("name", "start_ns", "dur_ns", "shapes", "dtypes")):
+        names = batch["name"].dictionary.to_pylist()
+        if _ROW not in names:
+            continue
+        rows = batch.take(np.flatnonzero(batch["name"].indices.to_numpy() == names.index(_ROW)))
+        ends.append(rows["start_ns"].to_numpy() + rows["dur_ns"].to_numpy())
+        words = zip(rows["shapes"].to_pylist(), rows["dtypes"].to_pylist(), strict=True)
+        nbytes.append(np.array([sizes.get(word) or _first_bytes(sizes, word) for word in words], np.float64))
+    return np.concatenate(ends), np.concatenate(nbytes)
+
+
+def _first_bytes(
+    sizes: dict[tuple[str | None, str | None], float], word: tuple[str | None, str | None]
+) -> float:
+    """Bytes of the first operand of a row with these shapes and types, NaN where not recorded."""
+    tensors = parse_call(_ROW, *word).tensors
+    try:
+        sizes[word] = float(tensors[0].bytes) if tensors else np.nan
+    except NoModel:
+        sizes[word] = np.nan
+    return sizes[word]
+
+
+def _launched_kernels(subject: ChangeSubject, rank: int) -> _Launched:
+    nodes = subject.graph.nodes
+    chosen = (nodes.rank == rank) & (nodes.kind == n.COMPUTE) & (nodes.feeder >= 0) & (subject.since >= 0)
+    at = np.flatnonzero(chosen)
+    launch_ns = nodes.start[nodes.feeder[at]]
+    order = np.argsort(launch_ns, kind="stable")
+    return _Launched(at[order], launch_ns[order])
+
+
+def _backward_starts(subject: ChangeSubject, rank: int) -> Int64:
+    """Starts of the rank's kernels of backward, ns on the common clock."""
+    starts = [np.empty(0, np.int64)]
+    for batch in subject.run.rank(rank).events(("kernel",), ("phase", "start_ns")):
+        chosen = pc.equal(batch["phase"], "backward").fill_null(False)
+        starts.append(batch["start_ns"].filter(chosen).to_numpy())
+    return clocks_of(subject.run)(rank).on_common_clock(np.concatenate(starts))
+
+
+def _by_step(
+    subject: ChangeSubject, rank: int, launched: _Launched, at: Int64, nbytes: Float64
+) -> Iterator[StepGradients]:
+    """The gradients of each step, by the times of their rows; of several micro-batches those of the last."""
+    passes = microbatch_count(subject.run.card) or 1
+    order = np.argsort(at, kind="stable")
+    place = np.searchsorted(launched.launch_ns, at[order], side="right") - 1
+    order, place = order[place >= 0], place[place >= 0]
+    step = subject.step[launched.node[place]]
+    for one in np.unique(step[step >= 0]).tolist() or np.unique(step).tolist():
+        own = np.flatnonzero(step == one)
+        if not len(own) % passes:
+            own = own[-(len(own) // passes) :]
+        behind = int(place[own[-1]]) + 1
+        resume = int(launched.node[behind]) if behind < len(launched.node) else -1
+        yield StepGradients(rank, nbytes[order[own]], launched.node[place[own]], resume)
