@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.ground.intervals import Int64
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.operators.call import NoModel, Tensor, parse_call
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
@@ -45,12 +45,13 @@ class StepGradients(NamedTuple):
     node with whose end each is ready. `resume`: the first node launched after all of them, −1 for none."""
 
     rank: int
+    step: int
     nbytes: Float64
     node: Int64
     resume: int
 
 
-class _Launched(NamedTuple):
+class LaunchedKernels(NamedTuple):
     """A rank's kernels in windows, in order of launch: nodes, and when they were launched."""
 
     node: Int64
@@ -63,7 +64,7 @@ def recorded_gradients(subject: ChangeSubject) -> list[StepGradients]:
     steps: list[StepGradients] = []
     for rank in subject.graph.windowed:
         ends, nbytes = _gradient_rows(subject, rank.rank)
-        launched = _launched_kernels(subject, rank.rank)
+        launched = launched_kernels(subject, rank.rank)
         if not len(ends) or np.isnan(nbytes).any() or not len(launched.node):
             return []
         steps += _by_step(subject, rank.rank, launched, clock(rank.rank).on_common_clock(ends), nbytes)
@@ -74,8 +75,8 @@ def even_gradients(subject: ChangeSubject, total_bytes: float) -> list[StepGradi
     """Gradients of that many bytes, in equal parts over the time of backward; empty where it is unknown."""
     steps: list[StepGradients] = []
     for rank in subject.graph.windowed:
-        launched = _launched_kernels(subject, rank.rank)
-        backward = np.isin(subject.graph.nodes.start[launched.node], _backward_starts(subject, rank.rank))
+        launched = launched_kernels(subject, rank.rank)
+        backward = in_phase(subject, rank.rank, launched, "backward")
         for step in np.unique(subject.step[launched.node]).tolist():
             at = np.flatnonzero(backward & (subject.step[launched.node] == step))
             if not len(at):
@@ -85,7 +86,7 @@ def even_gradients(subject: ChangeSubject, total_bytes: float) -> list[StepGradi
             ready = at[np.minimum(np.searchsorted(done, shares), len(at) - 1)]
             nbytes = np.full(_EVEN_PARTS, total_bytes / _EVEN_PARTS)
             resume = int(launched.node[at[-1] + 1]) if at[-1] + 1 < len(launched.node) else -1
-            steps.append(StepGradients(rank.rank, nbytes, launched.node[ready], resume))
+            steps.append(StepGradients(rank.rank, step, nbytes, launched.node[ready], resume))
     return steps
 
 
@@ -133,26 +134,28 @@ def _first_bytes(
     return sizes[word]
 
 
-def _launched_kernels(subject: ChangeSubject, rank: int) -> _Launched:
+def launched_kernels(subject: ChangeSubject, rank: int) -> LaunchedKernels:
+    """The rank's kernels in windows."""
     nodes = subject.graph.nodes
     chosen = (nodes.rank == rank) & (nodes.kind == n.COMPUTE) & (nodes.feeder >= 0) & (subject.since >= 0)
     at = np.flatnonzero(chosen)
     launch_ns = nodes.start[nodes.feeder[at]]
     order = np.argsort(launch_ns, kind="stable")
-    return _Launched(at[order], launch_ns[order])
+    return LaunchedKernels(at[order], launch_ns[order])
 
 
-def _backward_starts(subject: ChangeSubject, rank: int) -> Int64:
-    """Starts of the rank's kernels of backward, ns on the common clock."""
+def in_phase(subject: ChangeSubject, rank: int, launched: LaunchedKernels, phase: str) -> Mask:
+    """Which of the rank's kernels belong to a phase, by their operators, shape (kernels,)."""
     starts = [np.empty(0, np.int64)]
     for batch in subject.run.rank(rank).events(("kernel",), ("phase", "start_ns")):
-        chosen = pc.equal(batch["phase"], "backward").fill_null(False)
+        chosen = pc.equal(batch["phase"], phase).fill_null(False)
         starts.append(batch["start_ns"].filter(chosen).to_numpy())
-    return clocks_of(subject.run)(rank).on_common_clock(np.concatenate(starts))
+    of_phase = clocks_of(subject.run)(rank).on_common_clock(np.concatenate(starts))
+    return np.isin(subject.graph.nodes.start[launched.node], of_phase)
 
 
 def _by_step(
-    subject: ChangeSubject, rank: int, launched: _Launched, at: Int64, nbytes: Float64
+    subject: ChangeSubject, rank: int, launched: LaunchedKernels, at: Int64, nbytes: Float64
 ) -> Iterator[StepGradients]:
     """The gradients of each step, by the times of their rows; of several micro-batches those of the last."""
     passes = microbatch_count(subject.run.card) or 1
@@ -166,4 +169,4 @@ def _by_step(
             own = own[-(len(own) // passes) :]
         behind = int(place[own[-1]]) + 1
         resume = int(launched.node[behind]) if behind < len(launched.node) else -1
-        yield StepGradients(rank, nbytes[order[own]], launched.node[place[own]], resume)
+        yield StepGradients(rank, one, nbytes[order[own]], launched.node[place[own]], resume)

@@ -152,5 +152,5 @@ def _comparison_notes(layouts: Sequence[ProjectedLayout], unchanged_ns: float, g
     for layout in layouts:
         if layout.refused is not None:
             refused.setdefault(layout.refused, []).append(layout.words)
-    for reason, words in refused.items():
-        yield f"not compared: {', '.join(listed(words, _MOST_SHOWN))}: {reason}"
+    lines = [f"{', '.join(listed(words, _MOST_SHOWN))}: {reason}" for reason, words in refused.items()]
+    yield from (f"not compared: {line}" for line in listed(lines, _MOST_SHOWN))

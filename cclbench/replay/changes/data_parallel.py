@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Final
 
-import numpy as np
-
 from cclbench.ground.errors import InputError
-from cclbench.ground.intervals import Int64
 from cclbench.replay.change import (
     AddedCommunication,
     ChangeSubject,
@@ -19,14 +16,14 @@ from cclbench.replay.change import (
     TimeBounds,
     change,
     count_of,
+    read_choice,
 )
-from cclbench.replay.gradients import Float64, even_gradients, recorded_gradients, updated_bytes
+from cclbench.replay.gradient_exchange import ddp_transfers, fsdp_transfers
+from cclbench.replay.gradients import even_gradients, recorded_gradients, updated_bytes
 from cclbench.replay.layout import Layout
 from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes, of_categories, scale_nodes
 
-_FIRST_BUCKET: Final = 1 << 20
-_BUCKET: Final = 25 << 20
-"""Bytes of DistributedDataParallel's buckets (`bucket_cap_mb`, `_DEFAULT_FIRST_BUCKET_BYTES`)."""
+STRATEGIES: Final = ("ddp", "fsdp")
 
 
 @change(
@@ -74,7 +71,7 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
         for kind, group in zip(graph.transfers.kind, graph.transfers.group, strict=True)
         if subject.dimensions.get(group or "") == "dp"
     }
-    if "reduce_scatter" in kinds:
+    if "reduce_scatter" in kinds or (layouts.old.degrees["dp"] == 1 and _is_sharded(subject)):
         chosen = of_categories(subject, "optimizer")
         scale = scale_nodes(chosen, 1 / growth)
         if subject.window_share(chosen):
@@ -93,11 +90,9 @@ def _replicas(layout: Layout) -> str:
 
 
 def _gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, ...], list[str]]:
-    """The all-reduces that a single replica does not need, and what is assumed of them.
+    """The collectives that a single replica does not need, and what is assumed of them.
 
-    As PyTorch's DistributedDataParallel has them: gradients fill buckets in the order in which they are
-    ready, the first of 1 MiB, others of 25 MiB, and what follows backward waits for all of them. Split layers
-    have gradients of 1 / (tp · pp).
+    Split layers have gradients of 1 / (tp · pp).
     """
     layouts = asked_layouts(subject)
     if not _trains(subject):
@@ -111,25 +106,27 @@ def _gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication
             return _unplaced_gradients(subject, nbytes / split)
     stride, degree = layouts.new.group_stride("dp"), layouts.new.degrees["dp"]
     members = tuple(range(0, degree * stride, stride))
-    price = cache(partial(subject.price, "all_reduce", members))
-    placed = []
-    for step in steps:
-        ends = bucket_ends(step.nbytes / split)
-        total = np.add.reduceat(step.nbytes / split, np.append(0, ends[:-1] + 1))
-        placed += [
-            PlacedTransfer(
-                step.rank, "all_reduce", degree, nbytes, price(nbytes), int(step.node[end]), step.resume
-            )
-            for nbytes, end in zip(total.tolist(), ends.tolist(), strict=True)
-        ]
-    count = len(placed) / len(steps)
+    price = cache(lambda kind, nbytes: subject.price(kind, members, nbytes))
+    placed: list[PlacedTransfer] = []
+    sharded = _is_sharded(subject)
+    if sharded:
+        units = round(card_sizes(subject.run.card, "units of FSDP", "model.layers")["model.layers"])
+        units = max(units // layouts.new.degrees["pp"], 1)
+    for step in (step._replace(nbytes=step.nbytes / split) for step in steps):
+        if sharded:
+            placed += fsdp_transfers(subject, step, units, degree, price)
+        else:
+            placed += ddp_transfers(step, degree, price)
     mb = sum(float(step.nbytes.sum()) for step in steps) / len(steps) / split / 1e6
-    what = f"all-reduce of {mb:,.4g} MB of gradients among {degree:,} ranks"
+    count = len(placed) / len(steps)
     time = TimeBounds.total(one.time for one in placed).times_count(1 / len(steps))
-    note = (
-        f"{what}, {origin}, in {count:.4g} buckets (DDP: 1 MiB, then 25 MiB), each from when its last"
-        " gradient is ready; what follows backward waits for all"
-    )
+    if sharded:
+        what = f"{count:.4g} all-gathers and reduce-scatters of {mb:,.4g} MB among {degree:,} ranks"
+        how = f"FSDP with {units} units of equal size, one prefetched"
+    else:
+        what = f"all-reduce of {mb:,.4g} MB of gradients among {degree:,} ranks"
+        how = f"{count:.4g} buckets (DDP: 1 MiB, then 25 MiB), each from when its last gradient is ready"
+    note = f"{what}, {origin}: {how}; what follows backward waits for all, and the host takes no time for the calls"
     return (AddedCommunication(what, time, tuple(placed)),), [note]
 
 
@@ -145,6 +142,10 @@ def _trains(subject: ChangeSubject) -> bool:
             hint="state workload.phase in a card",
         )
     return bool(phases & {"backward", "optimizer"})
+
+
+def _is_sharded(subject: ChangeSubject) -> bool:
+    return STRATEGIES[int(subject.settings.get("strategy", 0))] == "fsdp"
 
 
 def _parameter_bytes(subject: ChangeSubject) -> tuple[float, str]:
@@ -164,19 +165,6 @@ def _parameter_bytes(subject: ChangeSubject) -> tuple[float, str]:
     return nbytes, "of the card's parameters, spread evenly over backward"
 
 
-def bucket_ends(nbytes: Float64) -> Int64:
-    """Index of the last gradient of each bucket; a bucket is full as soon as it has its size or more."""
-    ends, filled, limit = [], 0.0, _FIRST_BUCKET
-    for i, size in enumerate(nbytes.tolist()):
-        filled += size
-        if filled >= limit:
-            ends.append(i)
-            filled, limit = 0.0, _BUCKET
-    if filled or not ends:
-        ends.append(len(nbytes) - 1)
-    return np.array(ends, np.int64)
-
-
 def _unplaced_gradients(
     subject: ChangeSubject, nbytes: float
 ) -> tuple[tuple[AddedCommunication, ...], list[str]]:
@@ -187,3 +175,18 @@ def _unplaced_gradients(
     what = f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients"
     note = "the all-reduce of gradients is not in the trace: bounds are all of it hidden in backward, or none"
     return (AddedCommunication(what, TimeBounds(0.0, None, time.high)),), [note]
+
+
+@change(
+    "strategy",
+    values="ddp, fsdp",
+    definition="how replicas of a single traced one share its parameters: each has all of them, and gradients"
+    " are all-reduced (ddp, the default); or each has a part, and layers are gathered when needed (fsdp)",
+    read=read_choice(*STRATEGIES),
+)
+def strategy(subject: ChangeSubject, _: int) -> LayoutEffect | str:
+    """No effect of its own: settings of the number of replicas read it."""
+    layouts = subject.relayout
+    if layouts is None or layouts.old.degrees["dp"] > 1 or layouts.new.degrees["dp"] == 1:
+        return "it applies to more replicas than one, of which the trace has one"
+    return LayoutEffect(subject.graph)
