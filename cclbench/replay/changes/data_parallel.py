@@ -126,7 +126,7 @@ def _gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication
     else:
         what = f"all-reduce of {mb:,.4g} MB of gradients among {degree:,} ranks"
         how = f"{count:.4g} buckets (DDP: 1 MiB, then 25 MiB), each from when its last gradient is ready"
-    note = f"{what}, {origin}: {how}; what follows backward waits for all, and the host takes no time for the calls"
+    note = f"{what}, {origin}: {how}; what follows backward waits for all, and calls take no host time"
     return (AddedCommunication(what, time, tuple(placed)),), [note]
 
 
