@@ -77,7 +77,7 @@ def even_gradients(subject: ChangeSubject, total_bytes: float) -> list[StepGradi
     for rank in subject.graph.windowed:
         launched = launched_kernels(subject, rank.rank)
         backward = in_phase(subject, rank.rank, launched, "backward")
-        for step in np.unique(subject.step[launched.node]).tolist():
+        for step in _counted_steps(subject.step[launched.node]):
             at = np.flatnonzero(backward & (subject.step[launched.node] == step))
             if not len(at):
                 return []
@@ -85,7 +85,7 @@ def even_gradients(subject: ChangeSubject, total_bytes: float) -> list[StepGradi
             shares = np.arange(1, _EVEN_PARTS + 1) / _EVEN_PARTS * done[-1]
             ready = at[np.minimum(np.searchsorted(done, shares), len(at) - 1)]
             nbytes = np.full(_EVEN_PARTS, total_bytes / _EVEN_PARTS)
-            resume = int(launched.node[at[-1] + 1]) if at[-1] + 1 < len(launched.node) else -1
+            resume = _first_behind(subject, launched, int(at[-1]), launched.node[ready])
             steps.append(StepGradients(rank.rank, step, nbytes, launched.node[ready], resume))
     return steps
 
@@ -163,10 +163,22 @@ def _by_step(
     place = np.searchsorted(launched.launch_ns, at[order], side="right") - 1
     order, place = order[place >= 0], place[place >= 0]
     step = subject.step[launched.node[place]]
-    for one in np.unique(step[step >= 0]).tolist() or np.unique(step).tolist():
+    for one in _counted_steps(step):
         own = np.flatnonzero(step == one)
         if not len(own) % passes:
             own = own[-(len(own) // passes) :]
-        behind = int(place[own[-1]]) + 1
-        resume = int(launched.node[behind]) if behind < len(launched.node) else -1
-        yield StepGradients(rank, one, nbytes[order[own]], launched.node[place[own]], resume)
+        node = launched.node[place[own]]
+        resume = _first_behind(subject, launched, int(place[own[-1]]), node)
+        yield StepGradients(rank, one, nbytes[order[own]], node, resume)
+
+
+def _counted_steps(step: Int64) -> list[int]:
+    """The steps of kernels, without what lies between steps; −1 for a trace without steps."""
+    return [int(one) for one in np.unique(step[step >= 0])] or [-1][: len(step)]
+
+
+def _first_behind(subject: ChangeSubject, launched: LaunchedKernels, last: int, ready: Int64) -> int:
+    """The first kernel launched after `last` that begins when all of `ready` have ended; −1 without one."""
+    nodes, behind = subject.graph.nodes, launched.node[last + 1 :]
+    later = behind[nodes.start[behind] >= nodes.end[ready].max()]
+    return int(later[0]) if len(later) else -1
