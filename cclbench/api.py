@@ -232,6 +232,12 @@ def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:
 
 def _run_machine(run: Run, system: str | None, force_system: bool, per_node: int | None) -> Machine:
     """The run's machine; `UsageError` if the traces name another device than that of `system`."""
+    from cclbench.hardware import catalog
+    from cclbench.replay.layout import is_single_rank
+
+    if system is not None and per_node is None and is_single_rank(run):
+        # where one rank ran says nothing of how more of them fill the system's nodes
+        per_node = catalog.system(system).per_node
     machine = machine_of(run, system=system, per_node=per_node)
     if machine.other_device is not None and not force_system:
         hint = "use it anyway with --force-system"

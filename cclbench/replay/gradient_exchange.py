@@ -4,18 +4,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 
 import numpy as np
 
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
-from cclbench.replay.change import ChangeSubject, PlacedTransfer, TimeBounds
-from cclbench.replay.gradients import Float64, StepGradients, in_phase, launched_kernels
+from cclbench.replay.change import AddedCommunication, ChangeSubject, PlacedTransfer, TimeBounds
+from cclbench.replay.gradients import (
+    Float64,
+    StepGradients,
+    even_gradients,
+    in_phase,
+    launched_kernels,
+    recorded_gradients,
+    updated_bytes,
+)
+from cclbench.replay.layout import Relayout
+from cclbench.replay.rescale import asked_layouts, card_sizes
+from cclbench.replay.routing import token_routing
 
 FIRST_BUCKET: Final = 1 << 20
 BUCKET: Final = 25 << 20
 """Bytes of DistributedDataParallel's buckets (`_DEFAULT_FIRST_BUCKET_BYTES`, `bucket_cap_mb`)."""
+STRATEGIES: Final = ("ddp", "fsdp")
 Price = Callable[[str, float], TimeBounds]
 """Time of a collective of a kind and bytes."""
 
@@ -94,3 +107,115 @@ def fsdp_transfers(
         if i:
             yield transfer("reduce_scatter", total[i - 1], step.node[ends[i - 1]], step.resume)
     yield transfer("reduce_scatter", total[-1], step.node[ends[-1]], step.resume)
+
+
+def gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, ...], list[str]]:
+    """The collectives that a single replica does not need, and what is assumed of them.
+
+    Split layers have gradients of 1 / (tp · pp).
+    """
+    layouts = asked_layouts(subject)
+    if not trains(subject):
+        return (), ["replicas exchange nothing: by card or trace the job has no backward pass"]
+    split = layouts.degree_growth("tp") * layouts.degree_growth("pp") / _held_share(subject)
+    steps, origin = recorded_gradients(subject), "recorded with the gradients"
+    if not steps:
+        nbytes, origin = _parameter_bytes(subject)
+        steps = even_gradients(subject, nbytes)
+        if not steps:
+            return _unplaced_gradients(subject, nbytes / split)
+    members = _exchanging_ranks(layouts)
+    degree = len(members)
+    price = cache(lambda kind, nbytes: subject.price(kind, members, nbytes))
+    placed: list[PlacedTransfer] = []
+    sharded = shards_state(subject)
+    if sharded:
+        units = round(card_sizes(subject.run.card, "units of FSDP", "model.layers")["model.layers"])
+        units = max(units // layouts.new.degrees["pp"], 1)
+    for step in (step._replace(nbytes=step.nbytes / split) for step in steps):
+        if sharded:
+            placed += fsdp_transfers(subject, step, units, degree, price)
+        else:
+            placed += ddp_transfers(step, degree, price)
+    mb = sum(float(step.nbytes.sum()) for step in steps) / len(steps) / split / 1e6
+    count = len(placed) / len(steps)
+    time = TimeBounds.total(one.time for one in placed).times_count(1 / len(steps))
+    if sharded:
+        what = f"{count:.4g} all-gathers and reduce-scatters of {mb:,.4g} MB among {degree:,} ranks"
+        how = f"FSDP with {units} units of equal size, one prefetched"
+    else:
+        what = f"all-reduce of {mb:,.4g} MB of gradients among {degree:,} ranks"
+        how = f"{count:.4g} buckets (DDP: 1 MiB, then 25 MiB), each from when its last gradient is ready"
+    note = f"{what}, {origin}: {how}; what follows backward waits for all, and calls take no host time"
+    return (AddedCommunication(what, time, tuple(placed)),), [note]
+
+
+def trains(subject: ChangeSubject) -> bool:
+    """Whether the job trains: by the card, else by the phases of its operators; `InputError` if unknown."""
+    run = subject.run
+    if run.card is not None:
+        return run.card.workload.phase == "training"
+    phases = set(run.rank(run.ranks[0]).operators(("phase",))["phase"].unique().to_pylist())
+    if not phases & {"forward", "backward", "optimizer"}:
+        raise InputError(
+            "whether the job trains, so that replicas exchange gradients, is unknown",
+            hint="state workload.phase in a card",
+        )
+    return bool(phases & {"backward", "optimizer"})
+
+
+def shards_state(subject: ChangeSubject) -> bool:
+    """Whether replicas of a single traced one share its parameters."""
+    return STRATEGIES[int(subject.settings.get("strategy", 0))] == "fsdp"
+
+
+def _parameter_bytes(subject: ChangeSubject) -> tuple[float, str]:
+    """Bytes of the traced rank's parameters, and where they come from; `InputError` where unknown."""
+    updated = updated_bytes(subject)
+    if updated is not None:
+        return updated, "of the parameters that the optimizer updates, spread evenly over backward"
+    size = card_sizes(
+        subject.run.card,
+        "the all-reduce of gradients, which a single replica does not need,",
+        "model.parameters",
+        "element",
+    )
+    # the card counts the whole model, of which a traced rank may hold a part
+    old = asked_layouts(subject).old.degrees
+    nbytes = size["model.parameters"] * size["element"] / (old["tp"] * old["pp"])
+    return nbytes, "of the card's parameters, spread evenly over backward"
+
+
+def _unplaced_gradients(
+    subject: ChangeSubject, nbytes: float
+) -> tuple[tuple[AddedCommunication, ...], list[str]]:
+    """One all-reduce of a rank's gradients, between hidden and exposed."""
+    time = subject.price("all_reduce", _exchanging_ranks(asked_layouts(subject)), nbytes)
+    what = f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients"
+    note = "the all-reduce of gradients is not in the trace: bounds are all of it hidden in backward, or none"
+    return (AddedCommunication(what, TimeBounds(0.0, None, time.high)),), [note]
+
+
+def _exchanging_ranks(layouts: Relayout) -> tuple[int, ...]:
+    """Ranks of the first group that exchanges gradients: replicas, with those over which experts spread."""
+    new = layouts.new
+    spread = _spreads_experts(layouts)
+    count = new.degrees["dp"] * (new.degrees["ep"] if spread else 1)
+    stride = new.group_stride("ep" if spread else "dp")
+    return tuple(range(0, count * stride, stride))
+
+
+def _spreads_experts(layouts: Relayout) -> bool:
+    """Whether a rank that holds all experts is spread over several."""
+    return layouts.old.degrees["ep"] == 1 < layouts.new.degrees["ep"]
+
+
+def _held_share(subject: ChangeSubject) -> float:
+    """Share of the traced parameters that a rank has once experts are spread; 1 where they are not."""
+    layouts = asked_layouts(subject)
+    if not _spreads_experts(layouts):
+        return 1.0
+    fields = ("model.parameters", "model.active_parameters")
+    size = card_sizes(subject.run.card, "the gradients of experts", *fields)
+    parameters, active = (size[field] for field in fields)
+    return token_routing(subject).held_share(parameters, active, layouts.new.degrees["ep"])

@@ -46,13 +46,17 @@ def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
     return TimeBounds(ns / 2, ns, ns * 2)
 
 
-def a_run(of_card: Card | None = None, events: Sequence[Mapping[str, Any]] = ()) -> Any:
+def a_run(
+    of_card: Card | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
+    operators: Sequence[Mapping[str, Any]] = (),
+) -> Any:
     """A run with those rows on each rank, whose clock is the common one."""
     return SimpleNamespace(
         id="a run",
         card=of_card,
         ranks=[0],
-        rank=lambda _: Tables(events, (), (), TraceFacts()),
+        rank=lambda _: Tables(events, (), (), TraceFacts(), operators=operators),
         record=SimpleNamespace(clocks=SimpleNamespace(ranks=[], reference_ns=0), ranks=[]),
     )
 
