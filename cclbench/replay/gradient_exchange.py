@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication,
     degree = len(members)
     price = cache(lambda kind, nbytes: subject.price(kind, members, nbytes))
     placed: list[PlacedTransfer] = []
-    sharded = shards_state(subject)
+    sharded = shards_parameters(subject.settings)
     if sharded:
         units = round(card_sizes(subject.run.card, "units of FSDP", "model.layers")["model.layers"])
         units = max(units // layouts.new.degrees["pp"], 1)
@@ -164,9 +164,9 @@ def trains(subject: ChangeSubject) -> bool:
     return bool(phases & {"backward", "optimizer"})
 
 
-def shards_state(subject: ChangeSubject) -> bool:
-    """Whether replicas of a single traced one share its parameters."""
-    return STRATEGIES[int(subject.settings.get("strategy", 0))] == "fsdp"
+def shards_parameters(settings: Mapping[str, Any]) -> bool:
+    """Whether replicas of a single traced one share its parameters, by a scenario's settings."""
+    return STRATEGIES[int(settings.get("strategy", 0))] == "fsdp"
 
 
 def _parameter_bytes(subject: ChangeSubject) -> tuple[float, str]:

@@ -12,7 +12,7 @@ from cclbench.replay.change import (
     count_of,
     read_choice,
 )
-from cclbench.replay.gradient_exchange import STRATEGIES, gradient_exchange, shards_state
+from cclbench.replay.gradient_exchange import STRATEGIES, gradient_exchange, shards_parameters
 from cclbench.replay.layout import Layout
 from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, of_categories, scale_nodes
 
@@ -47,10 +47,7 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
     growth = layouts.degree_growth("dp")
     if growth == 1:
         return SAME_LAYOUT
-    notes = [
-        f"the {layouts.old.world_size:,} traced ranks stand for {layouts.new.world_size:,}:"
-        f" {_replicas(layouts.new)}"
-    ]
+    notes = [f"{_traced(layouts.old.world_size)} for {layouts.new.world_size:,}: {_replicas(layouts.new)}"]
     if not layouts.fixed_batch:
         notes.append(
             f"each replica's batch stays, so the global batch is {growth:.4g} times as large (batch=rank)"
@@ -62,7 +59,7 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
         for kind, group in zip(graph.transfers.kind, graph.transfers.group, strict=True)
         if subject.dimensions.get(group or "") == "dp"
     }
-    if "reduce_scatter" in kinds or (layouts.old.degrees["dp"] == 1 and shards_state(subject)):
+    if "reduce_scatter" in kinds or (layouts.old.degrees["dp"] == 1 and shards_parameters(subject.settings)):
         chosen = of_categories(subject, "optimizer")
         scale = scale_nodes(chosen, 1 / growth)
         if subject.window_share(chosen):
@@ -73,6 +70,10 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
         added, exchange_notes = gradient_exchange(subject)
         notes += exchange_notes
     return LayoutEffect(graph, scale, added=added, notes=tuple(notes))
+
+
+def _traced(ranks: int) -> str:
+    return "the traced rank stands" if ranks == 1 else f"the {ranks:,} traced ranks stand"
 
 
 def _replicas(layout: Layout) -> str:
