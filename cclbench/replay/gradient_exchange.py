@@ -189,11 +189,15 @@ def _parameter_bytes(subject: ChangeSubject) -> tuple[float, str]:
 def _unplaced_gradients(
     subject: ChangeSubject, nbytes: float
 ) -> tuple[tuple[AddedCommunication, ...], list[str]]:
-    """One all-reduce of a rank's gradients, between hidden and exposed."""
-    time = subject.price("all_reduce", _exchanging_ranks(asked_layouts(subject)), nbytes)
-    what = f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients"
-    note = "the all-reduce of gradients is not in the trace: bounds are all of it hidden in backward, or none"
-    return (AddedCommunication(what, TimeBounds(0.0, None, time.high)),), [note]
+    """One exchange of a rank's gradients, and with FSDP of its parameters, between hidden and exposed."""
+    sharded = shards_parameters(subject.settings)
+    kinds = ("all_gather", "all_gather", "reduce_scatter") if sharded else ("all_reduce",)
+    members = _exchanging_ranks(asked_layouts(subject))
+    high = sum(subject.price(kind, members, nbytes).high for kind in kinds)
+    calls = "two all-gathers and a reduce-scatter" if sharded else "all-reduce"
+    what = f"{calls} of {nbytes / 1e6:,.4g} MB of gradients"
+    note = f"the {calls} of gradients is not in the trace: bounds are all of it hidden in backward, or none"
+    return (AddedCommunication(what, TimeBounds(0.0, None, high)),), [note]
 
 
 def _exchanging_ranks(layouts: Relayout) -> tuple[int, ...]:

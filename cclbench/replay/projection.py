@@ -87,8 +87,9 @@ def project_run(
     best = layouts[0]
     if best.outcome is None:
         raise InputError(f"no layout of {gpus:,} ranks can be projected: {best.refused}", where=run.id)
-    notes = [*target.notes, *memory.notes, *_comparison_notes(layouts, replay.unchanged.step_ns, gpus)]
-    return Projection(replay_result(replay, [best.outcome], notes=notes), tuple(layouts))
+    outcome = replace(best.outcome, basis=(*best.outcome.basis, *target.notes, *memory.notes))
+    notes = tuple(_comparison_notes(layouts, replay.unchanged.step_ns, gpus))
+    return Projection(replay_result(replay, [outcome], notes=notes), tuple(layouts))
 
 
 class _Target(NamedTuple):

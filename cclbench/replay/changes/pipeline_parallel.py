@@ -11,6 +11,7 @@ import numpy as np
 from cclbench.ground.errors import InputError
 from cclbench.replay import nodes as n
 from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, change, count_of
+from cclbench.replay.gradient_exchange import trains
 from cclbench.replay.rescale import (
     SAME_LAYOUT,
     asked_layouts,
@@ -103,9 +104,10 @@ def _hops(subject: ChangeSubject, stages: int) -> tuple[AddedCommunication, ...]
     size = card_sizes(subject.run.card, "what stages send each other", *fields)
     nbytes = float(np.prod([*size.values()])) / layouts.new.degrees["cp"]
     time = subject.price("send_recv", (0, layouts.new.group_stride("pp")), nbytes)
-    hops = 2 * (stages - 1)
-    # at worst no send is hidden: two for each micro-batch, besides those that fill the pipeline
-    exposed = hops + 2 * ((microbatch_count(subject.run.card) or 1) * layouts.sample_share - 1)
+    passes = 2 if trains(subject) else 1
+    hops = passes * (stages - 1)
+    # at worst no send is hidden: one for each micro-batch and pass, besides those that fill the pipeline
+    exposed = hops + passes * ((microbatch_count(subject.run.card) or 1) * layouts.sample_share - 1)
     description = f"{hops} hops of {nbytes / 1e6:.4g} MB past {stages} stages"
     most = time.high * max(exposed, hops)
     return (AddedCommunication(description, time.times_count(hops)._replace(high=most)),)
