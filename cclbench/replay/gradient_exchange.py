@@ -159,7 +159,8 @@ def trains(subject: ChangeSubject) -> bool:
     if not phases & {"forward", "backward", "optimizer"}:
         raise InputError(
             "whether the job trains, so that replicas exchange gradients, is unknown",
-            hint="state workload.phase in a card",
+            hint="state workload.phase in a card; for training also workload.model.parameters and"
+            " workload.precision",
         )
     return bool(phases & {"backward", "optimizer"})
 

@@ -209,6 +209,7 @@ def _replay_layout(replay: Replay, memory: _DeviceMemory, gpus: int, texts: list
 
 def _comparison_notes(layouts: Sequence[ProjectedLayout], unchanged_ns: float, gpus: int) -> Iterator[str]:
     """Throughput of the best layouts, and why some were not compared."""
+    yield "all figures but the measured step are modelled"
     compared = [layout for layout in layouts if layout.outcome is not None]
     for layout in compared[:_MOST_SHOWN]:
         assert layout.outcome is not None  # noqa: S101 - by the list above

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -110,6 +111,20 @@ def test_another_accelerator_scales_kernels(repository: Path, evidence_store: Pa
     assert any(
         note.startswith("kernels scale from nvidia-h100-sxm to nvidia-h200-sxm") for note in outcome.basis
     )
+
+
+def test_replicas_that_do_not_fit_are_refused_unless_sharded(repository: Path, tmp_path: Path) -> None:
+    """20 billion parameters with Adam's state take 16 bytes each, 320 GB; a 64th of that fits."""
+    shutil.copytree(repository / "traces" / "llama-train-h100", tmp_path / "traces" / "llama-train-h100")
+    text = (repository / "workload_cards" / "llama-train-h100.yaml").read_text()
+    card = tmp_path / "workload_cards" / "llama-train-h100.yaml"
+    card.parent.mkdir()
+    card.write_text(text.replace("parameters: 54010880", "parameters: 20000000000"))
+    run = cclbench.ingest(card, store=tmp_path / "store")
+    with pytest.raises(InputError, match=r"a device needs 32\d GB of 80.*strategy=fsdp"):
+        project_run(run, "aws-p5", 64, layout="dp=64")
+    assert project_run(run, "aws-p5", 64, layout="dp=64", sets=["strategy=fsdp"]).layouts[0].words == "dp 64"
+    assert project_run(run, "aws-p5", 64).layouts[0].words != "dp 64"
 
 
 def test_a_faster_network_lengthens_no_step(repository: Path, evidence_store: Path) -> None:

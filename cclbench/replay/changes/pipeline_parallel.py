@@ -18,9 +18,12 @@ from cclbench.replay.rescale import (
     card_sizes,
     compute_nodes,
     microbatch_count,
+    missing_sizes,
     scale_nodes,
 )
 
+_SENT: Final = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
+"""Fields of a card whose product is what a stage sends."""
 _FULLEST_STAGE: Final = 1.41
 """Work of the fullest stage relative to the mean: 1.408 in job ST of J. Lin et al. 2025 (four stages, the
 last with the head and the loss)."""
@@ -52,9 +55,10 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         raise InputError(f"parallelism.pp: {layers} layers cannot be split into {new * turns} equal parts")
     count = microbatch_count(card)
     if count is None:
+        lacking = missing_sizes(card, *_SENT) if old == 1 else []
         raise InputError(
             "parallelism.pp: the number of micro-batches of a step is unknown",
-            hint="state parallelism.microbatches in a card",
+            hint=f"state {', '.join(['parallelism.microbatches', *lacking])} in a card",
         )
     if new > 1 and turns > 1 and count * layouts.sample_share % new:
         raise InputError(
@@ -100,8 +104,7 @@ def _hops(subject: ChangeSubject, stages: int) -> tuple[AddedCommunication, ...]
     layouts = asked_layouts(subject)
     if layouts.old.degrees["pp"] > 1 or stages == 1:
         return ()
-    fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
-    size = card_sizes(subject.run.card, "what stages send each other", *fields)
+    size = card_sizes(subject.run.card, "what stages send each other", *_SENT)
     nbytes = float(np.prod([*size.values()])) / layouts.new.degrees["cp"]
     time = subject.price("send_recv", (0, layouts.new.group_stride("pp")), nbytes)
     passes = 2 if trains(subject) else 1

@@ -107,9 +107,9 @@ def _all_reduces(subject: ChangeSubject) -> AddedCommunication:
     layouts = asked_layouts(subject)
     new = layouts.new
     need = "the all-reduces of activations, which unsplit layers do not need,"
-    fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
+    fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element", "model.layers")
     size = card_sizes(subject.run.card, need, *fields)
-    layers = card_sizes(subject.run.card, need, "model.layers")["model.layers"]
+    layers = size.pop("model.layers")
     count = microbatch_count(subject.run.card) or 1
     several = count > 1 or new.degrees["pp"] > 1
     nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else layouts.sample_share)
