@@ -147,13 +147,13 @@ class AddedCommunication:
     """Communication that is not in the graph: its description, its time in a step, and its transfers if
     their places in the graph are known; if not, the time is added to the step.
 
-    `ranks`: that wait for each other in it, where not placed.
+    `in_stage`: a stage does it for each micro-batch, so that it also takes time while a pipeline fills.
     """
 
     what: str
     time: TimeBounds
     placed: tuple[PlacedTransfer, ...] = ()
-    ranks: int = 1
+    in_stage: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -99,9 +99,14 @@ class RelaidGraph:
 
     def added_step_ns(self, case: Case, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:
         """Time added to a step, ns: of transfers without a place, and of filling the pipeline."""
-        total = sum(getattr(one.time, case) or 0.0 for one in self.added_communication if not one.placed)
-        if self.pipeline_fill_share:
-            total += self.pipeline_fill_share * self._busiest_stage_ns(graph, ratio, pace, since)
+        fill = self.pipeline_fill_share
+        total = sum(
+            (getattr(one.time, case) or 0.0) * (1 + fill * one.in_stage)
+            for one in self.added_communication
+            if not one.placed
+        )
+        if fill:
+            total += fill * self._busiest_stage_ns(graph, ratio, pace, since)
         hops = sum(effect.hops for effect in self.effects)
         return total + (hops * self._stage_hop_ns(graph, ratio, since) if hops else 0.0)
 

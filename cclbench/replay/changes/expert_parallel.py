@@ -54,7 +54,9 @@ def _spread_experts(subject: ChangeSubject) -> LayoutEffect:
     stride = layouts.new.group_stride("ep")
     time = subject.price("all_to_all", tuple(range(0, new * stride, stride)), nbytes / calls)
     what = f"{times * calls:g} all-to-alls of {nbytes / calls / 1e6:.4g} MB of tokens among {new} ranks"
-    added: tuple[AddedCommunication, ...] = (AddedCommunication(what, time.times_count(times * calls)),)
+    added: tuple[AddedCommunication, ...] = (
+        AddedCommunication(what, time.times_count(times * calls), in_stage=True),
+    )
     notes = [
         f"{what} are not in the trace: they are added to the step without overlap; each token goes to"
         f" {routing.chosen} of {routing.experts} experts, evenly, as the routers' calls say"

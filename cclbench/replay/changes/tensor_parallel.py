@@ -127,4 +127,5 @@ def _all_reduces(subject: ChangeSubject) -> AddedCommunication:
     return AddedCommunication(
         f"{calls:g} all-reduces of {nbytes / 1e6:.4g} MB of activations among {new.degrees['tp']} ranks",
         time.times_count(calls),
+        in_stage=True,
     )
