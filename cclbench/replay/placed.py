@@ -26,10 +26,10 @@ class RankSpread(NamedTuple):
     high: float
 
 
-SPREAD: Final = RankSpread(0.0, 0.005, 0.11)
-"""Median and maximum of six accelerator jobs with traces of 2 to 16 ranks, without their waiting:
-0.02 % (four TPU v6e), 0.45 % and 0.6 % (J. Lin et al. 2025, jobs ST and AR, medians over steps and stages),
-0.5 % (two of 128 ranks), 1.8 % (two GPUs), 11 % (DLRM on eight V100)."""
+SPREAD: Final = RankSpread(0.0, 0.012, 0.11)
+"""Median and maximum of four accelerator jobs with traces of 2 to 16 ranks, without their waiting: 0.45 % and
+0.6 % (J. Lin et al. 2025, jobs ST and AR, medians over steps and stages), 1.8 % (two GPUs, traced by nsys),
+11 % (DLRM on eight V100)."""
 
 
 def graph_with_transfers(graph: Graph, placed: Sequence[PlacedTransfer], case: Case) -> Graph:
