@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from cclbench.ground.errors import InputError
-from cclbench.ground.intervals import Int64
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay.change import AddedCommunication, ChangeSubject, PlacedTransfer, TimeBounds
 from cclbench.replay.gradients import (
     Float64,
@@ -67,8 +67,27 @@ def ddp_transfers(step: StepGradients, degree: int, price: Price) -> list[Placed
     ]
 
 
+class _PhasedKernels(NamedTuple):
+    """A rank's kernels in order of launch: nodes, steps, and whether they belong to forward."""
+
+    node: Int64
+    step: Int64
+    forward: Mask
+
+
+def _phased_kernels(subject: ChangeSubject, rank: int) -> _PhasedKernels:
+    launched = launched_kernels(subject, rank)
+    forward = in_phase(subject, rank, launched, "forward")
+    return _PhasedKernels(launched.node, subject.step[launched.node], forward)
+
+
 def fsdp_transfers(
-    subject: ChangeSubject, step: StepGradients, units: int, degree: int, price: Price
+    subject: ChangeSubject,
+    step: StepGradients,
+    phased: _PhasedKernels,
+    units: int,
+    degree: int,
+    price: Price,
 ) -> Iterator[PlacedTransfer]:
     """All-gathers and reduce-scatters of FullyShardedDataParallel, with that many units of equal bytes.
 
@@ -76,10 +95,8 @@ def fsdp_transfers(
     (one is prefetched), and its gradients are scattered once they are ready. The units of forward, in reverse
     order, share its time by bytes. `InputError` where the kernels of forward are unknown.
     """
-    launched = launched_kernels(subject, step.rank)
-    own = subject.step[launched.node] == step.step
-    kernels = launched.node[own]
-    forward = kernels[in_phase(subject, step.rank, launched, "forward")[own]]
+    own = phased.step == step.step
+    kernels, forward = phased.node[own], phased.node[own & phased.forward]
     if not len(forward):
         raise InputError(
             "strategy=fsdp: the kernels of forward are unknown", hint="trace with recorded operators"
@@ -127,6 +144,7 @@ def gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication,
     members = _exchanging_ranks(layouts)
     degree = len(members)
     price = cache(lambda kind, nbytes: subject.price(kind, members, nbytes))
+    phased = cache(lambda rank: _phased_kernels(subject, rank))
     placed: list[PlacedTransfer] = []
     sharded = shards_parameters(subject.settings)
     if sharded:
@@ -134,7 +152,7 @@ def gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication,
         units = max(units // layouts.new.degrees["pp"], 1)
     for step in (step._replace(nbytes=step.nbytes / split) for step in steps):
         if sharded:
-            placed += fsdp_transfers(subject, step, units, degree, price)
+            placed += fsdp_transfers(subject, step, phased(step.rank), units, degree, price)
         else:
             placed += ddp_transfers(step, degree, price)
     mb = sum(float(step.nbytes.sum()) for step in steps) / len(steps) / split / 1e6
