@@ -18,11 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cclbench.classify.dtypes import element_bytes
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.operators.call import NoModel, Tensor, parse_call
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
-from cclbench.replay.rescale import microbatch_count
+from cclbench.replay.rescale import card_sizes, microbatch_count, missing_sizes
 from cclbench.replay.tables import clocks_of
 
 Float64 = npt.NDArray[np.float64]
@@ -92,18 +93,21 @@ def even_gradients(subject: ChangeSubject, total_bytes: float) -> list[StepGradi
 
 def updated_bytes(subject: ChangeSubject) -> float | None:
     """Bytes of a rank's parameters that the optimizer updates in a step, by recorded shapes; None without
-    these or without steps."""
+    these or without steps. Lists of tensors have no recorded type: theirs is the card's precision."""
     run = subject.run
+    lacking = missing_sizes(run.card, "element")
+    stated = None if lacking else card_sizes(run.card, "gradients", "element")["element"]
     table = run.rank(run.ranks[0]).operators(("name", "step", "shapes", "dtypes"))
     table = table.filter(pc.is_in(table["name"].cast(pa.string()), pa.array(_UPDATES)))
     by_step: Counter[int] = Counter()
     for row in table.filter(table["step"].is_valid()).to_pylist():
         first = next(iter(parse_call(row["name"], row["shapes"], row["dtypes"]).arguments), None)
-        tensors = first if isinstance(first, tuple) else (first,)
-        try:
-            by_step[row["step"]] += sum(one.bytes for one in tensors if isinstance(one, Tensor))
-        except NoModel:
-            return None
+        for one in first if isinstance(first, tuple) else (first,):
+            if isinstance(one, Tensor):
+                size = element_bytes(one.dtype) or stated
+                if size is None:
+                    return None
+                by_step[row["step"]] += round(one.elements * size)
     return float(max(by_step.values(), default=0)) or None
 
 

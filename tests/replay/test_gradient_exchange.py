@@ -20,7 +20,7 @@ from cclbench.replay.answer import Replay
 from cclbench.replay.change import ChangeSubject, LayoutEffect, PlacedTransfer, TimeBounds
 from cclbench.replay.changes.data_parallel import replicas, strategy
 from cclbench.replay.gradient_exchange import BUCKET, FIRST_BUCKET, bucket_ends
-from cclbench.replay.gradients import recorded_gradients
+from cclbench.replay.gradients import recorded_gradients, updated_bytes
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.placed import graph_with_transfers
 from cclbench.replay.simulate import simulate_nodes
@@ -108,6 +108,25 @@ def test_without_sizes_the_cards_parameters_are_spread_over_backward() -> None:
             (MIB + 32_768, "b1"),
             (2 * MIB - 32_768, "b0"),
         ]
+
+
+def test_parameters_that_the_optimizer_updates_come_before_the_cards() -> None:
+    """Of two steps' calls with 1,000 and 24 parameters, of the card's 4 bytes; momentum is none of them."""
+    call = {"name": "aten::_fused_adamw_", "shapes": "[[[1000],[4,6]],[[1000],[4,6]]]", "phase": "optimizer"}
+    call |= {"dtypes": '["TensorList","TensorList"]'}
+    single = {
+        "name": "aten::addcdiv_",
+        "shapes": "[[50],[50],[50]]",
+        "dtypes": '["double","double","double"]',
+    }
+    other = {"name": "aten::_foreach_lerp_", "shapes": "[[[9000]]]", "dtypes": '["TensorList"]', "step": 0}
+    of_card = card(LAYERS, precision="fp32")
+    for calls, expected in (([call], 4 * 1024), ([single], 8 * 50), ([other], None)):
+        rows = [row | {"step": step} for row in calls for step in (0, 1)]
+        one = subject(one_step(), of_card=of_card, run=a_run(of_card, operators=rows))
+        assert updated_bytes(one) == expected
+    untyped = a_run(None, operators=[call | {"step": 0}])
+    assert updated_bytes(subject(one_step(), run=untyped)) is None
 
 
 def test_without_phases_the_exchange_lies_between_hidden_and_exposed() -> None:
