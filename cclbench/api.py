@@ -25,7 +25,8 @@ from cclbench.workspace import WorkspaceOptions, store_at, takes_options, worksp
 if TYPE_CHECKING:
     from cclbench.export.folder import ExportedFolder, Format
     from cclbench.record.store import Store
-    from cclbench.replay.answer import ReplayResult
+    from cclbench.replay.projection import Projection
+    from cclbench.replay.result import ReplayResult
     from cclbench.replay.search import Goal, SearchResult
 
 _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
@@ -102,7 +103,7 @@ def whatif(
     used, if no card states it; one that contradicts the traces is refused unless `force_system`.
     `contention` is the slowdown of kernels during communication (None: the run's `compute.contention`).
     """
-    from cclbench.replay.answer import replay_scenarios
+    from cclbench.replay.result import replay_scenarios
 
     with workspace(**options) as work:
         opened = work.open_run(run)
@@ -120,6 +121,30 @@ def whatif(
         contention=factor,
         notes=notes,
     )
+
+
+@takes_options
+def project(
+    run: str | Path | Run,
+    system: str,
+    gpus: int,
+    *,
+    layout: str | None = None,
+    sets: Sequence[str] = (),
+    per_node: int | None = None,
+    **options: Unpack[WorkspaceOptions],
+) -> Projection:
+    """Predict the step of one rank's job on `gpus` accelerators of a machine of the catalog.
+
+    `layout` are degrees such as `tp=8,pp=2`, of which the rest are replicas; without it layouts are compared,
+    and that with the most samples per second is proposed.  `sets` are further settings of `whatif`.
+    `InputError` with what is missing, `UsageError` for a layout that does not make that many ranks.
+    """
+    from cclbench.replay.projection import project_run
+
+    with workspace(**options) as work:
+        opened = work.open_run(run)
+    return project_run(opened, system, gpus, layout=layout, sets=sets, per_node=per_node)
 
 
 @takes_options
@@ -207,6 +232,12 @@ def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:
 
 def _run_machine(run: Run, system: str | None, force_system: bool, per_node: int | None) -> Machine:
     """The run's machine; `UsageError` if the traces name another device than that of `system`."""
+    from cclbench.hardware import catalog
+    from cclbench.replay.layout import is_single_rank
+
+    if system is not None and per_node is None and is_single_rank(run):
+        # where one rank ran says nothing of how more of them fill the system's nodes
+        per_node = catalog.system(system).per_node
     machine = machine_of(run, system=system, per_node=per_node)
     if machine.other_device is not None and not force_system:
         hint = "use it anyway with --force-system"

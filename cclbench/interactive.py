@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cclbench.api import diagnose, ingest, metrics, run, runs, search, whatif
+from cclbench.api import diagnose, ingest, metrics, project, run, runs, search, whatif
 from cclbench.comparison.build import compare, run_subject
 from cclbench.comparison.comparison import Comparison
 from cclbench.ground.text import html_of
@@ -24,6 +24,7 @@ __all__ = [
     "ingest",
     "metrics",
     "plot",
+    "project",
     "report",
     "run",
     "runs",

@@ -29,8 +29,8 @@ def other(repository: Path, run: cclbench.Run) -> cclbench.Run:
 def test_the_package_lists_what_it_offers() -> None:
     listed = dir(cclbench)
     api = [
-        *("Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "plot", "report", "run", "runs"),
-        *("search", "timeline", "whatif"),
+        *("Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "plot"),
+        *("project", "report", "run", "runs", "search", "timeline", "whatif"),
     ]
     assert [name for name in listed if name != "__version__"] == api
     assert all(getattr(cclbench, name).__doc__ for name in listed if name != "__version__")

@@ -55,6 +55,7 @@ COMMANDS: Final = {
     "open": "Open a run in Perfetto's viewer, all ranks on one time axis.",
     "compare": "Compare runs: which is faster, by how much, and why.",
     "whatif": "Replay a run on other hardware, and predict its step time.",
+    "project": "Predict the step of one rank's job on many accelerators.",
     "export": "Export a run's graph for simulators: Chakra execution traces or ASTRA-sim inputs.",
     "search": "Search a space of what-if scenarios for the best ones.",
     "contribute": "Make a data point from a card, traces and scripts.",

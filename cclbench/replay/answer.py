@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a replay: measured, unchanged and predicted step, speedup and critical path, as rows."""
+"""A run's replay under scenarios: its unchanged step, predicted ones with bounds, and critical paths."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path as FilePath
 from typing import Any, Final
 
 import numpy as np
@@ -16,19 +15,8 @@ from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import group_id
 from cclbench.machine import Machine, machine_of
-from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
-from cclbench.record.step_means import profiler_s
 from cclbench.replay import tables
-from cclbench.replay.answer_rows import (
-    NS_PER_S,
-    fidelity_note,
-    knee_row,
-    modelled_row,
-    path_rows,
-    predicted_rows,
-    replay_notes,
-)
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change_named
 from cclbench.replay.contention import replay_contended
 from cclbench.replay.critical_path import Path, critical_path
@@ -44,11 +32,11 @@ from cclbench.replay.layout import (
 )
 from cclbench.replay.new_transfers import price_new
 from cclbench.replay.outcome import Predicted, ReplayedStep
+from cclbench.replay.placed import Case
 from cclbench.replay.pricing import Float, TimeRatios, time_ratios
 from cclbench.replay.regroup import dimension_in
 from cclbench.replay.relaid import RelaidGraph, scale_ratios
-from cclbench.replay.scenario import Scenario, parse_scenario, parse_sweep
-from cclbench.replay.scenario_file import named_settings
+from cclbench.replay.scenario import Scenario, parse_scenario
 from cclbench.replay.simulate import NodeTimes
 from cclbench.replay.stragglers import rank_coordinates
 from cclbench.replay.windows import StepPace, rank_windows, step_time
@@ -59,29 +47,6 @@ _ALMOST: Final = 0.005
 """Share by which a step may exceed the shortest one."""
 _PRECISE: Final = 1e-3
 """Precision to which the factor of host time is found."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
-    """All outcomes, result rows (`figures`; `rows` as flat dicts), and notes for people."""
-
-    measured_ns: float
-    unchanged: ReplayedStep
-    predicted: tuple[Predicted, ...]
-    figures: tuple[Row, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The result rows as flat dicts with the columns of `schema.RESULTS`."""
-        return builtins(self.figures)
-
-    @property
-    def single_outcome(self) -> Predicted:
-        """The outcome of a single scenario; `UsageError` if there are several."""
-        if len(self.predicted) > 1:
-            raise UsageError(f"there are {len(self.predicted)} scenarios", hint="select one of them")
-        return self.predicted[0]
 
 
 class Replay:
@@ -301,17 +266,21 @@ class Replay:
         """Outcome, steps and notes of another layout, replayed without and with longer waits."""
         ratio = ratios.high if bounded else ratios.expected
         late = relaid.meeting_delays(graph, self._replay_ratios(graph, ratio)[1].start, self.inside)
-        cases = {"low": (ratios.low, None), "high": (ratios.high, late.high)}
+        cases: dict[Case, Any] = {"low": (ratios.low, None), "high": (ratios.high, late.high)}
         if not bounded:
             cases["expected"] = (ratios.expected, late.expected)
         steps = []
         for case, (bound, delay) in cases.items():
             changed, times = self._replay_ratios(graph, bound, delay)
+            if relaid.placed_transfers:
+                changed = relaid.place_transfers(changed, case)
+                times = replay_contended(changed, self.contention)
             extra = relaid.added_step_ns(case, graph, bound, self.pace, self.since)
-            steps.append(max(self._step_ns(changed, times) + extra, 1.0))
+            step = max(self._step_ns(changed, times) + extra, 1.0)
+            steps.append(step * (1 + getattr(relaid.slowest_rank_shares, case)))
         # the last case, the upper bound or the expected one, is shown
         outcome = ReplayedStep(steps[-1], self._critical_path(changed, times))
-        notes = [*relaid.priced_notes(graph, self.since, self.window_ns)]
+        notes = [*relaid.priced_notes(graph, self.since, self.window_ns), *relaid.spread_notes]
         most = int(late.expected.max())
         if most:
             notes.append(
@@ -351,48 +320,3 @@ class Replay:
         last = int(final.members[np.argmax(times.end[final.members])])
         begin = min(int(times.start[w.openers].min()) + w.before for w in counted if w.rank == final.rank)
         return critical_path(graph, times, last, begin)
-
-
-def replay_scenarios(
-    run: Run,
-    sets: Sequence[str] = (),
-    *,
-    scenarios: Sequence[str | FilePath] = (),
-    sweeps: Sequence[str] = (),
-    machine: Machine | None = None,
-    ranks: Sequence[int] | None = None,
-    contention: float = 1.0,
-    notes: Sequence[str] = (),
-) -> ReplayResult:
-    """Replay the run under `sets` together, and under each of `scenarios` (settings separated by commas, or a
-    file of them) and `sweeps` on top of these; `notes`: the caller's, before the replay's.
-    """
-    wanted_changes = [parse_scenario(sets)] if sets else []
-    named_scenarios = [named_settings(text) for text in scenarios]
-    wanted_changes += [
-        parse_scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named_scenarios
-    ]
-    curves = [
-        [(by, parse_scenario([*sets, text], text)) for by, text in parse_sweep(sweep)] for sweep in sweeps
-    ]
-    if not wanted_changes and not curves:
-        raise UsageError("no setting is given", hint="such as --set scale_up.bandwidth=x2")
-    replay = Replay(run, machine=machine, ranks=ranks, contention=contention)
-    predicted = [replay.predict(wanted) for wanted in wanted_changes]
-    swept = [[(factor, replay.predict(wanted)) for factor, wanted in curve] for curve in curves]
-    predicted += [p for curve in swept for _, p in curve]
-    unchanged = replay.unchanged
-    rows = [
-        modelled_row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
-        modelled_row(
-            "whatif.replayed_step",
-            unchanged.step_ns / NS_PER_S,
-            reason=fidelity_note(unchanged.step_ns, replay.measured_ns),
-        ),
-        *path_rows(unchanged.path, None),
-        *(row for outcome in predicted for row in predicted_rows(outcome, unchanged)),
-        *map(knee_row, swept),
-    ]
-    figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
-    all_notes = (*notes, *replay_notes(replay.graph, replay.contention, profiler_s(run.record)))
-    return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), all_notes)

@@ -17,7 +17,7 @@ Built-in ones are in `cclbench.replay.changes`; packages register others by entr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
@@ -91,6 +91,16 @@ class TimeBounds(NamedTuple):
     expected: float | None
     high: float
 
+    @classmethod
+    def total(cls, times: Iterable[TimeBounds]) -> TimeBounds:
+        """The sum of times; only bounds where one has no more."""
+        low, expected, high = 0.0, 0.0, 0.0
+        known = True
+        for time in times:
+            low, high = low + time.low, high + time.high
+            expected, known = expected + (time.expected or 0.0), known and time.expected is not None
+        return cls(low, expected if known else None, high)
+
     def times_count(self, count: float) -> TimeBounds:
         """The time of `count` repetitions."""
         middle = None if self.expected is None else self.expected * count
@@ -117,12 +127,33 @@ class Scale:
         return cls(factor, factor, factor)
 
 
+class PlacedTransfer(NamedTuple):
+    """A transfer that a new layout adds to a rank's graph: kind, number of ranks, bytes, and its time.
+
+    `after`: the node with whose end it can begin; `before`: the node that waits for it, −1 for none.
+    """
+
+    rank: int
+    kind: str
+    ranks: int
+    nbytes: float
+    time: TimeBounds
+    after: int
+    before: int
+
+
 @dataclass(frozen=True, slots=True)
 class AddedCommunication:
-    """Communication that is not in the graph: its description, and its time in a step."""
+    """Communication that is not in the graph: its description, its time in a step, and its transfers if
+    their places in the graph are known; if not, the time is added to the step.
+
+    `in_stage`: a stage does it for each micro-batch, so that it also takes time while a pipeline fills.
+    """
 
     what: str
     time: TimeBounds
+    placed: tuple[PlacedTransfer, ...] = ()
+    in_stage: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

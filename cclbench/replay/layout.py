@@ -91,7 +91,7 @@ def layout_of(run: Run) -> Layout:
             raise InputError(f"parallel degrees contradict each other: {contradictions}", where=run.id)
         degrees_found |= stated
         replicas = plan.dp_replicate * plan.dp_shard
-    elif not degrees_found:
+    elif not degrees_found and not is_single_rank(run):
         raise InputError("the run's parallel degrees are unknown", where=run.id, hint=_SUPPLY)
     else:
         replicas = None
@@ -109,6 +109,14 @@ def layout_of(run: Run) -> Layout:
     degrees = {name: degrees_found.get(name, 1) for name in DIMENSIONS} | {"dp": world // other_ranks}
     order = sorted(DIMENSIONS, key=lambda name: _sort_key(name, stride))
     return Layout({name: degrees[name] for name in order}, nested)
+
+
+def is_single_rank(run: Run) -> bool:
+    """Whether the job has a single rank: one was traced, and neither trace nor card states others."""
+    if len(run.ranks) != 1 or (run.rank(run.ranks[0]).facts.world_size or 1) > 1:
+        return False
+    counted = run.card.hardware.count if run.card else None
+    return (counted or 1) == 1 and not any(size != 1 for size in run.collectives()["group_size"].to_pylist())
 
 
 def _sort_key(name: Dimension, stride: Mapping[Dimension, int]) -> tuple[float, int]:

@@ -75,8 +75,15 @@ def held_state(run: Run, sequences: bool) -> HeldState:
     return HeldState(steps.pop() if len(steps) == 1 else None, not fused, sequences, recomputed)
 
 
-def memory_of(run: Run, known: HeldState, change: Relayout, accelerator: Accelerator | None) -> MemoryNeed:
-    """The memory need of a layout; `InputError` with what is unknown."""
+def memory_of(
+    run: Run,
+    known: HeldState,
+    change: Relayout,
+    accelerator: Accelerator | None,
+    *,
+    shards: bool = False,
+) -> MemoryNeed:
+    """The memory need of a layout, whose replicas share the state if `shards`; `InputError` if unknown."""
     size = card_sizes(run.card, "memory", *_FIELDS, "element")
     card = run.card
     assert card is not None  # noqa: S101 - it has the sizes
@@ -99,7 +106,8 @@ def memory_of(run: Run, known: HeldState, change: Relayout, accelerator: Acceler
             hint="state workload.model.heads in a card",
         )
     new = change.new.degrees
-    parameters = size["model.parameters"] / (new["tp"] * new["pp"] * _state_shards(card, change))
+    shared = change.new.degrees["dp"] if shards else _state_shards(card, change)
+    parameters = size["model.parameters"] / (new["tp"] * new["pp"] * shared)
     element = size["element"]
     count = microbatch_count(card) or 1
     several = count > 1 or new["pp"] > 1

@@ -10,10 +10,11 @@ import numpy as np
 
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.change import AddedCommunication, LayoutEffect
-from cclbench.replay.crowd import Delays, crowd_delays
+from cclbench.replay.change import AddedCommunication, LayoutEffect, PlacedTransfer
+from cclbench.replay.crowd import Delays, crowd_delays, expected_maximum
 from cclbench.replay.graph import Graph
 from cclbench.replay.layout import Dimension, Relayout
+from cclbench.replay.placed import SPREAD, Case, RankSpread, graph_with_transfers
 from cclbench.replay.pricing import Float, TimeRatios
 from cclbench.replay.regroup import RegroupedGroup, regroup_all
 from cclbench.replay.windows import StepPace
@@ -64,11 +65,48 @@ class RelaidGraph:
         """Extra time of filling and draining the pipeline, as a share of a stage's work."""
         return sum(effect.fill for effect in self.effects)
 
-    def added_step_ns(self, which: str, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:
-        """Time added to a step, ns; `which`: `low`, `expected` or `high`."""
-        total = sum(getattr(one.time, which) or 0.0 for one in self.added_communication)
-        if self.pipeline_fill_share:
-            total += self.pipeline_fill_share * self._busiest_stage_ns(graph, ratio, pace, since)
+    @property
+    def placed_transfers(self) -> tuple[PlacedTransfer, ...]:
+        """Added transfers with places in the graph, by rank."""
+        placed = [transfer for one in self.added_communication for transfer in one.placed]
+        return tuple(sorted(placed, key=lambda transfer: transfer.rank))
+
+    def place_transfers(self, graph: Graph, case: Case) -> Graph:
+        """The graph with the added transfers that have a place."""
+        return graph_with_transfers(graph, self.placed_transfers, case) if self.placed_transfers else graph
+
+    @property
+    def slowest_rank_shares(self) -> RankSpread:
+        """By how much of a step the slowest rank is later, where ranks communicate that did not before.
+
+        The slowest of N ranks is expected s · d(N) behind the traced one (`crowd.expected_maximum`), and sets
+        the pace of all. What one rank cannot show, s, is that of other jobs (`placed.SPREAD`).
+        """
+        count = self.change.new.world_size // self.change.old.world_size if self.added_communication else 1
+        late = expected_maximum(count) if count > 1 else 0.0
+        return RankSpread(*(share * late for share in SPREAD))
+
+    @property
+    def spread_notes(self) -> tuple[str, ...]:
+        """What is assumed of the slowest rank."""
+        share = self.slowest_rank_shares
+        if not share.high:
+            return ()
+        return (
+            f"the traces do not show how ranks differ: the slowest is assumed {share.expected:.1%} behind"
+            f" ({share.low:.0%} to {share.high:.1%}), by the spread in jobs with traces of several ranks",
+        )
+
+    def added_step_ns(self, case: Case, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:
+        """Time added to a step, ns: of transfers without a place, and of filling the pipeline."""
+        fill = self.pipeline_fill_share
+        total = sum(
+            (getattr(one.time, case) or 0.0) * (1 + fill * one.in_stage)
+            for one in self.added_communication
+            if not one.placed
+        )
+        if fill:
+            total += fill * self._busiest_stage_ns(graph, ratio, pace, since)
         hops = sum(effect.hops for effect in self.effects)
         return total + (hops * self._stage_hop_ns(graph, ratio, since) if hops else 0.0)
 

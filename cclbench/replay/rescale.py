@@ -64,11 +64,14 @@ def scale_nodes(chosen: Mask, factor: float) -> Scale:
 
 def card_sizes(card: Card | None, what: str, *fields: str) -> dict[str, float]:
     """Numbers of the card by path (`model.hidden`); `InputError` with those that it lacks."""
-    values = {field: _integer_field(card, field) for field in fields}
-    lacking = [_PLACES.get(field, f"workload.{field}") for field, value in values.items() if not value]
-    if lacking:
+    if lacking := missing_sizes(card, *fields):
         raise InputError(f"{what} cannot be sized", hint=f"state {', '.join(lacking)} in a card")
-    return {field: float(value) for field, value in values.items() if value}
+    return {field: float(_integer_field(card, field) or 0) for field in fields}
+
+
+def missing_sizes(card: Card | None, *fields: str) -> list[str]:
+    """Paths of the numbers that the card lacks."""
+    return [_PLACES.get(field, f"workload.{field}") for field in fields if not _integer_field(card, field)]
 
 
 _PLACES: Final = {"element": "workload.precision"}

@@ -20,6 +20,7 @@ from cclbench.ground.units import parse_quantity, with_spaced_unit
 from cclbench.record.rows import Row, builtins
 from cclbench.replay.answer import Replay
 from cclbench.replay.answer_rows import NS_PER_S, modelled_row
+from cclbench.replay.gradient_exchange import shards_parameters
 from cclbench.replay.layout import asked_relayout, changes_layout
 from cclbench.replay.memory import MemoryNeed, held_state, memory_of
 from cclbench.replay.outcome import Predicted
@@ -239,7 +240,9 @@ class _LayoutMemory:
             return replace(trial, infeasible=str(error))
         trial = replace(trial, devices=relayout.new.world_size)
         try:
-            memory = memory_of(self.replay.run, self.held, relayout, self.replay.machine.accelerator.value)
+            shards = old.degrees["dp"] == 1 and shards_parameters(trial.scenario.changes)
+            accelerator = self.replay.machine.accelerator.value
+            memory = memory_of(self.replay.run, self.held, relayout, accelerator, shards=shards)
         except ChangedRunError:
             raise
         except InputError as error:

@@ -53,6 +53,7 @@ def main() -> None:
     truth.add_argument("--seed", type=int, default=5)
     scaling = modes.add_parser("scaling", help="errors for jobs of 8 ranks predicted and simulated at 64")
     scaling.add_argument("--jobs", type=int, default=36)
+    scaling.add_argument("--from-one", action="store_true", help="jobs of one rank, by `cclbench project`")
     bands = modes.add_parser(
         "bands", help="share of steps within the bands if the machine deviates from the model"
     )
@@ -67,7 +68,7 @@ def main() -> None:
     elif asked.mode == "truth":
         print_truth(asked.layouts, asked.seed)
     elif asked.mode == "scaling":
-        print_scaling(asked.jobs)
+        print_scaling(asked.jobs, asked.from_one)
     elif asked.mode == "bands":
         print_bands(asked.layouts, asked.seed)
     else:
@@ -90,10 +91,13 @@ def print_identity(sources: list[str], store: str | None) -> None:
         )
 
 
-def print_scaling(count: int) -> None:
+def print_scaling(count: int, from_one: bool) -> None:
     """Print errors of jobs at 64 ranks by scaled dimension, and the share of true steps within bounds."""
-    jobs = test_helper("scaled_jobs")
-    results = [jobs.scaled(jobs.job(seed)) for seed in range(count)]
+    if from_one:
+        results = [*map(test_helper("single_rank_jobs").from_one_rank, range(count))]
+    else:
+        jobs = test_helper("scaled_jobs")
+        results = [jobs.scaled(jobs.job(seed)) for seed in range(count)]
     print("| scaled dimension | jobs | median error | maximum | true step within bounds |")
     print("| --- | ---: | ---: | ---: | ---: |")
     groups: dict[str, list] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Try random settings of whatif, search, export and `hardware predict` on all available traces.
+"""Try random settings of whatif, search, export, project and `hardware predict` on all available traces.
 
     python scripts/campaign/settings.py --inputs 2000 [--data FOLDER] [--seed 1] [--only NUMBER]
 
@@ -62,6 +62,8 @@ NUMBERS: Final = (
 USUAL: Final = 10
 """Number of the first `NUMBERS` that are drawn most often."""
 WORDS: Final = ("none", "off", "tree", "ring", "x", "=", "..", ",", "é", "\x00", "a" * 300, "x2..x8", "graph")
+GPUS: Final = ("1", "2", "3", "8", "12", "16", "64", "256", "1000", "4096")
+DEGREES: Final = ("tp", "pp", "cp", "ep", "dp", "sp")
 ALGORITHMS: Final = ("ring", "tree", "nvls", "nvlstree", "collnet", "direct", "pairwise", "quantum")
 SIZES: Final = ("1", "4096", "1MiB", "64MiB,1GiB", "8 KiB", "1000000000000")
 NO_SIZES: Final = ("0", "1EB", "-1", "1.5", "1e400", "nan", "1MiB,", "")
@@ -275,13 +277,40 @@ def export(chance: Chance, runs: list[str], folder: Path) -> list[str]:
     return [*words, "--output", str(place), *[word for word in machine(chance) if word != "--force-system"]]
 
 
-COMMANDS: Final[tuple[tuple[Draw, float], ...]] = ((whatif, 70), (search, 12), (predict, 15), (export, 3))
+def project(chance: Chance, runs: list[str], _: Path) -> list[str]:
+    """Words of `cclbench project`: a machine, a number of accelerators, often a layout and settings."""
+    system = name(chance) if chance.slips(0.1) else chance.choice(sorted(catalog.systems()))
+    words = ["project", pick_run(chance, runs), "--system", system, *form(chance)]
+    words += ["--gpus", number(chance) if chance.slips(0.2) else chance.choice(GPUS)]
+    if chance.random() < 0.6:
+        degrees = chance.sample(DEGREES, chance.choice((1, 1, 2, 3)))
+        sizes = (
+            number(chance) if chance.slips(0.2) else chance.choice(("1", "2", "4", "8")) for _ in degrees
+        )
+        words += ["--layout", ",".join(map("=".join, zip(degrees, sizes, strict=True)))]
+    if chance.random() < 0.4:
+        words += ["--set", chance.choice(("strategy=fsdp", "strategy=ddp", "batch=global", setting(chance)))]
+    if chance.random() < 0.1:
+        words += ["--per-node", number(chance)]
+    return words
 
 
-def draw_input(seed: str, at: int, runs: list[str], folder: Path) -> list[str]:
-    """The words of input number `at`."""
+COMMANDS: Final[tuple[tuple[Draw, float], ...]] = (
+    (whatif, 70),
+    (search, 12),
+    (predict, 15),
+    (export, 3),
+    (project, 20),
+)
+
+
+def draw_input(seed: str, at: int, runs: list[str], folder: Path, command: str | None = None) -> list[str]:
+    """The words of input number `at`, of any command or one."""
     chance = Chance(f"{seed}/{at}")
-    (draw,) = chance.choices([draw for draw, _ in COMMANDS], [weight for _, weight in COMMANDS])
+    (draw,) = chance.choices(
+        [draw for draw, _ in COMMANDS],
+        [weight if command in (None, draw.__name__) else 0 for draw, weight in COMMANDS],
+    )
     return [word.replace("{folder}", str(folder)) for word in draw(chance, runs, folder)]
 
 
@@ -320,6 +349,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=REPOSITORY / "traces", help="folder of traces")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", type=int, help="run only this input, and print its error")
+    parser.add_argument(
+        "--command", choices=sorted(draw.__name__ for draw, _ in COMMANDS), help="only this one"
+    )
     asked = parser.parse_args()
     counts: dict[str, Counter[str]] = {draw.__name__: Counter() for draw, _ in COMMANDS}
     known: set[str] = set()
@@ -331,7 +363,7 @@ def main() -> int:
         runs = [run.id for run in ingest(asked.data, store)]
         print(f"runs: {len(runs)}", flush=True)
         for at in range(asked.inputs) if asked.only is None else [asked.only]:
-            words = draw_input(asked.seed, at, runs, folder)
+            words = draw_input(asked.seed, at, runs, folder, asked.command)
             own = counts[words[1] if words[0] == "hardware" else words[0]]
             begin = time.monotonic()
             of_run = [] if words[0] == "hardware" else ["--store", str(store)]

@@ -51,6 +51,7 @@ def test_the_contract_has_its_commands() -> None:
         "open",
         "compare",
         "whatif",
+        "project",
         "export",
         "remove",
         "search",

@@ -13,11 +13,13 @@ import numpy as np
 from cclbench.card import Card
 from cclbench.card.model import card_of
 from cclbench.machine import Machine
+from cclbench.record.facts import TraceFacts
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, TimeBounds
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.kernel_costs import NodeCosts
 from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, asked_relayout
+from helpers.hand_made import Tables
 from helpers.replay_rows import item, rank
 
 
@@ -44,6 +46,21 @@ def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
     return TimeBounds(ns / 2, ns, ns * 2)
 
 
+def a_run(
+    of_card: Card | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
+    operators: Sequence[Mapping[str, Any]] = (),
+) -> Any:
+    """A run with those rows on each rank, whose clock is the common one."""
+    return SimpleNamespace(
+        id="a run",
+        card=of_card,
+        ranks=[0],
+        rank=lambda _: Tables(events, (), (), TraceFacts(), operators=operators),
+        record=SimpleNamespace(clocks=SimpleNamespace(ranks=[], reference_ns=0), ranks=[]),
+    )
+
+
 def subject(
     graph: Graph,
     *,
@@ -56,6 +73,7 @@ def subject(
     of_card: Card | None = None,
     window_ns: int = 1_000_000,
     costs: NodeCosts | None = None,
+    run: Any = None,
 ) -> ChangeSubject:
     """All nodes are in a window that began long before, unless `since` says otherwise."""
     wanted: Relayout | None = None if old is None else asked_relayout(old, settings or {})
@@ -63,7 +81,7 @@ def subject(
         graph=graph,
         since=np.array(since if since is not None else [1 << 40] * len(graph.nodes), np.int64),
         placed={},
-        run=SimpleNamespace(card=of_card, id="a run"),  # type: ignore[arg-type]
+        run=run or a_run(of_card),
         machine=machine or Machine(),
         groups=groups or {},
         relayout=wanted,

@@ -21,7 +21,8 @@ from cclbench.card.model import Hardware, card_of
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.machine import Machine
-from cclbench.replay.answer import Predicted, Replay
+from cclbench.replay.answer import Replay
+from cclbench.replay.outcome import Predicted
 from cclbench.replay.regroup import even_ranks
 from cclbench.replay.scenario import parse_scenario
 from helpers.synthetic import (

@@ -18,8 +18,9 @@ from cclbench.card.model import Hardware
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.record.run import Run
-from cclbench.replay.answer import Replay, ReplayResult, replay_scenarios
+from cclbench.replay.answer import Replay
 from cclbench.replay.answer_rows import fidelity_note
+from cclbench.replay.result import ReplayResult, replay_scenarios
 from cclbench.replay.scenario import parse_scenario
 
 NODE = Machine(Hardware(per_node=2))

@@ -10,11 +10,11 @@ import pytest
 
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.record.rows import Row
-from cclbench.replay.answer import ReplayResult
 from cclbench.replay.answer_rows import knee_row, modelled_row, path_rows, predicted_rows
 from cclbench.replay.critical_path import Path
 from cclbench.replay.memory import MemoryNeed
 from cclbench.replay.outcome import Predicted, ReplayedStep
+from cclbench.replay.result import ReplayResult
 from cclbench.replay.scenario import Scenario, parse_scenario
 from cclbench.replay.search import SearchLimit, SearchResult, SearchTrial, _pareto_front, parse_limit
 

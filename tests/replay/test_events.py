@@ -12,10 +12,10 @@ from helpers.replay_rows import end_of, item, rank, replayed, syncs
 
 import cclbench
 from cclbench.replay import nodes as n
-from cclbench.replay.answer import replay_scenarios
 from cclbench.replay.device import device_of
 from cclbench.replay.events import stated_waits
 from cclbench.replay.graph import Graph
+from cclbench.replay.result import replay_scenarios
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, GraphInput, StatedSyncs
 

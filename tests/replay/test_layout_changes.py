@@ -29,10 +29,11 @@ from helpers.true_steps import _true_step
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import price_collective
-from cclbench.replay.answer import Predicted, Replay
+from cclbench.replay.answer import Replay
 from cclbench.replay.crowd import expected_maximum
 from cclbench.replay.layout import DIMENSIONS, asked_relayout
 from cclbench.replay.layout import Layout as Degrees
+from cclbench.replay.outcome import Predicted
 from cclbench.replay.scenario import parse_scenario
 
 LINK = Link(5_000, 100)

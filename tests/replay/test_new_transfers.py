@@ -221,6 +221,11 @@ def test_what_is_added_to_a_step() -> None:
     # rank 1: a kernel of 20, of transfers within a stage none; 2 · 0.5 on the host; two steps
     filled = relaid(LayoutEffect(graph, fill=0.25), LayoutEffect(graph, fill=0.25))
     assert filled.added_step_ns("low", graph, ones, pace, since) == 0.5 * (20_000 + 1_000) / 2
+    # what a stage does for each micro-batch fills the pipeline as well
+    inside = AddedCommunication("a", TimeBounds(1_000, 2_000, 4_000), in_stage=True)
+    beside = AddedCommunication("b", TimeBounds(100, 200, 400))
+    both = relaid(LayoutEffect(graph, fill=0.5, added=(inside, beside)))
+    assert both.added_step_ns("low", graph, ones, pace, since) == 1_500 + 100 + 0.5 * 21_000 / 2
     tensors = relaid(LayoutEffect(graph, fill=0.5), dimension="tp")
     assert tensors.added_step_ns("low", graph, ones, pace, since) == 0.5 * (20_000 + 6_000 + 1_000) / 2
     assert tensors.added_step_ns("low", graph, 2 * ones, pace, since) == 27_000 / 2

@@ -13,8 +13,8 @@ from rich.text import Text
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET
-from cclbench.replay.answer import ReplayResult
 from cclbench.replay.critical_path import Path as Route
+from cclbench.replay.result import ReplayResult
 
 _TOLD: Final = 0.03
 """Smallest shown share of the critical path."""

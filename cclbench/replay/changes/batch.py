@@ -23,6 +23,12 @@ def batch(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     if share == 1.0:
         return "each replica has as many samples as before"
     count = microbatch_count(subject.run.card)
+    samples = subject.run.card.workload.batch.global_ if subject.run.card else None
+    if samples is not None and samples < layouts.new.batch_groups:
+        raise InputError(
+            f"batch=global: {samples:,} samples of a step are too few for {layouts.new}",
+            hint="fewer replicas, or batch=rank",
+        )
     several = layouts.old.degrees["pp"] > 1 or layouts.new.degrees["pp"] > 1 or (count or 1) > 1
     if several and count is not None and (count * share) % 1:
         raise InputError(

@@ -8,12 +8,13 @@ from cclbench.replay.change import (
     ChangeSubject,
     LayoutEffect,
     Scale,
-    TimeBounds,
     change,
     count_of,
+    read_choice,
 )
+from cclbench.replay.gradient_exchange import STRATEGIES, gradient_exchange, shards_parameters
 from cclbench.replay.layout import Layout
-from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes, of_categories, scale_nodes
+from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, of_categories, scale_nodes
 
 
 @change(
@@ -38,17 +39,15 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes, of_c
 def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
     """Effect of another number of replicas that each do the same; `batch` is a separate setting.
 
-    A single replica exchanges no gradients: with more, they are all-reduced once, after all of backward or
-    hidden in it. The work of a sharded optimizer is divided by the growth.
+    A single replica exchanges no gradients: with more, they are all-reduced in buckets, each when its last
+    gradient is ready, or where that is unknown, after all of backward or hidden in it. The work of a sharded
+    optimizer is divided by the growth.
     """
     layouts, graph = asked_layouts(subject), subject.graph
     growth = layouts.degree_growth("dp")
     if growth == 1:
         return SAME_LAYOUT
-    notes = [
-        f"the {layouts.old.world_size:,} traced ranks stand for {layouts.new.world_size:,}:"
-        f" {_replicas(layouts.new)}"
-    ]
+    notes = [f"{_traced(layouts.old.world_size)} for {layouts.new.world_size:,}: {_replicas(layouts.new)}"]
     if not layouts.fixed_batch:
         notes.append(
             f"each replica's batch stays, so the global batch is {growth:.4g} times as large (batch=rank)"
@@ -60,7 +59,7 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
         for kind, group in zip(graph.transfers.kind, graph.transfers.group, strict=True)
         if subject.dimensions.get(group or "") == "dp"
     }
-    if "reduce_scatter" in kinds:
+    if "reduce_scatter" in kinds or (layouts.old.degrees["dp"] == 1 and shards_parameters(subject.settings)):
         chosen = of_categories(subject, "optimizer")
         scale = scale_nodes(chosen, 1 / growth)
         if subject.window_share(chosen):
@@ -68,12 +67,13 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
                 f"a sharded optimizer, {subject.window_share(chosen):.1%} of the step, has 1/{growth:g} to do"
             )
     if layouts.old.degrees["dp"] == 1 and not layouts.removed:
-        added = (_gradients(subject),)
-        notes.append(
-            "the all-reduce of gradients is not in the trace: bounds are all of it hidden in backward, or"
-            " none"
-        )
+        added, exchange_notes = gradient_exchange(subject)
+        notes += exchange_notes
     return LayoutEffect(graph, scale, added=added, notes=tuple(notes))
+
+
+def _traced(ranks: int) -> str:
+    return "the traced rank stands" if ranks == 1 else f"the {ranks:,} traced ranks stand"
 
 
 def _replicas(layout: Layout) -> str:
@@ -81,18 +81,16 @@ def _replicas(layout: Layout) -> str:
     return f"{count:,} {'replica' if count == 1 else 'replicas'} of {layout.model_size}"
 
 
-def _gradients(subject: ChangeSubject) -> AddedCommunication:
-    """One all-reduce of a rank's gradients, of the parameters' element size."""
-    new = asked_layouts(subject).new
-    size = card_sizes(
-        subject.run.card,
-        "the all-reduce of gradients, which a single replica does not need,",
-        "model.parameters",
-        "element",
-    )
-    nbytes = size["model.parameters"] * size["element"] / (new.degrees["tp"] * new.degrees["pp"])
-    stride = new.group_stride("dp")
-    time = subject.price("all_reduce", tuple(range(0, new.degrees["dp"] * stride, stride)), nbytes)
-    return AddedCommunication(
-        f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", TimeBounds(0.0, None, time.high)
-    )
+@change(
+    "strategy",
+    values="ddp, fsdp",
+    definition="how replicas of a single traced one share its parameters: each has all of them, and gradients"
+    " are all-reduced (ddp, the default); or each has a part, and layers are gathered when needed (fsdp)",
+    read=read_choice(*STRATEGIES),
+)
+def strategy(subject: ChangeSubject, _: int) -> LayoutEffect | str:
+    """No effect of its own: settings of the number of replicas read it."""
+    layouts = subject.relayout
+    if layouts is None or layouts.old.degrees["dp"] > 1 or layouts.new.degrees["dp"] == 1:
+        return "it applies to more replicas than one, of which the trace has one"
+    return LayoutEffect(subject.graph)

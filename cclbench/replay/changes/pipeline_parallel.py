@@ -4,20 +4,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from cclbench.ground.errors import InputError
 from cclbench.replay import nodes as n
 from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, change, count_of
+from cclbench.replay.gradient_exchange import trains
 from cclbench.replay.rescale import (
     SAME_LAYOUT,
     asked_layouts,
     card_sizes,
     compute_nodes,
     microbatch_count,
+    missing_sizes,
     scale_nodes,
 )
+
+_SENT: Final = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
+"""Fields of a card whose product is what a stage sends."""
+_FULLEST_STAGE: Final = 1.41
+"""Work of the fullest stage relative to the mean: 1.408 in job ST of J. Lin et al. 2025 (four stages, the
+last with the head and the loss)."""
 
 
 @change(
@@ -46,9 +55,10 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         raise InputError(f"parallelism.pp: {layers} layers cannot be split into {new * turns} equal parts")
     count = microbatch_count(card)
     if count is None:
+        lacking = missing_sizes(card, *_SENT) if old == 1 else []
         raise InputError(
             "parallelism.pp: the number of micro-batches of a step is unknown",
-            hint="state parallelism.microbatches in a card",
+            hint=f"state {', '.join(['parallelism.microbatches', *lacking])} in a card",
         )
     if new > 1 and turns > 1 and count * layouts.sample_share % new:
         raise InputError(
@@ -63,16 +73,23 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     gap = np.where(launches, np.rint(inside * (factor - 1)), 0).astype(np.int64)
     graph = replace(graph, nodes=replace(nodes, gap=nodes.gap + gap))
     fill = ((new - 1) / turns - (old - 1) * layouts.sample_share) / (count * layouts.sample_share)
-    notes = (
+    notes: tuple[str, ...] = (
         f"layers split evenly into {new} in place of {old} stages: kernels,"
         f" {subject.window_share(chosen):.1%} of the step, take {factor:g} of their time",
         f"pipeline of {count * layouts.sample_share:g} micro-batches,"
         f" 1F1B{f', {turns} parts a stage' if turns > 1 else ''}:"
         f" filling it takes {(new - 1) / turns:g} of them",
     )
+    scale = scale_nodes(chosen, factor)
+    if old == 1:
+        scale = replace(scale, high=np.where(chosen, min(factor * _FULLEST_STAGE, 1.0), 1.0))
+        notes += (
+            f"one stage does not show how even {new} are: the fullest has up to {_FULLEST_STAGE:.2f} times"
+            " the mean work (upper bound)",
+        )
     return LayoutEffect(
         graph,
-        scale_nodes(chosen, factor),
+        scale,
         {"dp": factor},
         {"tp": factor, "cp": factor, "ep": factor},
         added=_hops(subject, new),
@@ -87,13 +104,16 @@ def _hops(subject: ChangeSubject, stages: int) -> tuple[AddedCommunication, ...]
     layouts = asked_layouts(subject)
     if layouts.old.degrees["pp"] > 1 or stages == 1:
         return ()
-    fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
-    size = card_sizes(subject.run.card, "what stages send each other", *fields)
+    size = card_sizes(subject.run.card, "what stages send each other", *_SENT)
     nbytes = float(np.prod([*size.values()])) / layouts.new.degrees["cp"]
     time = subject.price("send_recv", (0, layouts.new.group_stride("pp")), nbytes)
-    hops = 2 * (stages - 1)
+    passes = 2 if trains(subject) else 1
+    hops = passes * (stages - 1)
+    # at worst no send is hidden: one for each micro-batch and pass, besides those that fill the pipeline
+    exposed = hops + passes * ((microbatch_count(subject.run.card) or 1) * layouts.sample_share - 1)
     description = f"{hops} hops of {nbytes / 1e6:.4g} MB past {stages} stages"
-    return (AddedCommunication(description, time.times_count(hops)),)
+    most = time.high * max(exposed, hops)
+    return (AddedCommunication(description, time.times_count(hops)._replace(high=most)),)
 
 
 @change(

@@ -9,6 +9,7 @@ import numpy as np
 
 from cclbench.ground.errors import InputError
 from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, Scale, change, count_of
+from cclbench.replay.gradient_exchange import trains
 from cclbench.replay.rescale import (
     SAME_LAYOUT,
     asked_layouts,
@@ -19,7 +20,8 @@ from cclbench.replay.rescale import (
 )
 from cclbench.replay.sharded_operators import BoundedFactor, TensorCutting, cut_kernels
 
-_ALL_REDUCES: Final = 4
+_ALL_REDUCES: Final = 2
+"""All-reduces of a layer in forward, and again in backward."""
 
 
 @change(
@@ -105,16 +107,25 @@ def _all_reduces(subject: ChangeSubject) -> AddedCommunication:
     layouts = asked_layouts(subject)
     new = layouts.new
     need = "the all-reduces of activations, which unsplit layers do not need,"
-    fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
+    fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element", "model.layers")
     size = card_sizes(subject.run.card, need, *fields)
-    layers = card_sizes(subject.run.card, need, "model.layers")["model.layers"]
+    layers = size.pop("model.layers")
     count = microbatch_count(subject.run.card) or 1
     several = count > 1 or new.degrees["pp"] > 1
     nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else layouts.sample_share)
-    calls = _ALL_REDUCES * layers / new.degrees["pp"] * count * (layouts.sample_share if several else 1.0)
+    passes = 2 if trains(subject) else 1
+    calls = (
+        passes
+        * _ALL_REDUCES
+        * layers
+        / new.degrees["pp"]
+        * count
+        * (layouts.sample_share if several else 1.0)
+    )
     stride = new.group_stride("tp")
     time = subject.price("all_reduce", tuple(range(0, new.degrees["tp"] * stride, stride)), nbytes)
     return AddedCommunication(
         f"{calls:g} all-reduces of {nbytes / 1e6:.4g} MB of activations among {new.degrees['tp']} ranks",
         time.times_count(calls),
+        in_stage=True,
     )

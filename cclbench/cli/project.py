@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench project`: the step of one traced rank's job on many accelerators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cclbench.cli import options
+
+
+@click.command()
+@options.run
+@click.option("--system", metavar="ID", required=True, help="Machine of the catalog to project to.")
+@click.option(
+    "--gpus", type=click.IntRange(1), required=True, metavar="N", help="Number of accelerators, one a rank."
+)
+@click.option(
+    "--layout",
+    metavar="tp=8,pp=2",
+    help="Parallel degrees; the rest are replicas.  [default: the one with the most samples per second]",
+)
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="A further change, as of whatif.")
+@click.option("--per-node", type=click.IntRange(1), help="Ranks per node.  [default: the machine's]")
+@options.opening
+@options.page
+def project(run: str, form: str, verbosity: int, opening: dict[str, Any], **arguments: Any) -> None:
+    """Predict the step of one rank's job on many accelerators.
+
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes, with a single
+    rank. The collectives that more ranks need are placed where the framework
+    calls them; all figures are modelled, with what is assumed.
+
+    \b
+    Examples:
+      cclbench project rank0_trace.json.gz --system aws-p5 --gpus 64
+      cclbench project card.yaml --system aws-p5 --gpus 64 --layout tp=8
+      cclbench project card.yaml --system aws-p5 --gpus 64 --set batch=global
+    """
+    from cclbench.api import project as project_run
+    from cclbench.ground.schema import RESULTS
+    from cclbench.present.terminal.output import emit_answer
+    from cclbench.present.terminal.run import run_document
+    from cclbench.present.terminal.whatif import whatif_page
+    from cclbench.record.results import Results
+    from cclbench.workspace import open_run
+
+    opened = open_run(run, **opening)
+    result = project_run(opened, **arguments).result
+    emit_answer(
+        form,
+        document=run_document(opened.record, Results.from_rows(result.figures), result.figures[0].window),
+        rows=result.rows,
+        columns=RESULTS.names,
+        table=lambda: whatif_page(result, verbosity),
+    )
