@@ -17,6 +17,7 @@ from cclbench.ground.schema import group_id
 from cclbench.machine import Machine, machine_of
 from cclbench.record.run import Run
 from cclbench.replay import tables
+from cclbench.replay.answer_rows import NS_PER_S
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change_named
 from cclbench.replay.contention import replay_contended
 from cclbench.replay.critical_path import Path, critical_path
