@@ -50,7 +50,7 @@ COMMANDS: Final = {
     "sequences": "List the kernel sequences that take the most time: candidates for fusion.",
     "stragglers": "Show which ranks are late in each step, why, and whether it is always the same one.",
     "report": "Write a run's report as one self-contained HTML file.",
-    "memory": "Show the peak memory of each device, and the call sites that held it.",
+    "memory": "Show the peak memory of each device, and which categories, modules and call sites held it.",
     "timeline": "Draw one step on all ranks: computing, waiting and transferring.",
     "open": "Open a run in Perfetto's viewer, all ranks on one time axis.",
     "compare": "Compare runs: which is faster, by how much, and why.",

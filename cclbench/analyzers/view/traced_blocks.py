@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.view.allocator import OLDER, RECOMPUTED, Calls, Owners
 from cclbench.ground.intervals import Int64
@@ -91,6 +90,8 @@ def _allocating_calls(
     events: pa.Table, begin: Int64, tables: Rank
 ) -> tuple[tuple[str | None, ...], Int64, Calls]:
     """Call sites, index of each block's among them, and the operator calls that allocated the blocks."""
+    import pyarrow.compute as pc  # imported late: metrics are listed without it
+
     operators = tables.operators(_COLUMNS)
     track, start, end, number = (
         operators[name].to_numpy() for name in ("track", "start_ns", "end_ns", "operator")
