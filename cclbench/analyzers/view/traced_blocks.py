@@ -8,7 +8,7 @@ what the first total holds besides. A block belongs to the innermost operator ar
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ import pyarrow as pa
 from cclbench.analyzers.view.allocator import OLDER, RECOMPUTED, Calls, Owners
 from cclbench.ground.intervals import Int64
 from cclbench.normalize.operators import Ranges
-from cclbench.record.rank import Rank
+
+if TYPE_CHECKING:
+    from cclbench.record.rank import Rank
 
 _COLUMNS: Final = (
     *("operator", "name", "track", "start_ns", "end_ns", "phase", "module", "call_site", "recomputed"),
