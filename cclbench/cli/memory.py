@@ -53,7 +53,7 @@ def memory(
       cclbench memory my-job-3f2a91c0 --ranks 0-3 --json
       cclbench memory my-job-3f2a91c0 --set checkpoint=Block --set batch=16
     """
-    from cclbench.analyzers.memory_scenarios import predict_memory
+    from cclbench.analyzers.view.memory_scenarios import predict_memory
     from cclbench.present.memory import COLUMNS, allocator_histories, memory_document, peak_rows
     from cclbench.present.memory_picture import plot_memory
     from cclbench.present.picture import check_picture

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cclbench.analyzers.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.allocator import OLDER, History, Site
 from cclbench.analyzers.view.histories import of_run
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
 from cclbench.analyzers.view.memory_categories import CATEGORIES
 from cclbench.analyzers.view.memory_groups import GROUPINGS, block_groups, group_levels
+from cclbench.analyzers.view.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.intervals import Int64
 from cclbench.record.run import Run

@@ -11,7 +11,7 @@ import pytest
 from analyzers.test_traced_blocks import history, memory, operator
 from helpers.hand_made import a_rank
 
-from cclbench.analyzers.memory_scenarios import predict_memory
+from cclbench.analyzers.view.memory_scenarios import predict_memory
 from cclbench.ground.errors import InputError
 
 # An activation of 80 B, 16 B of autograd, and 3 B that no batch of 8 divides.

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cclbench.analyzers.memory_scenarios import predict_memory
 from cclbench.analyzers.view.histories import of_run
 from cclbench.analyzers.view.memory_categories import CATEGORIES, block_categories, bytes_by_category
 from cclbench.analyzers.view.memory_changes import MemoryAccount, with_batch
+from cclbench.analyzers.view.memory_scenarios import predict_memory
 from cclbench.analyzers.view.out_of_memory import failed_requests
 
 KNOWN = {

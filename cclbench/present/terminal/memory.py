@@ -10,9 +10,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.analyzers.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
+from cclbench.analyzers.view.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
