@@ -52,7 +52,7 @@ class StepGradients(NamedTuple):
     resume: int
 
 
-class LaunchedKernels(NamedTuple):
+class KernelsByLaunch(NamedTuple):
     """A rank's kernels in windows, in order of launch: nodes, and when they were launched."""
 
     node: Int64
@@ -138,17 +138,17 @@ def _first_bytes(
     return sizes[word]
 
 
-def launched_kernels(subject: ChangeSubject, rank: int) -> LaunchedKernels:
+def launched_kernels(subject: ChangeSubject, rank: int) -> KernelsByLaunch:
     """The rank's kernels in windows."""
     nodes = subject.graph.nodes
     chosen = (nodes.rank == rank) & (nodes.kind == n.COMPUTE) & (nodes.feeder >= 0) & (subject.since >= 0)
     at = np.flatnonzero(chosen)
     launch_ns = nodes.start[nodes.feeder[at]]
     order = np.argsort(launch_ns, kind="stable")
-    return LaunchedKernels(at[order], launch_ns[order])
+    return KernelsByLaunch(at[order], launch_ns[order])
 
 
-def in_phase(subject: ChangeSubject, rank: int, launched: LaunchedKernels, phase: str) -> Mask:
+def in_phase(subject: ChangeSubject, rank: int, launched: KernelsByLaunch, phase: str) -> Mask:
     """Which of the rank's kernels belong to a phase, by their operators, shape (kernels,)."""
     starts = [np.empty(0, np.int64)]
     for batch in subject.run.rank(rank).events(("kernel",), ("phase", "start_ns")):
@@ -159,7 +159,7 @@ def in_phase(subject: ChangeSubject, rank: int, launched: LaunchedKernels, phase
 
 
 def _by_step(
-    subject: ChangeSubject, rank: int, launched: LaunchedKernels, at: Int64, nbytes: Float64
+    subject: ChangeSubject, rank: int, launched: KernelsByLaunch, at: Int64, nbytes: Float64
 ) -> Iterator[StepGradients]:
     """The gradients of each step, by the times of their rows; of several micro-batches those of the last."""
     passes = microbatch_count(subject.run.card) or 1
@@ -181,7 +181,7 @@ def _counted_steps(step: Int64) -> list[int]:
     return [int(one) for one in np.unique(step[step >= 0])] or [-1][: len(step)]
 
 
-def _first_behind(subject: ChangeSubject, launched: LaunchedKernels, last: int, ready: Int64) -> int:
+def _first_behind(subject: ChangeSubject, launched: KernelsByLaunch, last: int, ready: Int64) -> int:
     """The first kernel launched after `last` that begins when all of `ready` have ended; −1 without one."""
     nodes, behind = subject.graph.nodes, launched.node[last + 1 :]
     later = behind[nodes.start[behind] >= nodes.end[ready].max()]

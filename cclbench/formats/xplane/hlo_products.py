@@ -104,7 +104,7 @@ class _Attention(msgspec.Struct):
     max_seg_per_batch: int = 1
 
 
-class _Config(msgspec.Struct):
+class _CallConfig(msgspec.Struct):
     """The configuration of a custom call of XLA."""
 
     gemm_backend_config: _Gemm | None = None
@@ -148,7 +148,7 @@ def _configured_call(
     """A custom call that is described by its configuration in JSON."""
     try:
         # integers are written as texts
-        config = msgspec.json.decode(i.config, type=_Config, strict=False)
+        config = msgspec.json.decode(i.config, type=_CallConfig, strict=False)
     except msgspec.MsgspecError:
         return None
     if _GEMM.match(i.target) and (gemm := config.gemm_backend_config) is not None:
