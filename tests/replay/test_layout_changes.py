@@ -213,7 +213,7 @@ def test_a_dimension_that_nothing_was_traced_of_is_refused() -> None:
     with traced(simulated(Layout(dp=8), *REDUCED)) as replay:
         for text, what in {
             "parallelism.cp=2": "keys and values",
-            "parallelism.ep=2": "no all-to-all",
+            "parallelism.ep=2": "to how many experts a token goes",
         }.items():
             with pytest.raises(InputError, match=what):
                 replay.predict(parse_scenario([text]))

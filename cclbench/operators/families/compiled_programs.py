@@ -49,6 +49,13 @@ def attributes(call: Call, count: int) -> tuple[Any, ...]:
     return listed[:count]
 
 
+def result_tensor(sizes: Any, dtype: Any) -> Tensor:
+    """The result that attributes state; `NoModel` if they are none of a tensor."""
+    if not isinstance(sizes, tuple) or not isinstance(dtype, str):
+        raise NoModel("the sizes and type of its result are not recorded")
+    return Tensor(sizes, dtype)
+
+
 def compiled_precision(call: Call, a: Tensor, stated: Any) -> str | None:
     """The peak of a compiled product: that of its algorithm, else of the operand's type.
 
@@ -102,7 +109,7 @@ def compiled_convolution(call: Call) -> Cost:
     """
     computed, sizes, dtype, *dimensions = attributes(call, 11)
     places, window = dimensions[:3], dimensions[3:8]
-    result, one, other = Tensor(sizes, dtype), call.tensor(0), call.tensor(1)
+    result, one, other = result_tensor(sizes, dtype), call.tensor(0), call.tensor(1)
     x, kernel, out = {
         "output": (one, other, result),
         "input": (result, other, one),
@@ -184,7 +191,7 @@ def compiled_transform(call: Call) -> Cost:
     Source: openxla.org/xla/operation_semantics: Fft; fftw.org/speed: mflops = 5 N log2(N) / t, 2.5 for real
     """
     lengths, sizes, dtype = attributes(call, 3)
-    x, result = call.tensor(0), Tensor(sizes, dtype)
+    x, result = call.tensor(0), result_tensor(sizes, dtype)
     sides = [side for side in (x, result) if promotion_rank(side.dtype) < 3]
     elements = max(x.elements, result.elements)
     return Cost.from_tensors(
