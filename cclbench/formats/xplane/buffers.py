@@ -9,7 +9,7 @@ not measured ones.  Field numbers: hlo.proto of the OpenXLA project, and the byt
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ _ALLOC, _FREE, _SHARE_WITH = range(3)
 _MOST_ENTRIES: Final = 1 << 20
 """Most allocations, buffers, slices and heap events of a program; more are taken for damage."""
 _MOST_BYTES: Final = 1 << 48
+NO_PROGRAMS: Final = "the profile contains no compiled programs"
 NO_ASSIGNMENT: Final = "the profile contains no buffer assignment of the program"
 IMPOSSIBLE: Final = "its buffer assignment states impossible sizes"
 NO_HEAP_TRACE: Final = "its heap trace is not in the profile"
@@ -33,12 +34,15 @@ _Row = dict[str, Any]
 
 
 def program_buffers(programs: Iterable[HloProgram]) -> pa.Table:
-    """Rows of `PROGRAM_BUFFERS` of all programs in a file; `InputError` if one is damaged."""
-    rows = [
-        {"program": number} | row
+    """Rows of `PROGRAM_BUFFERS` of all programs in a file, or one with a reason if there are none.
+
+    `InputError` if a program is damaged.
+    """
+    rows: list[_Row] = [
+        {"program": number, **row}
         for number, program in enumerate(programs)
         for row in _program_rows(program.parsed_as("Assigned"))
-    ]
+    ] or [{"program": 0, "reason": NO_PROGRAMS}]
     columns = {name: [row.get(name) for row in rows] for name in PROGRAM_BUFFERS.names}
     return pa.table(columns, PROGRAM_BUFFERS)
 
@@ -130,7 +134,7 @@ def _allocation_parts(
         return
     untraced = _merged([extent for buffer, extent in extents.items() if buffer not in traced])
     held = sorted([*untraced, *(extents[buffer] for buffer in live)])
-    if any(offset + size > after for (offset, size), (after, _) in zip(held, held[1:], strict=False)):
+    if any(offset + size > after for (offset, size), (after, _) in pairwise(held)):
         yield "whole", allocation.size, None, CONTRADICTION
         return
     for buffer in sorted(live, key=lambda one: -extents[one][1]):
@@ -159,7 +163,7 @@ def _live_at_peak(events: Sequence[Any], extents: Mapping[int, Extent]) -> list[
 
 def _heap_states(
     events: Sequence[Any], extents: Mapping[int, Extent]
-) -> Iterator[tuple[int, Mapping[int, Mapping[int, None]]] | None]:
+) -> Iterator[tuple[int, Mapping[int, dict[int, None]]] | None]:
     """Live bytes, and the live users of each block of memory, after each event; None at a contradiction."""
     block_of: dict[int, int] = {}
     users: dict[int, dict[int, None]] = {}

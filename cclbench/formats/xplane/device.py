@@ -56,8 +56,7 @@ def device_batches(
     del message
     elsewhere: set[int] | None = None
     if others is not None:
-        if programs:
-            yield program_buffers(programs.values())
+        yield program_buffers(programs.values())
         elsewhere = set().union(*(gpu.stream_correlations(plane(other)) for other in others if kind == "GPU"))
     if (host := plane(HOST)) is not None:
         yield from process.process_batches(

@@ -74,7 +74,7 @@ def read_device(profile: HostProfile, part: Part) -> Trace:
             "annotation", [*profile.steps, *(row for kind, row in other_events if kind == "annotation")]
         ),
         _host_rows("other", [row for kind, row in other_events if kind == "other"]),
-        *([program_buffers(profile.programs.values())] if first and profile.programs else []),
+        *([program_buffers(profile.programs.values())] if first else []),
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),

@@ -103,9 +103,7 @@ class XSpace:
         trace.batches = rows if others is None else self._and_others(trace, rows)
         return trace
 
-    def _and_others(
-        self, trace: Trace, rows: Iterator[Rows | pa.Table]
-    ) -> Iterator[Rows | pa.Table]:
+    def _and_others(self, trace: Trace, rows: Iterator[Rows | pa.Table]) -> Iterator[Rows | pa.Table]:
         """The rows; those of SparseCores, custom devices and other planes that are not read are counted."""
         yield from rows
         read = {*self.devices, proto.HOST, proto.PROGRAMS, proto.ENVIRONMENT}
