@@ -64,11 +64,11 @@ def _program_document(rows: Sequence[dict[str, Any]], profiles: int) -> dict[str
 
 
 def _largest_allocations(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """Bytes of the largest allocation of each kind."""
-    sizes: dict[tuple[str, int], int] = {}
+    """Bytes of the largest allocation of each kind in the device's main memory."""
+    sizes: Counter[tuple[str, int]] = Counter()
     for row in rows:
-        key = row["kind"], row["allocation"]
-        sizes[key] = sizes.get(key, 0) + row["bytes"]
+        if row["memory_space"] == 0:
+            sizes[row["kind"], row["allocation"]] += row["bytes"]
     return {
         kind: max(size for (of, _), size in sizes.items() if of == kind)
         for kind in BUFFER_KINDS

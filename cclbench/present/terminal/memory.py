@@ -29,7 +29,7 @@ from cclbench.present.memory import (
 from cclbench.present.program_memory import peak_allocation
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullet_lines, labelled_table, number_table
-from cclbench.present.terminal.program_memory import PLAIN_KINDS, program_tables
+from cclbench.present.terminal.program_memory import peak_allocation_lines, program_tables
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -247,13 +247,8 @@ def _remark_lines(found: Sequence[History], programs: Sequence[dict[str, Any]]) 
         for history in found
         if not history.recorded
     ]
-    for history in found:
-        if matched := peak_allocation(history, programs):
-            lines.append(
-                f"{history_heading(history, found)}: the allocation that made the measured peak,"
-                f" {humanise(matched['bytes'], 'B')}, has the size of"
-                f" {printable(matched['module'] or 'the program')}'s {PLAIN_KINDS[matched['kind']]}"
-            )
+    matches = [(history_heading(history, found), peak_allocation(history, programs)) for history in found]
+    lines += peak_allocation_lines([(heading, match) for heading, match in matches if match is not None])
     if lines:
         yield Text()
         yield bullet_lines(lines)

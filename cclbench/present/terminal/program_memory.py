@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST_PROGRAMS: Final = 3
 _MOST_OWNERS: Final = 10
+_HOST: Final = 5
+"""Memory space of the host."""
 PLAIN_KINDS: Final = {
     "parameter": "parameters",
     "parameter_output": "parameters that outputs reuse",
@@ -38,7 +40,9 @@ def program_tables(programs: Sequence[dict[str, Any]], verbosity: int) -> Iterat
         if program["bytes"] is None:
             yield Text(f"{heading}: unknown: {'; '.join(program['reasons'])}")
             continue
-        yield Text(f"{heading}: {humanise(program['bytes'], 'B')}")
+        elsewhere = sum(row["bytes"] for row in program["buffers"] if row["memory_space"])
+        apart = f", of which {humanise(elsewhere, 'B')} in other memory spaces" if elsewhere else ""
+        yield Text(f"{heading}: {humanise(program['bytes'], 'B')}{apart}")
         yield number_table(list(_kind_lines(program)), texts=("buffers",))
         if program["peak"] is not None:
             yield from _peak_table(program, name, verbosity)
@@ -50,10 +54,25 @@ def program_tables(programs: Sequence[dict[str, Any]], verbosity: int) -> Iterat
 
 def _kind_lines(program: dict[str, Any]) -> Iterator[dict[str, str | None]]:
     for row in program["buffers"]:
-        space = f", memory space {row['memory_space']}" if row["memory_space"] else ""
-        yield _line(row["bytes"], program["bytes"], row["allocations"]) | {
-            "buffers": PLAIN_KINDS[row["kind"]] + space
-        }
+        number = row["memory_space"]
+        space = ", host memory" if number == _HOST else f", memory space {number}" if number else ""
+        line = _line(row["bytes"], program["bytes"], row["allocations"])
+        yield line | {"buffers": PLAIN_KINDS[row["kind"]] + space}
+
+
+def peak_allocation_lines(matched: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+    """Which program's allocation made the measured peak of devices, by heading; equal ones in one line."""
+    devices: dict[str, list[str]] = {}
+    for heading, found in matched:
+        owner = printable(found["module"] or "the program")
+        words = (
+            f"the allocation that made the measured peak, {humanise(found['bytes'], 'B')}, has the size of"
+            f" {owner}'s {PLAIN_KINDS[found['kind']]}"
+        )
+        devices.setdefault(words, []).append(heading)
+    for words, headings in devices.items():
+        more = f" and {len(headings) - 1} more" if len(headings) > 1 else ""
+        yield f"{headings[0]}{more}: {words}"
 
 
 def _peak_table(program: dict[str, Any], name: str, verbosity: int) -> Iterator[RenderableType]:
