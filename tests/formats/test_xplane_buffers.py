@@ -188,3 +188,14 @@ def test_a_cut_program_is_damaged() -> None:
         else:  # cut between the module and the assignment
             assert reasons == [NO_ASSIGNMENT]
     assert damaged == len(content) - 2
+
+
+def test_buffers_in_two_allocations_are_followed_in_one() -> None:
+    """A hostile assignment: its events are read once, not once for each allocation."""
+    events = heap_trace([(ALLOC, 1), (FREE, 1)])
+    made = program([allocation(0, 64, {1: (0, 64)}), allocation(1, 64, {1: (0, 64)})], events)
+    assert [(row["part"], row["bytes"], row["reason"]) for row in rows(made)] == [
+        ("whole", 64, NO_HEAP_TRACE),
+        ("live", 64, None),
+        ("unused", 0, None),
+    ]

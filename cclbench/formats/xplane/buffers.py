@@ -65,13 +65,14 @@ def _program_rows(program: Any) -> list[_Row]:
         if owner is not None:
             owners[buffer.id] = owner
     rows = []
-    for allocation in assigned.allocations:
+    heaps = _heap_events(assigned)
+    for number, allocation in enumerate(assigned.allocations):
         about = shared | {
             "allocation": allocation.index,
             "kind": _buffer_kind(allocation),
             "memory_space": allocation.space,
         }
-        for part, size, owner, reason in _allocation_parts(allocation, assigned.heap_traces, owners):
+        for part, size, owner, reason in _allocation_parts(allocation, heaps.get(number, []), owners):
             row = {"part": part, "bytes": size, "reason": reason}
             if owner is not None:
                 row |= {
@@ -107,8 +108,29 @@ def _buffer_kind(allocation: Any) -> str:
     return "output" if allocation.live_out else "temporary"
 
 
+def _heap_events(assigned: Any) -> dict[int, list[list[Any]]]:
+    """Events of each heap trace by place of the allocation that has their buffers.
+
+    The allocation that a trace names is the one before XLA merged allocations: only buffers tell.
+    """
+    place_of = {
+        one.buffer: place
+        for place, allocation in enumerate(assigned.allocations)
+        for one in allocation.slices
+    }
+    heaps: dict[int, list[list[Any]]] = {}
+    for trace in assigned.heap_traces:
+        by_place: dict[int, list[Any]] = {}
+        for event in trace.events:
+            if event.buffer in place_of:
+                by_place.setdefault(place_of[event.buffer], []).append(event)
+        for place, events in by_place.items():
+            heaps.setdefault(place, []).append(events)
+    return heaps
+
+
 def _allocation_parts(
-    allocation: Any, heap_traces: Sequence[Any], owners: Mapping[int, Any]
+    allocation: Any, heaps: Sequence[Sequence[Any]], owners: Mapping[int, Any]
 ) -> Iterator[tuple[str, int, Any | None, str | None]]:
     """Parts of an allocation: one of `BUFFER_PARTS`, bytes, defining instruction, and a reason.
 
@@ -122,9 +144,8 @@ def _allocation_parts(
         return
     traced: set[int] = set()
     live: list[int] | None = []
-    for trace in heap_traces:
-        # The allocation that a trace names is the one before allocations were merged: buffers tell.
-        events = [event for event in trace.events if event.buffer in extents]
+    for events in heaps:
+        # XLA copies a trace to each of several allocations, which it may merge later.
         if traced.isdisjoint(event.buffer for event in events):
             traced |= {event.buffer for event in events}
             at_peak = _live_at_peak(events, extents)
