@@ -60,7 +60,7 @@ def _program_rows(program: Any) -> list[_Row]:
     owners: dict[int, Any] = {}
     for buffer in assigned.buffers:
         place = buffer.defined_at
-        # XLA before 2022 states a definition by its name, later ones by its id.
+        # Older XLA states a definition by its name, newer by its id.
         owner = by_name.get(place.name) if place.name else instructions.get(place.id)
         if owner is not None:
             owners[buffer.id] = owner
