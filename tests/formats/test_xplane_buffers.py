@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from helpers.xplane_host_files import array, instruction, message
 
+from cclbench.formats.xplane import buffers
 from cclbench.formats.xplane.buffers import (
     CONTRADICTION,
     IMPOSSIBLE,
@@ -199,3 +200,11 @@ def test_buffers_in_two_allocations_are_followed_in_one() -> None:
         ("live", 64, None),
         ("unused", 0, None),
     ]
+
+
+def test_numbers_of_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program([allocation(0, 112, PLACES)], heap_trace(IN_TURN))
+    monkeypatch.setattr(buffers, "_MOST_ENTRIES", len(IN_TURN))
+    assert len(rows(made)) > 1
+    monkeypatch.setattr(buffers, "_MOST_ENTRIES", len(IN_TURN) - 1)
+    assert [row["reason"] for row in rows(made)] == [IMPOSSIBLE]

@@ -24,7 +24,7 @@ _MOST_ENTRIES: Final = 1 << 20
 _MOST_BYTES: Final = 1 << 48
 NO_PROGRAMS: Final = "the profile contains no compiled programs"
 NO_ASSIGNMENT: Final = "the profile contains no buffer assignment of the program"
-IMPOSSIBLE: Final = "its buffer assignment states impossible sizes"
+IMPOSSIBLE: Final = "its buffer assignment is damaged, or too large to be one"
 NO_HEAP_TRACE: Final = "its heap trace is not in the profile"
 CONTRADICTION: Final = "its heap trace contradicts its layout"
 
