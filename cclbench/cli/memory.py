@@ -39,6 +39,7 @@ def memory(
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes: PyTorch memory
     snapshots, or traces recorded with profile_memory. Figures cover the whole recording. Memory allocated
     before it began is listed as older than the recording; csv, md and xlsx list the call sites at the peak.
+    Compiled programs in XLA profiles are listed with the memory that their compiler assigned.
 
     \b
     Keys of --set:
@@ -57,6 +58,7 @@ def memory(
     from cclbench.present.memory import COLUMNS, allocator_histories, memory_document, peak_rows
     from cclbench.present.memory_picture import plot_memory
     from cclbench.present.picture import check_picture
+    from cclbench.present.program_memory import program_documents
     from cclbench.present.terminal.memory import memory_page
     from cclbench.present.terminal.output import emit_answer
     from cclbench.workspace import open_run
@@ -68,12 +70,13 @@ def memory(
     rows = [row for history in histories for row in peak_rows(history)]
     recorded = [history for history in histories if history.recorded]
     predictions = [predict_memory(opened, history, sets) for history in recorded if sets]
+    programs = program_documents(opened)
     emit_answer(
         form,
-        document=memory_document(opened, histories, rows, predictions),
+        document=memory_document(opened, histories, rows, predictions, programs),
         rows=rows,
         columns=COLUMNS,
-        table=lambda: memory_page(histories, predictions, verbosity),
+        table=lambda: memory_page(histories, predictions, programs, verbosity),
     )
     if plot is not None:
         plot_memory(histories, plot, title=f"{opened.id}: memory over time")

@@ -24,7 +24,7 @@ def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, 
     SQL in DuckDB's dialect, over views such as busy, waits, launches and kernel_summary (`cclbench list
     views`) and the tables events, operators, collectives, groups, steps, results and rank_devices. Files
     other than traces add counters, timings, requests, serving, allocations, memory_blocks and
-    allocator_annotations.
+    allocator_annotations; XLA profiles add program_buffers.
 
     \b
     Examples:

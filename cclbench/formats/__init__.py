@@ -244,6 +244,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     allocations: pa.Table | None = None
     memory_blocks: pa.Table | None = None
     allocator_annotations: pa.Table | None = None
+    program_buffers: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

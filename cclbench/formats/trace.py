@@ -277,7 +277,7 @@ def several_processes(path: Path, processes: Iterable[object]) -> InputError:
 class Trace:
     """A part of a file being read: the other fields are complete once `batches` is exhausted.
 
-    A batch is `Rows`, or a table of `COUNTERS` with hardware counters sampled in the trace.
+    A batch is `Rows`, or a table of `EVIDENCE`: counters sampled in the trace, buffers of compiled programs.
     """
 
     batches: Iterator[Rows | pa.Table]

@@ -150,6 +150,37 @@ ALLOCATOR_ANNOTATIONS: Final = _versioned_schema(
     _required("end_ns", pa.int64(), "end", "ns"),
 )
 
+BUFFER_KINDS: Final = ("parameter", "parameter_output", "constant", "output", "temporary", "thread_local")
+BUFFER_PARTS: Final = ("whole", "live", "untraced", "unused")
+
+PROGRAM_BUFFERS: Final = _versioned_schema(
+    "program_buffers",
+    *_SOURCE,
+    _required("program", pa.int64(), "ordinal of the compiled program in its file"),
+    _nullable("module", _NAME, "name of the compiled module"),
+    _nullable("allocation", pa.int64(), "index of the allocation; null if the program's are unknown"),
+    _nullable(
+        "kind",
+        _WORD,
+        "as the compiler assigned it: "
+        + ", ".join(BUFFER_KINDS)
+        + "; parameter_output is a parameter whose memory an output reuses",
+    ),
+    _nullable("memory_space", pa.int64(), "color of the allocation; 0 is the device's main memory"),
+    _nullable(
+        "part",
+        _WORD,
+        "of the allocation: "
+        + ", ".join(BUFFER_PARTS)
+        + "; at the peak of its heap trace, one row per live buffer",
+    ),
+    _nullable("bytes", pa.int64(), "size of the part: those of an allocation sum to its size", "B"),
+    _nullable("instruction", _NAME, "HLO instruction that defines the buffer"),
+    _nullable("framework_op", _NAME, "its framework op, as the metadata state it"),
+    _nullable("call_site", _NAME, "its line of source, as the metadata state it"),
+    _nullable("reason", _NAME, "why bytes, or live buffers, are unknown"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -158,5 +189,6 @@ EVIDENCE: Final = {
     "allocations": ALLOCATIONS,
     "memory_blocks": MEMORY_BLOCKS,
     "allocator_annotations": ALLOCATOR_ANNOTATIONS,
+    "program_buffers": PROGRAM_BUFFERS,
 }
-"""Tables from files other than traces, by name."""
+"""Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ground.errors import CclbenchError, InputError, near
-from cclbench.ground.evidence_schema import COUNTERS
+from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import SIDES
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
@@ -85,11 +85,11 @@ class _PartWriter:
         self.read = PartRead()
         self.kinds: dict[tuple[str, str], _Kind] = {}
         self.patterns = steps.step_patterns(task.options.step_annotation)
-        self.counters: TableFile | None = None
+        self.evidence: dict[str, TableFile] = {}
 
     def add(self, rows: Rows | pa.Table) -> None:
         if not isinstance(rows, Rows):
-            self._count_samples(rows)
+            self._put_evidence(rows)
             return
         if rows.side not in SIDES:
             what = f"the reader {self.task.file.reader} gave rows of side {rows.side!r}"
@@ -108,11 +108,13 @@ class _PartWriter:
             self._collect_annotations(rows)
         self._put_rows(rows, pending=False)
 
-    def _count_samples(self, samples: pa.Table) -> None:
-        if self.counters is None:
-            path = self.task.folder / f"counters-{self.task.index:03d}{PENDING}.parquet"
-            self.read.counters, self.counters = path, TableFile(path, COUNTERS)
-        self.counters.write(samples)
+    def _put_evidence(self, table: pa.Table) -> None:
+        name = table.schema.metadata[b"cclbench.table"].decode()
+        if name not in self.evidence:
+            path = self.task.folder / f"{name}-{self.task.index:03d}{PENDING}.parquet"
+            self.evidence[name] = TableFile(path, EVIDENCE[name])
+            self.read.evidence.append(path)
+        self.evidence[name].write(table)
 
     def _put_rows(self, rows: Rows, *, pending: bool) -> None:
         if not len(rows):
@@ -166,16 +168,16 @@ class _PartWriter:
         """Abandon all files after a failure."""
         for kind in self.kinds.values():
             kind.file.abandon()
-        if self.counters is not None:
-            self.counters.abandon()
+        for file in self.evidence.values():
+            file.abandon()
 
     def close(self) -> None:
         """Write the buffered rows and close all files."""
         for kind in self.kinds.values():
             self._flush_rows(kind)
             kind.file.close()
-        if self.counters is not None:
-            self.counters.close()
+        for file in self.evidence.values():
+            file.close()
 
 
 def parts_of(file: SourceFile) -> list[Part]:

@@ -39,7 +39,7 @@ class PartRead:
     """Time of unclassified kernels by name, and of all kernels under the empty name."""
     op_span: tuple[int, int] | None = None
     pending: list[Path] = field(default_factory=list)
-    counters: Path | None = None
+    evidence: list[Path] = field(default_factory=list)
 
 
 class _Written(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class _Written(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     kernel_ns: dict[str, int]
     op_span: tuple[int, int] | None
     pending: list[str]
-    counters: str | None
+    evidence: list[str]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Written)
@@ -78,7 +78,7 @@ def write_part(path: Path, part: PartRead) -> None:
         kernel_ns=part.kernel_ns,
         op_span=part.op_span,
         pending=[file.name for file in part.pending],
-        counters=None if part.counters is None else part.counters.name,
+        evidence=[file.name for file in part.evidence],
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.msgpack.encode(content))
@@ -108,7 +108,7 @@ def read_part_file(path: Path) -> PartRead:
         kernel_ns=Counter(written.kernel_ns),
         op_span=written.op_span,
         pending=[_sibling_path(path, name) for name in written.pending],
-        counters=None if written.counters is None else _sibling_path(path, written.counters),
+        evidence=[_sibling_path(path, name) for name in written.evidence],
     )
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import classify
-from cclbench.ground.evidence_schema import COUNTERS
+from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ground.schema import EVENTS, KINDS
 from cclbench.ingestion import plausible
@@ -248,19 +248,23 @@ def fill_in(
     return oversized
 
 
-def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFile) -> None:
-    """Write the hardware counters in the rank's trace under their final name, with the rank filled in."""
-    files = [p.counters for p in parts if p.counters is not None]
-    if not files:
-        return
-    with closed_at_end(TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)) as final:
-        for path in files:
-            with parquet_file(path) as samples:
-                for batch in samples.iter_batches(ROW_GROUP):
-                    table = of_file(pa.Table.from_batches([batch]), "counters", file)
-                    # Counters without a device are the host's, whichever rank's trace samples them.
-                    ranks = pc.if_else(table["device"].is_null(), None, pa.scalar(rank, pa.int32()))
-                    final.write(with_columns(table, COUNTERS, {"rank": ranks}))
+def keep_evidence(parts: list[PartRead], folder: Path, rank: int, file: SourceFile) -> None:
+    """Write the evidence in the rank's trace under its final name, counters with the rank filled in."""
+    by_table: dict[str, list[Path]] = {}
+    for path in (path for part in parts for path in part.evidence):
+        by_table.setdefault(path.name.partition("-")[0], []).append(path)
+    for name, paths in by_table.items():
+        schema = EVIDENCE[name]
+        with closed_at_end(TableFile(folder / name / f"rank={rank}.parquet", schema)) as final:
+            for path in paths:
+                with parquet_file(path) as samples:
+                    for batch in samples.iter_batches(ROW_GROUP):
+                        table = of_file(pa.Table.from_batches([batch]), name, file)
+                        if name == "counters":
+                            # Without a device they are the host's, whichever rank's trace samples them.
+                            ranks = pc.if_else(table["device"].is_null(), None, pa.scalar(rank, pa.int32()))
+                            table = with_columns(table, schema, {"rank": ranks})
+                        final.write(table)
 
 
 def or_none(values: Int64, at: npt.NDArray[np.integer[Any]]) -> Int64:

@@ -20,7 +20,7 @@ from cclbench.ingestion.evidence import ListedFiles
 from cclbench.ingestion.launches import Launches, read_launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead, read_part_file
-from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, or_none, scan_pending
+from cclbench.ingestion.pending import Pending, fill_in, keep_evidence, kinds_in_order, or_none, scan_pending
 from cclbench.ingestion.plausible import (
     EARLY,
     OVERSIZED,
@@ -103,8 +103,8 @@ def finish_rank(task: RankTask) -> RankDone:
         facts, notes = execution_traces.place_calls(told, beside, facts)
     files = [path for p in parts for path in kinds_in_order(p.pending)]
     events = (task.folder / "events" / f"rank={task.rank}").glob("*.parquet")
-    counters = [p.counters for p in parts if p.counters is not None]
-    of_host = sorted(set(events) - {*files, *counters})
+    evidence = [path for p in parts for path in p.evidence]
+    of_host = sorted(set(events) - {*files, *evidence})
     days = capture_days(start_times(files)) or capture_days(start_times(of_host))
     pending = scan_pending(files, launches, on_device, days)
     set_aside = {f"{kind} rows {words}": count for (kind, words), count in pending.set_aside.items()}
@@ -161,7 +161,7 @@ def finish_rank(task: RankTask) -> RankDone:
     set_aside |= {OVERSIZED: oversized} if oversized else {}
     notes += [f"set aside as implausible: {count:,} {words}" for words, count in set_aside.items()]
     notes += [f"implausible: {count:,} {words}" for words, count in doubtful.items()]
-    keep_counters(parts, task.folder, task.rank, task.file)
+    keep_evidence(parts, task.folder, task.rank, task.file)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:
         if listed.ranks:
@@ -190,7 +190,7 @@ def finish_rank(task: RankTask) -> RankDone:
         files=[entry.manifest_file(task.file)],
         beside=[entry.manifest_file(file) for file in (task.beside, *task.captures) if file is not None],
     )
-    spent = [*task.parts, *files, *counters]
+    spent = [*task.parts, *files, *evidence]
     return RankDone(told_of_rank, groups, descriptions, names, spent)
 
 

@@ -17,6 +17,7 @@ from cclbench.analyzers.view.memory_groups import GROUPINGS, block_groups, group
 from cclbench.analyzers.view.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.intervals import Int64
+from cclbench.present.program_memory import peak_allocation
 from cclbench.record.run import Run
 
 OLDER_WORDS: Final = "older than the recording"
@@ -187,8 +188,9 @@ def memory_document(
     found: Sequence[History],
     rows: Sequence[dict[str, Any]],
     predictions: Sequence[MemoryPrediction],
+    programs: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """The JSON document: figures by device, call sites at the peaks, modelled peaks of the devices if any."""
+    """The JSON document: figures by device, call sites at the peaks, modelled peaks, compiled programs."""
     return {
         "schema": "memory.v1",
         "run": run.id,
@@ -200,11 +202,13 @@ def memory_document(
                 "timeline": {by: _timeline(memory_curves(history, by)) for by in known_groupings(history)},
                 "out_of_memory": [failure_document(failure) for failure in failed_requests(history)],
                 "growth": growth_document(history),
+                "peak_allocation": peak_allocation(history, programs),
             }
             for history in found
         ],
         "rows": rows,
         "modelled": [asdict(prediction) for prediction in predictions],
+        "programs": programs,
     }
 
 

@@ -24,7 +24,7 @@ from cclbench.record.manifest import MANIFEST, Manifest, StoredFile, source_comm
 RESULTS_FILE: Final = "results.parquet"
 OTHER_CONTENT: Final = "its content is not what was written"
 _TABLE: Final = ".parquet"
-_BY_RANK: Final = ("collectives", "operators", "steps", "counters")
+_BY_RANK: Final = ("collectives", "operators", "steps", "counters", "program_buffers")
 """Tables with one file per rank; events have several."""
 _FOOTER_END: Final = 8
 """Bytes after a footer: its length and the magic number."""

@@ -247,7 +247,7 @@ class Run:
         )
 
     def evidence(self, table: str) -> pa.Table:
-        """Rows of a table of `EVIDENCE`, such as `counters`, from files other than traces."""
+        """Rows of a table of `EVIDENCE`, such as `counters`, from other files or from traces themselves."""
         (name,) = checked_names("table of evidence", [table], list(EVIDENCE))
         return _concat_tables(
             name, (read_table(path, TABLES[name], listed=listed) for path, listed in self._table_files(name))

@@ -6,7 +6,7 @@
 <store>/<run>/collectives/rank=<R>.parquet
 <store>/<run>/steps/rank=<R>.parquet
 <store>/<run>/groups.parquet            process groups
-<store>/<run>/{counters,timings,requests,serving}/*.parquet   what files other than traces tell
+<store>/<run>/{counters,timings,requests,serving,...}/*.parquet   tables of `EVIDENCE`
 <store>/<run>/sources/<reader>/         the same of traces of a second kind
 <store>/<run>/results.parquet           the last full computation
 """

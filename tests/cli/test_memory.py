@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import block, segment, snapshot
+from helpers.xplane_files import gpu_file
 
 Call = Callable[..., Any]
 
@@ -143,3 +144,35 @@ def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
     ):
         assert message in call("memory", trace, "--set", setting).err
     assert "the recording names no modules" in call("memory", taken, "--set", "checkpoint=Block").err
+
+
+def test_compiled_programs_are_apart_from_measured_memory(call: Call, repository: Path) -> None:
+    source = repository / "traces/tiny-jax-h100"
+    lines = [" ".join(line.split()) for line in call("memory", source).out.splitlines()]
+    assert "rank 0, device 0 4.67 GB 210 MB xplane" in lines
+    at = lines.index("jit_train_step: as compiled, not measured: 4.67 GB")
+    assert lines[at + 3 : at + 8] == [
+        "65.5 kB 0.0 % 2 parameters",
+        "210 MB 4.5 % 18 parameters that outputs reuse",
+        "156 B 0.0 % 2 outputs",
+        "4.46 GB 95.5 % 1 temporaries",
+        "492 B 0.0 % 123 thread-local",
+    ]
+    assert "15.6 kB 0.0 % unused" in lines
+    assert lines[-2:] == [
+        "- rank 0, device 0: the allocation that made the measured peak, 4.46 GB, has the",
+        "size of jit_train_step's temporaries",
+    ]
+    told = json.loads(call("memory", source, "--json").out)
+    assert [program["provenance"] for program in told["programs"]] == ["compiler"]
+    assert told["devices"][0]["peak_allocation"]["assigned"] == 4_456_759_568
+    assert told["rows"] == []
+
+
+def test_a_profile_without_programs_says_so(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "rank0.xplane.pb").write_bytes(gpu_file())
+    answer = call("memory", tmp_path)
+    words = "compiled programs: as compiled, not measured: unknown: the profile contains no compiled programs"
+    assert words in " ".join(answer.out.split())
+    (program,) = json.loads(call("memory", tmp_path, "--json").out)["programs"]
+    assert (program["bytes"], program["peak"]) == (None, None)

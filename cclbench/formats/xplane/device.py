@@ -8,8 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import gpu, process, tpu
+from cclbench.formats.xplane.buffers import program_buffers
 from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.hlo_proto import HloProgram
 from cclbench.formats.xplane.proto import HOST
@@ -38,7 +41,7 @@ def device_batches(
     member: DeviceMember,
     programs: Mapping[int, HloProgram],
     others: Sequence[str] | None,
-) -> Iterator[Rows]:
+) -> Iterator[Rows | pa.Table]:
     """All rows of a device and of the process that drives it; `plane` returns a plane's message by name.
 
     `others` are the file's other devices if this one also gets the process's rows, else None.
@@ -53,6 +56,7 @@ def device_batches(
     del message
     elsewhere: set[int] | None = None
     if others is not None:
+        yield program_buffers(programs.values())
         elsewhere = set().union(*(gpu.stream_correlations(plane(other)) for other in others if kind == "GPU"))
     if (host := plane(HOST)) is not None:
         yield from process.process_batches(

@@ -68,8 +68,18 @@ _MESSAGES: Final = {
     "Assignment": "columns=3:Column*",
     "PlacedModule": "assignment=15:Assignment",
     "Placed": "hlo_module=1:PlacedModule",
+    "Named": "name=1:string computations=3:Computation* stack=17:Frames",
+    "Definition": "name=2:string id=4:int64",
+    "Buffer": "id=1:int64 defined_at=3:Definition",
+    "Slice": "buffer=1:int64 offset=2:int64 size=3:int64",
+    "Allocation": "index=1:int64 size=2:int64 thread_local=3:bool parameter=5:bool live_out=7:bool"
+    " space=8:int64 slices=9:Slice* constant=12:bool",
+    "HeapEvent": "kind=1:int32 buffer=2:int64 shared_with=5:int64",
+    "HeapTrace": "events=1:HeapEvent*",
+    "Buffers": "buffers=1:Buffer* allocations=3:Allocation* heap_traces=4:HeapTrace*",
+    "Assigned": "hlo_module=1:Named buffers=3:Buffers",
 }
-"""See `protobuf_schema.described_class`; `Hlo` and `Placed` are two views of an HloProto."""
+"""See `protobuf_schema.described_class`; `Hlo`, `Placed` and `Assigned` are views of an HloProto."""
 
 _NUMBERS: Final = ("pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64")
 _TYPES: Final = {
@@ -129,7 +139,7 @@ class HloProgram:
     @cached_property
     def device_ids(self) -> Int64 | None:
         """Global ids of its devices, shape (replicas, partitions); None if it does not state them."""
-        columns = [list(column.ids) for column in self._parsed_as("Placed").hlo_module.assignment.columns]
+        columns = [list(column.ids) for column in self.parsed_as("Placed").hlo_module.assignment.columns]
         lengths = {len(column) for column in columns}
         if len(lengths) != 1 or 0 in lengths:
             return None
@@ -141,7 +151,7 @@ class HloProgram:
     @cached_property
     def instructions(self) -> dict[str, Instruction]:
         """All instructions by name."""
-        module = self._parsed_as("Hlo").hlo_module
+        module = self.parsed_as("Hlo").hlo_module
         inside = {c.id: frozenset(i.opcode for i in c.instructions) for c in module.computations}
         called = {
             number: i
@@ -197,7 +207,7 @@ class HloProgram:
     @cached_property
     def library_products(self) -> list[str]:
         """Products by a library, as they are scheduled; empty if not all are in the entry computation."""
-        module = self._parsed_as("Hlo").hlo_module
+        module = self.parsed_as("Hlo").hlo_module
         found = [
             (computation, i.id, i.name)
             for computation in module.computations
@@ -210,7 +220,8 @@ class HloProgram:
         place = {number: at for at, number in enumerate(scheduled.sequence.ids)}
         return [name for _, number, name in sorted(found, key=lambda one: place.get(one[1], -1))]
 
-    def _parsed_as(self, view: str) -> Any:
+    def parsed_as(self, view: str) -> Any:
+        """The program as a message of `_MESSAGES`; `InputError` if it is damaged."""
         from google.protobuf.message import DecodeError
 
         try:
@@ -260,7 +271,7 @@ def _instruction_origin(
         path,
         i.opcode,
         [(_type_name(leaf), tuple(leaf.dimensions)) for leaf in leaves],
-        _call_site(i.metadata, stack),
+        call_site_of(i.metadata, stack),
         values,
     )
 
@@ -297,7 +308,7 @@ def _type_name(shape: Any) -> str:
     return _TYPES.get(shape.element_type, "")
 
 
-def _call_site(metadata: Any, stack: Any) -> str | None:
+def call_site_of(metadata: Any, stack: Any) -> str | None:
     """The line in the metadata, or the innermost frame of its stack in the module's table."""
     if metadata.source_file:
         return line_of(metadata.source_file, metadata.source_line)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
+from cclbench.formats.xplane.buffers import program_buffers
 from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, program_payload
 from cclbench.formats.xplane.hlo_proto import Instruction
 from cclbench.formats.xplane.host_events import HostEvent, HostOp, HostProfile, Rendezvous, device_ordinals
@@ -73,6 +74,7 @@ def read_device(profile: HostProfile, part: Part) -> Trace:
             "annotation", [*profile.steps, *(row for kind, row in other_events if kind == "annotation")]
         ),
         _host_rows("other", [row for kind, row in other_events if kind == "other"]),
+        *([program_buffers(profile.programs.values())] if first else []),
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),

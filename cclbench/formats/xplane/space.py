@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import gpu, hlo_proto, proto, tpu
 from cclbench.formats.xplane.collectives import DeviceMember
@@ -101,7 +103,7 @@ class XSpace:
         trace.batches = rows if others is None else self._and_others(trace, rows)
         return trace
 
-    def _and_others(self, trace: Trace, rows: Iterator[Rows]) -> Iterator[Rows]:
+    def _and_others(self, trace: Trace, rows: Iterator[Rows | pa.Table]) -> Iterator[Rows | pa.Table]:
         """The rows; those of SparseCores, custom devices and other planes that are not read are counted."""
         yield from rows
         read = {*self.devices, proto.HOST, proto.PROGRAMS, proto.ENVIRONMENT}

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.view.allocator import History
@@ -28,8 +26,10 @@ from cclbench.present.memory import (
     owner_rows,
     peak_rows,
 )
+from cclbench.present.program_memory import peak_allocation
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.output import bullet_lines, labelled_table
+from cclbench.present.terminal.output import bullet_lines, labelled_table, number_table
+from cclbench.present.terminal.program_memory import peak_allocation_lines, program_tables
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,16 +42,19 @@ _SITE: Final = "call site, innermost first"
 
 
 def memory_page(
-    found: Sequence[History], predictions: Sequence[MemoryPrediction], verbosity: int
+    found: Sequence[History],
+    predictions: Sequence[MemoryPrediction],
+    programs: Sequence[dict[str, Any]],
+    verbosity: int,
 ) -> list[RenderableType]:
-    """The devices as a table, the live allocations at each one's peak, modelled peaks, and remarks.
+    """The devices as a table, live allocations at each one's peak, modelled peaks, programs, and remarks.
 
     Predictions, if any, are those of the devices with a history.
     """
-    if not found:
-        return [Text(NOTHING)]
     parts: list[RenderableType] = [
-        _number_table([_device_row(history, found) for history in found], texts=("device", "by"))
+        number_table([_device_row(history, found) for history in found], texts=("device", "by"))
+        if found
+        else Text(NOTHING)
     ]
     if verbosity > QUIET:
         for history in found:
@@ -66,7 +69,8 @@ def memory_page(
     for history, prediction in zip(recorded, predictions, strict=False):
         parts += _prediction_table(prediction, history_heading(history, found))
     if verbosity > QUIET:
-        parts += _remark_lines(found)
+        parts += program_tables(programs, verbosity)
+        parts += _remark_lines(found, programs)
     return parts
 
 
@@ -103,7 +107,7 @@ def _owner_table(history: History, title: str, grouping: str, verbosity: int) ->
         for row in listed
     ]
     yield Text(f"\n{printable(title)}: live allocations at the peak, by {GROUPING_WORDS[grouping]}")
-    yield _number_table(shown, texts=(GROUPING_WORDS[grouping],))
+    yield number_table(shown, texts=(GROUPING_WORDS[grouping],))
     if rest := len(rows) - len(listed):
         yield Text(f"{rest} more (-v lists them)")
 
@@ -129,7 +133,7 @@ def _peak_table(history: History, title: str, verbosity: int) -> Iterator[Render
     whole = {"bytes": history.peak_allocated, "share": 1.0, "blocks": sum(row["blocks"] for row in rows)}
     shown.append(_site_line(whole, "all allocations"))
     yield Text(f"\n{printable(title)}: live allocations at the peak, by call site")
-    yield _number_table(shown, texts=(_SITE,))
+    yield number_table(shown, texts=(_SITE,))
 
 
 def _failure_tables(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
@@ -155,7 +159,7 @@ def _failure_tables(history: History, title: str, verbosity: int) -> Iterator[Re
         ]
         if shown:
             yield Text(f"\nheld when {humanise(request.bytes, 'B')} were asked for, by call site")
-            yield _number_table(shown, texts=(_SITE,))
+            yield number_table(shown, texts=(_SITE,))
 
 
 def _failure_lines(failure: OutOfMemory) -> Iterator[tuple[str, str]]:
@@ -194,7 +198,7 @@ def _prediction_table(prediction: MemoryPrediction, title: str) -> Iterator[Rend
         for name, size in sorted(prediction.by_category.items(), key=lambda pair: -pair[1])
     ]
     if rows:
-        yield _number_table(rows, texts=("category",))
+        yield number_table(rows, texts=("category",))
     yield bullet_lines([f"assumed: {words}" for words in prediction.assumed])
 
 
@@ -217,7 +221,7 @@ def _growth_table(history: History, title: str, verbosity: int) -> Iterator[Rend
         for site in listed
     ]
     yield Text(f"\n{printable(title)}: growth over {ends} step ends, by call site{few}")
-    yield _number_table(shown, texts=("leak", _SITE))
+    yield number_table(shown, texts=("leak", _SITE))
     if rest := len(growth) - len(listed):
         yield Text(f"{rest} more call sites (-v lists them)")
 
@@ -232,19 +236,7 @@ def _site_line(row: dict[str, Any], of: str, longest: int | None = None) -> dict
     }
 
 
-def _number_table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> Table:
-    """The rows as a table of numbers, except the columns `texts`; empty columns are left out."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    used = [column for column in rows[0] if any(row[column] is not None for row in rows)]
-    for column in used:
-        text = column in texts
-        table.add_column(column, justify="left" if text else "right", no_wrap=not text, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(row[column] or "")) for column in used))
-    return table
-
-
-def _remark_lines(found: Sequence[History]) -> Iterator[RenderableType]:
+def _remark_lines(found: Sequence[History], programs: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
     lines = [
         f"{history_heading(history, found)}: {history.qualifier_words}"
         for history in found
@@ -255,6 +247,8 @@ def _remark_lines(found: Sequence[History]) -> Iterator[RenderableType]:
         for history in found
         if not history.recorded
     ]
+    matches = [(history_heading(history, found), peak_allocation(history, programs)) for history in found]
+    lines += peak_allocation_lines([(heading, match) for heading, match in matches if match is not None])
     if lines:
         yield Text()
         yield bullet_lines(lines)

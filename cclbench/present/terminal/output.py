@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -225,6 +225,22 @@ def labelled_table(rows: Iterable[tuple[str | Text, str | Text]], style: str = "
     table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def number_table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> Table:
+    """The rows as a table of numbers, except the columns `texts`; empty columns are left out."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    used = [column for column in rows[0] if any(row[column] is not None for row in rows)]
+    for column in used:
+        text = column in texts
+        table.add_column(column, justify="left" if text else "right", no_wrap=not text, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(row[column] or "")) for column in used))
     return table
 
 

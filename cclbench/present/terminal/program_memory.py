@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of compiled programs on a terminal: what each needs as compiled, and what its peak consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
+from cclbench.present.terminal import VERBOSE
+from cclbench.present.terminal.output import number_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_MOST_PROGRAMS: Final = 3
+_MOST_OWNERS: Final = 10
+_HOST: Final = 5
+"""Memory space of the host."""
+PLAIN_KINDS: Final = {
+    "parameter": "parameters",
+    "parameter_output": "parameters that outputs reuse",
+    "constant": "constants",
+    "output": "outputs",
+    "temporary": "temporaries",
+    "thread_local": "thread-local",
+}
+
+
+def program_tables(programs: Sequence[dict[str, Any]], verbosity: int) -> Iterator[RenderableType]:
+    """A section for each program, the largest first; with verbosity for all of them."""
+    listed = programs if verbosity >= VERBOSE else programs[:_MOST_PROGRAMS]
+    for program in listed:
+        name = printable(program["module"] or "compiled programs")
+        profiles = f", in {program['profiles']} profiles" if program["profiles"] > 1 else ""
+        heading = f"\n{name}{profiles}: as compiled, not measured"
+        if program["bytes"] is None:
+            yield Text(f"{heading}: unknown: {'; '.join(program['reasons'])}")
+            continue
+        elsewhere = sum(row["bytes"] for row in program["buffers"] if row["memory_space"])
+        apart = f", of which {humanise(elsewhere, 'B')} in other memory spaces" if elsewhere else ""
+        yield Text(f"{heading}: {humanise(program['bytes'], 'B')}{apart}")
+        yield number_table(list(_kind_lines(program)), texts=("buffers",))
+        if program["peak"] is not None:
+            yield from _peak_table(program, name, verbosity)
+        for reason in program["reasons"]:
+            yield Text(f"temporaries are not split: {reason}")
+    if rest := programs[len(listed) :]:
+        yield Text(f"\n{len(rest)} more programs (-v lists them)")
+
+
+def _kind_lines(program: dict[str, Any]) -> Iterator[dict[str, str | None]]:
+    for row in program["buffers"]:
+        number = row["memory_space"]
+        space = ", host memory" if number == _HOST else f", memory space {number}" if number else ""
+        line = _line(row["bytes"], program["bytes"], row["allocations"])
+        yield line | {"buffers": PLAIN_KINDS[row["kind"]] + space}
+
+
+def peak_allocation_lines(matched: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+    """Which program's allocation made the measured peak of devices, by heading; equal ones in one line."""
+    devices: dict[str, list[str]] = {}
+    for heading, found in matched:
+        owner = printable(found["module"] or "the program")
+        words = (
+            f"the allocation that made the measured peak, {humanise(found['bytes'], 'B')}, has the size of"
+            f" {owner}'s {PLAIN_KINDS[found['kind']]}"
+        )
+        devices.setdefault(words, []).append(heading)
+    for words, headings in devices.items():
+        more = f" and {len(headings) - 1} more" if len(headings) > 1 else ""
+        yield f"{headings[0]}{more}: {words}"
+
+
+def _peak_table(program: dict[str, Any], name: str, verbosity: int) -> Iterator[RenderableType]:
+    """Buffers in the temporaries at the peak, by framework op and line; without either by instruction."""
+    peak = program["peak"]
+    owners: dict[str, list[int]] = {}
+    for row in peak["live"]:
+        stated = [part for part in (row["framework_op"] or row["instruction"], row["call_site"]) if part]
+        owners.setdefault(" at ".join(stated) or "no instruction stated", []).append(row["bytes"])
+    whole = sum(map(sum, owners.values())) + peak["untraced"] + peak["unused"]
+    ordered = sorted(owners.items(), key=lambda one: -sum(one[1]))
+    listed = ordered if verbosity >= VERBOSE else ordered[:_MOST_OWNERS]
+    lines = [_line(sum(sizes), whole, len(sizes)) | {"held by": owner} for owner, sizes in listed]
+    if rest := ordered[len(listed) :]:
+        together = [size for _, sizes in rest for size in sizes]
+        words = f"{len(rest)} more (-v lists them)"
+        lines.append(_line(sum(together), whole, len(together)) | {"held by": words})
+    for words, size in (("buffers without a heap trace", peak["untraced"]), ("unused", peak["unused"])):
+        if size:
+            lines.append(_line(size, whole) | {"held by": words})
+    lines.append(_line(whole, whole, len(peak["live"])) | {"held by": "all temporaries"})
+    yield Text(f"\n{name}: temporaries at the peak of the compiler's heap trace")
+    yield number_table(lines, texts=("held by",))
+
+
+def _line(size: int, whole: int, count: int | None = None) -> dict[str, str | None]:
+    return {
+        "bytes": humanise(size, "B"),
+        "share": f"{100 * size / max(whole, 1):.1f} %",
+        "number": None if count is None else f"{count:,}",
+    }

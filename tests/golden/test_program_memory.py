@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers of real compiled programs: sums, the peak of the heap, and the measured peak that they explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cclbench.analyzers.view.histories import of_run
+from cclbench.present.program_memory import peak_allocation, program_documents
+
+
+def by_kind(program: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {
+        f"{row['kind']} {row['memory_space']}": (row["allocations"], row["bytes"])
+        for row in program["buffers"]
+    }
+
+
+def test_a_training_step_on_an_h100(measure: Any, repository: Path) -> None:
+    run = measure(repository / "traces/tiny-jax-h100")
+    (program,) = program_documents(run)
+    assert (program["module"], program["bytes"], program["reasons"]) == ("jit_train_step", 4_666_540_952, [])
+    assert by_kind(program) == {
+        "parameter 0": (2, 65_536),
+        "parameter_output 0": (18, 209_715_200),
+        "output 0": (2, 156),
+        "temporary 0": (1, 4_456_759_568),
+        "thread_local 0": (123, 492),
+    }
+    assert sum(row["bytes"] for row in program["buffers"]) == program["bytes"]
+    peak = program["peak"]
+    live = sum(row["bytes"] for row in peak["live"])
+    assert (len(peak["live"]), live, peak["untraced"], peak["unused"]) == (68, 4_456_742_912, 1056, 15_600)
+    # Scores and probabilities of attention in each of 4 layers: 16 sequences, 16 heads, 512² of float32.
+    assert 16 * 16 * 512 * 512 * 4 == 268_435_456
+    attention = [row for row in peak["live"] if row["bytes"] == 268_435_456]
+    assert {row["call_site"] for row in attention} == {
+        "tiny_jax.py(79): attention",
+        "tiny_jax.py(81): attention",
+    }
+    (history,) = of_run(run)
+    assert peak_allocation(history, [program]) == {
+        "module": "jit_train_step",
+        "kind": "temporary",
+        "bytes": 4_456_759_808,
+        "assigned": 4_456_759_568,
+    }
+
+
+def test_a_training_step_on_cpu_devices(measure: Any, repository: Path) -> None:
+    (program,) = program_documents(measure(repository / "traces/tiny-jax-dp2-tp4-cpu"))
+    assert (program["module"], program["bytes"]) == ("jit_train_step", 4_282_280)
+    assert by_kind(program)["temporary 0"] == (1, 3_036_256)
+    assert sum(row["bytes"] for row in program["peak"]["live"]) == 3_036_160
+
+
+def test_a_convolution_on_eight_gpus(measure: Any, test_data: Path) -> None:
+    run = measure(test_data / "xprof" / "mi300x_8gpu_jax_conv.xplane.pb")
+    programs = program_documents(run)
+    assert (len(programs), programs[0]["module"]) == (8, "jit_forward_3d_conv")
+    matched = [peak_allocation(history, programs) for history in of_run(run)]
+    expected = {"module": "jit_forward_3d_conv", "kind": "temporary", "bytes": 579_072_256}
+    assert matched == [expected | {"assigned": 579_072_256}] * 8
+
+
+def test_parameters_in_the_memory_of_a_tpus_host(measure: Any, test_data: Path) -> None:
+    run = measure(test_data / "xprof" / "tpu_v6e_4plane_host_offload_psum.xplane.pb")
+    program = program_documents(run)[0]
+    assert program["module"] == "jit_f"
+    assert by_kind(program)["parameter_output 5"] == (3, 3 * 5 * 1 << 30)
+    assert by_kind(program)["temporary 1"] == (1, 0)
