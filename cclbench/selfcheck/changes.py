@@ -100,7 +100,8 @@ def _change_batches(trace: Trace, changed: Trace, change: TraceChange) -> Iterat
     begins, ends = list[int](), list[int]()
     for batch in trace.batches:
         if not isinstance(batch, Rows):
-            yield change.change_samples(batch)
+            has_times = "start_ns" in batch.column_names  # buffers of programs have none
+            yield change.change_samples(batch) if has_times else batch
             continue
         yield from change.change_rows(batch)
         batch_by_kind.setdefault(batch.kind, batch)
