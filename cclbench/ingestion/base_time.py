@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.engine import Engine
 from cclbench.formats import StatedPayloads
 from cclbench.formats.trace import LATEST_NS, impossible_value
+from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.schema import EVENTS
 from cclbench.ingestion.part import PartDone, PartTask
 from cclbench.ingestion.part_file import SUFFIX, read_part_file, write_part
@@ -73,15 +74,19 @@ def shift_times(task: ShiftTask) -> None:
 
 
 def _shift_file(path: Path, target: Path, base_ns: int, source: Path) -> None:
-    with closed_at_end(TableFile(target, EVENTS)) as final, parquet_file(path) as file:
+    """Write a table of events or evidence with shifted times; evidence may have none."""
+    schema = EVIDENCE.get(path.name.partition("-")[0], EVENTS)
+    with closed_at_end(TableFile(target, schema)) as final, parquet_file(path) as file:
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group, use_threads=False)  # each thread of Arrow keeps memory
-            start = rows["start_ns"].to_numpy() + base_ns
-            if max(-start.min(), start.max()) > LATEST_NS:
-                raise impossible_value(
-                    f"time: {start[np.argmax(abs(start))]} ns with baseTimeNanoseconds", source
-                )
-            final.write(with_columns(rows, EVENTS, {"start_ns": pa.array(start)}))
+            shifted = {
+                name: pc.add(rows[name], base_ns) for name in ("start_ns", "end_ns") if name in schema.names
+            }
+            for times in shifted.values():
+                latest = pc.max_element_wise(pc.max(times), pc.negate(pc.min(times))).as_py()
+                if latest is not None and latest > LATEST_NS:
+                    raise impossible_value(f"time: {latest} ns with baseTimeNanoseconds", source)
+            final.write(with_columns(rows, schema, shifted))
 
 
 def _shift_told(told: StatedPayloads, base_ns: int) -> None:
