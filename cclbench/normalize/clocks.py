@@ -109,10 +109,10 @@ def _connected_sets(cells: Cells, ranks: int) -> Int64:
     """Connected set of each rank, by number: ranks that instances link, directly or through others."""
     label = np.arange(ranks)
     while True:
-        lowest = np.full(int(cells.ranks_of.max()) + 1, ranks)
-        np.minimum.at(lowest, cells.ranks_of, label[cells.rank])
+        lowest = np.full(int(cells.occurrences.max()) + 1, ranks)
+        np.minimum.at(lowest, cells.occurrences, label[cells.rank])
         new = label.copy()
-        np.minimum.at(new, cells.rank, lowest[cells.ranks_of])
+        np.minimum.at(new, cells.rank, lowest[cells.occurrences])
         new = new[new]
         if (new == label).all():
             return np.unique(label, return_inverse=True)[1]
@@ -125,12 +125,12 @@ def _least_squares(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np
     By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal, so that sets of
     ranks linked by few instances converge as well as others.
     """
-    sets = int(cells.ranks_of.max()) + 1
-    of_set = sum_groups(mass, cells.ranks_of, sets)
+    sets = int(cells.occurrences.max()) + 1
+    of_set = sum_groups(mass, cells.occurrences, sets)
 
     def gradient(v: Float) -> Float:
-        mean = divide(sum_groups(mass * v, cells.ranks_of, sets), of_set)
-        return free * sum_groups(mass * (v - mean[cells.ranks_of]), cells.rank, len(free))
+        mean = divide(sum_groups(mass * v, cells.occurrences, sets), of_set)
+        return free * sum_groups(mass * (v - mean[cells.occurrences]), cells.rank, len(free))
 
     diagonal = sum_groups(mass, cells.rank, len(free))
     x, rest = np.zeros(len(free)), gradient(value)

@@ -112,13 +112,13 @@ FROM {to} JOIN {to}_places USING (way, lane, number, place) WHERE uneven
 _CALLS_ALIKE: Final = f"""
 CREATE TABLE split_rows AS
 WITH ordered AS (FROM first_uneven WHERE way = {ORDERED}),
-ranks_of AS (SELECT lane, count(DISTINCT "rank") AS ranks FROM ordered GROUP BY lane),
+occurrences AS (SELECT lane, count(DISTINCT "rank") AS ranks FROM ordered GROUP BY lane),
 times_of AS (
     SELECT lane, kind, bytes, step, "rank", count(*) AS times FROM ordered WHERE step >= 0 GROUP BY ALL
 ),
 alike AS (
     SELECT lane, kind, bytes, step, row_number() OVER (ORDER BY lane, kind, bytes, step) AS call
-    FROM times_of JOIN ranks_of USING (lane)
+    FROM times_of JOIN occurrences USING (lane)
     GROUP BY lane, kind, bytes, step, ranks
     HAVING min(times) = max(times) AND count(*) = ranks
 )

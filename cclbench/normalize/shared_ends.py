@@ -32,14 +32,14 @@ def divide(part: Float, whole: npt.NDArray[Any]) -> Float:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Ends of one rank in the instances of one set of ranks, arrays of shape (cells,): `rank`, `ranks_of`.
+    """Ends of one rank in the instances of one set of ranks, arrays of shape (cells,): `rank`, `occurrences`.
 
     Ranks differ by the same amount in all instances of a set of ranks, so that a few cells stand for
     millions of ends: two per rank if each is in two groups.
     """
 
     rank: Int64
-    ranks_of: Int64
+    occurrences: Int64
 
 
 class Block(NamedTuple):

@@ -103,7 +103,7 @@ def code_means(codes: Int64, values: Int64, expected: Int64) -> Int64:
     return np.asarray(np.rint(np.bincount(codes, values)[codes] / count), np.int64)
 
 
-def ranks_of(role: Int64, roles: Int64) -> Int64:
-    """Number of ranks of each row's role, shape of `role`."""
-    distinct, count = np.unique(roles, return_counts=True)
-    return np.asarray(count[np.searchsorted(distinct, role)], np.int64)
+def occurrences(values: Int64, listed: Int64) -> Int64:
+    """How often each value is listed, such as ranks by role or steps by rank, shape of `values`."""
+    distinct, count = np.unique(listed, return_counts=True)
+    return np.asarray(count[np.searchsorted(distinct, values)], np.int64)

@@ -166,7 +166,7 @@ def test_hfu_is_what_ran_over_the_peak() -> None:
     assert "needs a workload card" in reason(a_rank(rows, [window(0, 100)]), "compute.hfu")
 
 
-def ranks_of(*lengths: int, **columns: object) -> list:
+def occurrences(*lengths: int, **columns: object) -> list:
     """Ranks with one kernel of 10 ns each, in windows of those lengths."""
     return [
         a_rank([compute(0, 10, **columns)], [window(0, length)], rank=rank, sm_count=8)
@@ -175,7 +175,7 @@ def ranks_of(*lengths: int, **columns: object) -> list:
 
 
 def test_ranks_flops_are_over_their_windows() -> None:
-    (run, *_) = rows_of("compute.achieved_flops", *ranks_of(100, 300, flops=6e3))
+    (run, *_) = rows_of("compute.achieved_flops", *occurrences(100, 300, flops=6e3))
     assert run["value"] == pytest.approx(12e3 / 400e-9)
 
 

@@ -15,7 +15,7 @@ def kernel(start: int, ns: int, name: str = "gemm", grid: int = 8) -> dict[str, 
     return compute(start, start + ns, name=name, grid_x=grid, grid_y=1, grid_z=1)
 
 
-def ranks_of(
+def occurrences(
     *durations: tuple[int, ...], more: dict[int, list[dict[str, Any]]] | None = None
 ) -> list[RankView]:
     """A rank of each tuple: kernels of those durations, 100 ns apart."""
@@ -35,20 +35,20 @@ def by_rank(*views: RankView) -> dict[str, float]:
 
 
 def test_a_rank_is_compared_with_the_median_rank() -> None:
-    ranks = ranks_of((10, 40), (10, 40), (15, 60))
+    ranks = occurrences((10, 40), (10, 40), (15, 60))
     assert by_rank(*ranks) == pytest.approx({"0": 1, "1": 1, "2": 1.5})
     assert rows_of("balance.kernel_speed", *ranks)[0]["value"] == pytest.approx(1.5)
 
 
 def test_kernels_count_by_their_time_and_number() -> None:
     # Medians are 10 and 40: rank 2 runs the short one twice, in 20 each: (20 + 20 + 40) / (10 + 10 + 40).
-    ranks = ranks_of((10, 40), (10, 40), (20, 40), more={2: [kernel(500, 20, "k0")]})
+    ranks = occurrences((10, 40), (10, 40), (20, 40), more={2: [kernel(500, 20, "k0")]})
     assert by_rank(*ranks)["2"] == pytest.approx(80 / 60)
 
 
 def test_more_work_is_no_slower_device() -> None:
     more = [kernel(500, 300, "more"), kernel(850, 30, "k0", grid=99), comm(900, 990, name="k1")]
-    ranks = ranks_of((10, 40), (10, 40), (10, 40), more={2: more})
+    ranks = occurrences((10, 40), (10, 40), (10, 40), more={2: more})
     assert by_rank(*ranks)["2"] == 1
     row = rows_of("balance.kernel_speed", *ranks)[0]
     assert (row["status"], row["coverage"]) == ("partial", pytest.approx(6 / 8))
@@ -68,7 +68,7 @@ def test_the_64_kernels_of_most_time_are_compared() -> None:
 
 
 def test_kernels_without_duration_are_not_compared() -> None:
-    ranks = ranks_of((10, 40), (10, 40), more={1: [kernel(500, 0, "none")]})
+    ranks = occurrences((10, 40), (10, 40), more={1: [kernel(500, 0, "none")]})
     assert by_rank(*ranks) == {"0": 1, "1": 1}
     assert rows_of("balance.kernel_speed", *ranks)[0]["status"] == "ok"
 
@@ -96,7 +96,7 @@ def test_communication_alone_is_no_compute_kernel() -> None:
 
 
 def test_one_rank_is_compared_with_nobody() -> None:
-    (row,) = rows_of("balance.kernel_speed", *ranks_of((10, 40)))
+    (row,) = rows_of("balance.kernel_speed", *occurrences((10, 40)))
     assert row["status"] == "not_applicable"
     apart = [a_rank([kernel(0, 10, name)], [window(0, 100)], rank=n) for n, name in enumerate("ab")]
     assert rows_of("balance.kernel_speed", *apart)[0]["reason"] == "no kernel runs on all ranks"

@@ -48,7 +48,7 @@ def met(
     return collective(kind, start, end, **known | columns)
 
 
-def ranks_of(
+def occurrences(
     *calls: Sequence[dict[str, Any]],
     work: Sequence[Sequence[dict[str, Any]]] = ((), (), ()),
     end: int = 1000,
@@ -78,7 +78,7 @@ def two_ranks() -> list[Any]:
         collective("all_reduce", 600, 610, **PAIR),
         collective("broadcast", 700, 705, group="0", group_size=1),
     ]
-    return ranks_of(early, [met("all_reduce", 1, 140, 160, 0), met("all_gather", 2, 300, 340, 10)])
+    return occurrences(early, [met("all_reduce", 1, 140, 160, 0), met("all_gather", 2, 300, 340, 10)])
 
 
 def test_wait_and_transfer_are_sums_per_step_by_kind_group_and_dimension() -> None:
@@ -101,7 +101,7 @@ def test_collectives_at_once_wait_once() -> None:
         met("all_reduce", 1, 0, 50, 40),
         met("all_gather", 2, 20, 80, 40, **TRIO),
     ]
-    (rank,) = ranks_of(calls)
+    (rank,) = occurrences(calls)
     wait, transfer = (
         {(v.collective, v.group): v for v in values(rank, f"comm.{n}") if v.step is v.category is None}
         for n in ("wait", "transfer")
@@ -125,7 +125,7 @@ def test_a_rank_without_a_trace_leaves_a_lower_bound_of_waiting() -> None:
     """Of three ranks one has no trace: the later of the two others comes at 60, the end is at 100."""
     early, late = (met("all_reduce", 1, at, 100, None, least=60 - at, **TRIO) for at in (20, 60))
     whole = met("all_reduce", 2, 200, 260, 10, **TRIO)
-    (rank, other) = ranks_of([early, whole], [late, met("all_reduce", 2, 210, 260, 0, **TRIO)])
+    (rank, other) = occurrences([early, whole], [late, met("all_reduce", 2, 210, 260, 0, **TRIO)])
     first = values(rank, "comm.wait")[0]
     assert first.value == pytest.approx((40 + 10) * NS)
     assert (first.status, first.coverage) == ("partial", Coverage(1, 2, 60, 140))
@@ -137,7 +137,7 @@ def test_a_rank_without_a_trace_leaves_a_lower_bound_of_waiting() -> None:
     assert [v.value for v in exposed] == pytest.approx([50 * NS, 50 * NS, 40 * NS])
     assert [v.status for v in exposed] == ["partial", "partial", "ok"]
     assert exposed[0].coverage == Coverage(1, 2, 100, 140)
-    alone = ranks_of([early])[0]
+    alone = occurrences([early])[0]
     assert main(alone, "comm.wait", "partial") == pytest.approx(40 * NS)
     assert reason(alone, "comm.transfer").startswith("no collective is matched across its ranks")
 
@@ -145,12 +145,12 @@ def test_a_rank_without_a_trace_leaves_a_lower_bound_of_waiting() -> None:
 def test_a_run_of_which_a_rank_is_unknown_is_partial() -> None:
     told = met("all_reduce", 1, 0, 60, 20)
     silent = collective("all_reduce", 0, 40, **PAIR)
-    rows = rows_of("comm.wait", *ranks_of([told], [silent]))
+    rows = rows_of("comm.wait", *occurrences([told], [silent]))
     own = next(row for row in rows if row["rank"] is None)
     assert (own["status"], own["value"]) == ("partial", pytest.approx(20 * NS))
     assert (own["coverage"], own["coverage_time"]) == (1 / 2, 60 / 100)
     # A rank without any collective has nothing to be left out.
-    rows = rows_of("comm.wait", *ranks_of([told], []))
+    rows = rows_of("comm.wait", *occurrences([told], []))
     assert next(row for row in rows if row["rank"] is None)["status"] == "ok"
 
 
@@ -186,7 +186,7 @@ def test_a_kind_whose_instances_all_lack_a_rank_in_view_has_no_mean() -> None:
     """Rank 1's broadcast lies behind its window: of that kind there is no figure, rather than 0 / 0."""
     first = [met("all_reduce", 1, 100, 160, 40), met("broadcast", 2, 310, 340, 0)]
     second = [met("all_reduce", 1, 140, 160, 0), met("broadcast", 2, 2000, 2010, 0)]
-    found = by(rows_of("comm.skew", *ranks_of(first, second)))
+    found = by(rows_of("comm.skew", *occurrences(first, second)))
     assert found[None, None, None, None] == found["all_reduce", "0-1", None, None] == pytest.approx(40 * NS)
     assert not any(collective == "broadcast" for collective, *_ in found)
 
@@ -203,7 +203,7 @@ def test_skew_by_kind_group_and_dimension() -> None:
         met("all_reduce", 2, 230, 260, 0),
         met("all_gather", 3, 380, 400, 0, group="0,1", dimension=None),
     ]
-    rows = rows_of("comm.skew", *ranks_of(first, second))
+    rows = rows_of("comm.skew", *occurrences(first, second))
     assert {key: value for key, value in by(rows).items() if key[3] is None} == pytest.approx(
         {
             (None,) * 4: 40 * NS,
@@ -219,7 +219,7 @@ def test_skew_by_kind_group_and_dimension() -> None:
 
 def test_groups_that_follow_one_another_do_not_overlap() -> None:
     calls = [met("all_reduce", 1, 0, 50, 40), met("all_gather", 2, 40, 80, 30, **TRIO)]
-    (rank,) = ranks_of(calls)
+    (rank,) = occurrences(calls)
     found = values(rank, "comm.wait")
     assert found[0].value == pytest.approx(70 * NS)
     assert {v.reason for v in found} == {None}
@@ -228,7 +228,7 @@ def test_groups_that_follow_one_another_do_not_overlap() -> None:
 def test_a_send_and_its_receive_are_one_instance_of_two_ranks() -> None:
     of_four = {"group": "0-3", "group_size": 4, "dimension": "pp"}
     send, recv = met("send", 5, 100, 130, 0, **of_four), met("recv", 5, 70, 130, 30, **of_four)
-    found = by(rows_of("comm.skew", *ranks_of([send], [recv])))
+    found = by(rows_of("comm.skew", *occurrences([send], [recv])))
     whole = (None, None, None, None)
     assert found[whole] == found["send", None, None, None] == found["recv", None, None, None]
     assert found[whole] == pytest.approx(30 * NS)
@@ -236,7 +236,7 @@ def test_a_send_and_its_receive_are_one_instance_of_two_ranks() -> None:
 
 def test_a_run_takes_the_ranks_that_have_transfers() -> None:
     unmatched = [collective("all_reduce", 0, 500, in_bytes=1000, **PAIR)]
-    run = rows_of("comm.busbw", *ranks_of([met("all_reduce", 1, 100, 160, 40)], unmatched))[0]
+    run = rows_of("comm.busbw", *occurrences([met("all_reduce", 1, 100, 160, 40)], unmatched))[0]
     assert run["value"] == pytest.approx(1000 / 20e-9)
     assert run["reason"] == "left out: 1 not matched across their ranks"
 
@@ -249,7 +249,7 @@ def test_hockneys_line_through_points_of_last_ranks() -> None:
         start, took = n * 2000, 100 + size // 10
         early.append(met("all_reduce", n, start, start + 50 + took, 50, size))
         late.append(met("all_reduce", n, start + 50, start + 50 + took, 0, size))
-    ranks = ranks_of(early, late, end=10_000)
+    ranks = occurrences(early, late, end=10_000)
     place = ("all_reduce", "0-1", None)
     alpha, beta = by(rows_of("comm.alpha", *ranks)), by(rows_of("comm.beta", *ranks))
     assert alpha[*place, None] == pytest.approx(100 * NS)
@@ -257,7 +257,7 @@ def test_hockneys_line_through_points_of_last_ranks() -> None:
     assert alpha[*place, "r2"] == pytest.approx(1)
     assert alpha[*place, "low"] == pytest.approx(100 * NS) == alpha[*place, "high"]
     assert rows_of("comm.alpha", *ranks)[0]["reason"] == "5 collectives of 4 sizes"
-    short = ranks_of(early[:4], late[:4], end=10_000)
+    short = occurrences(early[:4], late[:4], end=10_000)
     assert "5 matched instances of 2 sizes" in rows_of("comm.beta", *short)[0]["reason"]
 
 
@@ -268,7 +268,7 @@ def test_an_unknown_size_is_no_point_beside_known_ones() -> None:
         late.append(met("all_gather", n, n * 2000, n * 2000 + 100 + size // 10, 0, size))
     late.append(met("all_gather", 5, 10_000, 15_000, 0, 9, out_bytes=None))
     early = [call | {"arrival_ns": call["arrival_ns"] - 1, "wait_ns": 1} for call in late]
-    rows = rows_of("comm.alpha", *ranks_of(early, late, end=20_000))
+    rows = rows_of("comm.alpha", *occurrences(early, late, end=20_000))
     assert by(rows)["all_gather", "0-1", None, None] == pytest.approx(100 * NS)
     assert rows[0]["reason"] == "5 collectives of 4 sizes"
 
@@ -281,7 +281,7 @@ def test_hockneys_interval_by_hand() -> None:
     points = [(1, 9), (1, 10), (1, 11), (2, 18), (2, 20), (2, 22)]
     late = [met("all_reduce", n, n * 100, n * 100 + t, 0, s) for n, (s, t) in enumerate(points)]
     early = [met("all_reduce", n, n * 100 - 1, n * 100 + t, 1, s) for n, (s, t) in enumerate(points)]
-    alpha, beta = (by(rows_of(f"comm.{name}", *ranks_of(early, late))) for name in ("alpha", "beta"))
+    alpha, beta = (by(rows_of(f"comm.{name}", *occurrences(early, late))) for name in ("alpha", "beta"))
     place = ("all_reduce", "0-1", None)
     mean = (1 / 9 + 1 / 10 + 1 / 11) / (1 / 81 + 1 / 100 + 1 / 121)
     assert beta[*place, None] == pytest.approx(mean * NS)
@@ -305,7 +305,7 @@ def line_of(*points: tuple[int, int], kind: str = "all_reduce", **columns: Any) 
 
 
 def fitted(name: str, *calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return rows_of(f"comm.{name}", *ranks_of(*calls, end=100_000))
+    return rows_of(f"comm.{name}", *occurrences(*calls, end=100_000))
 
 
 LINE = [(1000, 200), (1000, 200), (2000, 300), (4000, 500), (8000, 900)]  # 100 ns + S / 10 B per ns
@@ -538,7 +538,7 @@ def test_phases_and_the_gaps_between_them() -> None:
         met("all_gather", 3, 60, 90, 0, **TRIO),
         met("all_reduce", 4, 80, 100, 0),
     ]
-    (rank,) = ranks_of(calls)
+    (rank,) = occurrences(calls)
     found = {(v.category, v.stat): v.value for v in values(rank, "comm.windows")}
     assert (found[None, None], found["dp", None], found["tp", None]) == (3, 2, 1)
     assert found["dp", "phase"] == pytest.approx((50 + 20) / 2 * NS)
@@ -552,7 +552,7 @@ def test_phases_and_the_gaps_between_them() -> None:
         "gap_p50": pytest.approx(5 * NS),
         "gap_max": pytest.approx(10 * NS),
     }
-    nowhere = ranks_of([collective("all_reduce", 0, 20)])[0]
+    nowhere = occurrences([collective("all_reduce", 0, 20)])[0]
     assert "dimension" in reason(nowhere, "comm.windows")
 
 
@@ -565,7 +565,7 @@ def test_phases_of_calls_that_begin_at_once_do_not_depend_on_the_order_of_rows()
         met("all_gather", 4, 40, 50, 0, **TRIO),
     ]
     told = [
-        {(v.category, v.stat): v.value for v in values(ranks_of(order)[0], "comm.windows")}
+        {(v.category, v.stat): v.value for v in values(occurrences(order)[0], "comm.windows")}
         for order in (calls, calls[::-1])
     ]
     assert told[0] == told[1]
@@ -622,7 +622,7 @@ def test_a_gap_begins_where_all_before_has_ended() -> None:
         met("all_reduce", 1, 0, 60, 0),
         met("send", 3, 65, 70, 0),
     ]
-    (rank,) = ranks_of(calls)
+    (rank,) = occurrences(calls)
     assert (phases(rank)["dp", "gap"], phases(rank)["tp", "gap"]) == (pytest.approx(5), 0)
 
 
@@ -634,7 +634,7 @@ def test_ranks_count_as_many_times_as_they_have_phases_and_gaps() -> None:
         met("all_reduce", 3, 70, 110, 0),
     ]
     second = [met("all_reduce", 1, 0, 100, 0)]
-    found = phases(*ranks_of(first, second))
+    found = phases(*occurrences(first, second))
     assert found[None, None] == pytest.approx((3 + 1) / 2)
     assert found[None, "phase"] == pytest.approx((10 + 20 + 40 + 100) / 4)
     assert found[None, "gap"] == pytest.approx((10 + 30) / 2)

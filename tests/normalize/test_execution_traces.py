@@ -121,7 +121,7 @@ def test_a_call_of_which_nothing_is_told_takes_its_place_and_adds_nothing() -> N
     ]
 
 
-def ranks_of(calls: list[BackendCall], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
+def occurrences(calls: list[BackendCall], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
     told = StatedPayloads()
     for start, one in enumerate(calls):
         annotated(told, one.name.removeprefix("nccl:"), start)
@@ -133,20 +133,20 @@ def ranks_of(calls: list[BackendCall], facts: TraceFacts, groups: tuple[ProcessG
 def test_the_only_group_is_the_job_where_its_size_is() -> None:
     """The split sizes of one call tell the size of the group of all."""
     calls = [call("all_to_all", group_size=2), call("all_reduce")]
-    assert ranks_of(calls, TraceFacts(world_size=2)) == ([((0, 1), 2)] * 2, True)
+    assert occurrences(calls, TraceFacts(world_size=2)) == ([((0, 1), 2)] * 2, True)
 
 
 def test_a_group_is_never_guessed() -> None:
     exchange, reduction = call("all_to_all", group_size=2), call("all_reduce")
-    assert ranks_of([exchange, reduction], TraceFacts(world_size=4)) == ([(None, 2)] * 2, False)
-    assert ranks_of([exchange, reduction], TraceFacts()) == ([(None, 2)] * 2, False)
-    assert ranks_of([reduction], TraceFacts(world_size=2)) == ([(None, None)], False)
+    assert occurrences([exchange, reduction], TraceFacts(world_size=4)) == ([(None, 2)] * 2, False)
+    assert occurrences([exchange, reduction], TraceFacts()) == ([(None, 2)] * 2, False)
+    assert occurrences([reduction], TraceFacts(world_size=2)) == ([(None, None)], False)
     other = call("all_reduce", group="10")
-    assert ranks_of([exchange, other], TraceFacts(world_size=2)) == ([(None, 2), (None, None)], False)
+    assert occurrences([exchange, other], TraceFacts(world_size=2)) == ([(None, 2), (None, None)], False)
     told = call("all_reduce", group_size=2, ranks=(0, 5))
-    assert ranks_of([told], TraceFacts(world_size=2)) == ([((0, 5), 2)], False)
+    assert occurrences([told], TraceFacts(world_size=2)) == ([((0, 5), 2)], False)
     larger = call("all_to_all", group_size=3)
-    assert ranks_of([exchange, larger], TraceFacts(world_size=2)) == ([(None, None)] * 2, False)
+    assert occurrences([exchange, larger], TraceFacts(world_size=2)) == ([(None, None)] * 2, False)
 
 
 def test_listed_groups_stand_in_the_facts() -> None:

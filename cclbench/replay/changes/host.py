@@ -13,7 +13,7 @@ from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import combination_codes, lower_medians, ranks_of, step_places
+from cclbench.replay.places import combination_codes, lower_medians, occurrences, step_places
 from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
 from cclbench.replay.simulate import cut_pieces
 
@@ -127,13 +127,6 @@ def _without_waits(graph: Graph, of_host: Mask) -> Graph:
     return replace(graph, cut=cut_pieces(nodes, source[keep], target[keep], lag[keep]))
 
 
-def _steps_of_ranks(rank: Int64, step: Int64) -> Int64:
-    """Number of steps of each row's rank, shape (rows,)."""
-    pairs = np.unique(np.stack([rank, step]), axis=1)
-    ranks, count = np.unique(pairs[0], return_counts=True)
-    return np.asarray(count[np.searchsorted(ranks, rank)], np.int64)
-
-
 def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
     """Excess time of points over the median at their launch's place, ns, shape (nodes,).
 
@@ -157,8 +150,9 @@ def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_lo
         if of_steps
         else combination_codes(of_rank, place[first])
     )
+    rank_steps = np.unique(np.stack([of_rank, step[first]]), axis=1)
     expected = (
-        ranks_of(role, subject.stage_roles[ranks]) if of_steps else _steps_of_ranks(of_rank, step[first])
+        occurrences(role, subject.stage_roles[ranks]) if of_steps else occurrences(of_rank, rank_steps[0])
     )
     # a stretch is after a launch, up to and including the next one
     points = np.flatnonzero(nodes.kind == n.HOST)

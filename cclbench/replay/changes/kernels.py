@@ -14,7 +14,7 @@ from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import code_means, combination_codes, lower_medians, ranks_of, step_places
+from cclbench.replay.places import code_means, combination_codes, lower_medians, occurrences, step_places
 from cclbench.replay.rooflines import (
     as_one_kernel,
     at_roofline,
@@ -139,7 +139,7 @@ def typical(subject: ChangeSubject, chosen: Mask, dur: Int64, statistic: str) ->
         ranks = np.unique(rank)
         several = len(ranks) > 1
         alike = combination_codes(role, step, place) if several else place
-        expected = ranks_of(role, subject.stage_roles[ranks]) if several else np.zeros(len(at), np.int64)
+        expected = occurrences(role, subject.stage_roles[ranks]) if several else np.zeros(len(at), np.int64)
         typical_ns = (code_means if statistic == "mean" else lower_medians)(alike, dur[at], expected)
     is_chosen = chosen[at]
     durations[at[is_chosen]] = typical_ns[is_chosen]
@@ -162,7 +162,7 @@ def _typical_busy(subject: ChangeSubject, chosen: Mask, statistic: str) -> Int64
     busy_ns = np.bincount(segment_code, nodes.busy[at], minlength=1).astype(np.int64)
     one_each = np.unique(segment_code, return_index=True)[1]
     ranks = np.unique(rank)
-    expected = ranks_of(subject.stage_roles[rank], subject.stage_roles[ranks])
+    expected = occurrences(subject.stage_roles[rank], subject.stage_roles[ranks])
     usual = np.zeros_like(busy_ns)
     if len(one_each):
         statistics = code_means if statistic == "mean" else lower_medians
