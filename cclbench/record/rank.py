@@ -78,7 +78,7 @@ class Rank:
     def _kind_batches(self, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Batches of some columns of a kind of events."""
         files = self._event_files.get(kind, [])
-        if self._cache_columns(kind, files, columns):
+        if files and self._cache_columns(kind, files, columns):
             yield from self._kept[kind].select(list(columns)).to_batches(BATCH_ROWS)
             return
         for file in files:
@@ -100,12 +100,12 @@ class Rank:
         if size > self._room:
             return False
         self._room -= size
-        schema = pa.schema([EVENTS.field(name) for name in names])
         tables = [read_table(self.path / file.path, EVENTS, columns=names, listed=file) for file in files]
-        read = pa.concat_tables(tables or [schema.empty_table()]).unify_dictionaries().combine_chunks()
-        before = [] if kept is None else [*zip(kept.schema, kept.columns, strict=True)]
-        fields, arrays = zip(*before, *zip(schema, read.columns, strict=True), strict=True)
-        self._kept[kind] = pa.Table.from_arrays(list(arrays), schema=pa.schema(fields))
+        read = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        if kept is not None:
+            fields, arrays = [*kept.schema, *read.schema], [*kept.columns, *read.columns]
+            read = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        self._kept[kind] = read
         return True
 
     def collectives(self) -> pa.Table:
