@@ -176,7 +176,7 @@ def test_filters_and_several_keys(call: Call, trace: Path) -> None:
         (("--where", "modul~x"), "keys: op, shape, module, class, phase, kernel, category"),
         (("--where", "op~relu"), "no work matches op~relu; cclbench ops --by op lists the values of op"),
         (("--by", "name"), "'name' is no key"),
-        (("--by", "op", "--tree"), "a tree is by module or class, not by op"),
+        (("--by", "op", "--tree"), "a tree is by module or class, or by several keys, not by op"),
     ],
 )
 def test_a_wrong_key(call: Call, trace: Path, words: tuple[str, ...], message: str) -> None:

@@ -217,6 +217,32 @@ def test_rows_beside_the_core_count_where_no_pair_shows_them():
     assert rows["copy"] == [("copy-start", 10, 14), ("copy-start", 30, 7), ("copy-start", 60, 8)]
 
 
+def test_a_transfer_takes_the_core_the_time_of_its_issue_and_its_wait():
+    """The third is issued for 1 ns and not awaited in the capture; the core does not issue the fourth there."""
+    core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 28, 2), (1, 50, 9), (0, 60, 1))
+    beside = line("Async XLA Ops", (0, 60, 7), (0, 80, 8))
+    (copies,) = [
+        rows
+        for rows in device_rows(Trace(iter(())), {one.name: one for one in (core, beside)}, pair(), 3)
+        if rows.kind == "copy"
+    ]
+    assert copies.dur_ns.tolist() == [14, 31, 7, 8]
+    assert copies.awaited_ns.to_pylist() == [5, 11, 1, 0]
+
+
+def test_ops_state_their_program_by_the_runs_of_modules():
+    """An op's id may be negative: it is the same number as a signed integer; the capture has no run of 9."""
+    ops = [
+        *(TpuOp(name, "work", number) for name, number in (("a", 7), ("b", -1), ("c", 9), ("d", None))),
+        *(TpuOp(name, "work") for name in ("jit_f(7)", f"jit_g({(1 << 64) - 1})")),
+    ]
+    core = line("XLA Ops", (0, 0, 5), (1, 5, 5), (2, 10, 5), (3, 15, 5))
+    (rows,) = device_rows(
+        Trace(iter(())), {"XLA Ops": core, "XLA Modules": line("XLA Modules", (4, 0, 5), (5, 5, 5))}, ops, 3
+    )
+    assert rows.program.to_pylist() == ["jit_f", "jit_g", None, None]
+
+
 def test_work_beside_the_core_is_what_its_op_is():
     ops = [TpuOp("gather", "work", 1, "communication"), TpuOp("copy", "work", 1, "copy")]
     _, rows = batches([line("Async XLA Ops", (0, 10, 5), (1, 20, 6))], ops)

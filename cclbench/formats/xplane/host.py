@@ -117,6 +117,7 @@ def _op_rows(kind: str, ops: Sequence[HostOp], profile: HostProfile, place: int)
     return dataclasses.replace(
         rows,
         correlation=[op.run for op in ops],
+        program=pa.array([op.module or None for op in ops], pa.string()).dictionary_encode(),
         **{name: column.take(number) for name, column in of_program.items()},
         # Programs may use one name for different ops; it is then classified by name alone.
         name_categories={
