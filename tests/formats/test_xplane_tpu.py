@@ -218,7 +218,7 @@ def test_rows_beside_the_core_count_where_no_pair_shows_them():
 
 
 def test_a_transfer_takes_the_core_the_time_of_its_issue_and_its_wait():
-    """The third is issued for 1 ns and not awaited in the capture; the core does not issue the fourth there."""
+    """The third is issued for 1 ns and not awaited in the capture; the fourth is issued before it."""
     core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 28, 2), (1, 50, 9), (0, 60, 1))
     beside = line("Async XLA Ops", (0, 60, 7), (0, 80, 8))
     (copies,) = [
@@ -231,7 +231,7 @@ def test_a_transfer_takes_the_core_the_time_of_its_issue_and_its_wait():
 
 
 def test_ops_state_their_program_by_the_runs_of_modules():
-    """An op's id may be negative: it is the same number as a signed integer; the capture has no run of 9."""
+    """An op may state its program's id as a signed integer, here −1; the capture has no run of 9."""
     ops = [
         *(TpuOp(name, "work", number) for name, number in (("a", 7), ("b", -1), ("c", 9), ("d", None))),
         *(TpuOp(name, "work") for name in ("jit_f(7)", f"jit_g({(1 << 64) - 1})")),

@@ -316,7 +316,7 @@ def _work_times(view: RankView, works: Works) -> _Times:
     cached = faster & ~works.is_faster_than(works.roofline_ns(peaks, stated_peak, memory, cache or 0))
     arithmetic = works.compute_ns(peaks, stated_peak)
     attainable = {word: peak for word in used if (peak := device.attainable_flops_per_s.get(word))}
-    compared = _compared_peaks(works, works.peaks_of(peaks, stated_peak))
+    compared = _compared_peaks(works, works.peaks_of(peaks, stated_peak or view.facts.peak_flops_per_s))
     return _Times(arithmetic, least, faster, cached, compared, DeviceRoof(memory, known, cache, attainable))
 
 
