@@ -12,6 +12,7 @@ from helpers.xplane_files import BEGIN_NS, OPS, Plane, environment, hlo_field, l
 from cclbench.formats import Payload, Trace
 from cclbench.formats.xplane import collectives
 from cclbench.formats.xplane.clock import DeviceClock
+from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.ops import TpuOp, parse_op
 from cclbench.formats.xplane.rows import LineEvents
 from cclbench.formats.xplane.tpu import device_rows, global_id, move_line, tpu_facts
@@ -241,6 +242,18 @@ def test_ops_state_their_program_by_the_runs_of_modules():
         Trace(iter(())), {"XLA Ops": core, "XLA Modules": line("XLA Modules", (4, 0, 5), (5, 5, 5))}, ops, 3
     )
     assert rows.program.to_pylist() == ["jit_f", "jit_g", None, None]
+
+
+def test_the_core_waits_for_what_the_host_feeds_it_and_takes():
+    """A wait's name is its opcode, whatever the compiler names the instruction."""
+    texts = (
+        "%infeed.3 = ((f32[8]{0}, s32[]), token[]) infeed(token[] %after-all.1)",
+        "%get.1 = ((f32[8]{0}), token[]) infeed(token[] %after-all.2)",
+        "%outfeed = token[] outfeed(f32[8]{0} %fusion, token[] %after-all.3)",
+    )
+    ops = [parse_op(text, "", {"hlo_category": "infeed"}, DeviceMember(None), "a profile") for text in texts]
+    _, rows = batches([line("XLA Ops", (0, 0, 5), (1, 5, 6), (2, 11, 1))], ops)
+    assert rows == {"sync": [("infeed", 0, 5), ("infeed", 5, 6), ("outfeed", 11, 1)]}
 
 
 def test_work_beside_the_core_is_what_its_op_is():

@@ -62,7 +62,7 @@ def operators_page(found: OperatorTable, *, verbose: bool = False) -> list[Rende
     parts += [_OperatorGrid(found, rows, verbose)]
     if len(rows) < found.all_rows:
         parts += [Text(f"{found.all_rows - len(rows):,} more rows: -v, --top or --json")]
-    parts += map(Text, _legend(found, rows))
+    parts += map(Text, _legend(found, rows, verbose=verbose))
     most = None if verbose else 4
     unmodelled = list(unmodelled_lines(found))
     return [
@@ -93,7 +93,7 @@ def _of_time(found: OperatorTable, seconds: float) -> str:
     return percent(seconds / found.time_s)
 
 
-def _legend(found: OperatorTable, rows: Sequence[OperatorRow]) -> Iterator[str]:
+def _legend(found: OperatorTable, rows: Sequence[OperatorRow], *, verbose: bool) -> Iterator[str]:
     if any(row.bound != "unknown" for row in rows):
         yield "roofline: roofline time over time; C: bound by compute, M: by memory"
     if any(PARTLY in roofline_words(row) for row in rows):
@@ -102,8 +102,8 @@ def _legend(found: OperatorTable, rows: Sequence[OperatorRow]) -> Iterator[str]:
         yield f"{SEVERAL}: {SEVERAL_KERNELS}, whose costs are of the call: --by op"
     if any(row.mark for row in rows):
         yield "*: faster than the memory, as a cache may explain; !: above the roofline (see Notes)"
-    if any(row.wasted_flops for row in rows):
-        yield "wasted: FLOPs that the peak allows in the time, less those done; of peak: their share (-v)"
+    if verbose and any(row.wasted_flops for row in rows):
+        yield "wasted: FLOPs that the peak allows in the time, less those done; of peak: share of those done"
     if found.tree and len(found.keys) == 1:
         yield "time: with all modules within it; own: of no module within it"
     elif {"module", "class"} & set(found.keys) and len(found.keys) == 1:
