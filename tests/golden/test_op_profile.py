@@ -5,6 +5,8 @@ XProf counts the time of a TPU's core, and on GPUs the kernels of instructions. 
 
 - MI300X: XProf leaves out 37 kernels without a program, copies by the runtime and some of a program whose
   name they lack.  It counts an instruction's FLOPs once for each of its kernels, here two of a convolution.
+- TPUs: XProf also counts a loop's time outside of its body, and instructions that issue what the capture does
+  not see awaited.
 - H100: XProf leaves out kernels in CUDA graphs, as they state the graph as their instruction: all of
   `tiny-jax-h100`, and `jit_layer_norm` of `jax_operators`.
 """
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.xplane_files import environment, space, tpu
 
 import cclbench
 from cclbench.analyzers.view.operator_rows import OperatorRow
@@ -209,3 +212,50 @@ def test_xprof_installed_leaves_out_kernels_in_cuda_graphs(repository, evidence_
     assert times_of(table, 1) == {("jit_train_step",): pytest.approx(52.806668e-3)}
     events = "SELECT count(*) AS n FROM events WHERE side = 'device' AND operator IS NULL AND kind = 'kernel'"
     assert run.sql(events).table.to_pylist() == [{"n": 0}]
+
+
+def test_xprof_installed_counts_also_a_loops_own_time_and_issues_without_a_wait(tmp_path):
+    """A made profile in ns: of a loop of 100,000 its body takes 70,000; the last gather is not awaited.
+
+    Of a transfer XProf has two operations where the table has one.
+    """
+    spans = [
+        *(("while", 0, 100_000), ("loop", 10_000, 20_000), ("dot", 40_000, 50_000)),
+        *(("start", 110_000, 1000), ("gather-start", 112_000, 2000), ("loop", 115_000, 30_000)),
+        *(("done", 150_000, 40_000), ("gather-done", 195_000, 25_000), ("psum", 230_000, 60_000)),
+        *(("custom", 300_000, 70_000), ("fused", 380_000, 10_000), ("gather-start", 400_000, 3000)),
+    ]
+    ops = [
+        (name, at, ns, {"device_offset_ps": at * 1000, "device_duration_ps": ns * 1000})
+        for name, at, ns in spans
+    ]
+    plane = tpu(0, ops, XLA_Modules=[("jit_f(7)", 0, 420_000, {"run_id": 1})])
+    for number, entry in enumerate(plane.message.event_metadata):
+        plane.describe_more(entry.value, symbol_id=number + 1)
+        entry.value.id = entry.key
+        entry.value.display_name = entry.value.name.partition(" ")[0].removeprefix("%")
+    for entry in plane.message.stat_metadata:
+        entry.value.id = entry.key
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(plane, environment()))
+    run = cclbench.ingest(path, store=tmp_path / "store")
+    table = operator_costs(run, "program,category", tree=True, window="trace")
+    assert {row.words: row.time_ns for row in table.rows} == {
+        ("jit_f",): 308_000,
+        ("jit_f", "communication"): 60_000 + 27_000,
+        ("jit_f", "attention"): 70_000,
+        ("jit_f", "elementwise"): 20_000 + 30_000 + 10_000,
+        ("jit_f", "gemm"): 50_000,
+        ("jit_f", "copy"): 41_000,
+    }
+    (tmp_path / "xprof").mkdir()
+    tree = op_profile(path, tmp_path / "xprof")
+    theirs = {words[1]: s * 1e9 for words, s in node_times(tree).items() if len(words) == 2}
+    assert theirs == pytest.approx(
+        {
+            **{"all-reduce": 60_000, "all-gather-start": 2000 + 3000, "all-gather-done": 25_000},
+            **{"custom-call": 70_000, "loop fusion": 60_000, "convolution": 50_000},
+            **{"copy-start": 1000, "copy-done": 40_000},
+        }
+    )
+    assert tree["metrics"]["rawTime"] == (308_000 + 3000 + 30_000) * 1000
