@@ -56,7 +56,7 @@ device AS (
 pieces AS (
   SELECT
     *,
-    max(end_ns) OVER (
+    max(end_ns) FILTER (awaited_ns IS NULL) OVER (
       PARTITION BY rank, owner ORDER BY start_ns, end_ns, track, name
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS busy_until
@@ -70,10 +70,9 @@ launched AS (
     first(module ORDER BY dur_ns DESC, start_ns, track, name) AS module,
     first(category ORDER BY dur_ns DESC, start_ns, track, name) AS category,
     count(*) AS kernels,
-    CASE
-      WHEN count(awaited_ns) > 0 THEN sum(awaited_ns)
-      ELSE sum(greatest(0, end_ns - greatest(start_ns, coalesce(busy_until, start_ns))))
-    END::BIGINT AS dur_ns,
+    sum(
+      coalesce(awaited_ns, greatest(0, end_ns - greatest(start_ns, coalesce(busy_until, start_ns))))
+    )::BIGINT AS dur_ns,
     bool_or(computes) AS computes,
     CASE WHEN count(flops) = count(*) THEN sum(flops) END AS stated_flops,
     CASE WHEN count(hbm_bytes) = count(*) THEN sum(hbm_bytes)::DOUBLE END AS stated_bytes

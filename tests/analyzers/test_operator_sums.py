@@ -608,6 +608,16 @@ def test_transfers_beside_the_core_count_with_its_time_for_them(key: str) -> Non
     assert times == {"fusion": 100, "copy-start.1": 10, "copy-start.2": 40, "all-reduce-start": 0}
 
 
+def test_a_call_takes_the_time_of_its_kernels_and_of_the_core_for_its_transfers() -> None:
+    rows = [
+        event("copy", 0, 500, operator=4, awaited_ns=7),
+        compute(100, 160, operator=4),
+        compute(150, 180, operator=4),
+    ]
+    (ns,) = a_rank(rows, [window(0, 600)], operators=OPERATORS).works.time_ns.tolist()
+    assert ns == 80 + 7
+
+
 def test_a_tree_by_several_keys_has_a_level_for_each_and_parts_that_sum_to_the_whole() -> None:
     for rows, keys in ((BESIDE, ("program", "category", "kernel")), (ROWS, ("phase", "category", "op"))):
         view = a_rank(rows, [window(0, 50_000, 1)], operators=OPERATORS, card=card())

@@ -46,7 +46,8 @@ def device_works(rank: RankView) -> Works:
     rows = _device_rows(rank)
     starts, ends = row_spans(rows)
     awaited = rows["awaited_ns"].fill_null(-1).to_numpy()
-    ns = np.where(awaited < 0, ends - starts, awaited)
+    on_core = awaited < 0
+    ns = np.where(on_core, ends - starts, awaited)
     name, names = short_codes(rows, "name")
     category = vocabulary_places(rows, "category", CATEGORIES, _OTHER).astype(np.int32)
     computes = has_word(rows, "kind", "kernel") & (category != _COMMUNICATION)
@@ -79,9 +80,8 @@ def device_works(rank: RankView) -> Works:
     stated = ~np.isnan(flops)
     module, modules = short_codes(rows, "module")
     program, programs = short_codes(rows, "program")
-    time_ns = intervals.union_lengths(work, starts, ends, count)
-    beside = np.unique(work[awaited >= 0])
-    time_ns[beside] = np.bincount(work[awaited >= 0], awaited[awaited >= 0], count)[beside]
+    time_ns = intervals.union_lengths(work[on_core], starts[on_core], ends[on_core], count)
+    time_ns += np.bincount(work[~on_core], awaited[~on_core], count).astype(np.int64)
     without_call = count - len(call_keys)
     return Works(
         kinds=all_kinds,
