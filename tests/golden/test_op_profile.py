@@ -253,9 +253,14 @@ def test_xprof_installed_counts_also_a_loops_own_time_and_issues_without_a_wait(
     theirs = {words[1]: s * 1e9 for words, s in node_times(tree).items() if len(words) == 2}
     assert theirs == pytest.approx(
         {
-            **{"all-reduce": 60_000, "all-gather-start": 2000 + 3000, "all-gather-done": 25_000},
-            **{"custom-call": 70_000, "loop fusion": 60_000, "convolution": 50_000},
-            **{"copy-start": 1000, "copy-done": 40_000},
+            "all-reduce": 60_000,
+            "all-gather-start": 2000 + 3000,
+            "all-gather-done": 25_000,
+            "custom-call": 70_000,
+            "loop fusion": 60_000,
+            "convolution": 50_000,
+            "copy-start": 1000,
+            "copy-done": 40_000,
         }
     )
     assert tree["metrics"]["rawTime"] == (308_000 + 3000 + 30_000) * 1000
