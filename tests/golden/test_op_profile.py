@@ -107,7 +107,7 @@ def test_time_beside_the_core_is_no_device_time(tables):
     assert any("481 s in which they run while" in note for note in table.notes)
 
 
-def test_the_view_operator_work_has_the_time_of_the_table(tables, evidence_store, test_data):
+def test_the_view_operator_work_has_the_time_of_the_table(evidence_store, test_data):
     run = cclbench.ingest(test_data / "xprof" / TPU, store=evidence_store)
     table = operator_costs(run, "op", window="steps")
     assert run.sql("SELECT sum(dur_ns)::BIGINT AS ns FROM operator_work").table.to_pylist() == [
