@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.operator_rows import COLUMNS, NS_PER_S, OperatorRow, operator_row
+from cclbench.analyzers.view.operator_rows import COLUMNS, OperatorRow, operator_row
 from cclbench.analyzers.view.operator_sums import (
+    NS_PER_S,
     DeviceRoof,
     OperatorSums,
     RankSums,
@@ -49,13 +50,13 @@ class TableOptions(TypedDict, total=False):
     """Options of a table; each has a default."""
 
     sort: str
-    """Largest first: time (default), gap, flops, bytes or calls."""
+    """Largest first: time (default), gap, wasted, flops, bytes or calls."""
     top: int | None
     """Only so many rows."""
     where: Sequence[str]
     """Filters that all must hold: `phase=backward` is equal to, `module~attn` contains, in any case."""
     tree: bool
-    """By module or class: each with all modules within it."""
+    """By module or class: each with all modules within it; by several keys: a level for each."""
     window: str
     steps: Steps | None
     ranks: Sequence[int] | None
@@ -104,7 +105,7 @@ class OperatorTable:
     where: tuple[str, ...] = ()
     """Filters that choose the work."""
     tree: bool = False
-    """Whether rows are modules with all modules within them, in the order of the tree."""
+    """Whether rows hold those below them: modules within them, or the next of several keys."""
     chosen_ns: int = 0
     """Σ device time of the chosen work."""
     gap_s: float | None = None
@@ -255,9 +256,13 @@ def _operator_table(
         for name in ("time_ns", "chosen_ns", "linked_ns", "compute_ns", "modelled_ns")
     )
     roof = next((rank.roof for rank in by_rank.values() if rank.roof), None)
-    rows = [operator_row(words, key_sums, total, roof, tree=tree) for words, key_sums in sums.items()]
+    kind: Literal["path", "keys"] = "keys" if "," in by else "path"
+    rows = [
+        operator_row(words, key_sums, total, roof, tree=kind if tree else None)
+        for words, key_sums in sums.items()
+    ]
     rows.sort(key=partial(_sort_key, sort))
-    ordered = _tree_order(rows) if tree else rows
+    ordered = _tree_order(rows, kind) if tree else rows
     disjoint = [row for row in rows if row.depth in (None, 1)]
     gaps = [row.gap_s for row in disjoint if row.gap_s is not None]
     unmodelled = sorted(kernels.items(), key=lambda pair: (-pair[1][1], *map(str, pair[0])))
@@ -279,6 +284,7 @@ def _operator_table(
             *dict.fromkeys(
                 f"no roofline: {rank.no_roofline}" for rank in by_rank.values() if rank.no_roofline
             ),
+            *_hidden_notes(sum(rank.hidden_ns for rank in by_rank.values())),
             *_mark_notes([sums[row.words] for row in disjoint], total, roof),
             *notes,
         ),
@@ -294,19 +300,29 @@ def _operator_table(
     )
 
 
-def _tree_order(rows: Sequence[OperatorRow]) -> list[OperatorRow]:
+def _tree_order(rows: Sequence[OperatorRow], kind: Literal["path", "keys"]) -> list[OperatorRow]:
     """The rows of a tree, each before its children, which keep their order."""
-    children: dict[str, list[OperatorRow]] = {}
-    for row in rows:
-        parts = row.key.split("/", DEEPEST - 1)
-        children.setdefault("/".join(parts[:-1]) if len(parts) > 1 else "", []).append(row)
+    children: dict[Words, list[OperatorRow]] = {}
+    places = [row.words if kind == "keys" else tuple(row.key.split("/", DEEPEST - 1)) for row in rows]
+    for place, row in zip(places, rows, strict=True):
+        children.setdefault(place[:-1], []).append(row)
+    place_of = dict(zip(map(id, rows), places, strict=True))
     ordered: list[OperatorRow] = []
-    pending = children.pop("", [])[::-1]
+    pending = children.pop((), [])[::-1]
     while pending:
         row = pending.pop()
         ordered.append(row)
-        pending += children.pop(row.key, [])[::-1]
+        pending += children.pop(place_of[id(row)], [])[::-1]
     return ordered
+
+
+def _hidden_notes(hidden_ns: int) -> Iterator[str]:
+    if hidden_ns:
+        time = humanise(hidden_ns / NS_PER_S, "s")
+        yield (
+            f"transfers beside the device's core count with its time to issue and await them: {time} in which"
+            " they run while it does other work, or awaits another one, are in no row"
+        )
 
 
 def _mark_notes(sums: Collection[OperatorSums], total_ns: int, roof: DeviceRoof | None) -> Iterator[str]:
@@ -333,6 +349,7 @@ def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     value = {
         "time": row.time_s,
         "gap": row.gap_s,
+        "wasted": row.wasted_flops,
         "flops": row.flops,
         "bytes": row.bytes,
         "calls": row.calls,

@@ -126,8 +126,8 @@ class Tools:
     ) -> ToolAnswer:
         """Operators by cost: time, FLOPs, bytes, and distance from the roofline (sort by gap).
 
-        by: op, shape, module, class, phase, kernel, category, or several: "op,module". where: filters that
-        all must hold, such as ["phase=backward", "module~attn"] (equal, contains).
+        by: op, shape, module, class, phase, kernel, category, program, or several: "op,module". where:
+        filters that all must hold, such as ["phase=backward", "module~attn"] (equal, contains).
         """
         from cclbench.operator_table import operator_costs
 

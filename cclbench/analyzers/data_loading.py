@@ -17,15 +17,17 @@ from cclbench.ground.intervals import Int64
 
 @metric(
     "data.stall",
-    definition="Share of the time in which the host is in a loader or checkpoint annotation while the device"
-    " is idle. Loading counts for the step whose annotation contains it, else for the next step: input is"
-    " loaded before its step's first kernel, in the previous step's window or before all windows. The time is"
-    " that of the windows and of loading outside them.",
-    formula="|S| / |W ∪ S|, S = loader annotations of the windows' steps \\ (C∪K∪M)",
+    definition="Share of the time in which the host is in a loader or checkpoint annotation, or a TPU"
+    " waits for its infeed, while the device is idle. Loading counts for the step whose annotation"
+    " contains it, else for the next step: input is loaded before its step's first kernel, in the"
+    " previous step's window or before all windows. The time is that of the windows and of loading"
+    " outside them.",
+    formula="|S| / |W ∪ S|, S = loader annotations and infeeds of the windows' steps \\ (C∪K∪M)",
     unit="1",
     better="lower",
-    not_applicable="no annotation in the trace is for loading or checkpoints, or the CPU is the device",
-    version=2,
+    not_applicable="no annotation in the trace is for loading or checkpoints, and no TPU waits for an infeed,"
+    " or the CPU is the device",
+    version=3,
     graphs="counted",
 )
 def stall(rank: RankView) -> Iterator[Value]:

@@ -14,8 +14,8 @@ by: Final = click.option(
     metavar="KEYS",
     default="op",
     show_default=True,
-    help="Group rows by op, shape, module, class (modules that differ in numbers alone), phase, kernel or"
-    " category, or by several: op,module.",
+    help="Group rows by op, shape, module, class (modules that differ in numbers alone), phase, kernel,"
+    " category or program (XLA), or by several: op,module.",
 )
 where: Final = click.option(
     "--where",
@@ -25,14 +25,18 @@ where: Final = click.option(
     " module~attn. Repeatable: all must hold.",
 )
 tree: Final = click.option(
-    "--tree", is_flag=True, help="With --by module or class: the tree, each with all modules within it."
+    "--tree",
+    is_flag=True,
+    help="With --by module or class: the tree, each with all modules within it; with several keys a level for"
+    " each.",
 )
 sort: Final = click.option(
     "--sort",
-    type=click.Choice(("time", "gap", "flops", "bytes", "calls")),
+    type=click.Choice(("time", "gap", "wasted", "flops", "bytes", "calls")),
     default="time",
     show_default=True,
-    help="Sort rows by this, largest first; gap: time above the roofline.",
+    help="Sort rows by this, largest first; gap: time above the roofline; wasted: FLOPs that the peak"
+    " allows in the time, less those done.",
 )
 
 
@@ -71,6 +75,7 @@ def ops(
       cclbench ops my-job-3f2a91c0
       cclbench ops my-job-3f2a91c0 --by shape --sort gap --top 10
       cclbench ops my-job-3f2a91c0 --by class --tree
+      cclbench ops my-job-3f2a91c0 --by program,category,shape --tree
       cclbench ops my-job-3f2a91c0 --by op,phase --where module~attn
       cclbench ops my-job-3f2a91c0 --by module --format xlsx > operators.xlsx
     """

@@ -63,6 +63,8 @@ class Rows:
     occupancy: pa.Array | None = None
     operator: Column | None = None
     framework_op: pa.DictionaryArray | None = None
+    program: pa.DictionaryArray | None = None
+    awaited_ns: Column | None = None
     call_site: pa.DictionaryArray | None = None
     shapes: pa.DictionaryArray | None = None
     dtypes: pa.DictionaryArray | None = None

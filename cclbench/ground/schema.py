@@ -84,6 +84,13 @@ EVENTS: Final = _versioned_schema(
         "of a device event that is an instruction of a compiled program: path of the framework's op that it"
         " comes from; its opcode where the compiler states none",
     ),
+    _nullable("program", _NAME, "of such an instruction: name of its compiled program"),
+    _nullable(
+        "awaited_ns",
+        pa.int64(),
+        "of such an instruction that runs beside the device's core: time of the core to issue and await it",
+        "ns",
+    ),
     _nullable("call_site", _NAME, "of such an instruction: line of Python that it comes from"),
     _nullable("shapes", _NAME, "of an op or instruction: sizes of its inputs, as a JSON list"),
     _nullable("dtypes", _NAME, "of an op or instruction: element types of its inputs, as a JSON list"),

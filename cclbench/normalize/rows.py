@@ -21,9 +21,9 @@ _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
 _COLUMNS = (
     *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
     *("blocks", "occupancy", "operator", "event_stream", "event_record", "sequence", "forward_thread"),
-    *("reserved", "change", "address"),
+    *("reserved", "change", "address", "awaited_ns"),
 )
-_TEXTS = ("framework_op", "call_site", "shapes", "dtypes", "strides", "values", "launched")
+_TEXTS = (*("framework_op", "program", "call_site", "shapes", "dtypes", "strides", "values", "launched"),)
 
 Codes = npt.NDArray[np.int8]
 

@@ -123,6 +123,13 @@ SHOWN: Final = (
         False,
     ),
     _quantity("flops_per_s", "FLOP/s", "FLOP/s"),
+    OperatorColumn(
+        "of peak",
+        COLUMNS["peak_share"],
+        lambda row: percent(row.peak_share) if row.peak_share else "",
+        lambda row: row.peak_share,
+    ),
+    _quantity("wasted_flops", "wasted", "FLOP"),
     _quantity("bytes_per_s", "B/s", "B/s"),
     _quantity("peak_flops_per_s", "peak", "FLOP/s"),
     _quantity("attainable_flops_per_s", "attainable", "FLOP/s"),
@@ -139,16 +146,22 @@ def _coverage(row: OperatorRow) -> str:
     return f"{min(100 * row.modelled_share, 99.9):.1f} %" if row.modelled_share else ""
 
 
+def shown_keys(row: OperatorRow, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys that the row shows: all, in a tree by several the one of its level."""
+    return keys[row.depth - 1 : row.depth] if row.depth and len(keys) > 1 else keys
+
+
 def shown_words(row: OperatorRow, keys: tuple[str, ...]) -> Iterator[str]:
-    """The row's values of its keys, a line each: of a tree the last part, indented; of equal operands one."""
-    for key, word in zip(keys, row.words, strict=True):
+    """The values of `shown_keys`, a line each: of a tree the last part, indented; of equal operands one."""
+    shown = shown_keys(row, keys)
+    for key, word in zip(shown, row.words[-len(shown) :], strict=True):
         text = printable(word)
         if key == "shape":
             text = joined_operands(text)
-            if "op" in keys and row.operator:
+            if "op" in keys and row.operator and not row.depth:
                 text = text.removeprefix(printable(row.operator)) or "()"
         if row.depth is not None:
-            text = "  " * (row.depth - 1) + text.split("/", row.depth - 1)[-1]
+            text = "  " * (row.depth - 1) + (text if len(keys) > 1 else text.split("/", row.depth - 1)[-1])
         yield text
 
 

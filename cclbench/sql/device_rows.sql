@@ -21,6 +21,8 @@
 --   copy_direction VARCHAR: of a copy: h2d, d2h, d2d, p2p
 --   flops DOUBLE [FLOP]: operations, where the trace states them
 --   hbm_bytes BIGINT [B]: device memory traffic, where the trace states it
+--   program VARCHAR: name of the compiled program (XLA)
+--   awaited_ns BIGINT [ns]: of a transfer that runs beside the device's core: time of the core to issue and await it
 --
 -- Example:
 --   SELECT module, count(*) AS device_rows, sum(dur_ns) AS ns FROM device_rows WHERE in_window GROUP BY module
@@ -30,6 +32,7 @@ SELECT
   CASE WHEN d.start_ns < w.end_ns THEN w.step END AS step,
   coalesce(d.start_ns < w.end_ns, false) AS in_window,
   d.device, d.track, d.kind, d.category, d.name, d.start_ns, d.start_ns + d.dur_ns AS end_ns, d.dur_ns,
-  d.correlation, d.operator, d.phase, d.module, d.bytes, d.copy_direction, d.flops, d.hbm_bytes
+  d.correlation, d.operator, d.phase, d.module, d.bytes, d.copy_direction, d.flops, d.hbm_bytes,
+  d.program, d.awaited_ns
 FROM (SELECT * FROM events WHERE kind IN ('kernel', 'copy', 'memset', 'graph')) AS d
 ASOF LEFT JOIN step_windows AS w ON d.rank = w.rank AND d.start_ns >= w.start_ns

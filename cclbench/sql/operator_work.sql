@@ -12,7 +12,8 @@
 --   module VARCHAR: path of the nn.Module that launched it
 --   category VARCHAR: what its longest device row does: gemm, attention, ...
 --   kernels BIGINT: device rows that it launched; 0 where the CPU is the device
---   dur_ns BIGINT [ns]: union of these rows; of a CPU's call its time outside of calls that are counted themselves
+--   dur_ns BIGINT [ns]: union of these rows, of transfers beside the device's core (awaited_ns in device_rows) the core's
+--     time for them; of a CPU's call its time outside of calls that are counted themselves
 --   computes BOOLEAN: whether a kernel that is not communication is among them
 --   recomputed BOOLEAN: whether it is a forward operator run again for the backward pass
 --   flops DOUBLE [FLOP]: by the cost model, or as the trace states them
@@ -46,7 +47,7 @@ device AS (
   SELECT
     d.rank, d.step, o.operator AS own,
     CASE WHEN d.category = 'communication' THEN o.operator ELSE o.owner END AS owner,
-    d.name, d.start_ns, d.end_ns, d.dur_ns, d.track, d.flops, d.hbm_bytes, d.module,
+    d.name, d.start_ns, d.end_ns, coalesce(d.awaited_ns, d.dur_ns) AS dur_ns, d.awaited_ns, d.track, d.flops, d.hbm_bytes, d.module,
     coalesce(d.phase, 'other') AS phase, coalesce(d.category, 'other') AS category,
     d.kind = 'kernel' AND d.category IS DISTINCT FROM 'communication' AS computes
   FROM device_rows AS d LEFT JOIN operator_owners AS o ON o.rank = d.rank AND o.operator = d.operator
@@ -55,7 +56,7 @@ device AS (
 pieces AS (
   SELECT
     *,
-    max(end_ns) OVER (
+    max(end_ns) FILTER (awaited_ns IS NULL) OVER (
       PARTITION BY rank, owner ORDER BY start_ns, end_ns, track, name
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS busy_until
@@ -69,7 +70,9 @@ launched AS (
     first(module ORDER BY dur_ns DESC, start_ns, track, name) AS module,
     first(category ORDER BY dur_ns DESC, start_ns, track, name) AS category,
     count(*) AS kernels,
-    sum(greatest(0, end_ns - greatest(start_ns, coalesce(busy_until, start_ns))))::BIGINT AS dur_ns,
+    sum(
+      coalesce(awaited_ns, greatest(0, end_ns - greatest(start_ns, coalesce(busy_until, start_ns))))
+    )::BIGINT AS dur_ns,
     bool_or(computes) AS computes,
     CASE WHEN count(flops) = count(*) THEN sum(flops) END AS stated_flops,
     CASE WHEN count(hbm_bytes) = count(*) THEN sum(hbm_bytes)::DOUBLE END AS stated_bytes

@@ -180,6 +180,19 @@ def test_data_stall_is_loading_while_the_device_is_idle() -> None:
     assert main(a_rank(rows, [window(0, 100)]), "data.stall") == pytest.approx(0.25)
 
 
+def test_data_stall_is_waiting_for_an_infeed() -> None:
+    """A TPU waits for input for 20 ns, of which a copy runs in 5; other waits are for no input."""
+    rows = [
+        compute(0, 30),
+        event("sync", 30, 50, side="device", name="infeed"),
+        event("copy", 45, 55, track=3),
+        event("sync", 60, 90, side="device", name="outfeed"),
+        event("sync", 60, 90, side="host", name="infeed"),
+        compute(90, 100),
+    ]
+    assert main(a_rank(rows, [window(0, 100)]), "data.stall") == pytest.approx(0.15)
+
+
 def test_loading_before_the_first_kernel_counts_for_its_step() -> None:
     """Two host steps of 50 ns; each loads for 20 ns, then a kernel runs for 10 ns, 25 ns after its step."""
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

@@ -232,6 +232,8 @@ def test_sums_by_operator() -> None:
         bytes=1.2e5,
         rooflined_ns=13_000,
         roofline_ns=pytest.approx(4000),
+        possible_flops=pytest.approx(13e-6 * 1e12),
+        done_flops=4e6,
         compute_ns=13_000,
         memory_ns=0,
         operators=frozenset({"aten::mm"}),
@@ -248,6 +250,8 @@ def test_sums_by_operator() -> None:
         bytes=6e4,
         rooflined_ns=1000,
         roofline_ns=pytest.approx(600),
+        possible_flops=pytest.approx(1e-6 * 1e11),
+        done_flops=1e4,
         compute_ns=0,
         memory_ns=1000,
         operators=frozenset({"aten::add"}),
@@ -558,3 +562,79 @@ def test_a_rank_without_work_has_no_works() -> None:
     idle = a_rank([], [window(0, 10)])
     assert len(idle.works) == 0
     assert rank_sums(idle, BY).sums == {by: {} for by in BY}
+
+
+def test_what_the_peak_allows_in_the_time() -> None:
+    """P·t is 1e12 FLOP/s of bf16 or 1e11 of fp32; a copy of 100 ns is compared with bf16, as most FLOPs are.
+
+    Neither a collective's FLOPs are known nor those of kernels without a model.
+    """
+    found = sums_of(a_step(), "op")["op"]
+    assert {key: (own.possible_flops, own.done_flops) for key, own in found.items()} == {
+        "aten::mm": (pytest.approx(13e6), 4e6),
+        "aten::add": (pytest.approx(1e5), 1e4),
+        "copy": (pytest.approx(1e5), 0),
+        **dict.fromkeys(("mine::inner", "mine::sort", "mine::cat", "alone"), (0, 0)),
+    }
+
+
+def test_work_faster_than_its_peak_has_no_wasted_flops() -> None:
+    """2e6 FLOPs at 1e12 FLOP/s take 2,000 ns; the call has taken 100."""
+    view = a_rank(
+        [compute(0, 100, operator=1), compute(200, 5200, operator=5)],
+        [window(0, 9000)],
+        operators=[{**OPERATORS[0], "shapes": "[[100, 200], [200, 100]]"}, *OPERATORS[1:]],
+        card=card(),
+    )
+    (own,) = sums_of(view, "op")["op"].values()
+    assert (own.calls, own.above_ns) == (2, 100)
+    assert (own.possible_flops, own.done_flops) == (pytest.approx(5e6), 2e6)
+
+
+BESIDE = [
+    compute(0, 100, name="fusion", program="jit_f"),
+    event("copy", 0, 110, name="copy-start.1", category="copy", awaited_ns=10, program="jit_f", track=9),
+    event("copy", 20, 150, name="copy-start.2", category="copy", awaited_ns=40, program="jit_f", track=9),
+    comm(30, 90, name="all-reduce-start", awaited_ns=0, program="jit_g"),
+]
+
+
+@pytest.mark.parametrize("key", ["op", "kernel"])
+def test_transfers_beside_the_core_count_with_its_time_for_them(key: str) -> None:
+    """The core computes for 100 ns and awaits copies for 50, of the 300 that they and a collective run."""
+    whole = rank_sums(a_rank(BESIDE, [window(0, 200)]), (key,))
+    assert (whole.time_ns, whole.hidden_ns) == (150, 110 + 130 + 60 - 50)
+    times = {words[0]: own.time_ns for words, own in whole.sums[key].items()}
+    assert times == {"fusion": 100, "copy-start.1": 10, "copy-start.2": 40, "all-reduce-start": 0}
+
+
+def test_a_call_takes_the_time_of_its_kernels_and_of_the_core_for_its_transfers() -> None:
+    rows = [
+        event("copy", 0, 500, operator=4, awaited_ns=7),
+        compute(100, 160, operator=4),
+        compute(150, 180, operator=4),
+    ]
+    (ns,) = a_rank(rows, [window(0, 600)], operators=OPERATORS).works.time_ns.tolist()
+    assert ns == 80 + 7
+
+
+def test_a_tree_by_several_keys_has_a_level_for_each_and_parts_that_sum_to_the_whole() -> None:
+    for rows, keys in ((BESIDE, ("program", "category", "kernel")), (ROWS, ("phase", "category", "op"))):
+        view = a_rank(rows, [window(0, 50_000, 1)], operators=OPERATORS, card=card())
+        found = rank_sums(view, (",".join(keys),), tree=True).sums[",".join(keys)]
+        flat = rank_sums(view, (",".join(keys),)).sums[",".join(keys)]
+        assert {words: own for words, own in found.items() if len(words) == 3} == flat
+        for words in (words for words in found if len(words) < 3):
+            below = [own for other, own in found.items() if other[:-1] == words]
+            for name in ("calls", "time_ns", "modelled_ns", "flops", "bytes", "possible_flops", "done_flops"):
+                assert sum(getattr(own, name) for own in below) == pytest.approx(getattr(found[words], name))
+    view = a_rank(BESIDE, [window(0, 200)])
+    found = rank_sums(view, ("program,category",), tree=True).sums["program,category"]
+    times = {words: own.time_ns for words, own in found.items()}
+    assert times == {
+        ("jit_f",): 150,
+        ("jit_g",): 0,
+        ("jit_f", "gemm"): 100,
+        ("jit_f", "copy"): 50,
+        ("jit_g", "communication"): 0,
+    }

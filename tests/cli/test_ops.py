@@ -176,7 +176,7 @@ def test_filters_and_several_keys(call: Call, trace: Path) -> None:
         (("--where", "modul~x"), "keys: op, shape, module, class, phase, kernel, category"),
         (("--where", "op~relu"), "no work matches op~relu; cclbench ops --by op lists the values of op"),
         (("--by", "name"), "'name' is no key"),
-        (("--by", "op", "--tree"), "a tree is by module or class, not by op"),
+        (("--by", "op", "--tree"), "a tree is by module or class, or by several keys, not by op"),
     ],
 )
 def test_a_wrong_key(call: Call, trace: Path, words: tuple[str, ...], message: str) -> None:
@@ -207,3 +207,28 @@ def test_a_run_without_work_says_so(call: Call, tmp_path: Path) -> None:
     answer = call("ops", tmp_path / "host.json")
     assert answer.code == 2
     assert "no operators: " in answer.err
+
+
+def test_a_tree_by_several_keys(call: Call, trace: Path) -> None:
+    """Of 312 TFLOP/s in 10 µs the product computes 2 GFLOP, of 19.5 in 5 µs the addition 1,000."""
+    arguments = ("--by", "phase,op", "--tree", "--sort", "wasted")
+    document = json.loads(call("ops", trace, *arguments, "--json").out)
+    listed = [(row["depth"], row["phase"], row["op"], row["own_s"]) for row in document["rows"]]
+    assert listed == [
+        (1, "forward", None, None),
+        (2, "forward", "aten::mm", None),
+        (2, "forward", "aten::add", None),
+        (1, "other", None, None),
+        (2, "other", "kernel_2", None),
+    ]
+    wasted = [row["wasted_flops"] for row in document["rows"]]
+    assert wasted[1:3] == [pytest.approx(1.12e9), pytest.approx(97.5e6 - 1000)]
+    assert (wasted[0], wasted[3:]) == (pytest.approx(sum(wasted[1:3])), [None, None])
+    assert document["rows"][1]["peak_share"] == pytest.approx(2 / 3.12)
+    lines = call("ops", trace, *arguments).out.splitlines()
+    assert [line.split()[1] for line in lines if line.lstrip().startswith(("1 ", "2 "))] == [
+        "forward",
+        "aten::mm",
+    ]
+    assert any(line.startswith("  2   aten::mm") for line in lines)
+    assert "wasted: FLOPs that the peak allows" in call("ops", trace, *arguments, "-v").out

@@ -56,7 +56,7 @@ VERSIONS = {
     "compute.model_flops_share": 3,
     "compute.precision_time": 2,
     "compute.roofline_efficiency": 4,
-    "data.stall": 2,
+    "data.stall": 3,
     "memory.bound_share": 4,
     "memory.fragmentation": 2,
     "memory.hbm_utilization": 5,

@@ -28,7 +28,7 @@ PAGES = {
     "add-a-format.md": 1,
     "add-a-machine.md": 3,
     "add-a-view.md": 3,
-    "operators.md": 5,
+    "operators.md": 6,
     "export.md": 2,
     **dict.fromkeys(
         (

@@ -22,7 +22,7 @@ from helpers.xplane_host_files import (
     write,
 )
 
-from cclbench.formats import Cut, DeviceStep, Part
+from cclbench.formats import Cut, DeviceStep, Part, Rows
 from cclbench.formats.xplane import host
 from cclbench.formats.xplane.host_events import profile_of
 from cclbench.formats.xplane.space import XSpace
@@ -273,11 +273,25 @@ def test_ordinals_to_their_bound(tmp_path: Path, device: int) -> None:
     assert host.device_parts(XSpace(path).host_profile, path) == [Part(f"cpu:{device}")]
 
 
-@pytest.mark.parametrize("device", [1 << 31, -1])
+@pytest.mark.parametrize("device", [1 << 31, -2])
 def test_an_ordinal_beyond_its_bound_is_refused(tmp_path: Path, device: int) -> None:
     path = write(tmp_path, ran(Op.ran("add", 0, 5, device)))
     with pytest.raises(InputError, match=f"'add' ran on device {device}"):
         host.device_parts(XSpace(path).host_profile, path)
+
+
+def test_an_op_without_a_set_device_is_of_the_first_and_an_op_without_a_set_run_of_none(
+    tmp_path: Path,
+) -> None:
+    """XLA's options are −1 where nobody sets them."""
+    path = write(tmp_path, ran(Op.ran("add", 0, 5, -1, -1), Op.ran("mul", 5, 5, 0)))
+    profile = XSpace(path).host_profile
+    assert [(op.name, op.device, op.run) for op in profile.ops] == [("add", 0, None), ("mul", 0, -7)]
+    (part,) = host.device_parts(profile, path)
+    trace = host.read_device(profile, part)
+    assert [step.name for step in trace.device_steps] == ["jit_f"]
+    (kernels,) = (rows for rows in trace.batches if isinstance(rows, Rows) and rows.kind == "kernel")
+    assert kernels.correlation == [None, -7]
 
 
 def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from helpers.xplane_files import BEGIN_NS, OPS, Plane, environment, hlo_field, l
 from cclbench.formats import Payload, Trace
 from cclbench.formats.xplane import collectives
 from cclbench.formats.xplane.clock import DeviceClock
+from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.ops import TpuOp, parse_op
 from cclbench.formats.xplane.rows import LineEvents
 from cclbench.formats.xplane.tpu import device_rows, global_id, move_line, tpu_facts
@@ -215,6 +216,44 @@ def test_rows_beside_the_core_count_where_no_pair_shows_them():
     beside = line("Async XLA Ops", (0, 10, 99), (0, 30, 7), (0, 60, 8))
     _, rows = batches([core, beside], pair())
     assert rows["copy"] == [("copy-start", 10, 14), ("copy-start", 30, 7), ("copy-start", 60, 8)]
+
+
+def test_a_transfer_takes_the_core_the_time_of_its_issue_and_its_wait():
+    """The third is issued for 1 ns and not awaited in the capture; the fourth is issued before it."""
+    core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 28, 2), (1, 50, 9), (0, 60, 1))
+    beside = line("Async XLA Ops", (0, 60, 7), (0, 80, 8))
+    (copies,) = [
+        rows
+        for rows in device_rows(Trace(iter(())), {one.name: one for one in (core, beside)}, pair(), 3)
+        if rows.kind == "copy"
+    ]
+    assert copies.dur_ns.tolist() == [14, 31, 7, 8]
+    assert copies.awaited_ns.to_pylist() == [5, 11, 1, 0]
+
+
+def test_ops_state_their_program_by_the_runs_of_modules():
+    """An op may state its program's id as a signed integer, here −1; the capture has no run of 9."""
+    ops = [
+        *(TpuOp(name, "work", number) for name, number in (("a", 7), ("b", -1), ("c", 9), ("d", None))),
+        *(TpuOp(name, "work") for name in ("jit_f(7)", f"jit_g({(1 << 64) - 1})")),
+    ]
+    core = line("XLA Ops", (0, 0, 5), (1, 5, 5), (2, 10, 5), (3, 15, 5))
+    (rows,) = device_rows(
+        Trace(iter(())), {"XLA Ops": core, "XLA Modules": line("XLA Modules", (4, 0, 5), (5, 5, 5))}, ops, 3
+    )
+    assert rows.program.to_pylist() == ["jit_f", "jit_g", None, None]
+
+
+def test_the_core_waits_for_what_the_host_feeds_it_and_takes():
+    """A wait's name is its opcode, whatever the compiler names the instruction."""
+    texts = (
+        "%infeed.3 = ((f32[8]{0}, s32[]), token[]) infeed(token[] %after-all.1)",
+        "%get.1 = ((f32[8]{0}), token[]) infeed(token[] %after-all.2)",
+        "%outfeed = token[] outfeed(f32[8]{0} %fusion, token[] %after-all.3)",
+    )
+    ops = [parse_op(text, "", {"hlo_category": "infeed"}, DeviceMember(None), "a profile") for text in texts]
+    _, rows = batches([line("XLA Ops", (0, 0, 5), (1, 5, 6), (2, 11, 1))], ops)
+    assert rows == {"sync": [("infeed", 0, 5), ("infeed", 5, 6), ("outfeed", 11, 1)]}
 
 
 def test_work_beside_the_core_is_what_its_op_is():

@@ -75,6 +75,10 @@ class Plane:
         entry.value.name = name
         self._say(entry.value.stats, stats)
 
+    def describe_more(self, metadata: Any, **stats: Any) -> None:
+        """Further stats of metadata."""
+        self._say(metadata.stats, stats)
+
     def line(self, name: str, events: Sequence[Event], *, track: int = 1, timestamp_ns: int = 0) -> Plane:
         """A line of (name, offset in ns, duration in ns, stats)."""
         line = self.message.lines.add(id=track, name=name, timestamp_ns=timestamp_ns)

@@ -98,6 +98,9 @@ def test_words_of_a_row() -> None:
     both = a_row("aten::mm", "aten::mm(bf16[1,2], bf16[2,3])")
     assert list(shown_words(both, ("op", "shape"))) == ["aten::mm", "(bf16[1,2], bf16[2,3])"]
     assert list(shown_words(a_row("Net_0/Layer_1", depth=2), ("module",))) == ["  Layer_1"]
+    assert list(shown_words(a_row("jit_f", "copy", "a/b", depth=3), ("program", "category", "op"))) == [
+        "    a/b"
+    ]
     assert list(shown_words(a_row("\x1b[31mred"), ("op",))) == ["\\x1b[31mred"]
 
 

@@ -22,7 +22,20 @@ if TYPE_CHECKING:
 
 NOT_LINKED: Final = "no operator call is linked to it"
 NO_CALLS: Final = "the trace records no operator calls"
-_ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
+_ROW: Final = (
+    *(
+        "kind",
+        "operator",
+        "name",
+        "category",
+        "phase",
+        "module",
+        "program",
+        "flops",
+        "hbm_bytes",
+        "awaited_ns",
+    ),
+)
 _OTHER: Final = CATEGORIES.index("other")
 _COMMUNICATION: Final = CATEGORIES.index("communication")
 
@@ -32,6 +45,9 @@ def device_works(rank: RankView) -> Works:
     calls = OperatorCalls(rank)
     rows = _device_rows(rank)
     starts, ends = row_spans(rows)
+    awaited = rows["awaited_ns"].fill_null(-1).to_numpy()
+    on_core = awaited < 0
+    ns = np.where(on_core, ends - starts, awaited)
     name, names = short_codes(rows, "name")
     category = vocabulary_places(rows, "category", CATEGORIES, _OTHER).astype(np.int32)
     computes = has_word(rows, "kind", "kernel") & (category != _COMMUNICATION)
@@ -42,7 +58,7 @@ def device_works(rank: RankView) -> Works:
     count = len(first)
     work = np.empty(len(key), np.int32)
     work[order] = np.cumsum(is_new) - 1
-    lead = order[_longest_rows(work[order], (ends - starts)[order], count)]
+    lead = order[_longest_rows(work[order], ns[order], count)]
     flops, hbm_bytes = (
         np.bincount(work, _as_floats(rows[column]), count) for column in ("flops", "hbm_bytes")
     )
@@ -63,6 +79,9 @@ def device_works(rank: RankView) -> Works:
     modelled_flops, modelled_bytes, written_bytes = costs_of(all_kinds)
     stated = ~np.isnan(flops)
     module, modules = short_codes(rows, "module")
+    program, programs = short_codes(rows, "program")
+    time_ns = intervals.union_lengths(work[on_core], starts[on_core], ends[on_core], count)
+    time_ns += np.bincount(work[~on_core], awaited[~on_core], count).astype(np.int64)
     without_call = count - len(call_keys)
     return Works(
         kinds=all_kinds,
@@ -70,9 +89,11 @@ def device_works(rank: RankView) -> Works:
         phase=vocabulary_places(rows, "phase", PHASES, PHASES.index("other"))[lead].astype(np.int32),
         module=module[lead],
         modules=modules,
+        program=program[lead],
+        programs=programs,
         category=category[lead],
         start_ns=starts[order][first],
-        time_ns=intervals.union_lengths(work, starts, ends, count),
+        time_ns=time_ns,
         kernels=np.bincount(work, minlength=count).astype(np.int32),
         computes=np.bincount(work, computes, count) > 0,
         recomputed=np.append(calls.recomputed[call_keys], np.zeros(without_call, np.bool_)),
@@ -82,7 +103,7 @@ def device_works(rank: RankView) -> Works:
         bytes=np.where(stated, hbm_bytes, modelled_bytes[kind]),
         written_bytes=np.where(stated, np.nan, written_bytes[kind]),
         stated=stated,
-        rows=WorkRows(starts, ends, work, name, names),
+        rows=WorkRows(starts, ends, ns, work, name, names),
     )
 
 

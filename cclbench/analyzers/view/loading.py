@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times in which a rank's host loads data or a checkpoint, by annotations."""
+"""Times in which a rank's host loads data or a checkpoint, or its device waits for input."""
 
 from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.view.columns import has_word, matching_rows, row_spans
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
 
+_INPUT: Final = "infeed"
+"""A TPU's wait for what the host feeds it."""
+
+
 def loading_intervals(rank: RankView) -> Intervals:
-    """Union of data loader and checkpoint ranges on the host, over the whole trace."""
+    """Union of data loader and checkpoint ranges on the host and of waits for input, over the whole trace."""
     parts = []
-    for batch in rank.tables.events(("annotation", "op"), ("side", "name", "start_ns", "dur_ns")):
-        loads = matching_rows(batch, "name", partial(re.search, LOADER)) & has_word(batch, "side", "host")
+    for batch in rank.tables.events(("annotation", "op", "sync"), ("side", "name", "start_ns", "dur_ns")):
+        on_host, waits = has_word(batch, "side", "host"), has_word(batch, "name", _INPUT)
+        loads = np.where(on_host, matching_rows(batch, "name", partial(re.search, LOADER)), waits)
         if loads.any():
             parts.append(intervals.union(*row_spans(batch.filter(pa.array(loads)))))
     return intervals.join(*parts)

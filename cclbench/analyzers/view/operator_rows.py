@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final, Literal
 
 from cclbench.analyzers.view.durations import Durations
-from cclbench.analyzers.view.operator_sums import DeviceRoof, OperatorSums
+from cclbench.analyzers.view.operator_sums import NS_PER_S, DeviceRoof, OperatorSums
 from cclbench.analyzers.view.work_keys import BY, DEEPEST, Words
 from cclbench.operators.product_sizes import ProductSizes
 
-NS_PER_S: Final = 10**9
 SEPARATOR: Final = " | "
 """Between the words of a row of several keys."""
 
@@ -37,6 +37,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "attainable_flops_per_s": "fastest matrix product of that precision measured on the device",
     "roofline_s": "roofline time of the calls that are not faster than it",
     "gap_s": "time of these calls above it",
+    "peak_share": "FLOPs over what the peak allows in the time, of the work whose FLOPs are known",
+    "wasted_flops": "what the device could have computed in that time at its peak, less what it did",
     "bound": "compute or memory, whichever bounds more of the time; else unknown",
     "mark": "calls are faster than their roofline: cache if the last cache may explain it, else above",
     "marked_time_s": "time of these calls, in no sum of the roofline",
@@ -90,11 +92,16 @@ class OperatorRow:
     """Time and roofline time of these works; in no other sum."""
     own_ns: int | None = None
     depth: int | None = None
-    """Of a tree: time of no module within it, and its level from 1."""
+    """Of a tree: time of no module within it (None by several keys), and its level from 1."""
     row: int = 0
     """Its number in the whole table, from 1."""
     peak_flops_per_s: float | None = None
     attainable_flops_per_s: float | None = None
+    peak_share: float | None = None
+    """F / (P·t) of the work with known FLOPs F and peak P that is not marked above; t is its time."""
+    wasted_flops: float | None = None
+    """Σ (P·t − F) of that work; P is the dense peak that its FLOPs are compared with, of work
+    without arithmetic (copies, lookups) the peak with which most FLOPs of the rank are compared."""
     product: ProductSizes | None = None
     """Sizes of the matrix products, where all calls have the same."""
     assumes: str | None = None
@@ -155,7 +162,7 @@ class OperatorRow:
     def values(self, by: tuple[str, ...]) -> dict[str, Any]:
         """The columns of `COLUMNS`; those of the single keys only of a table by several."""
         sizes = self.product._asdict() if self.product else {}
-        keys = dict(zip(by, self.words, strict=True)) if len(by) > 1 else {}
+        keys = dict(zip_longest(by, self.words)) if len(by) > 1 else {}
         known = sizes | keys
         return {
             name: known.get(name) if name in ProductSizes._fields or name in BY else getattr(self, name)
@@ -165,9 +172,14 @@ class OperatorRow:
 
 
 def operator_row(
-    words: Words, sums: OperatorSums, total_ns: int, roof: DeviceRoof | None = None, *, tree: bool = False
+    words: Words,
+    sums: OperatorSums,
+    total_ns: int,
+    roof: DeviceRoof | None = None,
+    *,
+    tree: Literal["path", "keys"] | None = None,
 ) -> OperatorRow:
-    """The row of some work's sums; `total_ns`: device time of all work."""
+    """The row of some work's sums; `total_ns`: device time of all work; `tree`: by paths, or keys."""
     modelled_s = sums.modelled_ns / NS_PER_S
     known = sums.modelled_ns > 0
     least = sums.roofline_ns / NS_PER_S if sums.rooflined_ns else None
@@ -186,6 +198,8 @@ def operator_row(
         bytes_per_s=sums.bytes / modelled_s if known else None,
         roofline_s=least,
         gap_s=None if least is None else sums.rooflined_ns / NS_PER_S - least,
+        peak_share=sums.done_flops / sums.possible_flops if sums.possible_flops else None,
+        wasted_flops=sums.possible_flops - sums.done_flops if sums.possible_flops else None,
         bound="unknown" if not bounded_ns else "compute" if sums.compute_ns > sums.memory_ns else "memory",
         mark="above" if sums.above_ns else "cache" if sums.cached_ns else None,
         marked_time_s=marked_ns / NS_PER_S,
@@ -195,8 +209,8 @@ def operator_row(
         operator=_single(sums.operators),
         family=_single(sums.families),
         precision=precision,
-        own_ns=sums.own_ns if tree else None,
-        depth=min(1 + words[0].count("/"), DEEPEST) if tree else None,
+        own_ns=sums.own_ns if tree == "path" else None,
+        depth=len(words) if tree == "keys" else min(1 + words[0].count("/"), DEEPEST) if tree else None,
         peak_flops_per_s=roof.peaks.get(precision or "") if roof else None,
         attainable_flops_per_s=roof.attainable.get(precision or "") if roof else None,
         product=_single(sums.products),

@@ -33,6 +33,7 @@ from cclbench.operators.product_sizes import ProductSizes, product_sizes
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
+NS_PER_S: Final = 10**9
 SEVERAL_KERNELS: Final = "the call that launched it launched other kernels as well"
 
 
@@ -68,6 +69,10 @@ class OperatorSums:
     """Time of work that is faster than that."""
     beaten_ns: float = 0.0
     """Roofline time of both."""
+    possible_flops: float = 0.0
+    """What the peak allows in the time of work with known FLOPs and peak that is not faster than it."""
+    done_flops: float = 0.0
+    """FLOPs of this work."""
 
     def add_sums(self, other: OperatorSums) -> None:
         """Add another rank's sums."""
@@ -122,6 +127,8 @@ class RankSums(NamedTuple):
     """Number and time of compute kernels without a cost."""
     roof: DeviceRoof | None
     no_roofline: str | None
+    hidden_ns: int
+    """Σ length of transfers beside the device's core less the core's time for them."""
     calls_in_order: dict[CallPlace, PlacedCalls]
     """All work by its place in the step, if asked for."""
 
@@ -155,6 +162,7 @@ def rank_sums(
         unmodelled=_unmodelled_kernels(works, chosen.keep(computes & ~has_cost)),
         roof=times.roof,
         no_roofline=times.no_roofline,
+        hidden_ns=int((works.rows.ends - works.rows.starts - works.rows.ns).sum()),
         calls_in_order=ordered_calls(view) if in_order else {},
     )
 
@@ -163,12 +171,14 @@ class _Times(NamedTuple):
     """Arithmetic time at the peak and roofline time of each work item; the peaks, or why there are none.
 
     `faster`: mask of work that is faster than its roofline; `cached`: of that which the cache may explain.
+    `peak`: of each work item, FLOP/s, NaN where it or the FLOPs are unknown.
     """
 
     arithmetic: Float64
     least: Float64
     faster: Mask
     cached: Mask
+    peak: Float64
     roof: DeviceRoof | None = None
     no_roofline: str | None = None
 
@@ -183,7 +193,7 @@ def _rank_sums(
         codes, words = key_codes(works, counted, keys)
         return _group_sums(works, times, counted, codes, words)
     sums: dict[Words, OperatorSums] = {}
-    for level in tree_levels(works, counted, keys[0]):
+    for level in tree_levels(works, counted, keys):
         sums |= _group_sums(works, times, level.counted, level.codes, level.words, level.own)
     return sums
 
@@ -204,6 +214,8 @@ def _group_sums(
     faster, cached = times.faster[work] & sole, times.cached[work] & sole
     arithmetic, ideal = times.arithmetic[work], times.least[work]
     rooflined = sole & ~faster & ~np.isnan(ideal)
+    peak = times.peak[work]
+    compared = sole & ~np.isnan(peak) & (cached | ~faster)
     columns: dict[str, npt.NDArray[Any]] = {
         "calls": np.ones(len(work)),
         "time_ns": ns,
@@ -216,6 +228,8 @@ def _group_sums(
         "cached_ns": np.where(cached, ns, 0),
         "above_ns": np.where(faster & ~cached, ns, 0),
         "beaten_ns": np.where(faster, ideal, 0),
+        "possible_flops": np.where(compared, peak * ns / NS_PER_S, 0),
+        "done_flops": np.where(compared, np.nan_to_num(works.flops[work]), 0),
         "compute_ns": np.where(sole & (arithmetic >= ideal), ns, 0),
         "memory_ns": np.where(sole & (arithmetic < ideal), ns, 0),
     }
@@ -260,7 +274,7 @@ def _unmodelled_kernels(works: Works, chosen: CountedWork) -> dict[UnmodelledKer
         is_chosen[chosen.work] = True
         events = np.flatnonzero(is_chosen[works.rows.work]).astype(np.int32)
     work = chosen.work if events is None else works.rows.work[events]
-    ns = works.time_ns[work] if events is None else (works.rows.ends - works.rows.starts)[events]
+    ns = works.time_ns[work] if events is None else works.rows.ns[events]
     names = max(len(works.rows.names), 1)
     name = np.zeros(len(work), np.int64) if events is None else works.rows.name[events]
     pairs, code = np.unique(works.kind[work].astype(np.int64) * names + name, return_inverse=True)
@@ -284,10 +298,11 @@ def _first_of_values(pair: Int64, chosen: Mask) -> list[int]:
 
 def _work_times(view: RankView, works: Works) -> _Times:
     unknown, none = np.full(len(works), np.nan), np.zeros(len(works), np.bool_)
+    nothing = _Times(unknown, unknown, none, none, unknown)
     try:
         device, memory = run_accelerator(view), hbm_bytes_per_s(view)
     except NotApplicable as why:
-        return _Times(unknown, unknown, none, none, no_roofline=str(why))
+        return nothing._replace(no_roofline=str(why))
     peaks, cache = device.peak_flops_per_s, device.cache_bytes
     try:
         stated_peak: float | None = peak_flops_per_s(view)
@@ -301,4 +316,18 @@ def _work_times(view: RankView, works: Works) -> _Times:
     cached = faster & ~works.is_faster_than(works.roofline_ns(peaks, stated_peak, memory, cache or 0))
     arithmetic = works.compute_ns(peaks, stated_peak)
     attainable = {word: peak for word in used if (peak := device.attainable_flops_per_s.get(word))}
-    return _Times(arithmetic, least, faster, cached, DeviceRoof(memory, known, cache, attainable))
+    compared = _compared_peaks(works, works.peaks_of(peaks, stated_peak or view.facts.peak_flops_per_s))
+    return _Times(arithmetic, least, faster, cached, compared, DeviceRoof(memory, known, cache, attainable))
+
+
+def _compared_peaks(works: Works, peaks: Float64) -> Float64:
+    """The peak of each work item; of work without arithmetic the one with most FLOPs; NaN without FLOPs.
+
+    Copies and fills have no arithmetic; what a collective computes is not known.
+    """
+    idle = ~works.computes & ~works.is_communication | (works.flops == 0)
+    arithmetic = ~np.isnan(peaks) & (works.flops > 0)
+    values, code = np.unique(peaks[arithmetic], return_inverse=True)
+    flops = np.bincount(code, works.flops[arithmetic], len(values))
+    main = values[flops.argmax()] if len(values) else np.nan
+    return np.where(idle & np.isnan(peaks), main, np.where(idle | np.isfinite(works.flops), peaks, np.nan))

@@ -54,6 +54,8 @@ def _on_host(rank: RankView) -> Works:
         phase=vocabulary_places(table, "phase", PHASES, PHASES.index("other"))[head].astype(np.int32),
         module=module[head].astype(np.int32),
         modules=modules,
+        program=np.zeros(len(head), np.int32),
+        programs=[None],
         category=category.astype(np.int32),
         start_ns=starts[head],
         time_ns=time_ns,

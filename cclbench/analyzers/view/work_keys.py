@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of work: operator, shapes, module, class of modules, phase, kernel, category; and filters by them."""
+"""Keys of work: operator, shapes, module, phase, kernel, category, program; trees and filters by them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ground.schema import CATEGORIES, PHASES
 from cclbench.operators.call import Call, Tensor
 
-By = Literal["op", "shape", "module", "class", "phase", "kernel", "category"]
-BY: Final[tuple[By, ...]] = ("op", "shape", "module", "class", "phase", "kernel", "category")
+By = Literal["op", "shape", "module", "class", "phase", "kernel", "category", "program"]
+BY: Final[tuple[By, ...]] = ("op", "shape", "module", "class", "phase", "kernel", "category", "program")
 TREES: Final[tuple[By, ...]] = ("module", "class")
 """Keys whose words are paths."""
 NO_MODULE: Final = "none"
-"""Key of work outside any module."""
+"""Key of work outside any module, or of no compiled program."""
 DEEPEST: Final = 16
 """Most levels of a tree; deeper modules count in the last one."""
 _INSTANCE: Final = re.compile(r"(?<![^/._])\d+(?![^/._])")
 
 Words = tuple[str, ...]
-"""A row's value of each key."""
+"""A row's value of each key; of a tree by several keys those down to the row's level."""
 
 
 def parse_keys(text: str) -> tuple[By, ...]:
@@ -75,8 +75,11 @@ def parse_grouping(
 ) -> tuple[tuple[str, ...], tuple[WorkFilter, ...]]:
     """The keys of each table, and the filters; `UsageError` for what is none."""
     tables = tuple(",".join(parse_keys(text)) for text in keys)
-    if tree and not set(tables) <= set(TREES):
-        raise UsageError(f"a tree is by {' or '.join(TREES)}, not by {', '.join(tables)}")
+    if tree and (flat := [text for text in tables if "," not in text and text not in TREES]):
+        raise UsageError(
+            f"a tree is by {' or '.join(TREES)}, or by several keys, not by {', '.join(flat)}",
+            hint="--by program,category,op",
+        )
     return tables, tuple(map(WorkFilter.parse, where))
 
 
@@ -93,7 +96,7 @@ class CountedWork(NamedTuple):
         """Device time of each entry."""
         if self.event is None:
             return np.asarray(works.time_ns[self.work])
-        return np.asarray((works.rows.ends - works.rows.starts)[self.event])
+        return np.asarray(works.rows.ns[self.event])
 
     def keep(self, mask: Mask) -> CountedWork:
         """The entries that a mask chooses."""
@@ -138,18 +141,25 @@ def key_codes(works: Works, counted: CountedWork, keys: Sequence[By]) -> tuple[I
 class TreeLevel(NamedTuple):
     """Entries of paths that reach a level of a tree, by their path down to it.
 
-    `own`: mask of entries whose path ends there.
+    `own`: mask of entries whose path ends there; None by several keys, whose paths are equally long.
     """
 
     counted: CountedWork
     codes: Int64
     words: list[Words]
-    own: Mask
+    own: Mask | None = None
 
 
-def tree_levels(works: Works, counted: CountedWork, by: By) -> Iterator[TreeLevel]:
-    """The levels of the tree of modules or of their classes, from the top."""
-    codes, words = word_codes_of(works, counted, by)
+def tree_levels(works: Works, counted: CountedWork, keys: Sequence[By]) -> Iterator[TreeLevel]:
+    """The levels of a tree, from the top: modules or their classes, or each of several keys in turn.
+
+    By several keys every level has the same entries, so that rows sum to the row that holds them.
+    """
+    if len(keys) > 1:
+        for depth in range(1, len(keys) + 1):
+            yield TreeLevel(counted, *key_codes(works, counted, keys[:depth]))
+        return
+    codes, words = word_codes_of(works, counted, keys[0])
     paths = [tuple(word.split("/", DEEPEST - 1)) for word in words]
     depths = np.array([len(path) for path in paths], np.int64)
     for depth in range(1, int(depths.max(initial=0)) + 1):
@@ -166,7 +176,7 @@ def row_entries(
     counted = counted_work(works, keys, filters)
     levels: Iterator[tuple[CountedWork, Int64, list[Words]]]
     if tree:
-        levels = ((level.counted, level.codes, level.words) for level in tree_levels(works, counted, keys[0]))
+        levels = ((level.counted, level.codes, level.words) for level in tree_levels(works, counted, keys))
     else:
         levels = iter([(counted, *key_codes(works, counted, keys))])
     for entries, codes, rows in levels:
@@ -195,6 +205,8 @@ def _work_words(works: Works, by: By) -> tuple[Index, list[str]]:
     if by in TREES:
         paths = [word or NO_MODULE for word in works.modules]
         return works.module, paths if by == "module" else [module_class(path) for path in paths]
+    if by == "program":
+        return works.program, [word or NO_MODULE for word in works.programs]
     if by == "phase":
         return works.phase, list(PHASES)
     if by == "category":

@@ -25,6 +25,8 @@ class WorkRows:
 
     starts: Int64
     ends: Int64
+    ns: Int64
+    """Device time: the length, or the core's time to issue and await a transfer that runs beside it."""
     work: Index
     """Index of the work item of each event."""
     name: Index
@@ -32,7 +34,12 @@ class WorkRows:
 
 
 NO_ROWS: Final = WorkRows(
-    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), []
+    starts=np.empty(0, np.int64),
+    ends=np.empty(0, np.int64),
+    ns=np.empty(0, np.int64),
+    work=np.empty(0, np.int32),
+    name=np.empty(0, np.int32),
+    names=[],
 )
 """For work of a CPU."""
 
@@ -48,12 +55,17 @@ class Works:
     module: Index
     """Index in `modules`, whose last entry is None."""
     modules: Sequence[str | None]
+    program: Index
+    """Index in `programs`, whose last entry is None."""
+    programs: Sequence[str | None]
+    """Names of compiled programs."""
     category: Index
     """Index in `CATEGORIES`, of the longest event."""
     start_ns: Int64
     """Start of its first event; on a CPU of its call."""
     time_ns: Int64
-    """Length of the union of its events; on a CPU self time outside calls that are other items."""
+    """Length of the union of its events, or the core's time for transfers beside it; on a CPU self time
+    outside calls that are other items."""
     kernels: Index
     computes: Mask
     """Whether it has a compute kernel, or runs on the CPU."""
@@ -122,13 +134,17 @@ class Works:
 
     def compute_ns(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
         """Arithmetic time of each item at the peaks; NaN where unknown, 0 without arithmetic."""
+        with np.errstate(invalid="ignore"):
+            return np.where(self.flops == 0, 0.0, self.flops / self.peaks_of(peaks, stated_peak) * 1e9)
+
+    def peaks_of(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
+        """Peak that each item's FLOPs are compared with, FLOP/s; NaN where unknown."""
         peak_of_kinds = np.array(
             [peaks.get(word or "") or np.nan for word in self.kind_precisions], np.float64
         )
         peak = peak_of_kinds[self.kind]
         peak[self.stated] = stated_peak or np.nan
-        with np.errstate(invalid="ignore"):
-            return np.where(self.flops == 0, 0.0, self.flops / peak * 1e9)
+        return peak
 
     def is_faster_than(self, ideal_ns: Float64) -> Mask:
         """Mask of computing work whose calls of equal kind took less than their ideal time, taken together.

@@ -32,7 +32,8 @@ class Xplane(Reader):
     capture = "`jax.profiler.trace(folder)`, PyTorch/XLA's `xp.trace`: the `*.xplane.pb` of every host"
     versions = "JAX 0.4 to 0.10"
     tested = (
-        "real: TPU v6e, MI300X, GPUs of which some are idle, JAX on CPU devices of one and of two processes;"
+        "real: TPU v6e, MI300X, GPUs of which some are idle, JAX on CPU devices of one and of two processes,"
+        " TensorFlow on a CPU;"
         " documentation: NVIDIA GPUs, collectives of GPUs, asynchronous collectives"
     )
 

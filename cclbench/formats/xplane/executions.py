@@ -36,6 +36,8 @@ class StreamExecution(NamedTuple):
     """Number of its node in a graph."""
     scope: int = 0
     """Number of the annotation around its launch."""
+    module: str = ""
+    """Name of its program."""
 
     @property
     def row_kind(self) -> str:

@@ -31,7 +31,7 @@ from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 
 _LINKS: Final = ("correlation_id", "program_id", "cuda_graph_node_id", "scope_range_id")
-_DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
+_DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op", "hlo_module")
 _AMD: Final = ".kd"
 """End of the names of AMD's kernels: kernel descriptor."""
 _DIRECTIONS: Final = (
@@ -97,14 +97,14 @@ def gpu_batches(
         code = np.empty(len(start), np.int64)
         for i, event in enumerate(line.events):
             stats = proto.decode_stats(stat_names, (stat for stat in event.stats if stat.metadata_id in keys))
-            grid, copy, fill, op = (str(stats.get(detail, "")) for detail in _DETAILS)
+            grid, copy, fill, op, module = (str(stats.get(detail, "")) for detail in _DETAILS)
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
             correlation, program = _positive_number(stats.get("correlation_id")), stats.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
             node, scope = (
                 _positive_number(stats.get(name)) or 0 for name in ("cuda_graph_node_id", "scope_range_id")
             )
-            run = StreamExecution(title, correlation, grid, copy, fill, op, program, node, scope)
+            run = StreamExecution(title, correlation, grid, copy, fill, op, program, node, scope, module)
             code[i] = codes.setdefault(run, len(codes))
         lines.append(LineEvents(name, line.id, code, start, dur))
     runs, where = list(name_instructions(list(codes), programs)), str(path)
@@ -126,6 +126,7 @@ def gpu_batches(
             columns["copy_direction"] = pa.array(ways, pa.string())
         columns |= origins.origin_columns(origins_of)
         columns["operator"] = pa.array(executions.numbers, pa.int64())
+        columns["program"] = pa.array([run.module or None for run in runs], pa.string()).dictionary_encode()
         chosen = [line.take_events(kinds[line.code] == kind) for line in lines if len(line)]
         result = kind_rows(
             kind,

@@ -117,6 +117,7 @@ def _op_rows(kind: str, ops: Sequence[HostOp], profile: HostProfile, place: int)
     return dataclasses.replace(
         rows,
         correlation=[op.run for op in ops],
+        program=pa.array([op.module or None for op in ops], pa.string()).dictionary_encode(),
         **{name: column.take(number) for name, column in of_program.items()},
         # Programs may use one name for different ops; it is then classified by name alone.
         name_categories={
@@ -143,7 +144,7 @@ def _host_rows(kind: str, rows: Sequence[HostEvent | HostOp], device: int | None
     )
 
 
-def _launch_rows(calls: Iterable[HostEvent], runs: set[int]) -> Rows:
+def _launch_rows(calls: Iterable[HostEvent], runs: set[int | None]) -> Rows:
     """The outermost call that started each run."""
     outermost: dict[int, HostEvent] = {}
     for call in sorted(calls, key=lambda row: (row.start_ns, -row.end_ns)):
@@ -154,8 +155,8 @@ def _launch_rows(calls: Iterable[HostEvent], runs: set[int]) -> Rows:
 
 def _module_runs(ops: Iterable[HostOp]) -> list[DeviceStep]:
     """Each run of a module on the device, from its first op's issue to its last op's completion."""
-    spans: dict[tuple[int, str], tuple[int, int]] = {}
-    for op in ops:
+    spans: dict[tuple[int | None, str], tuple[int, int]] = {}
+    for op in (op for op in ops if op.run is not None):
         start, end = spans.get((op.run, op.module), (op.start_ns, op.end_ns))
         spans[op.run, op.module] = min(start, op.start_ns), max(end, op.end_ns)
     return [DeviceStep(module, *span) for (_, module), span in spans.items()]

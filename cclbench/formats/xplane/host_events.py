@@ -4,7 +4,8 @@
 An op begins on a thread of the executor's pool as an event with the stats `hlo_op`, `device_ordinal` and
 `run_id`.  It is complete when the event `end: OP` with the same context id begins (`_p` in the former, `_c`
 in the latter): on the same thread, or on another one if the op runs asynchronously.  A collective has
-`Rendezvous` events inside the op, one for each buffer; their name lists the group.
+`Rendezvous` events inside the op, one for each buffer; their name lists the group.  Where the framework sets
+neither device nor run (TensorFlow), both are −1: XLA's default device, which is the first, and no run.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from cclbench.formats.xplane.hlo_proto import HloProgram, plane_programs
 from cclbench.ground.errors import InputError
 
 _DEVICES: Final = range(1 << 31)
+_UNSET: Final = -1
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _MARK, _END, _RENDEZVOUS = "ThreadpoolListener::", "end: ", "Rendezvous"
 _KEY: Final = re.compile(r"([a-z][a-z -]{0,40}) RendezvousKey\{[^\[]*global_devices=\[([\d, ]*)\]")
@@ -43,7 +45,7 @@ class HostOp(msgspec.Struct):
     name: str
     module: str
     device: int
-    run: int
+    run: int | None
     program: int | None
     track: int
     start_ns: int
@@ -153,6 +155,7 @@ class _Threads:
 
     def _read_op(self, row: HostEvent, stats: proto.Stats) -> HostOp | None:
         device, program = stats.get("device_ordinal"), _as_integer(stats.get("program_id"))
+        device, run = (0 if device == _UNSET else device), (None if row.run == _UNSET else row.run)
         if not isinstance(device, int) or row.run is None:
             self.profile.dropped["op without a device or run"] += 1
             return None
@@ -162,7 +165,7 @@ class _Threads:
             name=str(stats["hlo_op"]),
             module=str(stats.get("hlo_module", "")),
             device=device,
-            run=row.run,
+            run=run,
             program=None if program is None else program % (1 << 64),
             track=row.track,
             start_ns=row.start_ns,

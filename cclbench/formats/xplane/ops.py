@@ -17,6 +17,8 @@ from cclbench.formats.xplane.origins import InstructionOrigin, text_origin
 CONTAINERS: Final = ("while", "conditional", "call")
 """Opcodes whose rows contain the rows of the computations they call."""
 _HBM: Final = 1
+_FEEDS: Final = ("infeed", "outfeed")
+"""Opcodes that take data from the host or hand it over, for which the core waits."""
 _MOVES: Final = re.compile(r"(?:copy|slice|dynamic-slice|dynamic-update-slice)-start")
 _CATEGORIES: Final = {
     "loop fusion": "elementwise",
@@ -67,7 +69,7 @@ def parse_op(
     category = str(stats.get("hlo_category", ""))
     payload = collectives.collective_payload(instruction, program, member)
     issues = instruction.opcode.endswith("-start") or instruction.opcode in ("send", "recv")
-    waits = instruction.opcode.endswith("-done")
+    waits = instruction.opcode.endswith("-done") or instruction.opcode in _FEEDS
     moves = _MOVES.fullmatch(instruction.opcode) is not None
     size, direction = _copied_bytes(instruction) if moves else (None, None)
     default_role = "container" if instruction.opcode in CONTAINERS else "work"
@@ -93,7 +95,9 @@ def transfer_op(issued: TpuOp, awaited: TpuOp | None) -> TpuOp:
 
 
 def _op_name(instruction: hlo.HloText, category: str, payload: Payload | None) -> str:
-    """The instruction's name, with a prefix if it would be misclassified."""
+    """The instruction's name, with a prefix if it would be misclassified; of infeeds the opcode."""
+    if instruction.opcode in _FEEDS:
+        return instruction.opcode
     communicates = payload is not None or collectives.names_collective(category)
     if (
         communicates == (classify.collective_name(instruction.name) is not None)

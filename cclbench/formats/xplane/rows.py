@@ -23,10 +23,11 @@ DERIVED: Final = (
 class LineEvents:
     """A line's events in time order; `code` is each event's index into the reader's table of ops.
 
-    `shown_ns` are their starts in the file, if `start_ns` are corrected.
+    `shown_ns` are their starts in the file, if `start_ns` are corrected; `awaited_ns` is the core's time to
+    issue and await a transfer, −1 of other events.
     """
 
-    __slots__ = ("code", "dur_ns", "name", "shown_ns", "start_ns", "track")
+    __slots__ = ("awaited_ns", "code", "dur_ns", "name", "shown_ns", "start_ns", "track")
 
     def __init__(
         self,
@@ -36,19 +37,21 @@ class LineEvents:
         start_ns: Int64,
         dur_ns: Int64,
         shown_ns: Int64 | None = None,
+        awaited_ns: Int64 | None = None,
     ) -> None:
         order = np.lexsort((-dur_ns, start_ns))
         self.name, self.track = name, track
         self.code, self.start_ns, self.dur_ns = code[order], start_ns[order], dur_ns[order]
         self.shown_ns = self.start_ns if shown_ns is None else shown_ns[order]
+        self.awaited_ns = np.full(len(code), -1) if awaited_ns is None else awaited_ns[order]
 
     def __len__(self) -> int:
         return len(self.code)
 
     def take_events(self, chosen: npt.NDArray[np.bool_]) -> LineEvents:
         """The chosen events."""
-        start, dur, shown = self.start_ns[chosen], self.dur_ns[chosen], self.shown_ns[chosen]
-        return LineEvents(self.name, self.track, self.code[chosen], start, dur, shown)
+        columns = (self.code, self.start_ns, self.dur_ns, self.shown_ns, self.awaited_ns)
+        return LineEvents(self.name, self.track, *(column[chosen] for column in columns))
 
     def holds_others(self) -> npt.NDArray[np.bool_]:
         """Whether another event begins within each event."""
@@ -106,6 +109,8 @@ def kind_rows(
     row_columns = {name: column.take(pa.array(codes)) for name, column in (columns or {}).items()}
     if device is not None:
         row_columns["device"] = pa.array(np.full(len(order), device, np.int16))
+    awaited = np.concatenate([line.awaited_ns for line in lines])[order]
+    row_columns["awaited_ns"] = pa.array(awaited, mask=awaited < 0)
     rows = Rows(
         kind=kind,
         side=side,

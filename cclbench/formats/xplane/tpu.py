@@ -3,14 +3,16 @@
 
 `XLA Ops` is the core's time.  An op that issues an asynchronous transfer (`-start`) and the one that awaits
 it (`-done`) are not work of the core; the transfer lasts from the start of the first to the end of the
-second.  `Async XLA Ops` shows this for only some devices of a file, so the pairs are matched here.
+second, and takes the core the time of the two.  `Async XLA Ops` shows this for only some devices of a file,
+so the pairs are matched here.
 `barrier-cores` and `dependency-wait` of `XLA TraceMe` are waits.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +33,8 @@ _READ: Final = (_CORE, _BESIDE, _MARKS, "XLA Modules", "Steps")
 _NOTABLE_NS: Final = 1_000_000
 _WAITS: Final = ("barrier-cores", "dependency-wait")
 _TERA, _GIGA = 1e12, 1e9
+_RUN: Final = re.compile(r"(.+)\((\d{1,20})\)")
+"""A module's run: name and id of its program."""
 _Issue = tuple[int | None, str | None]
 """Program and name of an op that issues a transfer."""
 
@@ -113,6 +117,9 @@ def device_rows(
         "sync": [core.take_events(no_work), marks.take_events(waits)],
         "annotation": [core.take_events(container), marks.take_events(~waits)],
     }
+    programs = (
+        program_names(names[code] for code in lines["XLA Modules"].code) if "XLA Modules" in lines else {}
+    )
     for moving in transfer_lines(core, asynchronous, ops):
         lines_by_kind[ops[moving.code[0]].row_kind].append(moving)
     names = [op.name for op in ops]
@@ -124,7 +131,7 @@ def device_rows(
             parts,
             names,
             device=device,
-            columns=_op_columns(kind, ops) if of_work else None,
+            columns=_op_columns(kind, ops, programs) if of_work else None,
             categories=[op.category for op in ops] if kind == "kernel" else (),
         )
         if result is None:
@@ -135,6 +142,11 @@ def device_rows(
                     for row in np.flatnonzero(result[1] == code).tolist():
                         trace.told.add_payload(op.payload, row=row)
         yield result[0]
+
+
+def program_names(runs: Iterable[str]) -> dict[int, str]:
+    """Names of programs by id, from runs of modules such as `jit_f(12190760917235803885)`."""
+    return {int(run[2]): run[1] for name in set(runs) if (run := _RUN.fullmatch(name))}
 
 
 def transfer_lines(core: LineEvents, asynchronous: LineEvents, ops: list[TpuOp]) -> list[LineEvents]:
@@ -154,10 +166,16 @@ def transfer_lines(core: LineEvents, asynchronous: LineEvents, ops: list[TpuOp])
         unpaired = asynchronous.take_events(np.isin(asynchronous.code, codes))
         unpaired = unpaired.take_events(~np.isin(unpaired.shown_ns, core.shown_ns[issue]))
         begins = np.concatenate([core.start_ns[issue], unpaired.start_ns])
+        awaited = np.concatenate([core.dur_ns[issue] + core.dur_ns[wait], np.zeros(len(unpaired), np.int64)])
+        issued = core.take_events(np.isin(core.code, codes))
+        _, on_core, beside = np.intersect1d(issued.shown_ns, unpaired.shown_ns, return_indices=True)
+        awaited[len(issue) + beside] = issued.dur_ns[on_core]
         ends = np.concatenate([(core.start_ns + core.dur_ns)[wait], unpaired.start_ns + unpaired.dur_ns])
         if len(begins):
             code = np.full(len(begins), len(ops) - 1)
-            transfers.append(LineEvents(_BESIDE, asynchronous.track, code, begins, ends - begins))
+            transfers.append(
+                LineEvents(_BESIDE, asynchronous.track, code, begins, ends - begins, awaited_ns=awaited)
+            )
     return transfers
 
 
@@ -236,8 +254,10 @@ def _time_value(stat: Any) -> int:
     return value if value < 1 << 61 else -1
 
 
-def _op_columns(kind: str, ops: list[TpuOp]) -> dict[str, pa.Array]:
+def _op_columns(kind: str, ops: list[TpuOp], programs: Mapping[int, str]) -> dict[str, pa.Array]:
+    named = [None if op.program is None else programs.get(op.program % (1 << 64)) for op in ops]
     common = {
+        "program": pa.array(named, pa.string()).dictionary_encode(),
         "hbm_bytes": pa.array([op.hbm_bytes for op in ops], pa.int64()),
         **origins.origin_columns([op.origin for op in ops]),
     }

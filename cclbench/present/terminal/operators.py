@@ -29,6 +29,7 @@ from cclbench.present.operator_columns import (
     OperatorColumn,
     percent,
     roofline_words,
+    shown_keys,
     shown_words,
 )
 from cclbench.present.operators import assumption_lines, linked_shares, unmodelled_lines
@@ -61,7 +62,7 @@ def operators_page(found: OperatorTable, *, verbose: bool = False) -> list[Rende
     parts += [_OperatorGrid(found, rows, verbose)]
     if len(rows) < found.all_rows:
         parts += [Text(f"{found.all_rows - len(rows):,} more rows: -v, --top or --json")]
-    parts += map(Text, _legend(found, rows))
+    parts += map(Text, _legend(found, rows, verbose=verbose))
     most = None if verbose else 4
     unmodelled = list(unmodelled_lines(found))
     return [
@@ -92,7 +93,7 @@ def _of_time(found: OperatorTable, seconds: float) -> str:
     return percent(seconds / found.time_s)
 
 
-def _legend(found: OperatorTable, rows: Sequence[OperatorRow]) -> Iterator[str]:
+def _legend(found: OperatorTable, rows: Sequence[OperatorRow], *, verbose: bool) -> Iterator[str]:
     if any(row.bound != "unknown" for row in rows):
         yield "roofline: roofline time over time; C: bound by compute, M: by memory"
     if any(PARTLY in roofline_words(row) for row in rows):
@@ -101,7 +102,9 @@ def _legend(found: OperatorTable, rows: Sequence[OperatorRow]) -> Iterator[str]:
         yield f"{SEVERAL}: {SEVERAL_KERNELS}, whose costs are of the call: --by op"
     if any(row.mark for row in rows):
         yield "*: faster than the memory, as a cache may explain; !: above the roofline (see Notes)"
-    if found.tree:
+    if verbose and any(row.wasted_flops for row in rows):
+        yield "wasted: FLOPs that the peak allows in the time, less those done; of peak: share of those done"
+    if found.tree and len(found.keys) == 1:
         yield "time: with all modules within it; own: of no module within it"
     elif {"module", "class"} & set(found.keys) and len(found.keys) == 1:
         yield "--tree: with all modules within each; --by class: instances of a module together"
@@ -173,7 +176,8 @@ class _OperatorGrid:
         most = _NAME if self.verbose else _LINES * width - 2
         for place, row in enumerate(self.rows):
             short = (
-                _shortened(line, key, most) for key, line in zip(self.found.keys, names[place], strict=True)
+                _shortened(line, key, most)
+                for key, line in zip(shown_keys(row, self.found.keys), names[place], strict=True)
             )
             name = "\n".join(_folded(line, width) for line in short)
             cells = (texts[column.heading][place] for column in columns)
