@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work of pipeline stages by layers and head, and what a schedule makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from cclbench.card import Card
+from cclbench.replay.rescale import card_sizes, missing_sizes
+from cclbench.replay.schedules import Float64, PartTimes, Schedule, schedule_orders, simulate_schedule
+
+_BACKWARD: Final = 2 / 3
+"""Share of a layer's work in backward: two products for each of forward."""
+_HEAD_FIELDS: Final = ("model.vocabulary", "model.hidden", "batch.sequence_length")
+
+
+def head_layers(card: Card | None) -> float | None:
+    """Work of the output projection in layers, V / (12 h + 2 s); None where the card lacks a size.
+
+    By products of matrices: 2 h V FLOPs of a token and 24 h² + 4 s h of a layer (Narayanan et al. 2021,
+    appendix), so a layer with an MLP of 4 h is assumed.
+    """
+    if missing_sizes(card, *_HEAD_FIELDS):
+        return None
+    vocabulary, hidden, length = card_sizes(card, "the head", *_HEAD_FIELDS).values()
+    return vocabulary / (12 * hidden + 2 * length)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages, micro-batches and schedule; `turns`: parts of each stage; `layers`: of the whole model."""
+
+    stages: int
+    microbatches: int
+    layers: float
+    turns: int = 1
+    schedule: Schedule = "1f1b"
+
+    def part_layers(self, head: float | Sequence[float] | Float64 = 0.0) -> Float64:
+        """Work of each part in layers, which are split evenly; the last has the head.
+
+        `head`: in layers, of one case or several; shape (parts, cases).
+        """
+        heads = np.atleast_1d(np.asarray(head, np.float64))
+        parts = self.stages * self.turns
+        work = np.full((parts, len(heads)), self.layers / parts)
+        work[-1] += heads
+        return work
+
+    def span(self, part: Float64, transfer: float | Float64 = 0.0) -> Float64:
+        """Time from the first operation of a step to the last, shape (cases,).
+
+        `part`: time of forward and backward of a micro-batch on each part, shape (parts, cases); `transfer`:
+        of a send between stages. Weights have half of backward where the schedule separates them.
+        """
+        times = PartTimes(
+            forward=part[:, None] * (1 - _BACKWARD),
+            backward=part[:, None] * _BACKWARD,
+            transfer=np.atleast_1d(np.asarray(transfer, np.float64)),
+        )
+        if self.schedule == "zero_bubble":
+            half = times.backward / 2
+            times = times._replace(backward=half, weights=half)
+        orders = schedule_orders(self.schedule, self.stages, self.microbatches, self.turns)
+        return np.asarray(simulate_schedule(orders, times).max(axis=0))
+
+    def stage_total(self, part: Float64) -> Float64:
+        """Work of the busiest stage in a step, shape (cases,)."""
+        stages = part.reshape(self.turns, self.stages, -1).sum(axis=0)
+        return np.asarray(stages.max(axis=0) * self.microbatches)
