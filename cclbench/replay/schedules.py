@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipeline schedules: order of the operations on each stage, and when they run.
 
-The layers of a model are cut into v·p parts; stage i of p holds parts i, p + i, ... Micro-batches pass through
-all parts forward (F) and in reverse backward (B). Zero bubble computes the gradients of inputs (B) and of
+The layers of a model are cut into v·p parts; stage i of p holds parts i, p + i, ... Micro-batches pass all
+parts forward (F) and in reverse backward (B). Zero bubble computes the gradients of inputs (B) and of
 weights (W) apart. A stage does one operation at a time, in a fixed order.
 """
 

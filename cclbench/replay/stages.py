@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,10 @@ from cclbench.replay.schedules import Float64, PartTimes, Schedule, schedule_ord
 
 _BACKWARD: Final = 2 / 3
 """Share of a layer's work in backward: two products for each of forward."""
+HEAVY_HEAD: Final = 2.0
+"""Work of the head, with a loss in 32 bits, over that by its FLOPs: the upper bound."""
+_SHORT: Final = 1e-6
+"""Time of a send relative to a part's that no imbalance hides."""
 _HEAD_FIELDS: Final = ("model.vocabulary", "model.hidden", "batch.sequence_length")
 
 
@@ -68,7 +72,17 @@ class Pipeline:
         orders = schedule_orders(self.schedule, self.stages, self.microbatches, self.turns)
         return np.asarray(simulate_schedule(orders, times).max(axis=0))
 
-    def stage_total(self, part: Float64) -> Float64:
-        """Work of the busiest stage in a step, shape (cases,)."""
-        stages = part.reshape(self.turns, self.stages, -1).sum(axis=0)
-        return np.asarray(stages.max(axis=0) * self.microbatches)
+    def last_layers(self, head: float) -> float:
+        """Work of the last stage in layers, which is the fullest."""
+        return self.layers / self.stages + head
+
+    def fill_share(self, head: float) -> float:
+        """Time of filling and draining, as a share of the busiest stage's work in a step."""
+        return float(self.span(self.part_layers(head))[0]) / (self.last_layers(head) * self.microbatches) - 1
+
+    def exposed_sends(self, head: float) -> float:
+        """Number of sends that lengthen a step, each being short: those on its critical path."""
+        part = np.repeat(self.part_layers(head), 2, axis=1)
+        short = self.layers * _SHORT
+        without, extra = self.span(part, np.array([0.0, short]))
+        return float((extra - without) / short)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of other layouts from one measured step: the way back, closed forms, and published jobs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from helpers.replay_subjects import card, degrees
+
+from cclbench.ground.errors import InputError
+from cclbench.hardware import catalog
+from cclbench.replay.step_projection import JITTER, JobLayout, project_step
+
+MODEL = {"parameters": 2_651_307_520, "hidden": 2560, "layers": 32, "vocabulary": 50_257}
+CARD = card(MODEL, {"sequence_length": 2048}, "fp16")
+SYSTEM = catalog.system("alps-gh200")
+NOISE = (1 + JITTER) / (1 - JITTER)
+
+
+def layout(dp: int = 8, pp: int = 2, micro: int = 4, batch: int = 1024, tp: int = 4) -> JobLayout:
+    return JobLayout(degrees(dp=dp, pp=pp, tp=tp), micro, batch)
+
+
+def test_the_measured_layout_takes_its_measured_time() -> None:
+    step, _ = project_step(CARD, SYSTEM, layout(), 6.0, layout())
+    assert step.expected == pytest.approx(6e9)
+    assert (step.low, step.high) == (pytest.approx(6e9 / NOISE), pytest.approx(6e9 * NOISE))
+
+
+def test_twice_the_samples_take_less_than_twice_as_long() -> None:
+    """The pipeline fills once for any number of micro-batches."""
+    step, notes = project_step(CARD, SYSTEM, layout(), 6.0, layout(batch=2048))
+    assert step.low <= step.expected <= step.high  # type: ignore[operator]
+    # 64 and 32 micro-batches with the head on the last of 2 stages, without sends and the rest of a step
+    assert 6 * 64.9 / 33 > step.expected / 1e9 > 6 * 1.9
+    assert "1f1b of 64 micro-batches, layers split evenly" in " ".join(notes)
+
+
+def test_another_micro_batch_gives_bounds_alone() -> None:
+    step, notes = project_step(CARD, SYSTEM, layout(), 6.0, layout(micro=1))
+    assert step.expected is None
+    assert step.high > 3.5 * step.low
+    assert "another micro-batch: layers take as long as before, or in proportion to samples" in notes
+
+
+def test_stages_that_replicas_do_not_need_to_wait_for() -> None:
+    """A single replica exchanges no gradients, a single stage sends nothing."""
+    _, notes = project_step(CARD, SYSTEM, layout(1, 1, batch=64), 4.0, layout(1, 1, batch=128))
+    assert not [note for note in notes if "gradients" in note or "send" in note]
+
+
+@pytest.mark.parametrize(
+    ("measured", "asked", "says"),
+    [
+        (layout(), layout(tp=8), "layers split otherwise"),
+        (layout(), layout(dp=7), "1,024 samples of a step are no whole micro-batches of 4 on 7 replicas"),
+        (layout(1, 1, micro=1, batch=1), layout(), "alone takes longer than 0.001 s"),
+    ],
+)
+def test_what_a_step_does_not_show_is_refused(measured: JobLayout, asked: JobLayout, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        project_step(CARD, SYSTEM, measured, 0.001 if "alone" in says else 6.0, asked)
+
+
+def test_a_card_without_sizes_is_refused() -> None:
+    with pytest.raises(InputError, match=r"state workload\.model\.vocabulary in a card"):
+        sizes = {name: value for name, value in MODEL.items() if name != "vocabulary"}
+        project_step(card(sizes, {"sequence_length": 2048}), SYSTEM, layout(), 6.0, layout())
+
+
+def test_published_layouts_from_the_nearest_other_one(test_data: Path) -> None:
+    """GPT-Neo 2.7B on Alps: 10 of 12 within bounds; 8 samples' micro-batches of one stage were measured 2.9
+    times as fast a sample as the others, and a step of a single micro-batch is mostly what is not modelled."""
+    text = (test_data / "published_jobs" / "sailor_alps_gpt_neo.csv").read_text()
+    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    jobs = [
+        (
+            layout(*(int(row[name]) for name in ("dp", "pp", "micro_batch", "global_batch"))),
+            float(row["seconds"]),
+        )
+        for row in rows
+    ]
+    missed, errors = [], []
+    for i, (asked, measured_s) in enumerate(jobs):
+        others = [job for job in jobs if job[0].micro_batch == asked.micro_batch and job[0] != asked]
+        base, base_s = min(others, key=lambda job: job[0].distance(asked))
+        step, _ = project_step(CARD, SYSTEM, base, base_s, asked)
+        assert step.expected is not None
+        errors.append(abs(step.expected / 1e9 / measured_s - 1))
+        if not step.low <= measured_s * 1e9 <= step.high:
+            missed.append(i)
+    assert missed == [8, 11]
+    assert sorted(errors)[5] < 0.03
