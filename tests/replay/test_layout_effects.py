@@ -19,10 +19,11 @@ from cclbench.replay.changes.context_parallel import context
 from cclbench.replay.changes.data_parallel import replicas
 from cclbench.replay.changes.expert_parallel import experts
 from cclbench.replay.changes.failed_ranks import remove, spare
-from cclbench.replay.changes.pipeline_parallel import interleave, pipeline
+from cclbench.replay.changes.pipeline_parallel import interleave, pipeline, schedule
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.rescale import SAME_LAYOUT
 from cclbench.replay.scenario import parse_scenario
+from cclbench.replay.schedules import SCHEDULES
 from cclbench.replay.sharded_operators import BoundedFactor, CutKernels
 
 MODEL = {"parameters": 3_000_000, "hidden": 1000, "layers": 8, "heads": 12}
@@ -77,6 +78,51 @@ def test_twice_the_stages_halve_kernels_and_fill_the_pipeline_longer() -> None:
         "layers split evenly into 4 in place of 2 stages: kernels, 32.0% of the step, take 0.5 of their time",
         "pipeline of 4 micro-batches, 1f1b: filling and draining it takes 75.0% of the busiest stage's work",
     )
+
+
+WITH_HEAD = card({**MODEL, "vocabulary": 26_000}, BATCH, microbatches=4)
+"""A head of 26,000 / (12 · 1000 + 2 · 500) = 2 layers, beside 8."""
+
+
+def test_the_last_stage_keeps_the_head() -> None:
+    """Of 4 layers and the head 2 and the head remain; at the bounds the head is nothing, or 4 layers."""
+    one = asked(degrees(pp=2), {"parallelism.pp": 4}, of_card=WITH_HEAD)
+    made = effect(pipeline(one, 4))
+    assert of_names(made, one.graph)["mm"] == (0.5, 0.5, 0.5)
+    last = (one.graph.nodes.kind == n.COMPUTE) & (one.graph.nodes.rank == 1)
+    for bound, factor in (("expected", 4 / 6), ("low", 0.5), ("high", 6 / 8)):
+        assert getattr(made.scale, bound)[last].tolist() == pytest.approx([factor] * 3)
+    # 3 stages of 2 layers before and after 4 micro-batches of 4; of 4 layers before those of 6
+    assert made.fill == pytest.approx((3 * 2) / (4 * 4) - 4 / (4 * 6))
+    fewer = effect(pipeline(asked(degrees(pp=2), {"parallelism.pp": 1}, one.graph, of_card=WITH_HEAD), 1))
+    for bound, factor in (("expected", 10 / 6), ("low", 12 / 8), ("high", 2.0)):
+        assert getattr(fewer.scale, bound)[last].tolist() == pytest.approx([factor] * 3)
+
+
+def test_one_stage_becomes_the_fullest() -> None:
+    """Of 8 layers and the head 2 and the head; at the upper bound the head has 4 layers of 12."""
+    one = asked(degrees(), {"parallelism.pp": 4}, of_card=WITH_HEAD)
+    made = effect(pipeline(one, 4))
+    assert of_names(made, one.graph)["mm"] == (0.4, 0.25, 0.5)
+    assert made.added[0].what.startswith("6 sends")
+    small = asked(degrees(), {"parallelism.pp": 4})
+    assert of_names(effect(pipeline(small, 4)), small.graph)["mm"] == (0.25, 0.25, 1.41 / 4)
+
+
+def test_schedules_fill_by_what_they_order() -> None:
+    """With F = B = W zero bubble leaves a third of what 1F1B idles; GPipe of even stages leaves as much."""
+    for text, share in (("1f1b", 3 / 8), ("gpipe", 3 / 8), ("zero_bubble", 1 / 8)):
+        choice = SCHEDULES.index(text)
+        settings = {"parallelism.pp": 4, "parallelism.schedule": choice}
+        many = card(MODEL, BATCH, microbatches=8)
+        made = effect(pipeline(asked(degrees(pp=4), settings, of_card=many), 4)) if choice else None
+        assert made is None or made.fill == pytest.approx(share - 3 / 8)
+    assert schedule(asked(degrees(pp=4), settings), 0) == "1F1B is the default"
+    with pytest.raises(InputError, match=r"requires parallelism\.pp; set both"):
+        schedule(asked(degrees(pp=2), {"parallelism.schedule": 1}), 1)
+    both = {**settings, "parallelism.interleave": 2}
+    with pytest.raises(InputError, match="interleaved stages are those of 1f1b, not of zero_bubble"):
+        pipeline(asked(degrees(pp=2), both), 4)
 
 
 def test_interleaved_stages_fill_in_parts_of_a_turn() -> None:

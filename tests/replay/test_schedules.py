@@ -55,7 +55,7 @@ def test_two_stages_by_hand() -> None:
 
 
 def test_an_uneven_stage_sets_the_pace() -> None:
-    """The last stage takes 3 + 6 for each of 4 micro-batches, after the first's F of 1 and before its B of 2."""
+    """The last takes 3 + 6 for each of 4 micro-batches, behind F of 1 and before B of 2 of the first."""
     assert span(schedule_orders("1f1b", 2, 4), [1, 3], [2, 6]) == 1 + 4 * 9 + 2
 
 

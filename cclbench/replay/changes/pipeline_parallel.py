@@ -122,10 +122,12 @@ def _stage_scale(
     subject: ChangeSubject, chosen: Mask, traced: Pipeline, asked: Pipeline, head: float
 ) -> Scale:
     """Scale of the chosen nodes by their stage's layers; a single traced stage becomes the fullest one."""
-    last = subject.stage_roles[np.maximum(subject.graph.nodes.rank, 0)] == traced.stages - 1
+    old = asked_layouts(subject).old
+    places = np.array([old.place_along(rank, "pp") for rank in range(old.world_size)], np.int64)
+    last = places[subject.graph.nodes.rank % old.world_size] == traced.stages - 1
     factors = np.array([asked.last_layers(h) / traced.last_layers(h) for h in (head, 0.0, HEAVY_HEAD * head)])
     expected, low, high = (
-        np.where(chosen, np.where(last | (traced.stages == 1), own, traced.stages / asked.stages), 1.0)
+        np.where(chosen, np.where(last, own, traced.stages / asked.stages), 1.0)
         for own in (factors[0], factors.min(), factors.max())
     )
     if traced.stages == 1:
