@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,20 +39,26 @@ class Pipeline:
 
     stages: int
     microbatches: int
-    layers: float
+    layers: int
     turns: int = 1
     schedule: Schedule = "1f1b"
 
-    def part_layers(self, head: float | Sequence[float] | Float64 = 0.0) -> Float64:
-        """Work of each part in layers, which are split evenly; the last has the head.
+    def part_layers(self, head: float | Float64 = 0.0) -> Float64:
+        """Work of each part in layers; the last has the head.
 
-        `head`: in layers, of one case or several; shape (parts, cases).
+        Layers that cannot be split evenly are one more on each of the first parts, so that the last one, with
+        the head, has the fewest. `head`: in layers, of one case or several; shape (parts, cases).
         """
         heads = np.atleast_1d(np.asarray(head, np.float64))
         parts = self.stages * self.turns
-        work = np.full((parts, len(heads)), self.layers / parts)
+        each, extra = divmod(self.layers, parts)
+        work = np.repeat(each + (np.arange(parts) < extra)[:, None], len(heads), axis=1).astype(np.float64)
         work[-1] += heads
         return work
+
+    def stage_layers(self, head: float) -> Float64:
+        """Work of each stage in layers, shape (stages,)."""
+        return np.asarray(self.part_layers(head).reshape(self.turns, self.stages).sum(axis=0))
 
     def span(self, part: Float64, transfer: float | Float64 = 0.0) -> Float64:
         """Time from the first operation of a step to the last, shape (cases,).
@@ -72,13 +77,10 @@ class Pipeline:
         orders = schedule_orders(self.schedule, self.stages, self.microbatches, self.turns)
         return np.asarray(simulate_schedule(orders, times).max(axis=0))
 
-    def last_layers(self, head: float) -> float:
-        """Work of the last stage in layers, which is the fullest."""
-        return self.layers / self.stages + head
-
     def fill_share(self, head: float) -> float:
         """Time of filling and draining, as a share of the busiest stage's work in a step."""
-        return float(self.span(self.part_layers(head))[0]) / (self.last_layers(head) * self.microbatches) - 1
+        busiest = float(self.stage_layers(head).max()) * self.microbatches
+        return float(self.span(self.part_layers(head))[0]) / busiest - 1
 
     def exposed_sends(self, head: float) -> float:
         """Number of sends that lengthen a step, each being short: those on its critical path."""

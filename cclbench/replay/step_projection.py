@@ -116,7 +116,7 @@ def project_step(
     longest_s = np.maximum(old.exchange_s, step_s * _MOST_EXPOSED)
     share = step_s * _MOST_EXPOSED / longest_s
     old, new = (one._replace(exchange_s=one.exchange_s * share) for one in (old, new))
-    layer_s = _solve_layer(measured, sizes["model.layers"], old, step_s)
+    layer_s = _solve_layer(measured, int(sizes["model.layers"]), old, step_s)
     feasible = layer_s > 0
     if not feasible.any():
         raise InputError(f"sends and the optimizer of {measured.degrees} take longer than {step_s:g} s")
@@ -124,7 +124,7 @@ def project_step(
     growth = asked.micro_batch / measured.micro_batch
     steps = np.stack(
         [
-            _step_s(asked, sizes["model.layers"], new, layer_s * factor)[feasible]
+            _step_s(asked, int(sizes["model.layers"]), new, layer_s * factor)[feasible]
             for factor in ({1.0, growth} if growth != 1 else {1.0})
         ]
     )
@@ -193,7 +193,7 @@ def _price_s(system: System, kind: str, ranks: tuple[int, ...], nbytes: float) -
     return TimeBounds(float(price.low_s[0]), float(price.time_s[0]), float(price.high_s[0]))
 
 
-def _step_s(layout: JobLayout, layers: float, cases: _Cases, layer_s: Float64) -> Float64:
+def _step_s(layout: JobLayout, layers: int, cases: _Cases, layer_s: Float64) -> Float64:
     """The step with that time of a layer, forward and backward of a micro-batch, shape (cases,)."""
     pipeline = Pipeline(
         layout.degrees.degrees["pp"], layout.microbatches, layers, layout.turns, layout.schedule
@@ -202,7 +202,7 @@ def _step_s(layout: JobLayout, layers: float, cases: _Cases, layer_s: Float64) -
     return np.asarray(span + cases.exchange_s + cases.optimizer_s + cases.outside_s)
 
 
-def _solve_layer(layout: JobLayout, layers: float, cases: _Cases, step_s: float) -> Float64:
+def _solve_layer(layout: JobLayout, layers: int, cases: _Cases, step_s: float) -> Float64:
     """Time of a layer that makes the step as long, shape (cases,); 0 where the rest alone is longer.
 
     The step is convex in it, so the chord from 0 meets the step at or before the solution.
@@ -226,13 +226,16 @@ def _notes(layout: JobLayout, cases: _Cases, growth: float) -> list[str]:
         f"optimizer: none, to {cases.optimizer_s.max() * 1e3:.3g} ms",
     ]
     if split["pp"] > 1:
-        notes.append(
-            f"{layout.schedule} of {layout.microbatches:,} micro-batches, layers split evenly; a send between"
-            f" stages takes {cases.send_s.min() * 1e3:.3g} to {cases.send_s.max() * 1e3:.3g} ms"
-        )
+        send_ms = f"{cases.send_s.min() * 1e3:.3g} to {cases.send_s.max() * 1e3:.3g} ms"
+        notes += [
+            f"{layout.schedule} of {layout.microbatches:,} micro-batches, layers split as evenly as they can be",
+            f"a send between stages: {send_ms}",
+        ]
     if split["dp"] > 1:
         notes.append(f"gradients: hidden behind backward, or {cases.exchange_s.max() * 1e3:.3g} ms after it")
-    notes.append(f"the slowest rank: none, or {SPREAD.high:.0%} of a step by rank's standard deviation")
+    notes.append(
+        f"waiting for the slowest of more ranks: none, or by ranks that differ by {SPREAD.high:.0%} of a step"
+    )
     if growth != 1:
         notes.append("another micro-batch: layers take as long as before, or in proportion to samples")
     return notes

@@ -109,6 +109,19 @@ def test_one_stage_becomes_the_fullest() -> None:
     assert of_names(effect(pipeline(small, 4)), small.graph)["mm"] == (0.25, 0.25, 1.41 / 4)
 
 
+def test_layers_that_do_not_split_evenly() -> None:
+    """8 layers as 3, 3 and 2: of 4 the first stage keeps 3, the last 2. The second works 4 · 3, behind F of 1
+    and before B of 2 of the first, and waits for 1 until B of the first micro-batch is back."""
+    one = asked(degrees(pp=2), {"parallelism.pp": 3})
+    made = effect(pipeline(one, 3))
+    kernels = one.graph.nodes.kind == n.COMPUTE
+    for number, share in ((0, 3 / 4), (1, 2 / 4)):
+        assert made.scale is not None
+        assert {*made.scale.expected[kernels & (one.graph.nodes.rank == number)].tolist()} == {share}
+    assert made.fill == pytest.approx(16 / 12 - 1 - 1 / 4)
+    assert "as evenly as they can be" in made.notes[0]
+
+
 def test_schedules_fill_by_what_they_order() -> None:
     """With F = B = W zero bubble leaves a third of what 1F1B idles; GPipe of even stages leaves as much."""
     for text, share in (("1f1b", 3 / 8), ("gpipe", 3 / 8), ("zero_bubble", 1 / 8)):
@@ -190,11 +203,11 @@ def test_a_host_launches_as_much_less_as_its_stage_has_fewer_layers() -> None:
 @pytest.mark.parametrize(
     ("settings", "of_card", "says"),
     [
-        ({"parallelism.pp": 3}, card(MODEL, microbatches=4), "8 layers cannot be split into 3 equal parts"),
+        ({"parallelism.pp": 9}, card(MODEL, microbatches=4), "8 layers are too few for 9 parts"),
         (
             {"parallelism.pp": 4, "parallelism.interleave": 4},
             card(MODEL, microbatches=4),
-            "8 layers cannot be split into 16 equal parts",
+            "8 layers are too few for 16 parts",
         ),
         (
             {"parallelism.pp": 4, "parallelism.interleave": 2},

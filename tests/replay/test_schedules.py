@@ -68,7 +68,7 @@ def test_even_stages_idle_for_p_less_one_of_m_and_p_less_one(p: int, m: int, sch
 @given(stages, st.integers(1, 4), st.integers(2, 4))
 def test_parts_of_a_stage_divide_what_it_idles(p: int, groups: int, v: int) -> None:
     m = groups * p
-    assert idle_share(Pipeline(p, m, p, v)) == pytest.approx((p - 1) / (v * m + p - 1))
+    assert idle_share(Pipeline(p, m, p * v, v)) == pytest.approx((p - 1) / (v * m + p - 1))
 
 
 @given(stages, st.integers(0, 16))
@@ -119,6 +119,12 @@ def test_schedules_that_cannot_be_are_refused() -> None:
         schedule_orders("gpipe", 4, 8, 2)
     with pytest.raises(InputError, match="too many to simulate"):
         schedule_orders("1f1b", 4, MOST_OPERATIONS)
+
+
+def test_layers_are_split_as_evenly_as_they_can_be() -> None:
+    """30 layers in 4 parts, the last with a head of 1.5; two parts a stage have parts 0 and 2, 1 and 3."""
+    assert Pipeline(4, 8, 30).stage_layers(1.5).tolist() == [8, 8, 7, 8.5]
+    assert Pipeline(2, 8, 30, 2).stage_layers(1.5).tolist() == [15, 16.5]
 
 
 def test_sends_are_hidden_behind_a_slower_stage() -> None:

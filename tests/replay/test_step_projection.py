@@ -7,12 +7,14 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from helpers.replay_subjects import card, degrees
 
 from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
-from cclbench.replay.step_projection import JITTER, JobLayout, project_step
+from cclbench.replay.step_projection import JITTER, OUTSIDE, JobLayout, project_step
 
 MODEL = {"parameters": 2_651_307_520, "hidden": 2560, "layers": 32, "vocabulary": 50_257}
 CARD = card(MODEL, {"sequence_length": 2048}, "fp16")
@@ -36,7 +38,7 @@ def test_twice_the_samples_take_less_than_twice_as_long() -> None:
     assert step.low <= step.expected <= step.high  # type: ignore[operator]
     # 64 and 32 micro-batches with the head on the last of 2 stages, without sends and the rest of a step
     assert 6 * 64.9 / 33 > step.expected / 1e9 > 6 * 1.9
-    assert "1f1b of 64 micro-batches, layers split evenly" in " ".join(notes)
+    assert "1f1b of 64 micro-batches, layers split as evenly" in " ".join(notes)
 
 
 def test_better_schedules_take_less_of_few_micro_batches() -> None:
@@ -57,6 +59,23 @@ def test_stages_that_replicas_do_not_need_to_wait_for() -> None:
     """A single replica exchanges no gradients, a single stage sends nothing."""
     _, notes = project_step(CARD, SYSTEM, layout(1, 1, batch=64), 4.0, layout(1, 1, batch=128))
     assert not [note for note in notes if "gradients" in note or "send" in note]
+
+
+def test_the_rest_of_a_step_is_that_of_two_traced_jobs(test_data: Path) -> None:
+    """What is neither pipeline nor, on the rank that waits least, exchange or optimizer; medians over steps."""
+    shares = []
+    for name in ("ST", "AR"):
+        rows = pq.read_table(test_data / "stragglers" / f"trace-{name}.parquet").to_pandas()
+        rows["end"] = rows["start_ts"] + rows["duration"]
+        pipelined = rows["optype"].isin(("forward-compute", "backward-compute"))
+        steps, spans = rows.groupby("step"), rows[pipelined].groupby("step")
+        step_s = steps["end"].max() - steps["start_ts"].min()
+        span_s = spans["end"].max() - spans["start_ts"].min()
+        after = rows["optype"].str.contains("grad|params|optimizer")
+        least = rows[after].groupby(["step", "optype"])["duration"].min().groupby("step").sum()
+        shares.append(float(((step_s - span_s - least).median()) / step_s.median()))
+    assert shares == [pytest.approx(0.024, abs=5e-4), pytest.approx(0.0128, abs=5e-4)]
+    assert pytest.approx((np.mean(shares), max(shares)), abs=6e-4) == OUTSIDE
 
 
 @pytest.mark.parametrize(

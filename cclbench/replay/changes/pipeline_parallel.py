@@ -63,8 +63,8 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         return SAME_LAYOUT
     card = subject.run.card
     layers = card.workload.model.layers if card else None
-    if layers is not None and layers % (new * turns):
-        raise InputError(f"parallelism.pp: {layers} layers cannot be split into {new * turns} equal parts")
+    if layers is not None and layers < new * turns:
+        raise InputError(f"parallelism.pp: {layers} layers are too few for {new * turns} parts")
     count = microbatch_count(card)
     if count is None:
         lacking = missing_sizes(card, *_SENT) if old == 1 else []
@@ -85,11 +85,12 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     gap = np.where(launches, np.rint(inside * (factor - 1)), 0).astype(np.int64)
     graph = replace(graph, nodes=replace(nodes, gap=nodes.gap + gap))
     head = head_layers(card) if layers else None
-    traced = Pipeline(old, count, layers or old)
+    traced = Pipeline(old, count, layers or old * new * turns)
     own_count = count * layouts.sample_share
-    asked = Pipeline(new, max(round(own_count), 1), layers or new, turns, schedule)
+    asked = Pipeline(new, max(round(own_count), 1), layers or old * new * turns, turns, schedule)
+    even = "evenly" if asked.layers % (new * turns) == 0 else "as evenly as they can be"
     notes: tuple[str, ...] = (
-        f"layers split evenly into {new} in place of {old} stages: kernels,"
+        f"layers split {even} into {new} in place of {old} stages: kernels,"
         f" {subject.window_share(chosen):.1%} of the step, take {factor:g} of their time",
         f"pipeline of {own_count:g} micro-batches, {schedule}"
         f"{f', {turns} parts a stage' if turns > 1 else ''}: filling and draining it takes"
@@ -125,12 +126,21 @@ def _stage_scale(
     old = asked_layouts(subject).old
     places = np.array([old.place_along(rank, "pp") for rank in range(old.world_size)], np.int64)
     last = places[subject.graph.nodes.rank % old.world_size] == traced.stages - 1
-    factors = np.array([asked.last_layers(h) / traced.last_layers(h) for h in (head, 0.0, HEAVY_HEAD * head)])
-    expected, low, high = (
-        np.where(chosen, np.where(last, own, traced.stages / asked.stages), 1.0)
-        for own in (factors[0], factors.min(), factors.max())
+    heads = (head, 0.0, HEAVY_HEAD * head)
+    # the first stage has the most layers, the last the head; a single one becomes the busiest
+    new_layers, old_layers = ([one.stage_layers(h) for h in heads] for one in (asked, traced))
+    single = traced.stages == 1
+    own = np.array(
+        [
+            (new.max() if single else new[-1]) / old[-1]
+            for new, old in zip(new_layers, old_layers, strict=True)
+        ]
     )
-    if traced.stages == 1:
+    other = new_layers[0][0] / old_layers[0][0]
+    expected, low, high = (
+        np.where(chosen, np.where(last, factor, other), 1.0) for factor in (own[0], own.min(), own.max())
+    )
+    if single:
         high = np.maximum(high, np.where(chosen, min(_FULLEST_STAGE / asked.stages, 1.0), 1.0))
     return Scale(expected, low, high)
 
