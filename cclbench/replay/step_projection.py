@@ -228,7 +228,7 @@ def _notes(layout: JobLayout, cases: _Cases, growth: float) -> list[str]:
     if split["pp"] > 1:
         send_ms = f"{cases.send_s.min() * 1e3:.3g} to {cases.send_s.max() * 1e3:.3g} ms"
         notes += [
-            f"{layout.schedule} of {layout.microbatches:,} micro-batches, layers split as evenly as they can be",
+            f"{layout.schedule}: {layout.microbatches:,} micro-batches, layers split as evenly as possible",
             f"a send between stages: {send_ms}",
         ]
     if split["dp"] > 1:

@@ -72,9 +72,7 @@ def main() -> None:
     pairs = [compare(*pair) for pair in permutations(jobs, 2) if are_comparable(*pair)]
     print(f"all {len(pairs)} pairs: {sum(holds for *_, holds in pairs)} within bounds")
     ratios = list(doubled(jobs))
-    print(
-        f"twice the nodes: {len(ratios)} pairs, error {median(ratios):.1%}, at most {max(ratios):.1%}"
-    )
+    print(f"twice the nodes: {len(ratios)} pairs, error {median(ratios):.1%}, at most {max(ratios):.1%}")
 
 
 def read_jobs(path: Path) -> list[MeasuredJob]:

@@ -38,7 +38,7 @@ def test_twice_the_samples_take_less_than_twice_as_long() -> None:
     assert step.low <= step.expected <= step.high  # type: ignore[operator]
     # 64 and 32 micro-batches with the head on the last of 2 stages, without sends and the rest of a step
     assert 6 * 64.9 / 33 > step.expected / 1e9 > 6 * 1.9
-    assert "1f1b of 64 micro-batches, layers split as evenly" in " ".join(notes)
+    assert "1f1b: 64 micro-batches, layers split as evenly" in " ".join(notes)
 
 
 def test_better_schedules_take_less_of_few_micro_batches() -> None:
@@ -62,7 +62,7 @@ def test_stages_that_replicas_do_not_need_to_wait_for() -> None:
 
 
 def test_the_rest_of_a_step_is_that_of_two_traced_jobs(test_data: Path) -> None:
-    """What is neither pipeline nor, on the rank that waits least, exchange or optimizer; medians over steps."""
+    """Neither pipeline nor, on the rank that waits least, exchange or optimizer; medians over steps."""
     shares = []
     for name in ("ST", "AR"):
         rows = pq.read_table(test_data / "stragglers" / f"trace-{name}.parquet").to_pandas()

@@ -130,15 +130,13 @@ def _stage_scale(
     # the first stage has the most layers, the last the head; a single one becomes the busiest
     new_layers, old_layers = ([one.stage_layers(h) for h in heads] for one in (asked, traced))
     single = traced.stages == 1
-    own = np.array(
-        [
-            (new.max() if single else new[-1]) / old[-1]
-            for new, old in zip(new_layers, old_layers, strict=True)
-        ]
-    )
+    own = [
+        float((new.max() if single else new[-1]) / old[-1])
+        for new, old in zip(new_layers, old_layers, strict=True)
+    ]
     other = new_layers[0][0] / old_layers[0][0]
     expected, low, high = (
-        np.where(chosen, np.where(last, factor, other), 1.0) for factor in (own[0], own.min(), own.max())
+        np.where(chosen, np.where(last, factor, other), 1.0) for factor in (own[0], min(own), max(own))
     )
     if single:
         high = np.maximum(high, np.where(chosen, min(_FULLEST_STAGE / asked.stages, 1.0), 1.0))
