@@ -255,16 +255,23 @@ def test_of_one_micro_batch_samples_stay_out() -> None:
 
 
 def test_a_pipeline_that_stays_is_filled_as_before() -> None:
-    """Two of four micro-batches, three stages: (3 − 1) · 0.5 / 2 of the work, 2 · 2 · 0.5 hops."""
-    old, settings = degrees(dp=2, pp=3), {"parallelism.dp": 4, "batch": 1}
+    """Two of four micro-batches, four stages: (4 − 1) · 0.5 / 2 of the work, 2 · 3 · 0.5 hops."""
+    old, settings = degrees(dp=2, pp=4), {"parallelism.dp": 4, "batch": 1}
     made = effect(batch(asked(old, settings), 1))
-    assert (made.fill, made.hops) == (0.5, 2.0)
+    assert (made.fill, made.hops) == (pytest.approx(0.75), 3.0)
+    # a slow last stage is filled by its others: 3 · 2 layers by 2 and 4 micro-batches of 4
+    uneven = effect(batch(asked(old, settings, of_card=WITH_HEAD), 1))
+    assert uneven.fill == pytest.approx(3 * 2 / (2 * 4) - 3 * 2 / (4 * 4))
     of_two = effect(batch(asked(degrees(dp=2, pp=2), settings), 1))
-    assert (of_two.fill, of_two.hops) == (0.25, 1.0)
+    assert (of_two.fill, of_two.hops) == (pytest.approx(0.25), 1.0)
     recut = effect(batch(asked(old, {**settings, "parallelism.pp": 6}), 1))
     assert (recut.fill, recut.hops) == (0.0, 0.0)
     turns = effect(batch(asked(old, {**settings, "parallelism.interleave": 2}), 1))
     assert (turns.fill, turns.hops) == (0.0, 0.0)
+    other = effect(batch(asked(old, {**settings, "parallelism.schedule": SCHEDULES.index("gpipe")}), 1))
+    assert (other.fill, other.hops) == (0.0, 0.0)
+    same = {**settings, "parallelism.interleave": 1, "parallelism.schedule": SCHEDULES.index("1f1b")}
+    assert effect(batch(asked(old, same), 1)).fill == made.fill
     with pytest.raises(InputError, match="micro-batches of a step is unknown"):
         batch(asked(old, settings, of_card=None), 1)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,3 +121,20 @@ def test_published_layouts_from_the_nearest_other_one(test_data: Path) -> None:
             missed.append(i)
     assert missed == [8, 11]
     assert sorted(errors)[5] < 0.03
+
+
+def test_four_times_the_accelerators_of_a_published_benchmark(test_data: Path) -> None:
+    """Llama 3.1 8B on DGX B200 (MLPerf Training v5.1): 128 GPUs take 1.026 times the step of 32, each
+    with half a sample; the logs do not state how layers are split, here by two ranks."""
+    folder = test_data / "mlperf_training" / "University-of-Florida" / "results"
+    steps = []
+    for nodes in (4, 16):
+        logs = sorted((folder / f"hpg.dgxb200x8.n{nodes}" / "llama31_8b").iterdir())
+        times = re.findall(r'"train_step_time": ([0-9.]+)', "".join(log.read_text() for log in logs))
+        steps.append(float(np.median([float(time) for time in times])))
+    model = {"parameters": 8_030_261_248, "hidden": 4096, "layers": 32, "vocabulary": 128_256}
+    of_card = card(model, {"sequence_length": 8192})
+    small, large = (layout(dp, 1, 1, dp, tp=2) for dp in (16, 64))
+    step, _ = project_step(of_card, catalog.system("dgx-b200"), small, steps[0], large)
+    assert step.low <= steps[1] * 1e9 <= step.high
+    assert step.expected == pytest.approx(steps[1] * 1e9, rel=0.01)

@@ -63,8 +63,8 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         return SAME_LAYOUT
     card = subject.run.card
     layers = card.workload.model.layers if card else None
-    if layers is not None and layers < new * turns:
-        raise InputError(f"parallelism.pp: {layers} layers are too few for {new * turns} parts")
+    if layers is not None and layers < (most := max(new * turns, old)):
+        raise InputError(f"parallelism.pp: {layers} layers are too few for {most} parts")
     count = microbatch_count(card)
     if count is None:
         lacking = missing_sizes(card, *_SENT) if old == 1 else []
