@@ -21,7 +21,7 @@ PAGES = {
     "timeline-reader.md": 1,
     "stragglers.md": 2,
     "search.md": 4,
-    "scaling.md": 2,
+    "scaling.md": 3,
     "add-a-metric.md": 3,
     "add-a-finding.md": 2,
     "add-a-setting.md": 2,

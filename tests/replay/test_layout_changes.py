@@ -182,8 +182,8 @@ def test_layers_recut_into_more_stages() -> None:
         assert found.step_ns == pytest.approx(true, rel=0.02)
         interleaved = step(replay, "parallelism.pp=4", "parallelism.interleave=2")
         assert found.step_ns - interleaved == pytest.approx(1.5 * 600_000, rel=0.02)
-        with pytest.raises(InputError, match="8 layers cannot be split into 3"):
-            replay.predict(parse_scenario(["parallelism.pp=3"]))
+        with pytest.raises(InputError, match="8 layers are too few for 16 parts"):
+            replay.predict(parse_scenario(["parallelism.pp=16"]))
     with traced(pipeline(Layout(dp=2, pp=2)), model=model) as replay:
         with pytest.raises(InputError, match="micro-batches") as refused:
             replay.predict(parse_scenario(["parallelism.pp=4"]))

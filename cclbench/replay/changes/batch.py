@@ -7,6 +7,7 @@ from cclbench.ground.errors import InputError
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change, read_choice
 from cclbench.replay.layout import BATCHES, Dimension
 from cclbench.replay.rescale import ACTIVATIONS, asked_layouts, microbatch_count, scale_nodes, token_nodes
+from cclbench.replay.stages import Pipeline, head_layers
 
 
 @change(
@@ -18,7 +19,7 @@ from cclbench.replay.rescale import ACTIVATIONS, asked_layouts, microbatch_count
 )
 def batch(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """Scale kernels and transfers of activations by the share of samples, as more or larger micro-batches."""
-    layouts, graph = asked_layouts(subject), subject.graph
+    layouts, graph, settings = asked_layouts(subject), subject.graph, subject.settings
     share = layouts.sample_share
     if share == 1.0:
         return "each replica has as many samples as before"
@@ -44,19 +45,29 @@ def batch(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         f"{subject.window_share(chosen):.1%} of the step, are assumed to scale with it"
     )
     stages = layouts.old.degrees["pp"]
-    stay = stages == layouts.new.degrees["pp"] > 1 and "parallelism.interleave" not in subject.settings
+    same_order = settings.get("parallelism.interleave", 1) == 1 and not settings.get("parallelism.schedule")
+    stay = stages == layouts.new.degrees["pp"] > 1 and same_order
     if stay and count is None:
         raise InputError(
             "batch=global: the number of micro-batches of a step is unknown",
             hint="state parallelism.microbatches in a card",
         )
     # filling a pipeline takes as long as before, only its flow scales
+    fill = 0.0
+    if stay and count:
+        model_layers = subject.run.card.workload.model.layers if subject.run.card else None
+        head = (head_layers(subject.run.card) or 0.0) if model_layers else 0.0
+        before, after = (
+            Pipeline(stages, max(round(of_step), 1), model_layers or stages).fill_share(head)
+            for of_step in (count, count * share)
+        )
+        fill = after - before
     return LayoutEffect(
         graph,
         scale,
         {} if several else activations,
         activations if several else {},
-        fill=(stages - 1) * (1 - share) / (count * share) if stay and count else 0.0,
+        fill=fill,
         hops=2 * (stages - 1) * (1 - share) if stay else 0.0,
         notes=(note,),
     )

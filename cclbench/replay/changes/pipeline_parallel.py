@@ -9,8 +9,18 @@ from typing import Final
 import numpy as np
 
 from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, change, count_of
+from cclbench.replay.change import (
+    AddedCommunication,
+    ChangeSubject,
+    LayoutEffect,
+    Scale,
+    TimeBounds,
+    change,
+    count_of,
+    read_choice,
+)
 from cclbench.replay.gradient_exchange import trains
 from cclbench.replay.rescale import (
     SAME_LAYOUT,
@@ -19,8 +29,9 @@ from cclbench.replay.rescale import (
     compute_nodes,
     microbatch_count,
     missing_sizes,
-    scale_nodes,
 )
+from cclbench.replay.schedules import SCHEDULES
+from cclbench.replay.stages import HEAVY_HEAD, Pipeline, head_layers
 
 _SENT: Final = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
 """Fields of a card whose product is what a stage sends."""
@@ -33,26 +44,27 @@ last with the head and the loss)."""
     "parallelism.pp",
     values="4",
     definition="layers are split into this many stages: kernels, host time, and transfers of layers and"
-    " gradients scale as 1 / pp; filling and draining the pipeline (1F1B) takes (pp - 1) / interleave"
-    " micro-batches of a stage",
+    " gradients scale as 1 / pp, those of the last stage less, which has the head; filling and draining the"
+    " pipeline takes what a simulation of its schedule gives (even stages, 1F1B: (pp - 1) / interleave"
+    " micro-batches of a stage)",
     read=count_of,
 )
 def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
-    """A step of m micro-batches on p stages takes (m + (p − 1) / v) · t (Narayanan et al. 2021, section 2.2).
+    """A step of m micro-batches takes (1 + f) m t, t being the time of one on the busiest stage.
 
-    t is the forward and backward time of a micro-batch on a stage. The graph has (m + p − 1) · t of the
-    traced p; with m′ = share · m and t scaling as p / p′, the difference ((p′ − 1) / v − (p − 1) · share) · t
-    is added.
+    The share f of filling and draining follows from the schedule (`Pipeline.span`), with layers split evenly
+    and the head on the last stage. The graph has that of the traced stages, so that the difference is added.
     """
     layouts = asked_layouts(subject)
     old, new = layouts.old.degrees["pp"], layouts.new.degrees["pp"]
     turns = int(subject.settings.get("parallelism.interleave", 1))
-    if old == new and turns == 1:
+    schedule = SCHEDULES[int(subject.settings.get("parallelism.schedule", 0))]
+    if old == new and turns == 1 and schedule == "1f1b":
         return SAME_LAYOUT
     card = subject.run.card
     layers = card.workload.model.layers if card else None
-    if layers is not None and layers % (new * turns):
-        raise InputError(f"parallelism.pp: {layers} layers cannot be split into {new * turns} equal parts")
+    if layers is not None and layers < (most := max(new * turns, old)):
+        raise InputError(f"parallelism.pp: {layers} layers are too few for {most} parts")
     count = microbatch_count(card)
     if count is None:
         lacking = missing_sizes(card, *_SENT) if old == 1 else []
@@ -72,48 +84,80 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     inside = np.minimum(nodes.gap, np.maximum(subject.since, 0))
     gap = np.where(launches, np.rint(inside * (factor - 1)), 0).astype(np.int64)
     graph = replace(graph, nodes=replace(nodes, gap=nodes.gap + gap))
-    fill = ((new - 1) / turns - (old - 1) * layouts.sample_share) / (count * layouts.sample_share)
+    head = head_layers(card) if layers else None
+    traced = Pipeline(old, count, layers or old * new * turns)
+    own_count = count * layouts.sample_share
+    asked = Pipeline(new, max(round(own_count), 1), layers or old * new * turns, turns, schedule)
+    even = "evenly" if asked.layers % (new * turns) == 0 else "as evenly as they can be"
     notes: tuple[str, ...] = (
-        f"layers split evenly into {new} in place of {old} stages: kernels,"
+        f"layers split {even} into {new} in place of {old} stages: kernels,"
         f" {subject.window_share(chosen):.1%} of the step, take {factor:g} of their time",
-        f"pipeline of {count * layouts.sample_share:g} micro-batches,"
-        f" 1F1B{f', {turns} parts a stage' if turns > 1 else ''}:"
-        f" filling it takes {(new - 1) / turns:g} of them",
+        f"pipeline of {own_count:g} micro-batches, {schedule}"
+        f"{f', {turns} parts a stage' if turns > 1 else ''}: filling and draining it takes"
+        f" {asked.fill_share(head or 0.0):.1%} of the busiest stage's work",
     )
-    scale = scale_nodes(chosen, factor)
+    if head is not None:
+        notes += (
+            f"the last stage has the head, by its FLOPs as much as {head:.2f} layers (bounds: 0, twice)",
+        )
     if old == 1:
-        scale = replace(scale, high=np.where(chosen, min(factor * _FULLEST_STAGE, 1.0), 1.0))
         notes += (
             f"one stage does not show how even {new} are: the fullest has up to {_FULLEST_STAGE:.2f} times"
             " the mean work (upper bound)",
         )
+    scale = _stage_scale(subject, chosen, traced, asked, head or 0.0)
+    fill = asked.fill_share(head or 0.0) - traced.fill_share(head or 0.0)
     return LayoutEffect(
         graph,
         scale,
         {"dp": factor},
         {"tp": factor, "cp": factor, "ep": factor},
-        added=_hops(subject, new),
+        added=_hops(subject, asked, head or 0.0),
         fill=fill,
         hops=2 * ((new - 1) - (old - 1) * layouts.sample_share) if old > 1 else 0.0,
         notes=notes,
     )
 
 
-def _hops(subject: ChangeSubject, stages: int) -> tuple[AddedCommunication, ...]:
+def _stage_scale(
+    subject: ChangeSubject, chosen: Mask, traced: Pipeline, asked: Pipeline, head: float
+) -> Scale:
+    """Scale of the chosen nodes by their stage's layers; a single traced stage becomes the fullest one."""
+    old = asked_layouts(subject).old
+    places = np.array([old.place_along(rank, "pp") for rank in range(old.world_size)], np.int64)
+    last = places[subject.graph.nodes.rank % old.world_size] == traced.stages - 1
+    heads = (head, 0.0, HEAVY_HEAD * head)
+    # the first stage has the most layers, the last the head; a single one becomes the busiest
+    new_layers, old_layers = ([one.stage_layers(h) for h in heads] for one in (asked, traced))
+    single = traced.stages == 1
+    own = [
+        float((new.max() if single else new[-1]) / old[-1])
+        for new, old in zip(new_layers, old_layers, strict=True)
+    ]
+    other = new_layers[0][0] / old_layers[0][0]
+    expected, low, high = (
+        np.where(chosen, np.where(last, factor, other), 1.0) for factor in (own[0], min(own), max(own))
+    )
+    if single:
+        high = np.maximum(high, np.where(chosen, min(_FULLEST_STAGE / asked.stages, 1.0), 1.0))
+    return Scale(expected, low, high)
+
+
+def _hops(subject: ChangeSubject, asked: Pipeline, head: float) -> tuple[AddedCommunication, ...]:
     """Transfers of activations and gradients between stages, where the trace has a single stage."""
-    layouts = asked_layouts(subject)
+    layouts, stages = asked_layouts(subject), asked.stages
     if layouts.old.degrees["pp"] > 1 or stages == 1:
         return ()
     size = card_sizes(subject.run.card, "what stages send each other", *_SENT)
     nbytes = float(np.prod([*size.values()])) / layouts.new.degrees["cp"]
     time = subject.price("send_recv", (0, layouts.new.group_stride("pp")), nbytes)
     passes = 2 if trains(subject) else 1
-    hops = passes * (stages - 1)
-    # at worst no send is hidden: one for each micro-batch and pass, besides those that fill the pipeline
-    exposed = hops + passes * ((microbatch_count(subject.run.card) or 1) * layouts.sample_share - 1)
-    description = f"{hops} hops of {nbytes / 1e6:.4g} MB past {stages} stages"
-    most = time.high * max(exposed, hops)
-    return (AddedCommunication(description, time.times_count(hops)._replace(high=most)),)
+    hops, most = passes * (stages - 1), passes * (stages + asked.microbatches * asked.turns - 2)
+    exposed = min(max(asked.exposed_sends(head) * passes / 2, hops), most)
+    description = f"{exposed:g} sends of {nbytes / 1e6:.4g} MB past {stages} stages, not hidden"
+    # at best only those that fill the pipeline are exposed, at worst one for each micro-batch and pass
+    expected = None if time.expected is None else time.expected * exposed
+    return (AddedCommunication(description, TimeBounds(time.low * hops, expected, time.high * most)),)
 
 
 @change(
@@ -128,3 +172,17 @@ def interleave(subject: ChangeSubject, turns: int) -> LayoutEffect | str:
     if "parallelism.pp" not in subject.settings:
         raise InputError("parallelism.interleave requires parallelism.pp", hint="set both")
     return LayoutEffect(subject.graph) if turns > 1 else "stages have one part"
+
+
+@change(
+    "parallelism.schedule",
+    values="1f1b, gpipe, zero_bubble",
+    definition="the order of forward and backward on pipeline stages: 1F1B (default), all forward first"
+    " (GPipe), or ZB-H1, which defers the gradients of weights; requires parallelism.pp",
+    read=read_choice(*SCHEDULES),
+)
+def schedule(subject: ChangeSubject, choice: int) -> LayoutEffect | str:
+    """No effect of its own: `parallelism.pp` reads it."""
+    if "parallelism.pp" not in subject.settings:
+        raise InputError("parallelism.schedule requires parallelism.pp", hint="set both")
+    return LayoutEffect(subject.graph) if choice else "1F1B is the default"
