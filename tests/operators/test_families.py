@@ -9,6 +9,7 @@ import pytest
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import MODELS, cost_of, model_of
+from cclbench.operators.families.attention import EMULATED
 
 
 def t(*shape: int, dtype: str = "float", strides: tuple[int, ...] | None = None) -> Tensor:
@@ -779,6 +780,23 @@ def test_lists_of_tensors_have_the_type_of_their_kernel(
     assert (cost.flops, cost.read_bytes, cost.written_bytes, cost.precision) == worked
     with pytest.raises(NoModel, match="element type"):
         cost_of(Call(name, arguments))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "precision", "assumed"),
+    [
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", "tf32", EMULATED),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm75", "fp32", None),
+    ],
+)
+def test_fp32_attention_of_cutlass_is_three_products_in_tf32(
+    kernel: str, precision: str, assumed: str | None
+) -> None:
+    """144 pairs of 8 and 8; before sm80 without tensor cores."""
+    query, key = t(1, 4, 6, 8), t(1, 4, 6, 8)
+    arguments = (query, key, key, None, True, 0.0, False)
+    cost = cost_of(Call("aten::_scaled_dot_product_efficient_attention", arguments, (kernel,)))
+    assert (cost.flops, cost.precision, cost.assumes) == (2 * 144 * 16, precision, assumed)
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,7 @@ def flex_attention(call: Call) -> Cost:
     Source: torch/_inductor/kernel/flex/flex_attention.py: input_nodes (query, key, value, logsumexp, ...,
     kv_num_blocks, kv_indices, full_kv_num_blocks, ...); torch/nn/attention/flex_attention.py:
     _create_empty_block_mask
+    Tested: no trace
     """
     numbers = [tensor for tensor in call.tensors if is_floating(tensor.dtype) and tensor.elements]
     statistics = numbers[3].shape
