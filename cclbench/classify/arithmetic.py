@@ -11,7 +11,9 @@ compute capability, operator class, accumulator, instruction shape, alignment); 
 print them (`ampere_bf16_s16816gemm_bf16_...`, `sm80_xmma_gemm_f32f32_tf32f32_f32_...`, `nvjet_tst_...`: types
 of A, of B where they have eight bits or fewer, of the accumulator, of D; t bf16, h fp16, s fp32, q e4m3,
 r e5m2, o e2m1); Tensile, docs/src/conceptual (problem type `BBS_BH`: types of A and B, D, compute;
-`MI16x16x16x1`: matrix instruction; `ISA942`); MIOpen's igemm (`gtcx2` gfx90a, `gtcx3` gfx942).
+`MI16x16x16x1`: matrix instruction; `ISA942`); PyTorch's memory-efficient attention
+(aten/.../mem_eff_attention/gemm_kernel_utils.h: fp32 from sm80 on by OpMultiplyAddFastF32, three products in
+TF32; before without tensor cores); MIOpen's igemm (`gtcx2` gfx90a, `gtcx3` gfx942).
 """
 
 from __future__ import annotations
@@ -85,11 +87,18 @@ ARITHMETIC: Final = (
     ),
     _Arithmetic("fp16", False, r"(?:maxwell|volta|turing|ampere)_hgemm  simt_hgemm"),
     _Arithmetic(
-        "tf32", True, r"tf32  (?:tensorop|ampere|hopper)_s1688  s64x\d+x8gemm  ^cijk_\w*?_s_?(?:mx|xf32)_"
+        "tf32",
+        True,
+        r"""
+        tf32  (?:tensorop|ampere|hopper)_s1688  s64x\d+x8gemm  ^cijk_\w*?_s_?(?:mx|xf32)_
+        fmha_cutlass[fb]_f32_\w*_sm(?:[89]\d|1\d\d)
+        """,
     ),
     _Arithmetic(None, True, rf"{_NVJET}  wgmma  (?<!sub)tensorop  s16816  s884  s1688"),
     _Arithmetic("fp32", True, r"_nhwc_fp32_  ^cijk_\w*?_s_?b_\w*?_mi\d+x"),
-    _Arithmetic("fp32", False, r"(?<!bla)sgemm  simt_  scudnn  f32f32_f32f32  ^cijk_\w*?_s_?b_"),
+    _Arithmetic(
+        "fp32", False, r"(?<!bla)sgemm  simt_  scudnn  f32f32_f32f32  ^cijk_\w*?_s_?b_  fmha_cutlass[fb]_f32_"
+    ),
     _Arithmetic(None, True, "xdl  mfma"),
 )
 

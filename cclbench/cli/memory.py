@@ -39,7 +39,8 @@ def memory(
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes: PyTorch memory
     snapshots, or traces recorded with profile_memory. Figures cover the whole recording. Memory allocated
     before it began is listed as older than the recording; csv, md and xlsx list the call sites at the peak.
-    Compiled programs in XLA profiles are listed with the memory that their compiler assigned.
+    Compiled programs in XLA profiles are listed with the memory that their compiler assigned: rows of csv, md
+    and xlsx whose source is `compiler`.
 
     \b
     Keys of --set:
@@ -55,10 +56,16 @@ def memory(
       cclbench memory my-job-3f2a91c0 --set checkpoint=Block --set batch=16
     """
     from cclbench.analyzers.view.memory_scenarios import predict_memory
-    from cclbench.present.memory import COLUMNS, allocator_histories, memory_document, peak_rows
+    from cclbench.present.memory import (
+        COLUMNS,
+        PROGRAM_COLUMNS,
+        allocator_histories,
+        memory_document,
+        peak_rows,
+    )
     from cclbench.present.memory_picture import plot_memory
     from cclbench.present.picture import check_picture
-    from cclbench.present.program_memory import program_documents
+    from cclbench.present.program_memory import program_documents, program_rows
     from cclbench.present.terminal.memory import memory_page
     from cclbench.present.terminal.output import emit_answer
     from cclbench.workspace import open_run
@@ -74,8 +81,8 @@ def memory(
     emit_answer(
         form,
         document=memory_document(opened, histories, rows, predictions, programs),
-        rows=rows,
-        columns=COLUMNS,
+        rows=[*rows, *program_rows(programs)],
+        columns=(*COLUMNS, *PROGRAM_COLUMNS) if programs else COLUMNS,
         table=lambda: memory_page(histories, predictions, programs, verbosity),
     )
     if plot is not None:

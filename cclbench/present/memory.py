@@ -25,6 +25,8 @@ NO_STACK: Final = "no stack recorded"
 NO_MODULE: Final = "outside of modules"
 UNKNOWN_SITE: Final = f"{OLDER_WORDS}, or {NO_STACK}"
 COLUMNS: Final = ("source", "file", "rank", "device", "call_site", "bytes", "share", "blocks", "older")
+PROGRAM_COLUMNS: Final = ("module", "buffers", "reason")
+"""Columns that rows of compiled programs have in addition."""
 NOTHING: Final = (
     "no allocations are recorded: record traces with profile_memory=True, or take memory snapshots"
 )

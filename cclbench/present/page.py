@@ -24,6 +24,7 @@ from cclbench.present.html import render_page
 from cclbench.present.kernels import absence_words, kernel_table
 from cclbench.present.logged_calls import tables_of_calls
 from cclbench.present.operators import NO_OPERATORS, operator_section
+from cclbench.present.program_memory import AS_COMPILED, buffer_words, peak_owners, program_documents
 from cclbench.present.sections import (
     foremost_finding,
     has_roofline,
@@ -52,6 +53,10 @@ MOST_WORKS: Final = 40
 """Most operators, and modules, listed for each difference."""
 MOST_CALLS: Final = 200
 """Most rows of calls by group and kind, and of transfers by pair of ranks."""
+MOST_PROGRAMS: Final = 5
+"""Most compiled programs whose memory is listed."""
+MOST_OWNERS: Final = 20
+"""Most owners of a program's temporaries at their peak."""
 MOST_MOVERS: Final = 5
 """Most entries for each part of the difference."""
 
@@ -59,6 +64,7 @@ MOST_MOVERS: Final = 5
 def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: Progress | None = None) -> str:
     """The report of one run, as HTML."""
     run = replace(subject, letter="")
+    programs = program_documents(run.stored)
     context = {
         "story": step_story(run),
         "causes": run_findings(run),
@@ -66,6 +72,10 @@ def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: P
         "calls": tables_of_calls(run.results.rows, most=MOST_CALLS) if not run.stored.ranks else [],
         "topics": run_topics(run),
         "operators": operator_section(run, engine=engine, progress=progress),
+        "programs": programs[:MOST_PROGRAMS],
+        "more_programs": len(programs[MOST_PROGRAMS:]),
+        "most_owners": MOST_OWNERS,
+        "as_compiled": AS_COMPILED,
     }
     return render_page("run.html", _common_context([run], f"{run.id}: where the time goes") | context)
 
@@ -108,6 +118,7 @@ def seconds_markup(value: float, *told: str) -> Markup:
 _CALLED: Final = (
     absence_words,
     breakable_name,
+    buffer_words,
     operator_markup,
     colour_name,
     foremost_finding,
@@ -121,6 +132,7 @@ _CALLED: Final = (
     match_notes,
     kernel_markup,
     name_markup,
+    peak_owners,
     remaining_works,
     seconds_markup,
     signed_time,

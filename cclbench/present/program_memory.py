@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -14,6 +14,17 @@ from cclbench.record.run import Run
 
 _GRANULE: Final = 256
 """XLA's allocator of a GPU rounds sizes up to these bytes."""
+_HOST: Final = 5
+"""Memory space of the host."""
+_PLAIN_KINDS: Final = {
+    "parameter": "parameters",
+    "parameter_output": "parameters that outputs reuse",
+    "constant": "constants",
+    "output": "outputs",
+    "temporary": "temporaries",
+    "thread_local": "thread-local",
+}
+AS_COMPILED: Final = "as compiled, not measured"
 _OWNER: Final = ("instruction", "framework_op", "call_site", "bytes")
 
 
@@ -61,6 +72,46 @@ def _program_document(rows: Sequence[dict[str, Any]], profiles: int) -> dict[str
         if parts
         else None,
     }
+
+
+def buffer_words(kind: str, memory_space: int = 0) -> str:
+    """`temporaries`, `parameters, host memory`."""
+    space = ", host memory" if memory_space == _HOST else f", memory space {memory_space}"
+    return _PLAIN_KINDS[kind] + (space if memory_space else "")
+
+
+def program_rows(programs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows of a table beside those of measured peaks: what each program's buffers take, by kind.
+
+    `source` is `compiler`: their sizes are assigned, not measured.  A program of unknown size has a reason.
+    """
+    for program in programs:
+        common = {"source": program["provenance"], "module": program["module"]}
+        if program["bytes"] is None:
+            yield common | {"reason": "; ".join(program["reasons"])}
+        for row in program["buffers"]:
+            yield common | {
+                "buffers": buffer_words(row["kind"], row["memory_space"]),
+                "bytes": row["bytes"],
+                "share": row["bytes"] / max(program["bytes"], 1),
+                "blocks": row["allocations"],
+            }
+
+
+def peak_owners(program: dict[str, Any]) -> list[tuple[str, int, int | None]]:
+    """What holds a program's temporaries at their peak, most first: its name, bytes, number of buffers.
+
+    Buffers are named by framework op and line, without either by instruction.  The last two, if any, are
+    those without a heap trace, and unused bytes.
+    """
+    peak = program["peak"]
+    owners: dict[str, list[int]] = {}
+    for row in peak["live"]:
+        stated = [part for part in (row["framework_op"] or row["instruction"], row["call_site"]) if part]
+        owners.setdefault(" at ".join(stated) or "no instruction stated", []).append(row["bytes"])
+    named = [(owner, sum(sizes), len(sizes)) for owner, sizes in owners.items()]
+    rest = [("buffers without a heap trace", peak["untraced"], None), ("unused", peak["unused"], None)]
+    return [*sorted(named, key=lambda one: -one[1]), *(one for one in rest if one[1])]
 
 
 def _largest_allocations(rows: Iterable[dict[str, Any]]) -> dict[str, int]:

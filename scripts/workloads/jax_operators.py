@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trace kinds of GPU work of JAX one by one, each a program of its own inside a mark `zoo:NAME`.
+"""Trace kinds of JAX's work one by one, each a program of its own inside a mark `zoo:NAME`.
 
     python scripts/workloads/jax_operators.py FILE.xplane.pb.gz [NAME...]
 
-Needs JAX with CUDA, and cclbench.  Each kind runs twice before the profiler starts, then once; the file has
-no more than a reader needs.  tests/golden/h100/jax_operators.xplane.pb.gz was made so on an H100 with JAX
-0.11.2.
+Needs JAX, for most kinds with CUDA, and cclbench.  Each kind runs twice before the profiler starts, then
+once; the file has no more than a reader needs.  tests/golden/h100/jax_operators.xplane.pb.gz was made so on
+an H100 with JAX 0.11.2, tests/golden/jax_linear_algebra_cpu.xplane.pb.gz of lu, qr, qr_complete, solve,
+solve_from_right, eigh and svd on a CPU with JAX 0.10.2.
 """
 
 from __future__ import annotations
@@ -261,6 +262,44 @@ def triangular_solve() -> Work:
 
 
 @operator
+def lu() -> Work:
+    return lax.linalg.lu, [random(3, 96, 64, dtype=F32)]
+
+
+@operator
+def qr() -> Work:
+    return jnp.linalg.qr, [random(160, 48, dtype=F32)]
+
+
+@operator
+def qr_complete() -> Work:
+    return partial(jnp.linalg.qr, mode="complete"), [random(2, 48, 80, dtype=F32)]
+
+
+@operator
+def solve() -> Work:
+    return jnp.linalg.solve, [random(64, 64, dtype=F32), random(64, 8, dtype=F32)]
+
+
+@operator
+def solve_from_right() -> Work:
+    return partial(lax.linalg.triangular_solve, lower=True), [
+        random(64, 64, dtype=F32),
+        random(24, 64, dtype=F32),
+    ]
+
+
+@operator
+def eigh() -> Work:
+    return jnp.linalg.eigh, [random(64, 64, dtype=F32)]
+
+
+@operator
+def svd() -> Work:
+    return jnp.linalg.svd, [random(40, 30, dtype=F32)]
+
+
+@operator
 def ragged_dot() -> Work:
     return lax.ragged_dot, [random(4096, 1024), random(8, 1024, 1024), jnp.full((8,), 512, jnp.int32)]
 
@@ -285,14 +324,19 @@ def compiled_work(name: str) -> Callable[[], Any]:
     return lambda: jax.block_until_ready(program(*operands))
 
 
+def stated_of(names: Any, event: Any) -> set[str]:
+    """Names of an event's stats."""
+    return set(proto.decode_stats(names, event.stats))
+
+
 def needed_planes(path: Path) -> bytes:
-    """The profile with its device, the programs that ran, and on the host launches and marks alone."""
+    """The profile with its device, the programs that ran, and on the host ops, launches and marks alone."""
     space = XSpace(path)
     messages = {name: space.plane_message(name) for name in space.planes}
     ran = set[int]()
     for name, message in messages.items():
         names = proto.stat_names(message)
-        for line in message.lines if name.startswith("/device:") else ():
+        for line in message.lines if name.startswith(("/device:", proto.HOST)) else ():
             for event in line.events:
                 program = proto.decode_stats(names, event.stats).get("program_id")
                 ran |= {program} if isinstance(program, int) else set()
@@ -308,8 +352,8 @@ def needed_planes(path: Path) -> bytes:
                 events = [
                     event
                     for event in line.events
-                    if titles[event.metadata_id].name.startswith("zoo:")
-                    or "correlation_id" in proto.decode_stats(names, event.stats)
+                    if titles[event.metadata_id].name.startswith(("zoo:", "end: "))
+                    or stated_of(names, event) & {"correlation_id", "hlo_op"}
                 ]
                 used |= {event.metadata_id for event in events}
                 del line.events[:]

@@ -13,6 +13,10 @@ from cclbench.classify import kernel_category
 from cclbench.classify.arithmetic import kernel_arithmetic
 
 NAMES = [
+    # PyTorch's memory-efficient attention
+    ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", ("cutlass", "tf32", True, None, "sm80")),
+    ("fmha_cutlassB_f32_aligned_64x64_k64_dropout_sm80", ("cutlass", "tf32", True, None, "sm80")),
+    ("fmha_cutlassF_f32_notaligned_64x64_rf_sm75", ("cutlass", "fp32", False, None, "sm75")),
     # cuBLAS: generation, storage, accumulator and instruction shape
     ("ampere_sgemm_128x128_tn", ("cublas", "fp32", False, None, "sm80")),
     ("volta_sgemm_32x32_sliced1x4_tn", ("cublas", "fp32", False, None, "sm70")),

@@ -419,6 +419,38 @@ def custom_call(target: str, config: str, shape: bytes, *operands: bytes) -> Ins
     return origin
 
 
+@pytest.mark.parametrize(
+    ("target", "operator"),
+    [
+        ("lapack_sgetrf_ffi", "lu"),
+        ("cusolver_getrf_ffi", "lu"),
+        ("hipsolver_geqrf_ffi", "geqrf"),
+        ("lapack_zungqr_ffi", "householder_product"),
+        ("cusolver_orgqr_ffi", "householder_product"),
+        ("lapack_dtrsm_ffi", "triangular_solve"),
+        ("__cusolver$cholesky", "cholesky"),
+        ("lapack_ssyevd_ffi", "eigh"),
+        ("cusolver_gesvdj_ffi", "svd"),
+        ("lapack_sgehrd_ffi", "custom-call"),
+    ],
+)
+def test_routines_of_linear_algebra_are_operators(target: str, operator: str) -> None:
+    result = message((2, 13), (4, array(3, 4)), (4, array(3)))
+    assert custom_call(target, "{}", result, array(3, 4)).framework_op == operator
+
+
+def test_a_grouped_product_states_its_dimensions() -> None:
+    """XLA's field 90: dimensions of the product, then those of the rows and of the groups."""
+    dimensions = message((90, message((1, message((1, b"\1"), (2, b"\1"))), (2, b"\0"), (3, b"\0"))))
+    one = instruction("r", "ragged-dot", array(6, 4), 9, 1, 2, 3) + dimensions + message((51, message()))
+    given = [(array(6, 3), 1), (array(2, 3, 4), 2), (array(2, kind=4), 3)]
+    operands = [instruction(f"o{i}", "parameter", shape, i) for shape, i in given]
+    origin = HloProgram(hlo([*operands, one]), "here").instructions["r"].origin
+    assert origin is not None
+    assert origin.framework_op == "ragged_dot_general"
+    assert origin.values == '["","","","[1]","[1]","[]","[]","[0]","[6,4]","f32","DEFAULT"]'
+
+
 ATTENTION = (
     '{"cudnn_fmha_backend_config":{"mask_type":"CAUSAL","sliding_window_length":0,"max_seg_per_batch":%s,'
     '"intermediate_tensor_shape":{"dimensions":["2","3","4","5"]}}}'
@@ -444,7 +476,7 @@ def test_attention_states_its_mask_and_sizes(target: str, segments: int, operato
 def test_solutions_factors_and_products_by_libraries() -> None:
     square, both = array(4, 4), message((2, 13), (4, array(4, 4)), (4, array(9, kind=2)))
     solution = custom_call("__cublas$triangularSolve", '{"left_side":true}', both, square, square)
-    assert (solution.framework_op, solution.values) == ("triangular_solve", '["","","True"]')
+    assert (solution.framework_op, solution.values) == ("triangular_solve", '["","","[4,4]"]')
     factor = custom_call("cusolver_potrf_ffi", "{lower = true}", both, square)
     assert (factor.framework_op, factor.values) == ("cholesky", '["","[4,4]"]')
     config = (
@@ -458,6 +490,8 @@ def test_solutions_factors_and_products_by_libraries() -> None:
     ):
         product = custom_call("__cublas$gemm", config % stated, both, square, square)
         assert product.values == f'["","","[1]","[0]","[]","[]","f32"{precision}]'
+    engine = custom_call("te_gemm_ffi", "{transpose = false}", both, square, array(1), square, array(0))
+    assert (engine.framework_op, engine.values) == ("te_gemm", '["","","","[4,4]","f32"]')
     other = custom_call("my_library", "", both, square)
     assert (other.framework_op, other.values) == (
         "custom-call",

@@ -6,8 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cclbench.analyzers.view.histories import of_run
-from cclbench.present.program_memory import peak_allocation, program_documents
+from cclbench.cli import main
+from cclbench.present.program_memory import peak_allocation, program_documents, program_rows
 
 
 def by_kind(program: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -46,6 +49,36 @@ def test_a_training_step_on_an_h100(measure: Any, repository: Path) -> None:
         "bytes": 4_456_759_808,
         "assigned": 4_456_759_568,
     }
+
+
+def test_its_rows_and_page_say_that_they_are_compiled(measure: Any, repository: Path, tmp_path: Path) -> None:
+    run = measure(repository / "traces/tiny-jax-h100")
+    rows = list(program_rows(program_documents(run)))
+    assert {(row["source"], row["module"]) for row in rows} == {("compiler", "jit_train_step")}
+    sizes = {row["buffers"]: (row["blocks"], row["bytes"]) for row in rows}
+    assert sizes["temporaries"] == (1, 4_456_759_568)
+    assert sum(size for _, size in sizes.values()) == 4_666_540_952
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    page = tmp_path / "page.html"
+    source = str(repository / "traces/tiny-jax-h100")
+    assert main(["report", source, "-o", str(page), "--store", str(tmp_path / "runs"), "-q"]) == 0
+    section = (
+        page.read_text(encoding="utf-8").partition('<section id="programs">')[2].partition("</section>")[0]
+    )
+    assert "as compiled, not measured" in section
+    assert "4,456,759,568 bytes, assigned by the compiler" in section
+    assert "tiny_jax.py(79): attention" in section  # it holds most of them
+
+
+def test_a_program_of_unknown_size_has_a_reason() -> None:
+    unknown = {
+        "provenance": "compiler",
+        "module": "jit_f",
+        "bytes": None,
+        "buffers": [],
+        "reasons": ["a", "b"],
+    }
+    assert list(program_rows([unknown])) == [{"source": "compiler", "module": "jit_f", "reason": "a; b"}]
 
 
 def test_a_training_step_on_cpu_devices(measure: Any, repository: Path) -> None:

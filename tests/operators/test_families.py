@@ -9,6 +9,7 @@ import pytest
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import MODELS, cost_of, model_of
+from cclbench.operators.families.attention import EMULATED
 
 
 def t(*shape: int, dtype: str = "float", strides: tuple[int, ...] | None = None) -> Tensor:
@@ -27,6 +28,10 @@ def i64(*shape: int) -> Tensor:
     return Tensor(shape, "long int")
 
 
+GROUPS = Tensor((2,), "s32")
+BLOCK = (Tensor((1, 1, 1), "int"), Tensor((1, 1, 1, 1), "int"))
+"""Of flex attention without a mask: one block, at index 0."""
+MASKED = (Tensor((1, 1, 2), "int"), Tensor((1, 1, 2, 2), "int"))
 Q, K = bf16(1, 4, 6, 8), bf16(1, 2, 6, 8)
 """4 heads of 6 queries share 2 heads of 6 keys: 4·36 = 144 pairs, causal 4·6·7/2 = 84."""
 CONV_LISTS: tuple[Any, ...] = ((2, 2), (1, 1), (1, 1))
@@ -109,7 +114,57 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ),
     ("cholesky", (t(2, 3, 3, dtype="f32"), (2, 3, 3)), (18, 48, 72, "fp32")),
     # X·A = B: 3 an element
-    ("triangular_solve", (t(3, 3, dtype="f32"), t(2, 3, dtype="f32"), False), (18, 48, 24, "fp32")),
+    ("triangular_solve", (t(3, 3, dtype="f32"), t(2, 3, dtype="f32"), (2, 3)), (18, 48, 24, "fp32")),
+    # each of 2: 4·3² − 3³/3 = 27
+    ("lu", (t(2, 4, 3, dtype="f32"), (2, 4, 3)), (54, 96, 120, "fp32")),
+    # 2·4·3² − 2·3³/3, tall or wide
+    ("geqrf", (t(4, 3, dtype="f32"), (4, 3)), (54, 48, 60, "fp32")),
+    ("geqrf", (t(3, 4, dtype="f32"), (3, 4)), (54, 48, 60, "fp32")),
+    # 4·4·3·3 − 2·7·9 + 4·27/3; all of 4 columns: 4·4·4·3 − 2·8·9 + 36
+    ("householder_product", (t(4, 3, dtype="f32"), t(3, dtype="f32"), (4, 3)), (54, 60, 48, "fp32")),
+    ("householder_product", (t(4, 4, dtype="f32"), t(3, dtype="f32"), (4, 4)), (84, 76, 64, "fp32")),
+    # 6 rows in 2 groups, each times its 3 by 4; the inner 6 in 2 groups, two results of 3 by 4; a batch of 2
+    (
+        "ragged_dot_general",
+        (bf16(6, 3), bf16(2, 3, 4), GROUPS, (1,), (1,), (), (), (0,), (6, 4), "f32", ""),
+        (144, 36 + 48 + 8, 96, "bf16"),
+    ),
+    (
+        "ragged_dot_general",
+        (bf16(6, 3), bf16(6, 4), GROUPS, (0,), (0,), (), (), (), (2, 3, 4), "f32", ""),
+        (144, 36 + 48 + 8, 96, "bf16"),
+    ),
+    (
+        "ragged_dot_general",
+        (
+            bf16(2, 6, 3),
+            bf16(2, 3, 4),
+            GROUPS,
+            (2,),
+            (1,),
+            (0,),
+            (0,),
+            (),
+            (2, 6, 4),
+            "f32",
+            "DOT_BF16_BF16_F32",
+        ),
+        (288, 72 + 48 + 8, 192, "bf16"),
+    ),
+    # K² = 36·12/48: 2·48·3, from either side of the weight
+    ("te_gemm", (bf16(2, 6, 3), t(1), bf16(3, 4), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
+    ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
+    # no mask: 144 pairs of 8 and 8; a float per query and head twice
+    (
+        "triton_tem_fused_flex_attention_0",
+        (Q, K, K, t(1, 4, 6), t(1, 4, 6), *BLOCK, t(0), t(0), Q, 1, 1, 4),
+        (2 * 144 * 16, 384 + 2 * 192, 2 * 96 + 384, "bf16"),
+    ),
+    (
+        "triton_tem_fused_flex_attention_backward_1",
+        (Q, K, K, t(1, 4, 6), t(1, 4, 6), Q, Q, K, *BLOCK, *BLOCK, *(t(0),) * 4, K, 1, 1, 4),
+        (2 * 144 * 40, 2 * 384 + 2 * 192 + 2 * 96, 384 + 2 * 192, "bf16"),
+    ),
     # 5·3 an element of 2·8; half of it of the real numbers
     ("fft", (t(2, 8, dtype="c64"), (8,), (2, 8), "c64"), (240, 128, 128, "fp32")),
     ("fft", (t(2, 8, dtype="f32"), (8,), (2, 5), "c64"), (120, 64, 80, "fp32")),
@@ -728,6 +783,23 @@ def test_lists_of_tensors_have_the_type_of_their_kernel(
 
 
 @pytest.mark.parametrize(
+    ("kernel", "precision", "assumed"),
+    [
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", "tf32", EMULATED),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm75", "fp32", None),
+    ],
+)
+def test_fp32_attention_of_cutlass_is_three_products_in_tf32(
+    kernel: str, precision: str, assumed: str | None
+) -> None:
+    """144 pairs of 8 and 8; before sm80 without tensor cores."""
+    query, key = t(1, 4, 6, 8), t(1, 4, 6, 8)
+    arguments = (query, key, key, None, True, 0.0, False)
+    cost = cost_of(Call("aten::_scaled_dot_product_efficient_attention", arguments, (kernel,)))
+    assert (cost.flops, cost.precision, cost.assumes) == (2 * 144 * 16, precision, assumed)
+
+
+@pytest.mark.parametrize(
     ("kernel", "precision"),
     [
         ("ampere_sgemm_128x64_nn", "fp32"),
@@ -781,7 +853,26 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::_linalg_eigh", (t(9, 9), "L", True), "number of iterations"),
     ("aten::linalg_qr", (t(9, 9), "r"), "mode r is not modelled"),
     ("aten::upsample_nearest2d", (t(1, 1, 2, 2), None, (2.0, 2.0)), "size of its result is not recorded"),
-    ("triton_tem_fused_flex_attention_0", (Q, K, K), "which blocks of keys"),
+    (
+        "triton_tem_fused_flex_attention_0",
+        (Q, K, K, t(1, 4, 6), t(1, 4, 6), *MASKED, *MASKED, Q),
+        r"all pairs take 4.61e\+03 FLOPs",
+    ),
+    # also a mask of one block has a list of whole ones
+    (
+        "triton_tem_fused_flex_attention_0",
+        (Q, K, K, t(1, 4, 6), t(1, 4, 6), *BLOCK, *BLOCK, Q),
+        "which blocks of keys",
+    ),
+    (
+        "triton_tem_fused_flex_attention_0",
+        (bf16(1, 6, 4, 8), K, K, t(1, 4, 6), t(1, 4, 6), *BLOCK, Q),
+        "recorded as stored",
+    ),
+    ("lu", (t(3, 3, dtype="c64"), (3, 3)), "complex numbers"),
+    ("eigh", (t(3, 3), (3, 3)), "number of iterations of eigh"),
+    ("ragged_dot_general", (bf16(6, 3), bf16(2, 3, 4), GROUPS), "its attributes are not recorded"),
+    ("te_gemm", (bf16(6, 3), t(1), bf16(4, 4), (6, 4), "bf16"), "which dimensions it contracts"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
     ("dot_general", (t(2, 3), t(3, 4)), "its attributes are not recorded"),
     ("cholesky", (t(3, 3),), "its attributes are not recorded"),

@@ -2,7 +2,7 @@
 """Instructions of a compiled program that have a cost model of their own, as calls of an operator.
 
 A product and a convolution may stand alone, in a fusion, or be a custom call of cuBLAS or cuDNN (AMD: of
-rocBLAS or MIOpen under the same names); attention, Cholesky, triangular solutions are custom calls.
+rocBLAS or MIOpen under the same names); attention, factorisations and solutions are custom calls.
 Field numbers and enumerations: xla_data.proto and hlo.proto; the configurations of custom calls:
 xla/service/gpu/backend_configs.proto.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-CONTRACTIONS: Final = ("dot", "convolution")
+CONTRACTIONS: Final = ("dot", "ragged-dot", "convolution")
 _GEMM: Final = re.compile(r"__cublas\$(?:gemm|lt\$matmul)")
 _CONVOLUTION: Final = {
     "__cudnn$convForward": "output",
@@ -26,7 +26,20 @@ _CONVOLUTION: Final = {
 }
 """What a custom call of cuDNN computes: its result is that part of a convolution."""
 _ATTENTION: Final = re.compile(r"__cudnn\$fmha\w*")
-_CHOLESKY: Final = re.compile(r"(?:cusolver|hipsolver|lapack_[sd])_?potrf_ffi|__cusolver\$cholesky")
+_ROUTINE: Final = re.compile(r"(?:cusolver_|hipsolver_|lapack_[sdcz])(\w+)_ffi|__cusolver\$(cholesky)")
+_OPERATORS: Final = {
+    **dict.fromkeys(("potrf", "cholesky"), "cholesky"),
+    "getrf": "lu",
+    "geqrf": "geqrf",
+    **dict.fromkeys(("orgqr", "ungqr"), "householder_product"),
+    "trsm": "triangular_solve",
+    **dict.fromkeys(("syevd", "heevd"), "eigh"),
+    **dict.fromkeys(("gesdd", "gesvd", "gesvdj", "gesvdp"), "svd"),
+    "geev": "eig",
+    "gees": "schur",
+}
+"""JAX's operator by the routine of LAPACK or cuSOLVER."""
+_ENGINE_PRODUCT: Final = "te_gemm_ffi"
 _SOLUTION: Final = re.compile(r"__cublas\$triangularSolve")
 _WORKSPACE: Final = (2, 6)
 """Types of scratch memory among the results of a custom call: s8, u8."""
@@ -109,7 +122,6 @@ class _CallConfig(msgspec.Struct):
 
     gemm_backend_config: _Gemm | None = None
     cudnn_fmha_backend_config: _Attention | None = None
-    left_side: bool | None = None
 
 
 def is_library_product(i: Any) -> bool:
@@ -123,10 +135,13 @@ def operator_call(
     """The call that an instruction is; None if it has no operator of its own, or lacks its attributes."""
     if i.opcode == "dot":
         sides = i.dot.lhs_contracting, i.dot.rhs_contracting, i.dot.lhs_batch, i.dot.rhs_batch
-        number = i.precision.algorithm
-        algorithm = _ALGORITHMS[number] if number < len(_ALGORITHMS) else ""
-        default = i.HasField("precision") and not number and not any(i.precision.operand_precision)
-        return _product(i.shape, operands, sides, algorithm or "DEFAULT" * default, type_name)
+        return _product(i.shape, operands, sides, _stated_precision(i), type_name)
+    if i.opcode == "ragged-dot":
+        of = i.ragged_dot.dot
+        sides = of.lhs_contracting, of.rhs_contracting, of.lhs_batch, of.rhs_batch
+        grouped = list(i.ragged_dot.rhs_group), list(i.shape.dimensions), type_name(i.shape)
+        attributes: tuple[Value, ...] = (*map(list, sides), *grouped, _stated_precision(i))
+        return OperatorCall("ragged_dot_general", operands, attributes)
     if i.opcode == "convolution":
         return _convolution(i, "output", operands, type_name)
     if i.opcode == "fft":
@@ -137,8 +152,12 @@ def operator_call(
         return None
     if i.target in _CONVOLUTION:
         return _convolution(i, _CONVOLUTION[i.target], operands, type_name)
-    if _CHOLESKY.fullmatch(i.target):
-        return OperatorCall("cholesky", operands[:1], (list(next(iter(shape_leaves(i.shape))).dimensions),))
+    result = next(iter(shape_leaves(i.shape)), None)
+    routine = _ROUTINE.fullmatch(i.target)
+    if routine and result is not None and (operator := _OPERATORS.get(routine[1] or routine[2])):
+        return OperatorCall(operator, operands, (list(result.dimensions),))
+    if i.target == _ENGINE_PRODUCT and result is not None:
+        return OperatorCall("te_gemm", operands[:3], (list(result.dimensions), type_name(result)))
     return _configured_call(i, operands, size, type_name)
 
 
@@ -182,9 +201,18 @@ def _configured_call(
                 str(written),
             ),
         )
-    if _SOLUTION.fullmatch(i.target) and config.left_side is not None:
-        return OperatorCall("triangular_solve", operands[:2], (str(config.left_side),))
+    if _SOLUTION.fullmatch(i.target):
+        result = next(iter(shape_leaves(i.shape)))
+        return OperatorCall("triangular_solve", operands[:2], (list(result.dimensions),))
     return None
+
+
+def _stated_precision(i: Any) -> str:
+    """The algorithm of a product, `DEFAULT`, or nothing where its operands' precisions are stated."""
+    number = i.precision.algorithm
+    algorithm = _ALGORITHMS[number] if number < len(_ALGORITHMS) else ""
+    default = i.HasField("precision") and not number and not any(i.precision.operand_precision)
+    return algorithm or "DEFAULT" * default
 
 
 def _product(

@@ -46,6 +46,7 @@ _MESSAGES: Final = {
     "Pair": "source=1:int64 target=2:int64",
     "Metadata": "op_name=2:string source_file=3:string source_line=4:int32 stack_frame=15:int32",
     "Dot": "lhs_contracting=1:int64* rhs_contracting=2:int64* lhs_batch=3:int64* rhs_batch=4:int64*",
+    "RaggedDot": "dot=1:Dot lhs_ragged=2:int64* rhs_group=3:int64*",
     "Extent": "size=1:int64 stride=2:int64 before=3:int64 dilation=5:int64 spread=6:int64",
     "Window": "dimensions=1:Extent*",
     "Convolution": "kernel_out=4:int64 kernel=6:int64* input=11:int64* output=12:int64*",
@@ -54,7 +55,7 @@ _MESSAGES: Final = {
     " window=15:Window convolution=16:Convolution channel_id=26:int64 target=28:string dot=30:Dot"
     " fft_length=32:int64* id=35:int64 operand_ids=36:int64* called_computation_ids=38:int64* config=43:bytes"
     " groups=49:Group* precision=51:Precision pairs=52:Pair* global_ids=71:bool listed=87:Listed iota=92:Iota"
-    " mesh=93:MeshGroups",
+    " ragged_dot=90:RaggedDot mesh=93:MeshGroups",
     "Computation": "instructions=2:Instruction* id=5:int64 root=6:int64",
     "Location": "file=1:int32 function=2:int32 line=3:int32",
     "Frame": "location=1:int32",

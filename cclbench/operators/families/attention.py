@@ -10,9 +10,11 @@ pairs that the mask leaves count.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision
@@ -24,6 +26,7 @@ BOUND: Final = (
     "each sequence has as many queries as keys; lengths are not recorded: pairs of equally long sequences,"
     " a lower bound"
 )
+EMULATED: Final = "each product in fp32 is three in TF32: a third of its peak is the most it can reach"
 
 
 def is_causal(value: Any) -> bool:
@@ -106,7 +109,7 @@ def forward_cost(
             Tensor((*query.shape[:-1], v.size), query.dtype),
             Tensor((q.heads, q.elements), "float32") if statistics else None,
         ),
-        assumes=assumptions(q, mask),
+        assumes=_joined(assumptions(q, mask), _emulation(call)),
     )
 
 
@@ -122,8 +125,18 @@ def backward_cost(
         precision=matrix_precision(call, operands[1]),
         reads=(*operands, call.tensor(out), call.tensor(statistics), bias_tensor),
         writes=tuple(Tensor(operand.shape, operand.dtype) for operand in operands[1:]),
-        assumes=assumptions(q, mask),
+        assumes=_joined(assumptions(q, mask), _emulation(call)),
     )
+
+
+def _emulation(call: Call) -> str | None:
+    """What a kernel of CUTLASS does for fp32 that runs on tensor cores."""
+    fused = [kernel for kernel in call.kernels if re.match(r"fmha_cutlass[FB]_f32_", kernel)]
+    return EMULATED if any(kernel_arithmetic(kernel).precision == "tf32" for kernel in fused) else None
+
+
+def _joined(*assumed: str | None) -> str | None:
+    return "; ".join(filter(None, assumed)) or None
 
 
 def dense_sizes(call: Call, first: int, *, heads_first: bool) -> tuple[Heads, Heads, Heads]:

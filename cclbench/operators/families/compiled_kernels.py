@@ -11,8 +11,9 @@ from typing import Final
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import is_floating, matrix_precision, vector_precision
-from cclbench.operators.families import matrix_products
+from cclbench.operators.families import attention, matrix_products
 from cclbench.operators.fused_names import fused_flops
+from cclbench.operators.masks import Mask
 
 FAMILY = "compiled kernel"
 _INTEGERS: Final = r"(?i)(?:c10::)?(?:(?:unsigned )?(?:int|long|short)\w*(?: int)?|u?int\d+)"
@@ -107,7 +108,45 @@ def _overwrites_first(call: Call, points: int | None) -> bool:
     return bool(alike) and narrower and "_unsafe_view" in call.name and first.elements == last.elements
 
 
-# Names that template_kernel matches too are its own: of several models the first by name counts.
+# Names that template_kernel matches too are theirs: of several models the first by name counts.
+@cost_model(attention.FAMILY, r"triton_(?:tem_\w*)?flex_(?:attention|decoding)\w*")
+def flex_attention(call: Call) -> Cost:
+    """Flex attention from a template, or its gradients: query, key, value (B, H, L, E), statistics.
+
+    Which blocks of keys a mask keeps is in device memory.  Without one there is a single block, and no list
+    of blocks that the mask keeps whole: the score function sees all pairs.
+
+    FLOPs: 2·P·(E + E_v); backward 2·P·(3·E + 2·E_v): Q·Kᵀ is computed again; the score function's are not
+    recorded
+    Bytes: each tensor once
+    Source: torch/_inductor/kernel/flex/flex_attention.py: input_nodes (query, key, value, logsumexp, ...,
+    kv_num_blocks, kv_indices, full_kv_num_blocks, ...); torch/nn/attention/flex_attention.py:
+    _create_empty_block_mask
+    Tested: no trace
+    """
+    numbers = [tensor for tensor in call.tensors if is_floating(tensor.dtype) and tensor.elements]
+    statistics = numbers[3].shape
+    if (statistics[0], *statistics[-2:]) != numbers[0].shape[:3]:
+        raise NoModel("its operands are recorded as stored: the order of their dimensions is not certain")
+    sizes = attention.dense_sizes(call, 0, heads_first=True)
+    (q, _, v), backward = sizes, "flex_attention_backward" in call.name
+    pairs = attention.attention_pairs(*sizes, Mask())
+    flops = 2 * pairs * (3 * q.size + 2 * v.size if backward else q.size + v.size)
+    blocks = [tensor for tensor in call.tensors if re.fullmatch(_INTEGERS, tensor.dtype) and tensor.elements]
+    if len(blocks) != (4 if backward else 2) or any(tensor.elements > 1 for tensor in blocks):
+        raise NoModel(
+            f"which blocks of keys its mask keeps is in device memory; all pairs take {flops:.3g} FLOPs"
+        )
+    read = 6 if backward else 3  # backward: statistics, delta and the result's gradient
+    return Cost.from_tensors(
+        flops=flops,
+        precision=matrix_precision(call, numbers[0]),
+        reads=numbers[:read],
+        writes=numbers[read:],
+        assumes="it has no mask; the arithmetic of its score function is not counted",
+    )
+
+
 @cost_model(matrix_products.FAMILY, r"triton_tem_fused_\w*mm\w*")
 def template_product(call: Call) -> Cost:
     """A product of two matrices from a template, with what is fused to it.
@@ -121,7 +160,7 @@ def template_product(call: Call) -> Cost:
     Tested: no trace
     """
     *read, out = call.tensors
-    pairs = [(a, b, _inner_size(a, b, out)) for a, b in pairwise(read)]
+    pairs = [(a, b, matrix_products.fitting_inner_size(a, b, out)) for a, b in pairwise(read)]
     products = [(a, k) for a, _, k in pairs if k is not None]
     if len(products) != 1:
         raise NoModel("which of its tensors are multiplied does not follow from their sizes")
@@ -135,29 +174,16 @@ def template_product(call: Call) -> Cost:
     )
 
 
-def _inner_size(a: Tensor, b: Tensor, out: Tensor) -> int | None:
-    """Inner size K of the matrix product of a and b with result `out`; None where none fits."""
-    if min(len(a.shape), len(b.shape), len(out.shape)) < 2 or not out.elements:
-        return None
-    k = math.isqrt(a.elements * b.elements // out.elements)
-    fits = k * k * out.elements == a.elements * b.elements
-    return k if fits and k in a.shape and k in b.shape else None
-
-
 @cost_model(
     FAMILY,
-    r"triton_(?:tem|mm|bmm|addmm|flex)\w*(?:bmm|conv|attention)\w*",
-    r"triton_(?:mm|bmm|addmm|flex)\w*",
+    r"triton_(?:tem|mm|bmm|addmm)\w*(?:bmm|conv|attention)\w*",
+    r"triton_(?:mm|bmm|addmm)\w*",
 )
 def template_kernel(call: Call) -> Cost:
     """A batched product, convolution or attention: its sizes do not follow from its arguments.
 
-    Flex attention records its operands, but the blocks that its mask keeps are in device memory.
-
     FLOPs: none stated
     Bytes: none stated
-    Source: torch/_inductor/select_algorithm.py, torch/_inductor/kernel/flex
+    Source: torch/_inductor/select_algorithm.py
     """
-    if "flex_attention" in call.name:
-        raise NoModel(f"which blocks of keys the mask of {call.name} keeps is in device memory")
     raise NoModel(f"{call.name} is a template kernel: its arguments do not determine its arithmetic")

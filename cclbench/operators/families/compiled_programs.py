@@ -172,14 +172,110 @@ def compiled_cholesky(call: Call) -> Cost:
 
 @cost_model(linear_algebra.FAMILY, r"triangular_solve")
 def compiled_triangular_solution(call: Call) -> Cost:
-    """The solution of A·X = B or X·A = B for a triangle A, by cuBLAS.
+    """The solution of A·X = B or X·A = B for a triangle A, by cuBLAS or LAPACK.
 
-    FLOPs: n an element of B
+    FLOPs: n an element of B, on either side
     Bytes: the triangle, B; X
     Source: openxla.org/xla/operation_semantics: TriangularSolve; BLAS trsm
     """
-    (left,) = attributes(call, 1)
-    return linear_algebra.solved_cost(call, call.tensor(0), call.tensor(1), passes=1, left=left)
+    attributes(call, 1)
+    a, b = call.tensor(0), call.tensor(1)
+    return linear_algebra.solved_cost(call, a, b, passes=1, left=b.shape[-2] == a.shape[-1])
+
+
+@cost_model(linear_algebra.FAMILY, r"lu")
+def compiled_lu(call: Call) -> Cost:
+    """The triangles L and U with P·L·U = A, by cuSOLVER or LAPACK.
+
+    FLOPs: B·(l·k² − k³/3), k the smaller of rows and columns, l the larger
+    Bytes: the matrix; the triangles in its place, k pivots in int32
+    Source: jax.lax.linalg.lu; jaxlib: cusolver_getrf_ffi; LAPACK getrf
+    """
+    attributes(call, 1)
+    return linear_algebra.lu_factorisation(call)
+
+
+@cost_model(linear_algebra.FAMILY, r"geqrf")
+def compiled_reflections(call: Call) -> Cost:
+    """The triangle R of Q·R = A, and the reflections whose product is Q, by cuSOLVER or LAPACK.
+
+    FLOPs: B·(2·l·k² − 2·k³/3), k the smaller of rows and columns, l the larger
+    Bytes: the matrix; R and the reflections in its place, k factors
+    Source: jax.lax.linalg.qr; jaxlib: cusolver_geqrf_ffi; LAPACK geqrf
+    """
+    attributes(call, 1)
+    return linear_algebra.reflections_cost(call)
+
+
+@cost_model(linear_algebra.FAMILY, r"householder_product")
+def compiled_orthonormal_columns(call: Call) -> Cost:
+    """The columns Q (m, n) of k reflections, by cuSOLVER or LAPACK.
+
+    FLOPs: B·(4·m·n·k − 2·(m + n)·k² + 4·k³/3)
+    Bytes: the reflections, k factors; Q
+    Source: jax.lax.linalg.householder_product; jaxlib: cusolver_orgqr_ffi; LAPACK orgqr
+    """
+    attributes(call, 1)
+    return linear_algebra.orthonormal_columns_cost(call)
+
+
+@cost_model(linear_algebra.FAMILY, r"eigh|eig|svd|schur")
+def compiled_iterations(call: Call) -> Cost:
+    """Eigenvalues, singular values or a Schur form, by cuSOLVER or LAPACK, in iterations.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: jax.lax.linalg; LAPACK syevd, gesdd, geev, gees
+    """
+    attributes(call, 1)
+    return linear_algebra.iterative_factorisation(call)
+
+
+@cost_model(matrix_products.FAMILY, r"ragged_dot_general")
+def compiled_grouped_product(call: Call) -> Cost:
+    """Products of groups of rows, of the inner dimension or of the batch, whose sizes are on the device.
+
+    FLOPs: 2·B·M·N·K, the grouped dimension the sum over the groups; what is fused to it, 1 an operation
+    Bytes: both operands, the sizes of the groups, the result; of a fusion its operands and result
+    Source: jax.lax.ragged_dot_general; xla_data.proto: RaggedDotDimensionNumbers
+    Tested: no trace
+    """
+    a, b, sizes = call.tensor(0), call.tensor(1), call.tensor(2)
+    left, right, _, batch, groups, shape, dtype, precision = attributes(call, 8)
+    out = result_tensor(shape, dtype)
+    inner = [math.prod(x.shape[axis] for axis in axes) for x, axes in ((a, left), (b, right))]
+    if inner[0] != inner[1]:
+        raise NoModel(f"the inner sizes of its operands differ: {inner[0]} and {inner[1]}")
+    columns = math.prod(n for axis, n in enumerate(b.shape) if axis not in (*right, *batch, *groups))
+    cost = Cost.from_tensors(
+        flops=2 * a.elements * columns,
+        precision=compiled_precision(call, a, precision),
+        reads=(a, b, sizes),
+        writes=(out,),
+        assumes=matrix_products.COVERED,
+    )
+    return with_fused_work(call, cost)
+
+
+@cost_model(matrix_products.FAMILY, r"te_gemm")
+def engine_product(call: Call) -> Cost:
+    """Transformer Engine's product in JAX: of A, its scale and B; without dimensions of a batch.
+
+    Which dimensions it contracts follows from the elements, which are M·K, K·N and M·N.
+
+    FLOPs: 2·M·N·K
+    Bytes: both operands, A's scale; the result
+    Source: transformer_engine/jax/csrc/extensions/gemm.cpp: GemmHandler
+    Tested: no trace
+    """
+    a, b = call.tensor(0), call.tensor(2)
+    out = result_tensor(*attributes(call, 2))
+    k = matrix_products.fitting_inner_size(a, b, out)
+    if k is None:
+        raise NoModel("which dimensions it contracts does not follow from the sizes of its operands")
+    return Cost.from_tensors(
+        flops=2 * out.elements * k, precision=matrix_precision(call, a), reads=call.tensors, writes=(out,)
+    )
 
 
 @cost_model(fourier_transforms.FAMILY, r"fft")

@@ -118,6 +118,32 @@ def cholesky_solution(call: Call) -> Cost:
     return solved_cost(call, call.tensor(1), call.tensor(0), passes=2, left=True)
 
 
+def reflections_cost(call: Call) -> Cost:
+    """Cost of the triangle R and of the reflections whose product is Q, in the place of the matrix."""
+    a = call.tensor(0)
+    batch, rows, columns = matrix_sizes(a)
+    k, larger = min(rows, columns), max(rows, columns)
+    return Cost.from_tensors(
+        flops=batch * (6 * larger * k**2 - 2 * k**3) // 3,
+        precision=matrix_precision(call, a),
+        reads=(a,),
+        writes=(Tensor(a.shape, a.dtype), Tensor((batch, k), a.dtype)),
+    )
+
+
+def orthonormal_columns_cost(call: Call) -> Cost:
+    """Cost of the m by n matrix Q from k reflections and their factors."""
+    a, factors = call.tensor(0), call.tensor(1)
+    batch, m, n = matrix_sizes(a)
+    k = factors.shape[-1]
+    return Cost.from_tensors(
+        flops=batch * (12 * m * n * k - 6 * (m + n) * k**2 + 4 * k**3) // 3,
+        precision=matrix_precision(call, a),
+        reads=(a, factors),
+        writes=(Tensor(a.shape, a.dtype),),
+    )
+
+
 @cost_model(FAMILY, r"aten::linalg_qr")
 def qr_factorisation(call: Call) -> Cost:
     """Orthonormal columns Q and a triangle R with Q·R = A.

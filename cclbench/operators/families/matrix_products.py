@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
@@ -16,11 +17,21 @@ from cclbench.operators.element_types import matrix_precision, stated_type
 from cclbench.operators.shapes import broadcast_shape
 
 FAMILY = "matrix product"
+COVERED: Final = "the groups cover all rows, and none is empty"
 
 
 def inner_size(operand: Tensor, axis: int) -> int:
     """Numbers along the inner dimension: a stored element of float4_e2m1fn_x2 holds two."""
     return operand.shape[axis] * (2 if operand.dtype.lower().endswith("_x2") else 1)
+
+
+def fitting_inner_size(a: Tensor, b: Tensor, out: Tensor) -> int | None:
+    """K of the product of two matrices with result `out`, by K² = |A|·|B| / |C|; None where none fits."""
+    if min(len(a.shape), len(b.shape), len(out.shape)) < 2 or not out.elements:
+        return None
+    k = math.isqrt(a.elements * b.elements // out.elements)
+    fits = k * k * out.elements == a.elements * b.elements
+    return k if fits and k in a.shape and k in b.shape else None
 
 
 def product_cost(
@@ -352,4 +363,4 @@ def grouped_product(call: Call) -> Cost:
         return cost
     # Where matrices are split along the inner dimension, each group has its part of K.
     flops = cost.flops // out[0] if len(out) == 3 else cost.flops
-    return replace(cost, flops=flops, assumes="the groups cover all rows, and none is empty")
+    return replace(cost, flops=flops, assumes=COVERED)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
+from cclbench.present.program_memory import AS_COMPILED, buffer_words, peak_owners
 from cclbench.present.terminal import VERBOSE
 from cclbench.present.terminal.output import number_table
 
@@ -18,16 +19,6 @@ if TYPE_CHECKING:
 
 _MOST_PROGRAMS: Final = 3
 _MOST_OWNERS: Final = 10
-_HOST: Final = 5
-"""Memory space of the host."""
-PLAIN_KINDS: Final = {
-    "parameter": "parameters",
-    "parameter_output": "parameters that outputs reuse",
-    "constant": "constants",
-    "output": "outputs",
-    "temporary": "temporaries",
-    "thread_local": "thread-local",
-}
 
 
 def program_tables(programs: Sequence[dict[str, Any]], verbosity: int) -> Iterator[RenderableType]:
@@ -36,7 +27,7 @@ def program_tables(programs: Sequence[dict[str, Any]], verbosity: int) -> Iterat
     for program in listed:
         name = printable(program["module"] or "compiled programs")
         profiles = f", in {program['profiles']} profiles" if program["profiles"] > 1 else ""
-        heading = f"\n{name}{profiles}: as compiled, not measured"
+        heading = f"\n{name}{profiles}: {AS_COMPILED}"
         if program["bytes"] is None:
             yield Text(f"{heading}: unknown: {'; '.join(program['reasons'])}")
             continue
@@ -54,10 +45,8 @@ def program_tables(programs: Sequence[dict[str, Any]], verbosity: int) -> Iterat
 
 def _kind_lines(program: dict[str, Any]) -> Iterator[dict[str, str | None]]:
     for row in program["buffers"]:
-        number = row["memory_space"]
-        space = ", host memory" if number == _HOST else f", memory space {number}" if number else ""
         line = _line(row["bytes"], program["bytes"], row["allocations"])
-        yield line | {"buffers": PLAIN_KINDS[row["kind"]] + space}
+        yield line | {"buffers": buffer_words(row["kind"], row["memory_space"])}
 
 
 def peak_allocation_lines(matched: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
@@ -67,7 +56,7 @@ def peak_allocation_lines(matched: Sequence[tuple[str, dict[str, Any]]]) -> Iter
         owner = printable(found["module"] or "the program")
         words = (
             f"the allocation that made the measured peak, {humanise(found['bytes'], 'B')}, has the size of"
-            f" {owner}'s {PLAIN_KINDS[found['kind']]}"
+            f" {owner}'s {buffer_words(found['kind'])}"
         )
         devices.setdefault(words, []).append(heading)
     for words, headings in devices.items():
@@ -76,24 +65,18 @@ def peak_allocation_lines(matched: Sequence[tuple[str, dict[str, Any]]]) -> Iter
 
 
 def _peak_table(program: dict[str, Any], name: str, verbosity: int) -> Iterator[RenderableType]:
-    """Buffers in the temporaries at the peak, by framework op and line; without either by instruction."""
-    peak = program["peak"]
-    owners: dict[str, list[int]] = {}
-    for row in peak["live"]:
-        stated = [part for part in (row["framework_op"] or row["instruction"], row["call_site"]) if part]
-        owners.setdefault(" at ".join(stated) or "no instruction stated", []).append(row["bytes"])
-    whole = sum(map(sum, owners.values())) + peak["untraced"] + peak["unused"]
-    ordered = sorted(owners.items(), key=lambda one: -sum(one[1]))
-    listed = ordered if verbosity >= VERBOSE else ordered[:_MOST_OWNERS]
-    lines = [_line(sum(sizes), whole, len(sizes)) | {"held by": owner} for owner, sizes in listed]
-    if rest := ordered[len(listed) :]:
-        together = [size for _, sizes in rest for size in sizes]
-        words = f"{len(rest)} more (-v lists them)"
-        lines.append(_line(sum(together), whole, len(together)) | {"held by": words})
-    for words, size in (("buffers without a heap trace", peak["untraced"]), ("unused", peak["unused"])):
-        if size:
-            lines.append(_line(size, whole) | {"held by": words})
-    lines.append(_line(whole, whole, len(peak["live"])) | {"held by": "all temporaries"})
+    """Buffers in the temporaries at the peak."""
+    owners = peak_owners(program)
+    whole = sum(size for _, size, _ in owners)
+    named = [one for one in owners if one[2] is not None]
+    listed = named if verbosity >= VERBOSE else named[:_MOST_OWNERS]
+    lines = [_line(size, whole, count) | {"held by": owner} for owner, size, count in listed]
+    if rest := named[len(listed) :]:
+        size, count = sum(size for _, size, _ in rest), sum(count or 0 for _, _, count in rest)
+        lines.append(_line(size, whole, count) | {"held by": f"{len(rest)} more (-v lists them)"})
+    for words, size, _ in owners[len(named) :]:
+        lines.append(_line(size, whole) | {"held by": words})
+    lines.append(_line(whole, whole, len(program["peak"]["live"])) | {"held by": "all temporaries"})
     yield Text(f"\n{name}: temporaries at the peak of the compiler's heap trace")
     yield number_table(lines, texts=("held by",))
 
