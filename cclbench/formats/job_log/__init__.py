@@ -6,13 +6,18 @@ What the lines look like is data (`families`); ranks, restarts and times are det
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.files import open_output
 from cclbench.formats.job_log.families import FAMILIES
-from cclbench.formats.job_log.reading import LogReading, step_table
-from cclbench.formats.texts import damaged_error, strip_decoration
+from cclbench.formats.job_log.publishing import published_line
+from cclbench.formats.job_log.reading import MOST_BYTES, LogReading, step_table
+from cclbench.formats.rewriting import CAPTURED, Redactor
+from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
 
 _SURE: Final = 0.7
 
@@ -29,6 +34,9 @@ class JobLog(EvidenceReader):
     versions = "lines as printed in 2025 and 2026"
     tested = "; ".join(f"{family.name}: {family.tested}" for family in FAMILIES)
     after_other_text = True
+    withheld: Mapping[str, str] = {
+        "lines that are not about steps or settings, and words that are not theirs": CAPTURED
+    }
 
     def sniff(self, head: bytes) -> float:
         """Sure if a line is about a step."""
@@ -36,6 +44,22 @@ class JobLog(EvidenceReader):
             return 0.0
         text = strip_decoration(head).replace(b"\r", b"\n")
         return _SURE if any(f.mark in text and f.search_line(text) for f in FAMILIES) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """Lines about steps and settings, without other words; all other lines are left empty."""
+        del annotations
+        with open_output(path, target) as write:
+            for block in line_blocks(path, MOST_BYTES):
+                kept = []
+                for line in block.split(b"\n"):
+                    published = line if redactor.learns else published_line(line)
+                    text, counts = redactor.text((published or b"").decode(errors="replace"))
+                    if published is None and line.strip():
+                        counts = Counter({CAPTURED: 1})
+                    redactor.count("lines", counts)
+                    kept.append(text.encode())
+                write(b"\n".join([*kept, b""]))
+        return True
 
     def read(self, path: Path) -> Evidence:
         """Rows of `log_steps`, and the settings that the log states."""
@@ -45,13 +69,18 @@ class JobLog(EvidenceReader):
         if not lines.count:
             raise damaged_error(path, "has no line about a step", hint="pass the output of the whole job")
         table, repeated = step_table(lines, log.facts)
-        left_out = {
-            "lines that repeat a step, or have none": repeated,
-        }
+        left_out = {"lines that repeat a step, or have none": repeated, "calls of collectives": log.calls}
+        notes = []
+        if log.calls:
+            notes.append(
+                f"{log.calls:,} logged calls of collectives are not read: put NCCL's lines in files of their"
+                " own with NCCL_DEBUG_FILE"
+            )
         return Evidence(
             log_steps=table,
-            facts={"producer": lines.family.name, **log.facts},
+            facts={**log.library.collected_facts(), "producer": lines.family.name, **log.facts},
             left_out={reason: count for reason, count in left_out.items() if count},
+            notes=notes,
         )
 
 

@@ -27,8 +27,10 @@ def numbers(texts: Sequence[bytes], factor: float = 1.0) -> Float64:
         values = np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
         values = np.array([_number(text) for text in texts], np.float64)
+    with np.errstate(over="ignore"):
+        values *= factor
     values[~np.isfinite(values)] = np.nan
-    return values * factor if factor != 1.0 else values
+    return values
 
 
 def _number(text: bytes) -> float:

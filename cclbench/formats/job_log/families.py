@@ -113,12 +113,12 @@ FAMILIES: Final = (
             Field("loss", b"lm loss: *"),
             Field("flops_per_s", b"TFLOPs: *", 1e12),
         ),
-        "documentation: Megatron-DeepSpeed's training log",
+        "documentation, no file: Megatron-DeepSpeed's training log",
         b"|",
     ),
     Family(
         "torchtitan",
-        b"  memory: ",
+        b"memory: ",
         STAMP + rb"[^\n]{0,60}?\bstep: *" + _STEP + b" ",
         (
             Field("loss", b"loss: *"),
@@ -158,7 +158,7 @@ FAMILIES: Final = (
             Field("step_s", b"train_step_timing in s: "),
             Field("consumed_samples", b"consumed_samples: "),
         ),
-        "documentation: NeMo 2's progress printer",
+        "documentation, no file: NeMo 2's progress printer",
         b"|",
     ),
     Family(
@@ -171,7 +171,7 @@ FAMILIES: Final = (
             Field("tokens_per_s_per_device", b"Tokens/s/device: "),
             Field("loss", b"loss: "),
         ),
-        "documentation: MaxText's metric_logger",
+        "documentation, no file: MaxText's metric_logger",
         b",",
     ),
     Family(
@@ -182,7 +182,7 @@ FAMILIES: Final = (
             Field("samples_per_s", b"CurrSamplesPerSec="),
             Field("memory_bytes", b"MaxMemAllocated=", _GIB, b"GB"),
         ),
-        "documentation: DeepSpeed's ThroughputTimer",
+        "documentation, no file: DeepSpeed's ThroughputTimer",
         b",",
         at_line_begin=True,
     ),
@@ -197,7 +197,7 @@ FAMILIES: Final = (
             Field("loss", b"lm_loss: "),
             Field("flops_per_s", b"hardware_tflops_per_gpu: ", 1e12),
         ),
-        "documentation: nanotron's logger",
+        "documentation, no file: nanotron's logger",
         b"|",
     ),
     # A bar without description, or Lightning's `Epoch 0: `: others are of downloads and checkpoints.
@@ -210,7 +210,7 @@ FAMILIES: Final = (
             Field("steps_per_s", b"", 1.0, b"it/s"),
             Field("loss", b"loss="),
         ),
-        "documentation: tqdm's bars of HF Trainer and Lightning",
+        "documentation, no file: tqdm's bars of HF Trainer and Lightning",
         at_line_begin=True,
     ),
     Family(
@@ -222,7 +222,7 @@ FAMILIES: Final = (
             Field("running", b"Running: "),
             Field("waiting", b"(?:Waiting|Pending): "),
         ),
-        "documentation: vLLM's loggers",
+        "documentation, no file: vLLM's loggers",
         is_server=True,
     ),
     Family(
@@ -233,7 +233,7 @@ FAMILIES: Final = (
             Field("generated_tokens_per_s", rb"gen throughput \(token/s\): "),
             Field("waiting", b"#queue-req: "),
         ),
-        "documentation: SGLang's scheduler",
+        "documentation, no file: SGLang's scheduler",
         is_server=True,
     ),
 )  # fmt: skip

@@ -30,11 +30,14 @@ from cclbench.formats.job_log.families import (
     Family,
     literal_pattern,
 )
+from cclbench.formats.nccl_lines import LineFacts
+from cclbench.formats.nccl_log.calls import CALL
 from cclbench.formats.texts import line_blocks
+from cclbench.formats.trace import LATEST_NS
 from cclbench.ground.evidence_schema import LOG_STEPS
 from cclbench.ground.intervals import Int64
 
-_MOST_BYTES: Final = 1 << 36
+MOST_BYTES: Final = 1 << 36
 _FACT_BYTES: Final = 16 << 20
 """Bytes of a log's beginning in which its settings are looked for."""
 _MOST_MARKS: Final = 1 << 12
@@ -103,7 +106,8 @@ class FamilyLines:
         if (parts := self._columns.pop("stamp", None)) is not None:
             return np.concatenate(parts)
         milliseconds = self.whole_column("time_ms")
-        return np.where(milliseconds == UNKNOWN, UNKNOWN, milliseconds * 1_000_000)
+        fits = (milliseconds != UNKNOWN) & (milliseconds < LATEST_NS // 1_000_000)
+        return np.where(fits, milliseconds, 0) * 1_000_000 + np.where(fits, 0, UNKNOWN)
 
     def ranks(self) -> Int64:
         """Labels of the lines; `UNKNOWN` without one."""
@@ -115,19 +119,29 @@ class LogReading:
 
     def __init__(self) -> None:
         self.facts: dict[str, int] = {}
+        self.library = LineFacts()
+        """What NCCL's lines state of library and network."""
+        self.calls = 0
+        """NCCL's lines about calls."""
         self._families = [FamilyLines(family) for family in FAMILIES]
 
     def read(self, path: Path) -> None:
         """Read all lines of a file, once."""
         done = 0
-        for block in line_blocks(path, _MOST_BYTES):
+        for block in line_blocks(path, MOST_BYTES):
             by_count = sorted(self._families, key=lambda lines: -lines.count)
             any(lines.read_block(block) for lines in by_count)
+            if b"CCL " in block:
+                self.calls += block.count(CALL)
             if done < _FACT_BYTES:
                 self._read_facts(block)
             done += len(block)
 
     def _read_facts(self, block: bytes) -> None:
+        if b"CCL " in block:
+            for line in block.split(b"\n"):
+                if b"CCL " in line and CALL not in line:
+                    self.library.read_line(line.decode(errors="replace"))
         for fact in FACTS:
             if fact.name not in self.facts and fact.mark in block and (match := fact.pattern.search(block)):
                 self.facts[fact.name] = int(match[1])
