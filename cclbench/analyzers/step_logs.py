@@ -9,8 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.analyzers.metric import Value, no_value, run_metric
+from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.columns import has_values
+from cclbench.analyzers.view.model_flops import flops_per_step
+from cclbench.analyzers.view.platform import card_field, run_accelerator
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.step_logs import (
     NO_LOG,
@@ -25,7 +27,7 @@ from cclbench.ground.units import humanise
 _LEAST_STEPS: Final = 3
 _FEW: Final = 20
 """Lines from which there are percentiles, and most slow steps that are listed."""
-_log_metric = partial(run_metric, inputs=("log_steps",), not_applicable=NO_LOG)
+_log_metric = partial(run_metric, not_applicable=NO_LOG)
 
 
 @_log_metric(
@@ -41,6 +43,7 @@ _log_metric = partial(run_metric, inputs=("log_steps",), not_applicable=NO_LOG)
     formula="median(dur)",
     unit="s",
     better="lower",
+    inputs=("log_steps",),
 )
 def step(run: RunView) -> Iterator[Value]:
     yield from of_each_log(run, _step_values)
@@ -105,9 +108,8 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     period = period_of(steps[log.steady], unexplained[log.steady])
     if period is not None:
         excess = float(np.median(log.seconds[unexplained])) - middle
-        reason = (
-            f"every {period[0]}th step, those with remainder {period[1]}, takes {humanise(excess, 's')} more"
-        )
+        words = f"every {period[0]} steps, as step {period[1] or period[0]}"
+        reason = f"{words}, a step takes {humanise(excess, 's')} more"
         yield Value(value=period[0], stat="slow_period", unit="count", provenance="derived", reason=reason)
     lines = np.flatnonzero(unexplained)
     for line in sorted(lines[np.argsort(-log.seconds[lines], kind="stable")][:_FEW].tolist()):
@@ -130,6 +132,7 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     formula="samples · sequence length / log.step",
     unit="1/s",
     better="higher",
+    inputs=("log_steps", "card: hardware.count"),
 )
 def tokens(run: RunView) -> Iterator[Value]:
     if len(server_lines(run)) and not has_values(run.table("log_steps"), "step").any():
@@ -174,17 +177,19 @@ def _server_values(run: RunView) -> Iterator[Value]:
 @_log_metric(
     "log.mfu",
     definition="Model FLOPs utilisation as the job's log states it: the median over all lines but the first"
-    " of each attempt. Its peak is the trainer's own and may be of another device. Stat flops_per_s: the"
-    " stated FLOP/s of a device.",
-    formula="as stated",
+    " of each attempt. Its peak is the trainer's own and may be of another device. Stat derived: the FLOPs of"
+    " a step by the card, as in compute.mfu, over log.step, all devices and their dense peak in the catalog."
+    " Stat flops_per_s: the stated FLOP/s of a device.",
+    formula="as stated; derived: FLOPs per step / (log.step · devices · peak)",
     unit="1",
     better="higher",
+    inputs=("log_steps", "card: workload, hardware", "catalog: dense peak"),
 )
 def mfu(run: RunView) -> Iterator[Value]:
-    yield from of_each_log(run, _stated_utilisation)
+    yield from of_each_log(run, lambda log: _utilisations(log, run))
 
 
-def _stated_utilisation(log: StepLog) -> Iterator[Value]:
+def _utilisations(log: StepLog, run: RunView) -> Iterator[Value]:
     stated = {name: log.numbers(name)[~log.first] for name in ("mfu", "flops_per_s")}
     known = {name: values[np.isfinite(values)] for name, values in stated.items()}
     share = known["mfu"]
@@ -194,6 +199,27 @@ def _stated_utilisation(log: StepLog) -> Iterator[Value]:
         yield no_value("the log states no MFU")
     if len(known["flops_per_s"]):
         yield Value(value=float(np.median(known["flops_per_s"])), stat="flops_per_s", unit="FLOP/s")
+    yield _derived_mfu(log, run)
+
+
+def _derived_mfu(log: StepLog, run: RunView) -> Value:
+    try:
+        flops = flops_per_step(run)[None]
+        precision, devices = card_field(run, "workload.precision"), card_field(run, "hardware.count")
+        accelerator = run_accelerator(run)
+    except NotApplicable as why:
+        return no_value(str(why), stat="derived")
+    peak = accelerator.peak_flops_per_s.get(precision)
+    if peak is None:
+        return no_value(f"the catalog has no dense {precision} peak of {accelerator.id}", stat="derived")
+    if not log.steady.any():
+        return no_value("the log states no step time", stat="derived")
+    share = flops / (float(np.median(log.seconds[log.steady])) * devices * peak)
+    if share > 1:
+        reason = f"{share:.3g} of the peak: card and log disagree"
+        return Value(value=None, status="failed", stat="derived", reason=reason)
+    reason = f"of {accelerator.id}'s {precision} peak"
+    return Value(value=share, stat="derived", provenance="derived", reason=reason)
 
 
 @_log_metric(
@@ -206,6 +232,7 @@ def _stated_utilisation(log: StepLog) -> Iterator[Value]:
     formula="Σ over distinct steps of their time / time of the log",
     unit="1",
     better="higher",
+    inputs=("log_steps",),
 )
 def training_goodput(run: RunView) -> Iterator[Value]:
     yield from of_each_log(run, _goodput_values)

@@ -13,6 +13,7 @@ from cclbench.record.rows import Row
 _STEP: Final = metric_name("log.step")
 _TOKENS: Final = metric_name("log.tokens")
 _GOODPUT: Final = metric_name("goodput.training")
+_AGREEMENT: Final = metric_name("log.card_agreement")
 _MOST_LOGS: Final = 8
 _MOST_STEPS: Final = 4
 
@@ -48,6 +49,9 @@ def _sentences(log: Row, rows: Sequence[Row]) -> Iterator[str]:
         yield f"{rate} tokens/s{f', {each} on a device' if each else ''}."
     if share is not None:
         yield f"{share} of the logged time trained."
+    agreement = next((r for r in rows if _is_of(r, _AGREEMENT) and r.category == log.category), None)
+    if agreement is not None and agreement.value is not None and agreement.value < 1:
+        yield f"The card contradicts the log: {agreement.reason}."
     yield from _notable_steps(log, rows)
     period = next((r for r in rows if _is_of(r, _STEP, "slow_period") and r.category == log.category), None)
     if period is not None and period.reason:

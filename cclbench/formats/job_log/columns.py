@@ -49,7 +49,8 @@ def whole_numbers(values: Float64) -> Int64:
 
 def nanoseconds(seconds: Float64) -> Int64:
     """Whole ns of times between 0 and `LATEST_NS`; `UNKNOWN` for others and for 0, which is no step's."""
-    exact = np.rint(seconds * 1e9)
+    with np.errstate(over="ignore"):
+        exact = np.rint(seconds * 1e9)
     fits = (exact > 0) & (exact < LATEST_NS)
     return np.where(fits, exact, 0).astype(np.int64) + np.where(fits, 0, UNKNOWN)
 
