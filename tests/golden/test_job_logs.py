@@ -7,6 +7,7 @@ import json
 import re
 import tarfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -90,7 +91,7 @@ def test_a_job_of_torchtitan(test_data: Path, measure: Measure, tmp_path: Path) 
             r"(\d\d):(\d\d):(\d\d),(\d{3}) - root - INFO - \S*step:", path.read_text()
         )
     ]
-    steps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(times)]
     assert len(steps) == 99
     assert figures(run, "log.step")[None, None, None] == pytest.approx(median(steps), abs=1e-6)
     rates = figures(run, "log.tokens")
