@@ -9,7 +9,10 @@ from typing import Final
 from cclbench.formats.job_log.families import FACTS, FAMILIES, PROFILER
 
 _WORD: Final = re.compile(rb"[\w\x80-\xff](?:[\w\x80-\xff.,@~+-]*[\w\x80-\xff])?")
-_NUMBER: Final = re.compile(rb"\d[\d.,-]*(?:[eE][-+]?\d{1,3}|GiB|GB|[KMBGT]|it|s)?|\d{4}-\d\d-\d\dT\d\d")
+_NUMBER: Final = re.compile(
+    rb"\d[\d.,-]*(?:[eE][-+]?\d{1,3}|GiB|GB|[KMBGT]|it|s)?|\d{4}-\d\d-\d\dT\d\d"
+    rb"|(?:rank|default|[DPT]P)\d{1,7}"
+)
 _OWN_WORDS: Final = frozenset(
     b"""
     iteration consumed samples tokens elapsed time per ms s throughput GPU TFLOP TFLOPs learning rate
