@@ -208,6 +208,17 @@ def test_a_traced_step_against_the_log() -> None:
     assert "joined by folder" in str(found[None, None, None].reason)
 
 
+@pytest.mark.parametrize(
+    ("marked", "words"),
+    [(1, "joined by step number;"), (2, "joined by step number, which the trace counts from 0;")],
+)
+def test_a_traced_step_is_joined_by_the_number_that_the_profiler_marks(marked: int, words: str) -> None:
+    rows = lines([9, 2, 2, 2])
+    rows[marked - 1]["profiler"] = "recorded"
+    found = values("log.profiler_overhead", rows, busy_steps((0, 3 * S), (3 * S, 6 * S)))
+    assert f"{found[None, None, None].reason};".endswith(words)
+
+
 def test_a_log_without_traces_has_no_overhead() -> None:
     assert values("log.profiler_overhead", lines([9, 2, 2, 2]))[None, None, None].status == "not_applicable"
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from rich.console import Console, Group
 
+from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -48,6 +50,19 @@ def test_two_jobs_of_megatron(name: str, test_data: Path, measure: Measure) -> N
     assert figures(run, "log.tokens")[None, None, None] == pytest.approx(rate, abs=0.5)
     (entry,) = run.record.evidence
     assert entry.facts.items() >= ({"devices": 8, "global_batch": 32, "network": "Socket"} | settings).items()
+
+
+def test_the_first_screen_of_a_log_alone_is_about_its_steps(test_data: Path, measure: Measure) -> None:
+    """It says neither that there is no step time nor that there is no trace."""
+    run = measure(test_data / "job_logs_ccl" / "megatron_logs" / next(iter(MEGATRON)))
+    paper = Console(width=80, color_system=None)
+    with paper.capture() as printed:
+        paper.print(Group(*first_screen(run.record, run.figures, run.window, ())))
+    text = " ".join(printed.get().split())
+    assert "No step" not in text
+    assert "A step takes 8.07 s in the median, 7.85 s to 9.45 s (p5 to p95), at most 24.7 s." in text
+    assert "4,061 tokens/s, 508 on a device." in text
+    assert "Profiled: step 25 (12.8 s), 26 (10.0 s)." in text
 
 
 def stated_steps(path: Path) -> tuple[list[float], int, int]:

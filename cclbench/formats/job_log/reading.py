@@ -183,8 +183,11 @@ def step_table(lines: FamilyLines, facts: dict[str, int]) -> tuple[pa.Table, int
         **{name: _nullable(lines.whole_column(name)[order], pa.int64()) for name in ("running", "waiting")},
         **{name: pa.array(lines.column(name)[order], from_pandas=True) for name in _FLOATS},
     }
-    nulls = {field.name: pa.nulls(len(order), field.type) for field in LOG_STEPS}
-    return pa.table({**nulls, **columns}).cast(LOG_STEPS), attempts.repeated
+    arrays = [
+        columns.pop(field.name) if field.name in columns else pa.nulls(len(order), field.type)
+        for field in LOG_STEPS
+    ]
+    return pa.table(arrays, LOG_STEPS.names).cast(LOG_STEPS), attempts.repeated
 
 
 def _attempts(rank: Int64, step: Int64) -> Attempts:
