@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from helpers.job_logs import FAMILY_LINES, MLLOG, TITAN, TITAN_HEAD
+from helpers.nccl_job import Process
 
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.job_log import JobLog
 from cclbench.formats.job_log.families import FAMILIES
+from cclbench.formats.nccl_log import NcclLog
 from cclbench.ground.errors import InputError
 
 Read = Callable[..., Evidence]
@@ -181,13 +183,21 @@ def test_a_profiler_marks_the_steps_that_it_slowed(read: Read) -> None:
     ]
 
 
-def test_the_library_is_known_by_its_lines_and_its_calls_are_counted(read: Read) -> None:
-    nccl = "node1:1:1 [0] NCCL INFO "
-    call = nccl + "AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x3"
-    found = read(nccl + "Using network Socket", call, MEGATRON.format(1, 1, 1000))
-    assert found.facts["network"] == "Socket"
-    assert found.left_out == {"calls of collectives": 1}
-    assert "NCCL_DEBUG_FILE" in found.notes[0]
+def test_the_librarys_lines_tell_what_they_tell_in_a_log_of_their_own(read: Read, tmp_path: Path) -> None:
+    """Facts, and calls of two ranks among the steps."""
+    ranks = [Process(rank) for rank in range(2)]
+    for rank, process in enumerate(ranks):
+        process.init("world", rank, 2)
+        process.call("AllReduce", "world", 2, 1024, dtype=7)
+    lines = "".join(process.text for process in ranks).splitlines()
+    lines.insert(0, "node1:1:1 [0] NCCL INFO Using network Socket")
+    found = read(*lines[:3], MEGATRON.format(1, 1, 1000), *lines[3:])
+    own = NcclLog().read(tmp_path / "job.out")
+    assert own.timings is not None
+    assert found.timings == own.timings
+    assert found.communicators == own.communicators
+    assert found.facts == {**own.facts, "producer": "megatron"}
+    assert len(columns(found, "step")) == 1
 
 
 @pytest.mark.parametrize(

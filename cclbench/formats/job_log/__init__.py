@@ -16,6 +16,7 @@ from cclbench.formats.files import open_output
 from cclbench.formats.job_log.families import FAMILIES
 from cclbench.formats.job_log.publishing import published_line
 from cclbench.formats.job_log.reading import MOST_BYTES, LogReading, step_table
+from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
 
@@ -34,6 +35,7 @@ class JobLog(EvidenceReader):
     versions = "lines as printed in 2025 and 2026"
     tested = "; ".join(f"{family.name}: {family.tested}" for family in FAMILIES)
     after_other_text = True
+    lists_calls = True
     withheld: Mapping[str, str] = {
         "lines that are not about steps or settings, and words that are not theirs": CAPTURED
     }
@@ -62,25 +64,22 @@ class JobLog(EvidenceReader):
         return True
 
     def read(self, path: Path) -> Evidence:
-        """Rows of `log_steps`, and the settings that the log states."""
+        """Rows of `log_steps`, the settings that the log states, and what NCCL's lines in it tell."""
         log = LogReading()
         log.read(path)
         lines = log.chosen_family()
         if not lines.count:
             raise damaged_error(path, "has no line about a step", hint="pass the output of the whole job")
         table, repeated = step_table(lines, log.facts)
-        left_out = {"lines that repeat a step, or have none": repeated, "calls of collectives": log.calls}
-        notes = []
-        if log.calls:
-            notes.append(
-                f"{log.calls:,} logged calls of collectives are not read: put NCCL's lines in files of their"
-                " own with NCCL_DEBUG_FILE"
-            )
+        library = NcclLog().read(path) if log.has_library_lines else Evidence()
+        repeats = {"lines that repeat a step, or have none": repeated} if repeated else {}
         return Evidence(
             log_steps=table,
-            facts={**log.library.collected_facts(), "producer": lines.family.name, **log.facts},
-            left_out={reason: count for reason, count in left_out.items() if count},
-            notes=notes,
+            timings=library.timings,
+            communicators=library.communicators,
+            facts={**library.facts, "producer": lines.family.name, **log.facts},
+            left_out={**library.left_out, **repeats},
+            notes=library.notes,
         )
 
 

@@ -30,8 +30,6 @@ from cclbench.formats.job_log.families import (
     Family,
     literal_pattern,
 )
-from cclbench.formats.nccl_lines import LineFacts
-from cclbench.formats.nccl_log.calls import CALL
 from cclbench.formats.texts import line_blocks
 from cclbench.formats.trace import LATEST_NS
 from cclbench.ground.evidence_schema import LOG_STEPS
@@ -119,10 +117,8 @@ class LogReading:
 
     def __init__(self) -> None:
         self.facts: dict[str, int] = {}
-        self.library = LineFacts()
-        """What NCCL's lines state of library and network."""
-        self.calls = 0
-        """NCCL's lines about calls."""
+        self.has_library_lines = False
+        """Whether NCCL's or RCCL's lines are among the others."""
         self._families = [FamilyLines(family) for family in FAMILIES]
 
     def read(self, path: Path) -> None:
@@ -131,17 +127,12 @@ class LogReading:
         for block in line_blocks(path, MOST_BYTES):
             by_count = sorted(self._families, key=lambda lines: -lines.count)
             any(lines.read_block(block) for lines in by_count)
-            if b"CCL " in block:
-                self.calls += block.count(CALL)
+            self.has_library_lines = self.has_library_lines or b"CCL INFO" in block
             if done < _FACT_BYTES:
                 self._read_facts(block)
             done += len(block)
 
     def _read_facts(self, block: bytes) -> None:
-        if b"CCL " in block:
-            for line in block.split(b"\n"):
-                if b"CCL " in line and CALL not in line:
-                    self.library.read_line(line.decode(errors="replace"))
         for fact in FACTS:
             if fact.name not in self.facts and fact.mark in block and (match := fact.pattern.search(block)):
                 self.facts[fact.name] = int(match[1])
