@@ -90,6 +90,7 @@ def test_stamps_time_the_steps_between_two_lines(read: Read) -> None:
         "context_parallel": 1,
         "tensor_parallel": 2,
         "expert_parallel": 1,
+        "devices": 16,
         "global_batch": 16,
         "micro_batch": 2,
         "sequence_length": 512,

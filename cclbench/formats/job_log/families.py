@@ -295,6 +295,8 @@ _MESH: Final = {
     "expert_parallel": b"ep",
 }
 """torchtitan's dimensions, printed as `name=value`."""
+MESH: Final = tuple(name for name in _MESH if name != "expert_parallel")
+"""Settings whose product is torchtitan's number of devices; experts share those of the others."""
 _TRAINER: Final = b"Trainer is initialized with"
 _MLLOG_KEYS: Final = {"global_batch": b"global_batch_size", "sequence_length": b"max_sequence_length"}
 

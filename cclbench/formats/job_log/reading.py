@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from cclbench.formats.job_log.families import (
     FACTS,
     FAMILIES,
     LABEL,
+    MESH,
     PROFILER,
     PROFILER_MARKS,
     Family,
@@ -131,6 +133,8 @@ class LogReading:
             if done < _FACT_BYTES:
                 self._read_facts(block)
             done += len(block)
+        if all(name in self.facts for name in MESH):
+            self.facts.setdefault("devices", prod(self.facts[name] for name in MESH))
 
     def _read_facts(self, block: bytes) -> None:
         for fact in FACTS:
