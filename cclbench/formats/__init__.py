@@ -245,6 +245,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     memory_blocks: pa.Table | None = None
     allocator_annotations: pa.Table | None = None
     program_buffers: pa.Table | None = None
+    log_steps: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

@@ -17,6 +17,7 @@ from cclbench.ground.errors import InputError
 
 LONGEST_LINE: Final = 1 << 16
 _LEAST_LIMIT: Final = 64 << 20
+_BLOCK: Final = 1 << 20
 _ORDER_MARK: Final = b"\xef\xbb\xbf"
 _COLOUR = re.compile(rb"\x1b\[[\d;]*[mK]")
 _NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
@@ -72,6 +73,30 @@ def raw_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
                 inside = not piece.endswith(b"\n")
     except (EOFError, zlib.error, OSError) as error:
         raise _unreadable_error(path, error) from None
+
+
+def line_blocks(path: Path, most: int) -> Iterator[bytes]:
+    """Blocks of complete lines, undecorated, with line feeds only; a carriage return ends a line as well.
+
+    A line of more than `_BLOCK` bytes is cut.
+    """
+    limit = left = _decompressed_limit(path, most)
+    rest = b""
+    try:
+        with open_bytes(path) as file:
+            while piece := file.read(_BLOCK):
+                left -= len(piece)
+                if left < 0:
+                    raise _too_large(path, limit)
+                whole, end, rest = (rest + piece.replace(b"\r", b"\n")).rpartition(b"\n")
+                if not end and len(rest) > _BLOCK:
+                    whole, rest = rest, b""
+                if whole:
+                    yield strip_decoration(whole)
+    except (EOFError, zlib.error, OSError) as error:
+        raise _unreadable_error(path, error) from None
+    if rest:
+        yield strip_decoration(rest)
 
 
 def numbered_lines(path: Path, most: int) -> Iterator[tuple[int, str]]:

@@ -181,6 +181,30 @@ PROGRAM_BUFFERS: Final = _versioned_schema(
     _nullable("reason", _NAME, "why bytes, or live buffers, are unknown"),
 )
 
+LOG_STEPS: Final = _versioned_schema(
+    "log_steps",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "number that labels the line: a rank, or a task of srun"),
+    _required("restart", pa.int32(), "restarts of the rank's job before the line"),
+    _nullable("step", pa.int64(), "step as the log numbers it; null for a server's line"),
+    _nullable("steps", pa.int64(), "steps that the line is about: those since the one before it"),
+    _nullable("end_ns", pa.int64(), "when it was written, since 1970 on the log's own clock", "ns"),
+    _nullable("dur_ns", pa.int64(), "time of a step, the mean of those that the line is about", "ns"),
+    _nullable("timed_by", _WORD, "where that is from: stated, rate (stated), or stamps (of two lines)"),
+    _nullable("profiler", _WORD, "recorded: a profiler recorded the step; saved: it wrote its profile then"),
+    _nullable("samples", pa.int64(), "samples of a step, over all ranks"),
+    _nullable("tokens", pa.int64(), "tokens of a step, over all ranks: samples times the sequence length"),
+    _nullable("loss", pa.float64(), "loss of the step"),
+    _nullable("flops_per_s", pa.float64(), "of a device, as the log states it", "FLOP/s"),
+    _nullable("mfu", pa.float64(), "as the log states it, a share"),
+    _nullable("memory_bytes", pa.int64(), "peak memory of the device, as the log states it", "B"),
+    _nullable("tokens_per_s_per_device", pa.float64(), "as the log states it", "1/s"),
+    _nullable("prompt_tokens_per_s", pa.float64(), "of a server, as its log states it", "1/s"),
+    _nullable("generated_tokens_per_s", pa.float64(), "of a server, as its log states it", "1/s"),
+    _nullable("running", pa.int64(), "requests that a server runs"),
+    _nullable("waiting", pa.int64(), "requests in its queue"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -190,5 +214,6 @@ EVIDENCE: Final = {
     "memory_blocks": MEMORY_BLOCKS,
     "allocator_annotations": ALLOCATOR_ANNOTATIONS,
     "program_buffers": PROGRAM_BUFFERS,
+    "log_steps": LOG_STEPS,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

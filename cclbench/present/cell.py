@@ -14,6 +14,7 @@ from cclbench.present.charts.palette import SLICES, StepSlice, light_colour
 from cclbench.present.headline import first_findings
 from cclbench.present.html import render_template
 from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars
+from cclbench.present.step_logs import summary_of_log
 from cclbench.present.topics import key_rows
 from cclbench.present.words import NOTHING, gain_words
 from cclbench.record.run import Run
@@ -26,12 +27,13 @@ def run_cell(run: Run) -> str:
     rows = list(run.figures.summary)
     bars = bars_of(by_rank(rows), finer=lambda one: all(finer.short for finer in one.finer))
     shown = extreme_bars(bars, _MOST_RANKS)
+    unknown = unknown_step(run.figures)
     return render_template(
         "cell_run.html",
         {
             "run": run,
             "computed": bool(rows),
-            "unknown": unknown_step(run.figures),
+            "unknown": unknown and (" ".join(summary_of_log(rows)) or unknown),
             "nothing": NOTHING,
             "causes": first_findings(findings_of_run(run, run.figures)) if rows else [],
             "bars": shown,

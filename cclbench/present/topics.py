@@ -19,6 +19,8 @@ TOPICS: Final = {
     "comm": "Communication",
     "overlap": "Overlap",
     "balance": "Balance",
+    "log": "Steps by the job's log",
+    "goodput": "Goodput",
     "serving": "Serving",
     "data": "Data loading",
     "energy": "Energy",

@@ -152,6 +152,9 @@ def _evidence() -> Iterator[tuple[str, Files]]:
     )
     log = (_made("formats.test_nccl_log", "PREFIX") + line for line in _made("formats.test_nccl_log", "EFA"))
     yield "nccl-log", {"job.log": "\n".join([*log, ""]).encode()}
+    logs = importlib.import_module("helpers.job_logs")
+    lines = (*logs.TITAN_HEAD, *(line for line, _ in logs.FAMILY_LINES.values()))
+    yield "job-log", {"job.out": "\n".join([*lines, *lines]).encode()}
     tests, files = (importlib.import_module(f"formats.test_nccl_tests{part}") for part in ("", "_files"))
     table = tests.HEADER + tests.DEVICES + tests.COLUMNS + tests.ROW * 2 + tests.FOOTER
     yield (

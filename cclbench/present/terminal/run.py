@@ -21,6 +21,7 @@ from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
 from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import fact_lines, summarise_run
+from cclbench.present.step_logs import summary_of_log
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.bars import bar_chart
 from cclbench.present.terminal.figures import key_figures, metrics_lines, missing_lines, qualifier_lines
@@ -137,7 +138,7 @@ def _finding_lines(
     unknown = unknown_step(results)
     if timed:
         yield Text("Main findings", "bold")
-    elif unknown is not None and (calls := _logged_call_lines(rows)):
+    elif unknown is not None and (calls := [*_logged_step_lines(rows), *_logged_call_lines(rows)]):
         yield from calls
         if shown:
             yield Text()
@@ -148,6 +149,14 @@ def _finding_lines(
         yield Text(busy_with(results))
     if shown:
         yield from numbered_findings(shown)
+
+
+def _logged_step_lines(rows: Sequence[Row]) -> list[RenderableType]:
+    """Steps by the job's log, for a run without traces; empty without such a log."""
+    sentences = summary_of_log(rows)
+    return (
+        [Text("Steps by the job's log", "bold"), *map(Text, map(printable, sentences))] if sentences else []
+    )
 
 
 def _logged_call_lines(rows: Sequence[Row]) -> list[RenderableType]:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of training jobs and inference servers: a row for each line about a step.
+
+What the lines look like is data (`families`); ranks, restarts and times are determined alike for all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.files import open_output
+from cclbench.formats.job_log.families import FAMILIES
+from cclbench.formats.job_log.publishing import published_line
+from cclbench.formats.job_log.reading import MOST_BYTES, LogReading, step_table
+from cclbench.formats.nccl_log import NcclLog
+from cclbench.formats.rewriting import CAPTURED, Redactor
+from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
+
+_SURE: Final = 0.7
+
+
+class JobLog(EvidenceReader):
+    """Reader of a job's log, by its lines about steps."""
+
+    name = "job_log"
+    description = "logs of training jobs and servers: " + ", ".join(family.name for family in FAMILIES)
+    extensions: tuple[str, ...] = (".log", ".txt", ".out", ".err")
+    capture = (
+        "the output of the job, as a file: `srun --label ... > job.log`, `torchrun ... 2>&1 | tee job.log`"
+    )
+    versions = "lines as printed in 2025 and 2026"
+    tested = "; ".join(f"{family.name}: {family.tested}" for family in FAMILIES)
+    after_other_text = True
+    lists_calls = True
+    withheld: Mapping[str, str] = {
+        "lines that are not about steps or settings, and words that are not theirs": CAPTURED
+    }
+
+    def sniff(self, head: bytes) -> float:
+        """Sure if a line is about a step."""
+        if not any(family.mark in head for family in FAMILIES):
+            return 0.0
+        text = strip_decoration(head).replace(b"\r", b"\n")
+        return _SURE if any(f.mark in text and f.search_line(text) for f in FAMILIES) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """Lines about steps and settings, without other words; all other lines are left empty."""
+        del annotations
+        with open_output(path, target) as write:
+            for block in line_blocks(path, MOST_BYTES):
+                kept = []
+                for line in block.split(b"\n"):
+                    published = line if redactor.learns else published_line(line)
+                    text, counts = redactor.text((published or b"").decode(errors="replace"))
+                    if published is None and line.strip():
+                        counts = Counter({CAPTURED: 1})
+                    redactor.count("lines", counts)
+                    kept.append(text.encode())
+                write(b"\n".join([*kept, b""]))
+        return True
+
+    def read(self, path: Path) -> Evidence:
+        """Rows of `log_steps`, the settings that the log states, and what NCCL's lines in it tell."""
+        log = LogReading()
+        log.read(path)
+        lines = log.chosen_family()
+        if not lines.count:
+            raise damaged_error(path, "has no line about a step", hint="pass the output of the whole job")
+        table, repeated = step_table(lines, log.facts)
+        library = NcclLog().read(path) if log.has_library_lines else Evidence()
+        repeats = {"lines that repeat a step, or have none": repeated} if repeated else {}
+        return Evidence(
+            log_steps=table,
+            timings=library.timings,
+            communicators=library.communicators,
+            facts={**library.facts, "producer": lines.family.name, **log.facts},
+            left_out={**library.left_out, **repeats},
+            notes=library.notes,
+        )
+
+
+READERS.add(JobLog.name, JobLog(), origin=__name__)

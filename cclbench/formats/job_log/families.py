@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the step lines of each trainer and server look like: one entry a family, nothing else to add one.
+
+A line is recognised by its `mark`, then matched by `head` and by the `fields` after it, in the order in which
+the producer prints them; any field may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+NUMBER: Final = rb"[-+]?[\d.][\d.,]{0,30}(?:[eE][-+]?\d{1,3})?"
+"""A number, with commas or a decimal point; its magnitude (1.2K) is the field's own."""
+STAMP: Final = rb"(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)"
+_STEP: Final = rb"(?P<step>\d{1,15})"
+LABEL: Final = re.compile(rb"[ \t]*(?:(?P<task>\d{1,7}): |\[(?:default|rank) ?(?P<rank>\d{1,7})\]: ?)")
+"""What launchers put before a rank's lines: `3: ` (srun --label), `[rank3]:`, `[default3]:` (torchrun)."""
+_GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A number of a line: the column of `LOG_STEPS` that it fills, its key, and the factor to its unit."""
+
+    column: str
+    key: bytes
+    factor: float = 1.0
+    after: bytes = b""
+    """What follows the number if the unit is stated there."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Step lines of one producer."""
+
+    name: str
+    mark: bytes
+    head: bytes
+    """Pattern of the line's beginning, with groups named as columns: `step`, `stamp`, ..."""
+    fields: tuple[Field, ...]
+    tested: str
+    separator: bytes = b""
+    """One byte between the fields, if it occurs nowhere else; lines are searched faster by it."""
+    at_line_begin: bool = False
+    is_server: bool = False
+    """Whether the lines are of a time, not of a step."""
+
+    @cached_property
+    def body(self) -> bytes:
+        """The pattern of a line, from `head` on."""
+        skip = rb"[^\n]*?"
+        if self.separator:
+            one = re.escape(self.separator)
+            skip = rb"(?:[^" + one + rb"\n]*+" + one + rb")*? *"
+        parts = [
+            b"(?:" + skip + field.key + b"(?P<" + field.column.encode() + b">" + NUMBER + rb"[KMBGT]?)"
+            + field.after + b")?"
+            for field in self.fields
+        ]  # fmt: skip
+        return self.head + b"".join(parts)
+
+    @cached_property
+    def pattern(self) -> re.Pattern[bytes]:
+        """Lines without a rank's label."""
+        return re.compile((b"(?m)^" if self.at_line_begin else b"") + self.body)
+
+    @cached_property
+    def labelled(self) -> re.Pattern[bytes]:
+        """Lines with one."""
+        return re.compile(b"(?m)^" + LABEL.pattern + (b"" if self.at_line_begin else rb"[^\n]*?") + self.body)
+
+    def search_line(self, text: bytes) -> bool:
+        """Whether a text has such a line, with or without a label."""
+        return any(pattern.search(text) for pattern in (self.pattern, self.labelled))
+
+    @cached_property
+    def factors(self) -> Mapping[str, float]:
+        """Factor to the column's unit, by column."""
+        return {field.column: field.factor for field in self.fields}
+
+
+_MLLOG: Final = (
+    rb':::MLLOG \{[^\n]{0,60}?"time_ms": (?P<time_ms>\d{10,15}), [^\n]{0,80}?"tracked_stats", "value": \{'
+)
+
+FAMILIES: Final = (
+    Family(
+        "megatron",
+        b"elapsed time per iteration (ms): ",
+        rb"(?:\[" + STAMP + rb"\] )?iteration +" + _STEP + rb"/[^|\n]{0,20}\|",
+        (
+            Field("consumed_samples", b"consumed samples: *"),
+            Field("step_ms", rb"elapsed time per iteration \(ms\): *", 1e-3),
+            Field("flops_per_s", rb"throughput per GPU \(TFLOP/s/GPU\): *", 1e12),
+            Field("samples", b"global batch size: *"),
+            Field("loss", b"lm loss: *"),
+        ),
+        "real: two jobs of Megatron-LM on 8 GPUs",
+        b"|",
+    ),
+    Family(
+        "megatron-deepspeed",
+        b"elapsed time per iteration (s): ",
+        rb"(?:\[" + STAMP + rb"\] )?iteration +" + _STEP + rb"/[^|\n]{0,20}\|",
+        (
+            Field("consumed_samples", b"consumed samples: *"),
+            Field("step_s", rb"elapsed time per iteration \(s\): *"),
+            Field("samples", b"global batch size: *"),
+            Field("loss", b"lm loss: *"),
+            Field("flops_per_s", b"TFLOPs: *", 1e12),
+        ),
+        "documentation, no file: Megatron-DeepSpeed's training log",
+        b"|",
+    ),
+    Family(
+        "torchtitan",
+        b"memory: ",
+        STAMP + rb"[^\n]{0,60}?\bstep: *" + _STEP + b" ",
+        (
+            Field("loss", b"loss: *"),
+            Field("memory_bytes", b"memory: *", _GIB, b"GiB"),
+            Field("tokens_per_s_per_device", b"(?:tps|wps): *"),
+            Field("flops_per_s", b"tflops: *", 1e12),
+            Field("mfu", b"mfu: *", 1e-2, b"%"),
+        ),
+        "real: a job on 8 GPUs, 2026",
+    ),
+    Family(
+        "mlperf",
+        b'"train_step_time"',
+        _MLLOG + rb'"train_step_time": (?P<step_s>' + NUMBER + b")",
+        (
+            Field("loss", b'"reduced_train_loss": '),
+            Field("step", b'"step": '),
+            Field("consumed_samples", b'"samples_count": '),
+        ),
+        "real: 15 logs of MLPerf Training v5.1",
+    ),
+    # Its `step` counts samples: rate times the time between two lines is the difference of their steps.
+    Family(
+        "mlperf throughput",
+        b'"throughput"',
+        _MLLOG + rb'"throughput": (?P<samples_per_s>' + NUMBER + b")",
+        (Field("consumed_samples", b'"step": '),),
+        "real: three logs of MLPerf Training v5.1",
+    ),
+    Family(
+        "nemo",
+        b"train_step_timing in s",
+        rb"Training epoch \d+, iteration " + _STEP + b"/",
+        (
+            Field("samples", b"global_batch_size: "),
+            Field("loss", b"reduced_train_loss: "),
+            Field("step_s", b"train_step_timing in s: "),
+            Field("consumed_samples", b"consumed_samples: "),
+        ),
+        "documentation, no file: NeMo 2's progress printer",
+        b"|",
+    ),
+    Family(
+        "maxtext",
+        b"completed step: ",
+        b"completed step: " + _STEP + b",",
+        (
+            Field("step_s", b"seconds: "),
+            Field("flops_per_s", b"TFLOP/s/device: ", 1e12),
+            Field("tokens_per_s_per_device", b"Tokens/s/device: "),
+            Field("loss", b"loss: "),
+        ),
+        "documentation, no file: MaxText's metric_logger",
+        b",",
+    ),
+    Family(
+        "deepspeed",
+        b"CurrSamplesPerSec=",
+        rb"(?:\[" + STAMP + rb"\] )?[^\n]{0,120}?global_step=" + _STEP + b",",
+        (
+            Field("samples_per_s", b"CurrSamplesPerSec="),
+            Field("memory_bytes", b"MaxMemAllocated=", _GIB, b"GB"),
+        ),
+        "documentation, no file: DeepSpeed's ThroughputTimer",
+        b",",
+        at_line_begin=True,
+    ),
+    Family(
+        "nanotron",
+        b"elapsed_time_per_iteration_ms",
+        rb"iteration: " + _STEP + rb" / \d+ ",
+        (
+            Field("step_ms", b"elapsed_time_per_iteration_ms: ", 1e-3),
+            Field("tokens_per_s_per_device", b"tokens_per_sec_per_gpu: "),
+            Field("samples", b"global_batch_size: "),
+            Field("loss", b"lm_loss: "),
+            Field("flops_per_s", b"hardware_tflops_per_gpu: ", 1e12),
+        ),
+        "documentation, no file: nanotron's logger",
+        b"|",
+    ),
+    # A bar without description, or Lightning's `Epoch 0: `: others are of downloads and checkpoints.
+    Family(
+        "progress bar",
+        b"%|",
+        rb"[ \t]*(?:Epoch \d{1,9}: *)?\d{1,3}%\|[^|\n]*\| *" + _STEP + rb"/\d+ \[[^,\n]{1,40}, *",
+        (
+            Field("step_s", b"", 1.0, b"s/it"),
+            Field("steps_per_s", b"", 1.0, b"it/s"),
+            Field("loss", b"loss="),
+        ),
+        "documentation, no file: tqdm's bars of HF Trainer and Lightning",
+        at_line_begin=True,
+    ),
+    Family(
+        "vllm",
+        b"Avg generation throughput",
+        rb"Avg prompt throughput: (?P<prompt_tokens_per_s>" + NUMBER + b") tokens/s",
+        (
+            Field("generated_tokens_per_s", b"Avg generation throughput: "),
+            Field("running", b"Running: "),
+            Field("waiting", b"(?:Waiting|Pending): "),
+        ),
+        "documentation, no file: vLLM's loggers",
+        is_server=True,
+    ),
+    Family(
+        "sglang",
+        b"gen throughput (token/s)",
+        rb"(?:\[" + STAMP + rb"[^\]\n]{0,40}\] )?Decode batch[^\n]{0,40}?#running-req: (?P<running>\d{1,9})",
+        (
+            Field("generated_tokens_per_s", rb"gen throughput \(token/s\): "),
+            Field("waiting", b"#queue-req: "),
+        ),
+        "documentation, no file: SGLang's scheduler",
+        is_server=True,
+    ),
+)  # fmt: skip
+
+
+_PRINTED: Final = re.compile(rb" *[-+]?\d[\d.,]*(?:[eE][-+]?\d+)?| +")
+
+
+def literal_pattern(match: re.Match[bytes]) -> re.Pattern[bytes]:
+    """The pattern of lines that differ from the matched one in their numbers only, with the same groups.
+
+    It searches several times faster than that of the family.
+    """
+    names = sorted(match.re.groupindex, key=match.re.groupindex.__getitem__)
+    parts, at = list[bytes](), match.start()
+    for name in names:
+        begin, end = match.span(name)
+        if begin < 0:
+            parts.append(b"()")
+            continue
+        texts = _PRINTED.split(match.string[at:begin])
+        between = _PRINTED.findall(match.string[at:begin])
+        printed = [rb" *+[-+\d.,eE]++" if text.strip() else b" +" for text in between]
+        parts += [re.escape(texts[0])]
+        parts += [p + re.escape(text) for p, text in zip(printed, texts[1:], strict=True)]
+        number = STAMP.replace(b"?P<stamp>", b"") if name == "stamp" else rb"([-+\d.,eE]++[KMBGT]?)"
+        parts.append(number)
+        at = end
+    return re.compile(b"".join(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A setting that a log prints once, before its steps: its name and its line."""
+
+    name: str
+    mark: bytes
+    pattern: re.Pattern[bytes]
+
+
+_ARGUMENTS: Final = {
+    "devices": b"world_size",
+    "tensor_parallel": b"tensor_model_parallel_size",
+    "pipeline_parallel": b"pipeline_model_parallel_size",
+    "data_parallel": b"data_parallel_size",
+    "context_parallel": b"context_parallel_size",
+    "expert_parallel": b"expert_model_parallel_size",
+    "global_batch": b"global_batch_size",
+    "micro_batch": b"micro_batch_size",
+    "sequence_length": b"seq_length",
+}
+"""Megatron-LM's arguments, printed as `name ..... value`."""
+_MESH: Final = {
+    "pipeline_parallel": b"pp",
+    "replicate_parallel": b"dp_replicate",
+    "shard_parallel": b"dp_shard",
+    "context_parallel": b"cp",
+    "tensor_parallel": b"tp",
+    "expert_parallel": b"ep",
+}
+"""torchtitan's dimensions, printed as `name=value`."""
+MESH: Final = tuple(name for name in _MESH if name != "expert_parallel")
+"""Settings whose product is torchtitan's number of devices; experts share those of the others."""
+_TRAINER: Final = b"Trainer is initialized with"
+_MLLOG_KEYS: Final = {"global_batch": b"global_batch_size", "sequence_length": b"max_sequence_length"}
+
+FACTS: Final = tuple(
+    Fact(name, mark, re.compile(pattern))
+    for name, mark, pattern in (
+        *(
+            (fact, b" .....", rb"(?m)^[^\n]{0,20}?\b" + name + rb" \.{3,} (\d{1,9})\b")
+            for fact, name in _ARGUMENTS.items()
+        ),
+        *(
+            (fact, b"Building ", rb"Building [^\n]{0,20}mesh with [^\n]*?\b" + name + rb"=(\d{1,9})\b")
+            for fact, name in _MESH.items()
+        ),
+        ("global_batch", _TRAINER, _TRAINER + rb"[^\n]*? global batch size (\d{1,9})\b"),
+        ("micro_batch", _TRAINER, _TRAINER + rb"[^\n]*? local batch size (\d{1,9})\b"),
+        ("sequence_length", _TRAINER, _TRAINER + rb"[^\n]*? sequence length (\d{1,9})\b"),
+        *(
+            (fact, name, rb':::MLLOG [^\n]*?"key": "' + name + rb'", "value": (\d{1,9})\b')
+            for fact, name in _MLLOG_KEYS.items()
+        ),
+    )
+)
+"""Settings that logs print once, before their steps."""
+
+PROFILER_MARKS: Final = (
+    b"Started ET observer at iteration",
+    b"Saved Kineto trace",
+    b"Dumping profiler traces at step",
+)
+PROFILER: Final = re.compile(b"(?P<started>%b)|(?P<saved>%b|%b)" % PROFILER_MARKS)
+"""Lines of profilers: `started` before the first step that is recorded, `saved` after the last one."""

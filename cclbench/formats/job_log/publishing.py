@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a job's log is published: lines about steps and settings, without any word that is not theirs."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cclbench.formats.job_log.families import FACTS, FAMILIES, PROFILER
+
+_WORD: Final = re.compile(rb"[\w\x80-\xff](?:[\w\x80-\xff.,@~+-]*[\w\x80-\xff])?")
+_NUMBER: Final = re.compile(
+    rb"\d[\d.,-]*(?:[eE][-+]?\d{1,3}|GiB|GB|[KMBGT]|it|s)?|\d{4}-\d\d-\d\dT\d\d"
+    rb"|(?:rank|default|[DPT]P)\d{1,7}"
+)
+_OWN_WORDS: Final = frozenset(
+    b"""
+    iteration consumed samples tokens elapsed time per ms s throughput GPU TFLOP TFLOPs learning rate
+    global batch size lm loss scale grad norm num zeros params number of skipped nan iterations
+    rank default titan root INFO step memory GiB tps wps tflops mfu
+    MLLOG namespace time_ms event_type POINT_IN_TIME key value metadata file lineno step samples_count
+    tracked_stats train_step_time reduced_train_loss throughput global_batch_size max_sequence_length
+    Training epoch lr global_step train_step_timing in consumed_samples
+    completed seconds device Tokens total_weights
+    epoch micro_step RunningAvgSamplesPerSec CurrSamplesPerSec MemAllocated MaxMemAllocated GB stop timer.py
+    consumed_tokens elapsed_time_per_iteration_ms tokens_per_sec tokens_per_sec_per_gpu lm_loss
+    model_tflops_per_gpu hardware_tflops_per_gpu grad_norm K M B G T
+    Epoch it train_loss v_num Avg prompt generation Running Waiting Pending reqs KV cache
+    usage Prefix hit Engine Decode running-req token gen queue-req cuda graph True False accept len
+    world_size tensor_model_parallel_size pipeline_model_parallel_size data_parallel_size
+    context_parallel_size expert_model_parallel_size micro_batch_size seq_length
+    Building device mesh with parallelism pp dp_replicate dp_shard cp tp ep etp
+    Trainer is initialized local batch gradient accumulation steps sequence length total warmup
+    Started ET observer at Saved Kineto trace Dumping profiler traces
+    """.split()
+)
+"""Words of the lines; all others, such as names of files and whatever people print there, are replaced."""
+
+
+def published_line(line: bytes) -> bytes | None:
+    """The line with `-` for each word that is not its family's; None if it is about no step or setting."""
+    if not any(pattern.search(line) for pattern in _patterns_of(line)):
+        return None
+    return _WORD.sub(_published_word, line)
+
+
+def _published_word(match: re.Match[bytes]) -> bytes:
+    word = match[0]
+    return word if word in _OWN_WORDS or _NUMBER.fullmatch(word) else b"-"
+
+
+def _patterns_of(line: bytes) -> list[re.Pattern[bytes]]:
+    families = [pattern for f in FAMILIES if f.mark in line for pattern in (f.pattern, f.labelled)]
+    return [*families, *(fact.pattern for fact in FACTS if fact.mark in line), PROFILER]
