@@ -52,8 +52,8 @@ class LearnedCapture(msgspec.Struct, frozen=True):
 
 
 class KernelRates(msgspec.Struct, frozen=True):
-    """The table. `rates`: by family, then by accelerator, vendor or `ANY`; `launch_spread`: standard deviation
-    over captures of the logarithm of the median launch call."""
+    """The table. `rates`: by family, then by accelerator, vendor or `ANY`; `launch_spread`:
+    standard deviation over captures of the logarithm of the median launch call."""
 
     date: str
     version: str

@@ -2,9 +2,9 @@
 """New over old times of kernels on another accelerator, by recorded shapes and attainable rates.
 
 With t = c · (e + r / s) on each (`hardware.kernel_rates`), a kernel's time changes by the factor
-(e' + r' / s') / (e + r / s).  Where r is unknown, s · (t − e) is taken for it, of arithmetic or of memory by the
-kernel's family.  Accelerators with the same peaks and as many processors run the same kernels, so that only
-their memory matters.
+(e' + r' / s') / (e + r / s).  Where r is unknown, s · (t − e) is taken for it, of arithmetic or of memory by
+the kernel's family.  Accelerators with the same peaks and as many processors run the same kernels, so that
+only their memory matters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KernelRatios(NamedTuple):
 def kernel_ratios(
     graph: Graph, costs: KernelCosts, old: Accelerator, new: Accelerator, precision: str | None
 ) -> KernelRatios:
-    """Ratios of all kernels; `precision`: of products whose own is unknown. `InputError` where the two have no
+    """Ratios of all kernels; `precision`: of products whose own is unknown. `InputError` where they have no
     common rate, or the new one lacks the precision of a product."""
     rates = {
         dtype: rate / other

@@ -67,7 +67,6 @@ def time_ratios(
     if change.moves_communication or regrouped:
         ratios = _price_transfers(graph, change, machine, groups, library_version, regrouped or {}, ratios)
     if (accelerator := change.changes.get("accelerator")) is not None:
-        assert costs is not None  # noqa: S101 - a replay has them
         ratios = _price_kernels(graph, accelerator, machine, costs, precision, ratios)
     return _widen_hidden_transfers(graph, ratios)
 
@@ -323,7 +322,7 @@ def _price_kernels(
     graph: Graph,
     new_id: str,
     machine: Machine,
-    costs: KernelCosts,
+    costs: KernelCosts | None,
     precision: str | None,
     found: TimeRatios,
 ) -> TimeRatios:
@@ -336,6 +335,7 @@ def _price_kernels(
             "accelerator: neither a card nor the traces state the run's accelerator",
             hint="give --system ID, or a card",
         )
+    assert costs is not None  # noqa: S101 - a replay has them
     kernels = kernel_ratios(graph, costs, old, catalog.accelerator(new_id), precision)
     return TimeRatios(
         found.expected * kernels.expected,
