@@ -200,7 +200,7 @@ class Replay:
             for key, setting in ((key, change_named(key)) for key in change.changes)
             if setting.prices is None and key not in untouched
         )
-        host_note = _host_note(shown) if "accelerator" in change.changes else ()
+        host_note = shown.host_notes if "accelerator" in change.changes else ()
         basis = no_effect if nothing else (*notes, *ratios.basis, *host_note, *acts, *no_effect)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
@@ -247,7 +247,7 @@ class Replay:
             else:
                 graph = effect
         relaid = (
-            RelaidGraph(relayout, self.groups, self.dimensions, tuple(effects))
+            RelaidGraph(relayout, self.groups, self.dimensions, tuple(effects), self.unchanged.is_host_bound)
             if relayout and effects
             else None
         )
@@ -339,11 +339,3 @@ class Replay:
         last = int(final.members[np.argmax(times.end[final.members])])
         begin = min(int(times.start[w.openers].min()) + w.before for w in counted if w.rank == final.rank)
         return critical_path(graph, times, last, begin)
-
-
-def _host_note(step: ReplayedStep) -> tuple[str, ...]:
-    """That the host bounds a step, where most of the critical path is its."""
-    share = step.path.places["host"] / max(step.path.length_ns, 1)
-    if share < 0.5:
-        return ()
-    return (f"the host bounds the step ({share:.0%} of the critical path): faster kernels hardly shorten it",)

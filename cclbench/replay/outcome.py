@@ -12,6 +12,9 @@ from cclbench.replay.scenario import Scenario
 DECISIVE: Final = 0.01
 """Bounds that differ by at most this share of the step give a value, their midpoint."""
 
+HOST_BOUND: Final = 0.5
+"""Share of the critical path from which the host bounds a step."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
@@ -19,6 +22,22 @@ class ReplayedStep:
 
     step_ns: float
     path: Path
+
+    @property
+    def host_share(self) -> float:
+        """Share of the critical path that is the host's."""
+        return self.path.places["host"] / max(self.path.length_ns, 1)
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether most of the critical path is the host's."""
+        return self.host_share >= HOST_BOUND
+
+    @property
+    def host_notes(self) -> tuple[str, ...]:
+        """That the host bounds the step, if it does."""
+        what = f"the host bounds the step ({self.host_share:.0%} of the critical path)"
+        return (f"{what}: faster kernels hardly shorten it",) if self.is_host_bound else ()
 
 
 @dataclass(frozen=True, slots=True)
