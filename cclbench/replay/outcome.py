@@ -13,7 +13,7 @@ DECISIVE: Final = 0.01
 """Bounds that differ by at most this share of the step give a value, their midpoint."""
 
 HOST_BOUND: Final = 0.5
-"""Share of the critical path from which the host bounds a step."""
+"""Share of device work in the critical path below which the host bounds a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +24,21 @@ class ReplayedStep:
     path: Path
 
     @property
-    def host_share(self) -> float:
-        """Share of the critical path that is the host's."""
-        return self.path.places["host"] / max(self.path.length_ns, 1)
+    def device_share(self) -> float:
+        """Share of the critical path in kernels, copies and communication; the rest is the host's, or latency
+        of its calls."""
+        device_ns = sum(self.path.places[place] for place in ("compute", "copy", "communication"))
+        return device_ns / max(self.path.length_ns, 1)
 
     @property
     def is_host_bound(self) -> bool:
-        """Whether most of the critical path is the host's."""
-        return self.host_share >= HOST_BOUND
+        """Whether the host, and latencies of its calls, are most of the critical path."""
+        return self.device_share < HOST_BOUND
 
     @property
     def host_notes(self) -> tuple[str, ...]:
         """That the host bounds the step, if it does."""
-        what = f"the host bounds the step ({self.host_share:.0%} of the critical path)"
+        what = f"the host bounds the step (device work is {self.device_share:.0%} of the critical path)"
         return (f"{what}: faster kernels hardly shorten it",) if self.is_host_bound else ()
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -16,11 +17,11 @@ from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
+from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.crowd import expected_maximum, maximum_limit
 from cclbench.replay.placed import HOST_BOUND_SPREAD, SPREAD
 from cclbench.replay.projection import Projection, project_run
-from cclbench.replay.scenario import parse_scenario
 
 ANSWERED = (
     "traces/llama-train-h100",
@@ -81,6 +82,20 @@ def test_a_refusal_says_what_is_missing(
     with pytest.raises(InputError) as error:
         project_run(run, "aws-p5", 64)
     assert REFUSED[name] in str(error.value)
+
+
+def test_a_trace_of_a_cpu_lacks_kernels(tmp_path: Path) -> None:
+    """One rank of operators alone."""
+    rows = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "ts": at, "dur": 90, "pid": 1, "tid": 1, "args": {}}
+        for at, name in ((1_000, "aten::mm"), (1_100, "aten::add"))
+    ]
+    step = {"cat": "user_annotation", "name": "ProfilerStep#1", "ts": 990, "dur": 250}
+    document = {"schemaVersion": 1, "traceEvents": [*rows, {**rows[0], **step}]}
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    run = cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store")
+    with pytest.raises(InputError, match="of a CPU: the kernels of nvidia-h100-sxm.* are missing"):
+        project_run(run, "aws-p5", 8)
 
 
 def test_replicas_of_a_model_that_fits_are_proposed(repository: Path, evidence_store: Path) -> None:
@@ -215,8 +230,11 @@ def test_the_spread_of_host_bound_jobs_is_a_limit_over_five(test_data: Path, evi
 def test_a_job_of_eight_ranks_that_wait_for_one_another(test_data: Path, evidence_store: Path) -> None:
     """ResNet-18 on eight MI300X: without its all-reduces a step takes 12.2 ms, with them 19.0."""
     replay = Replay(cclbench.ingest(test_data / "kineto" / "resnet_mi300x", store=evidence_store))
-    alone_ns = replay.predict(parse_scenario(["transfers.time=0"])).low_ns
+    transfers = replay.graph.nodes.kind == n.TRANSFER
+    alone = replay._replay_outcome(replay.graph, np.where(transfers, 0.0, 1.0))
+    alone_ns = alone.step_ns
     assert alone_ns == pytest.approx(12.2e6, rel=0.01)
+    assert alone.is_host_bound
     assert replay.measured_ns == pytest.approx(19.0e6, rel=0.01)
     assert alone_ns * (1 + SPREAD.high * maximum_limit(8)) < replay.measured_ns
     assert alone_ns * (1 + HOST_BOUND_SPREAD.high * maximum_limit(8)) > replay.measured_ns
