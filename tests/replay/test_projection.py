@@ -94,7 +94,7 @@ def test_a_trace_of_a_cpu_lacks_kernels(tmp_path: Path) -> None:
     document = {"schemaVersion": 1, "traceEvents": [*rows, {**rows[0], **step}]}
     (tmp_path / "rank0.json").write_text(json.dumps(document))
     run = cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store")
-    with pytest.raises(InputError, match="of a CPU: the kernels of nvidia-h100-sxm.* are missing"):
+    with pytest.raises(InputError, match=r"of a CPU: the kernels of nvidia-h100-sxm.* are missing"):
         project_run(run, "aws-p5", 8)
 
 
