@@ -162,6 +162,7 @@ class Replay:
             change,
             self.machine,
             self.groups,
+            costs=self.costs,
             precision=self.precision,
             library_version=self.library_version,
             regrouped=relaid.regrouped_groups() if relaid else None,
@@ -175,26 +176,42 @@ class Replay:
         no_effect = tuple(f"{key} has no effect: {why}" for key, why in untouched.items())
         nothing = "; ".join(no_effect) if len(no_effect) == len(change.changes) else None
         bounded = bool(np.isnan(ratios.expected).any())
+        graphs = self._with_other_hosts(change, graph, ratios.host_factor)
         if relaid is None:
             ratio = ratios.high if bounded else ratios.expected
-            shown = self._replay_outcome(graph, ratio)
-            other_bounds = [bound for bound in (ratios.low, ratios.high) if not np.array_equal(bound, ratio)]
+            shown_graph = graphs["high" if bounded else "expected"]
+            shown = self._replay_outcome(shown_graph, ratio)
+            others = [
+                (changed, bound)
+                for changed, bound in ((graphs["low"], ratios.low), (graphs["high"], ratios.high))
+                if changed is not shown_graph or not np.array_equal(bound, ratio)
+            ]
             steps = [
                 shown.step_ns,
-                *(self._step_ns(*self._replay_ratios(graph, bound)) for bound in other_bounds),
+                *(self._step_ns(*self._replay_ratios(changed, bound)) for changed, bound in others),
             ]
             notes: tuple[str, ...] = ()
         else:
             bounded = bounded or any(added.time.expected is None for added in relaid.added_communication)
-            shown, steps, notes = self._replay_relaid(graph, ratios, relaid, bounded)
+            shown, steps, notes = self._replay_relaid(graphs, ratios, relaid, bounded)
         expected = None if bounded else shown
         acts = tuple(
             f"{key}: {setting.definition}"
             for key, setting in ((key, change_named(key)) for key in change.changes)
             if setting.prices is None and key not in untouched
         )
-        basis = no_effect if nothing else (*notes, *ratios.basis, *acts, *no_effect)
+        host_note = shown.host_notes if "accelerator" in change.changes else ()
+        basis = no_effect if nothing else (*notes, *ratios.basis, *host_note, *acts, *no_effect)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
+
+    def _with_other_hosts(self, change: Scenario, graph: Graph, factor: float) -> dict[Case, Graph]:
+        """The changed graph, at the bounds with hosts faster and slower by a factor."""
+        graphs: dict[Case, Graph] = dict.fromkeys(("low", "expected", "high"), graph)
+        bounds: dict[Case, float] = {"low": 1 / factor, "high": factor} if factor != 1 else {}
+        for case, amount in bounds.items():
+            hosts = parse_scenario([f"{_RECORDED_WORK}=x{amount:.6f}"])
+            graphs[case] = self._change_graph(replace(change, changes={**change.changes, **hosts.changes}))[0]
+        return graphs
 
     def _change_graph(
         self, change: Scenario
@@ -230,7 +247,7 @@ class Replay:
             else:
                 graph = effect
         relaid = (
-            RelaidGraph(relayout, self.groups, self.dimensions, tuple(effects))
+            RelaidGraph(relayout, self.groups, self.dimensions, tuple(effects), self.unchanged.is_host_bound)
             if relayout and effects
             else None
         )
@@ -262,17 +279,18 @@ class Replay:
         return sum(window.measured_ns for window in self.windows if not window.open)
 
     def _replay_relaid(
-        self, graph: Graph, ratios: TimeRatios, relaid: RelaidGraph, bounded: bool
+        self, graphs: dict[Case, Graph], ratios: TimeRatios, relaid: RelaidGraph, bounded: bool
     ) -> tuple[ReplayedStep, list[float], tuple[str, ...]]:
         """Outcome, steps and notes of another layout, replayed without and with longer waits."""
         ratio = ratios.high if bounded else ratios.expected
+        graph = graphs["expected"]
         late = relaid.meeting_delays(graph, self._replay_ratios(graph, ratio)[1].start, self.inside)
         cases: dict[Case, Any] = {"low": (ratios.low, None), "high": (ratios.high, late.high)}
         if not bounded:
             cases["expected"] = (ratios.expected, late.expected)
         steps = []
         for case, (bound, delay) in cases.items():
-            changed, times = self._replay_ratios(graph, bound, delay)
+            changed, times = self._replay_ratios(graphs[case], bound, delay)
             if relaid.placed_transfers:
                 changed = relaid.place_transfers(changed, case)
                 times = replay_contended(changed, self.contention)

@@ -12,6 +12,9 @@ from cclbench.replay.scenario import Scenario
 DECISIVE: Final = 0.01
 """Bounds that differ by at most this share of the step give a value, their midpoint."""
 
+HOST_BOUND: Final = 0.5
+"""Share of device work in the critical path below which the host bounds a step."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
@@ -19,6 +22,24 @@ class ReplayedStep:
 
     step_ns: float
     path: Path
+
+    @property
+    def device_share(self) -> float:
+        """Share of the critical path in kernels, copies and communication; the rest is the host's, or latency
+        of its calls."""
+        device_ns = sum(self.path.places[place] for place in ("compute", "copy", "communication"))
+        return device_ns / max(self.path.length_ns, 1)
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether the host, and latencies of its calls, are most of the critical path."""
+        return self.device_share < HOST_BOUND
+
+    @property
+    def host_notes(self) -> tuple[str, ...]:
+        """That the host bounds the step, if it does."""
+        what = f"the host bounds the step (device work is {self.device_share:.0%} of the critical path)"
+        return (f"{what}: faster kernels hardly shorten it",) if self.is_host_bound else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ SPREAD: Final = RankSpread(0.0, 0.012, 0.11)
 """Median and maximum of four accelerator jobs with traces of 2 to 16 ranks, without their waiting: 0.45 % and
 0.6 % (J. Lin et al. 2025, jobs ST and AR, medians over steps and stages), 1.8 % (two GPUs, traced by nsys),
 11 % (DLRM on eight V100)."""
+HOST_BOUND_SPREAD: Final = SPREAD._replace(high=0.36)
+"""Where the host bounds the step: 90 % limit for one more job, by a log-normal distribution over five.
+Two are among the four; of three others (2, 8 and 128 ranks, of which one or two are traced) all exposed
+communication counts as waiting, so that their spreads are upper bounds: 8.7 %, 16 % and 13 %."""
 
 
 def graph_with_transfers(graph: Graph, placed: Sequence[PlacedTransfer], case: Case) -> Graph:

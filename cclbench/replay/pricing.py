@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,25 +26,27 @@ from cclbench.hardware.system import System
 from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
+from cclbench.replay.kernel_costs import KernelCosts
+from cclbench.replay.other_accelerator import kernel_ratios
 from cclbench.replay.other_system import changed_system
 from cclbench.replay.regroup import STAYS, RegroupedGroup, even_ranks
 from cclbench.replay.scenario import TIERS, Scenario
 
 Float = npt.NDArray[np.float64]
 
-_ARITHMETIC: Final = ("gemm", "attention", "convolution")
-_MEMORY: Final = ("normalization", "elementwise", "reduction", "optimizer", "embedding", "copy")
 _LEAST_POINTS, _LEAST_SIZES = 5, 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeRatios:
-    """New over old time of each node, shape (nodes,): expected (NaN if unknown) and bounds."""
+    """New over old time of each node, shape (nodes,): expected (NaN if unknown) and bounds; and the factor by
+    which hosts may be faster or slower."""
 
     expected: Float
     low: Float
     high: Float
     basis: tuple[str, ...]
+    host_factor: float = 1.0
 
 
 def time_ratios(
@@ -53,17 +55,19 @@ def time_ratios(
     machine: Machine,
     groups: dict[str, tuple[int, ...]],
     *,
+    costs: KernelCosts | None = None,
     precision: str | None = None,
     library_version: str | None = None,
     regrouped: Mapping[str | None, RegroupedGroup] | None = None,
 ) -> TimeRatios:
-    """Ratios of all nodes under a change. `precision`: of the kernels; `regrouped`: new groups."""
+    """Ratios of all nodes under a change. `costs`, `precision`: of the kernels, for another accelerator;
+    `regrouped`: new groups."""
     ones = np.ones(len(graph.nodes))
     ratios = TimeRatios(ones, ones.copy(), ones.copy(), ())
     if change.moves_communication or regrouped:
         ratios = _price_transfers(graph, change, machine, groups, library_version, regrouped or {}, ratios)
     if (accelerator := change.changes.get("accelerator")) is not None:
-        ratios = _price_kernels(graph, accelerator, machine, precision, ratios)
+        ratios = _price_kernels(graph, accelerator, machine, costs, precision, ratios)
     return _widen_hidden_transfers(graph, ratios)
 
 
@@ -315,9 +319,14 @@ def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None
 
 
 def _price_kernels(
-    graph: Graph, new_id: str, machine: Machine, precision: str | None, found: TimeRatios
+    graph: Graph,
+    new_id: str,
+    machine: Machine,
+    costs: KernelCosts | None,
+    precision: str | None,
+    found: TimeRatios,
 ) -> TimeRatios:
-    """Ratios of kernels: arithmetic by peaks, memory-bound categories by bandwidth; bounds of both."""
+    """Ratios of kernels on another accelerator."""
     if any(rank.on_host for rank in graph.windowed):
         raise InputError("accelerator: the run has none, the CPU is the device")
     old = machine.accelerator.value
@@ -326,25 +335,12 @@ def _price_kernels(
             "accelerator: neither a card nor the traces state the run's accelerator",
             hint="give --system ID, or a card",
         )
-    new = catalog.accelerator(new_id)
-    rates = {
-        dtype: float(rate) / float(other)
-        for dtype, rate in old.peak_flops_per_s.items()
-        if rate and (other := new.peak_flops_per_s.get(dtype)) and precision in (None, dtype)
-    }
-    if not rates or not old.hbm_bytes_per_s or not new.hbm_bytes_per_s:
-        what = f"{precision} peak" if precision else "peak"
-        raise InputError(f"accelerator: {old.id} and {new.id} have no common {what} or no memory bandwidth")
-    moved = old.hbm_bytes_per_s / new.hbm_bytes_per_s
-    low, high = min(moved, *rates.values()), max(moved, *rates.values())
-    arithmetic = next(iter(rates.values())) if len(set(rates.values())) == 1 else np.nan
-    by_category = [
-        arithmetic if c in _ARITHMETIC else moved if c in _MEMORY else np.nan for c in graph.categories
-    ]
-    chosen = graph.nodes.kind == n.COMPUTE
-    found.expected[chosen] *= np.array([*by_category, np.nan])[graph.nodes.category[chosen]]
-    found.low[chosen] *= low
-    found.high[chosen] *= high
-    peak = precision or "any dtype's"
-    basis = f"kernels scale from {old.id} to {new.id} by {peak} peak or memory bandwidth, by category"
-    return replace(found, basis=(*found.basis, basis))
+    assert costs is not None  # noqa: S101 - a replay has them
+    kernels = kernel_ratios(graph, costs, old, catalog.accelerator(new_id), precision)
+    return TimeRatios(
+        found.expected * kernels.expected,
+        found.low * kernels.low,
+        found.high * kernels.high,
+        (*found.basis, *kernels.basis),
+        kernels.host_factor,
+    )

@@ -107,9 +107,10 @@ def _target_machine(run: Run, system_id: str, per_node: int | None) -> _Target:
     traced = machine_of(run)
     if traced.on_host:
         raise InputError(
-            f"the trace is of a CPU, whose work says nothing of {system.accelerator}",
+            f"the trace is of a CPU: the kernels of {system.accelerator}, their launches, and what the host"
+            " does between them are missing",
             where=run.id,
-            hint="trace a step on an accelerator",
+            hint="trace a step on an accelerator; `--set accelerator=` exchanges it for another one",
         )
     machine = machine_of(run, system=system_id, per_node=per_node or system.per_node)
     accelerator = traced.accelerator

@@ -11,10 +11,10 @@ import numpy as np
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import AddedCommunication, LayoutEffect, PlacedTransfer
-from cclbench.replay.crowd import Delays, crowd_delays, expected_maximum
+from cclbench.replay.crowd import Delays, crowd_delays, expected_maximum, maximum_limit
 from cclbench.replay.graph import Graph
 from cclbench.replay.layout import Dimension, Relayout
-from cclbench.replay.placed import SPREAD, Case, RankSpread, graph_with_transfers
+from cclbench.replay.placed import HOST_BOUND_SPREAD, SPREAD, Case, RankSpread, graph_with_transfers
 from cclbench.replay.pricing import Float, TimeRatios
 from cclbench.replay.regroup import RegroupedGroup, regroup_all
 from cclbench.replay.windows import StepPace
@@ -44,6 +44,8 @@ class RelaidGraph:
     groups: Mapping[str, tuple[int, ...]]
     dimensions: Mapping[str, Dimension]
     effects: tuple[LayoutEffect, ...] = ()
+    host_bound: bool = False
+    """Whether the host bounds the traced step."""
 
     def regrouped_groups(self) -> dict[str | None, RegroupedGroup]:
         """The groups that change."""
@@ -80,11 +82,14 @@ class RelaidGraph:
         """By how much of a step the slowest rank is later, where ranks communicate that did not before.
 
         The slowest of N ranks is expected s · d(N) behind the traced one (`crowd.expected_maximum`), and sets
-        the pace of all. What one rank cannot show, s, is that of other jobs (`placed.SPREAD`).
+        the pace of all; the upper bound is its 90 % limit (`crowd.maximum_limit`), since the same rank may be
+        slow in all steps. What one rank cannot show, s, is that of other jobs (`placed.SPREAD`), with a wider
+        bound where the host bounds the step.
         """
         count = self.change.new.world_size // self.change.old.world_size if self.added_communication else 1
-        late = expected_maximum(count) if count > 1 else 0.0
-        return RankSpread(*(share * late for share in SPREAD))
+        late, latest = (expected_maximum(count), maximum_limit(count)) if count > 1 else (0.0, 0.0)
+        spread = HOST_BOUND_SPREAD if self.host_bound else SPREAD
+        return RankSpread(spread.low * late, spread.expected * late, spread.high * latest)
 
     @property
     def spread_notes(self) -> tuple[str, ...]:
@@ -94,7 +99,8 @@ class RelaidGraph:
             return ()
         return (
             f"the traces do not show how ranks differ: the slowest is assumed {share.expected:.1%} behind"
-            f" ({share.low:.0%} to {share.high:.1%}), by the spread in jobs with traces of several ranks",
+            f" ({share.low:.0%} to {share.high:.1%}), by the spread in jobs with traces of several ranks"
+            + (" where the host bounds the step" if self.host_bound else ""),
         )
 
     def added_step_ns(self, case: Case, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:

@@ -393,7 +393,7 @@ def test_sequences_cut_among_more_ranks() -> None:
     assert context(asked(degrees(cp=2), {"parallelism.cp": 2}), 2) == SAME_LAYOUT
     with pytest.raises(
         InputError,
-        match="no exchange of keys and values to scale, since cp is 1; trace a run with cp of at least 2",
+        match=r"no exchange of keys and values to scale, since cp is 1; .*; trace a run with cp of at",
     ):
         context(asked(degrees(), {"parallelism.cp": 2}), 2)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from cclbench.machine import Machine, machine_of
 from cclbench.replay import nodes as n
 from cclbench.replay.change import change_named
 from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.kernel_costs import KernelCosts
 from cclbench.replay.other_system import changed_system
 from cclbench.replay.pricing import TimeRatios, hockney_line, ring_growth, time_ratios
 from cclbench.replay.regroup import RegroupedGroup
@@ -324,7 +326,9 @@ def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
 def test_kernels_on_another_accelerator() -> None:
     graph = transfers([20], [1_000])
     used = Machine(Hardware(accelerator="nvidia-h100-sxm", per_node=2))
-    found = time_ratios(graph, parse_scenario(["accelerator=h200"]), used, GROUPS, precision="bf16")
+    found = time_ratios(
+        graph, parse_scenario(["accelerator=h200"]), used, GROUPS, costs=Mock(KernelCosts), precision="bf16"
+    )
     old, new = catalog.accelerator("nvidia-h100-sxm"), catalog.accelerator("nvidia-h200-sxm")
     flops = old.peak_flops_per_s["bf16"] / new.peak_flops_per_s["bf16"]
     memory = old.hbm_bytes_per_s / new.hbm_bytes_per_s

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -16,7 +17,10 @@ from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
-from cclbench.replay.placed import SPREAD
+from cclbench.replay import nodes as n
+from cclbench.replay.answer import Replay
+from cclbench.replay.crowd import expected_maximum, maximum_limit
+from cclbench.replay.placed import HOST_BOUND_SPREAD, SPREAD
 from cclbench.replay.projection import Projection, project_run
 
 ANSWERED = (
@@ -78,6 +82,20 @@ def test_a_refusal_says_what_is_missing(
     with pytest.raises(InputError) as error:
         project_run(run, "aws-p5", 64)
     assert REFUSED[name] in str(error.value)
+
+
+def test_a_trace_of_a_cpu_lacks_kernels(tmp_path: Path) -> None:
+    """One rank of operators alone."""
+    rows = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "ts": at, "dur": 90, "pid": 1, "tid": 1, "args": {}}
+        for at, name in ((1_000, "aten::mm"), (1_100, "aten::add"))
+    ]
+    step = {"cat": "user_annotation", "name": "ProfilerStep#1", "ts": 990, "dur": 250}
+    document = {"schemaVersion": 1, "traceEvents": [*rows, {**rows[0], **step}]}
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    run = cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store")
+    with pytest.raises(InputError, match=r"of a CPU: the kernels of nvidia-h100-sxm.* are missing"):
+        project_run(run, "aws-p5", 8)
 
 
 def test_replicas_of_a_model_that_fits_are_proposed(repository: Path, evidence_store: Path) -> None:
@@ -185,3 +203,46 @@ def test_the_spread_is_that_of_jobs_with_several_ranks(test_data: Path, evidence
     assert spreads == [pytest.approx(value, rel=0.05) for value in (0.0045, 0.0059, 0.0175, 0.114)]
     assert SPREAD.expected == pytest.approx(np.median(spreads), abs=5e-4)
     assert SPREAD.high == pytest.approx(max(spreads), abs=5e-3)
+
+
+def _most_waiting(run: Run) -> float:
+    """Spread of ranks if a step's exposed communication is all waiting for the slowest one."""
+    rows = cclbench.metrics(run).results
+    steps = rows[rows["step"].isna() & rows["rank"].isna()].groupby("metric")["value"].first()
+    world = max(run.rank(rank).facts.world_size or 1 for rank in run.ranks)
+    waiting = steps["time.exposed_comm"]
+    return float(waiting / (steps["time.step"] - waiting) / expected_maximum(world))
+
+
+def test_the_spread_of_host_bound_jobs_is_a_limit_over_five(test_data: Path, evidence_store: Path) -> None:
+    """Student's t of 4 degrees of freedom: 1.533 standard deviations of logarithms, for one more job."""
+    spreads = [0.0175, 0.114]  # the two of the four, as above
+    spreads += [
+        _most_waiting(cclbench.ingest(test_data / "kineto" / name, store=evidence_store))
+        for name in ("nccl_meta_a100", "ddp_a100", "sampled_2of128")
+    ]
+    assert spreads[2:] == [pytest.approx(value, rel=0.05) for value in (0.087, 0.157, 0.130)]
+    logs = np.log(spreads)
+    limit = np.exp(logs.mean() + 1.533 * logs.std(ddof=1) * (1 + 1 / 5) ** 0.5)
+    assert HOST_BOUND_SPREAD.high == pytest.approx(limit, rel=0.02)
+
+
+def test_a_job_of_eight_ranks_that_wait_for_one_another(test_data: Path, evidence_store: Path) -> None:
+    """ResNet-18 on eight MI300X: without its all-reduces a step takes 12.2 ms, with them 19.0."""
+    replay = Replay(cclbench.ingest(test_data / "kineto" / "resnet_mi300x", store=evidence_store))
+    transfers = replay.graph.nodes.kind == n.TRANSFER
+    alone = replay._replay_outcome(replay.graph, np.where(transfers, 0.0, 1.0))
+    alone_ns = alone.step_ns
+    assert alone_ns == pytest.approx(12.2e6, rel=0.01)
+    assert alone.is_host_bound
+    assert replay.measured_ns == pytest.approx(19.0e6, rel=0.01)
+    assert alone_ns * (1 + SPREAD.high * maximum_limit(8)) < replay.measured_ns
+    assert alone_ns * (1 + HOST_BOUND_SPREAD.high * maximum_limit(8)) > replay.measured_ns
+
+
+def test_the_slowest_of_ranks_that_the_host_bounds(repository: Path, evidence_store: Path) -> None:
+    """64 ranks: the limit of the slowest is 2.94 spreads, 36 % of a step each."""
+    run = opened("traces/llama-train-compiled-h100", repository, repository, evidence_store)
+    (outcome,) = project_run(run, "aws-p5", 64, layout="dp=64").result.predicted
+    assert maximum_limit(64) == pytest.approx(2.94, abs=0.01)
+    assert any("(0% to 105.8%)" in note and "the host bounds" in note for note in outcome.basis)

@@ -29,7 +29,8 @@ def context(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         return SAME_LAYOUT
     if old == 1:
         raise InputError(
-            "parallelism.cp: the trace has no exchange of keys and values to scale, since cp is 1",
+            "parallelism.cp: the trace has no exchange of keys and values to scale, since cp is 1; whether"
+            " that is a ring hidden by attention, or all-gathers before it, is the framework's choice",
             hint="trace a run with cp of at least 2",
         )
     chosen, kernel_words = token_nodes(subject)

@@ -155,7 +155,8 @@ def algorithm(subject: ChangeSubject, value: ChosenAlgorithm) -> Graph | str:
 @change(
     "accelerator",
     values="h200",
-    definition="another accelerator of the catalog, on the same network",
+    definition="another accelerator of the catalog, on the same network: kernels scale by FLOPs and bytes,"
+    " at the rates that shipped captures attain",
     read=_accelerator,
     prices="kernels",
 )
