@@ -28,8 +28,8 @@ from cclbench.replay.tables import GraphInput, RankRows, join_rows
 from cclbench.replay.waits import handed_over, thread_stretches
 
 _AGES: Final = 1 << 60
-_BEFORE_NS: Final = 2_000_000
-"""How long before a rank's first row its threads begin to pause: no row is that near."""
+_BEFORE_NS: Final = 1_000_000
+"""How long before a rank's first point stand those of pauses without a beginning."""
 
 Wait = tuple[Int64, Int64, Int64]
 """Awaited and waiting item, and lag from the end of one to the other, ns; shape (waits,)."""
@@ -58,9 +58,15 @@ class HostInstants:
         return np.arange(self.count - len(time), self.count)
 
     def as_arrays(self) -> tuple[Int64, Int64, Int64]:
-        """Thread, time and own time of all points, by number."""
+        """Thread, time and own time of all points, by number.
+
+        Pauses before a thread's first row have no beginning: their points stand before all others.
+        """
         empty = np.empty(0, np.int64)
         thread, time, own_ns = (np.concatenate([empty, *part]) for part in (self.thread, self.time, self.own))
+        if len(time):
+            first = time[time > time.max() - _AGES // 2].min()
+            time = np.maximum(time, first - _BEFORE_NS)
         return thread, time, own_ns
 
 
@@ -83,10 +89,7 @@ def host_threads(rows: RankRows) -> Int64:
 
 
 def thread_pauses(rank: GraphInput) -> HostPauses:
-    """All pauses of a rank's threads, including before the first and after the last row of a thread.
-
-    All threads pause from `_BEFORE_NS` before the rank's first row on: points of the graph may stand there.
-    """
+    """All pauses of a rank's threads, including before the first and after the last row of a thread."""
     calls = [rank.launches, rank.syncs, rank.runtime, *([rank.work] if rank.on_host else [])]
     thread = np.concatenate([host_threads(rows) for rows in (rank.host, *calls)])
     start = np.concatenate([rows.start for rows in (rank.host, *calls)])
@@ -100,7 +103,7 @@ def thread_pauses(rank: GraphInput) -> HostPauses:
         stretches = thread_stretches(start[of_thread], end[of_thread])
         quiet = (stretches.around < 0) | ~busy[of_thread[stretches.around]]
         first, last = start[of_thread].min(), end[of_thread].max()
-        begins = np.concatenate([[start.min() - _BEFORE_NS], stretches.start[quiet], [last]])
+        begins = np.concatenate([[first - _AGES], stretches.start[quiet], [last]])
         ends = np.concatenate([[first], stretches.end[quiet], [last + _AGES]])
         pauses.append((np.full(len(begins), number, np.int64), begins, ends))
     return HostPauses(*(np.concatenate(column) for column in zip(*pauses, strict=True)))

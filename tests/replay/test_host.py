@@ -42,7 +42,7 @@ def test_a_thread_pauses_where_neither_it_computes_nor_calls() -> None:
         syncs=[item("cudaStreamSynchronize", 400, 600, lane=ONE)],
     )
     assert listed(thread_pauses(one)) == [
-        (1, -2_000_000, 0),
+        (1, -AGES, 0),
         *((1, 0, 100_000), (1, 200_000, 300_000), (1, 310_000, 400_000), (1, 600_000, 900_000)),
         (1, 900_000, 900_000 + AGES),
     ]
@@ -55,8 +55,8 @@ def test_threads_pause_each_on_its_own() -> None:
         launches=[item("cudaLaunchKernel", 50, 60, lane=TWO)],
     )
     assert listed(thread_pauses(one)) == [
-        *((1, -2_000_000, 0), (1, 10_000, 100_000), (1, 110_000, 110_000 + AGES)),
-        *((2, -2_000_000, 50_000), (2, 60_000, 60_000 + AGES)),
+        *((1, -AGES, 0), (1, 10_000, 100_000), (1, 110_000, 110_000 + AGES)),
+        *((2, 50_000 - AGES, 50_000), (2, 60_000, 60_000 + AGES)),
     ]
     assert listed(thread_pauses(rank(0))) == []
     chosen = thread_pauses(one).take_pauses(np.array([True, False, False, False, False]))
@@ -190,3 +190,11 @@ def test_windows_of_annotations_have_points_on_their_threads() -> None:
 
     assert added("annotation") == [(2, 0), (2, 50_000)]
     assert added("device") == []
+
+
+def test_points_of_pauses_without_a_beginning_stand_just_before_the_first() -> None:
+    points = HostInstants()
+    points.add_instants(np.array([1, 2, 1]), np.array([5_000_000 - AGES, 7_000_000, 5_000_000]))
+    _, time, _ = points.as_arrays()
+    assert time.tolist() == [4_000_000, 7_000_000, 5_000_000]
+    assert all(len(column) == 0 for column in HostInstants().as_arrays())
