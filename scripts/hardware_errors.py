@@ -22,7 +22,6 @@ import numpy as np
 from msgspec import structs
 from public_sweeps import (
     HALVES,
-    MISCONFIGURED,
     PublicSweep,
     folder_sweeps,
     priced_sweeps,
@@ -102,7 +101,7 @@ def print_catalog_errors(
         suspect = SweepValidation(public.sweep, found).suspect_bands
         slow = ", ".join(f"{own.slower:.1f} times slower {band}" for band, own in suspect.items())
         rows.append(error_row(public.file + (f" (**{slow}**)" if slow else ""), found))
-        if MISCONFIGURED not in public.file:
+        if not public.misconfigured:
             total += found
     print_table(title, [*rows, error_row(every, total)])
     return refused

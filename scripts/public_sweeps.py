@@ -20,8 +20,8 @@ from cclbench.hardware.system import System
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
 HALVES = ("development", "held out")
-MISCONFIGURED = "tcp_fallback"
-"""A run without its network plug-in: reported as an outlier, left out of totals and of the learning."""
+MISCONFIGURED = ("tcp_fallback", "misconf_")
+"""In names of files: runs that their sources call misconfigured, left out of totals and of the learning."""
 
 SYSTEMS = {
     "a100_nvswitch": "dgx-a100",
@@ -62,6 +62,11 @@ class PublicSweep(NamedTuple):
     def file(self) -> str:
         """The file's name without its suffix."""
         return self.path.stem
+
+    @property
+    def misconfigured(self) -> bool:
+        """Whether the file's name says so, see `MISCONFIGURED`."""
+        return any(word in self.file for word in MISCONFIGURED)
 
 
 def folder_sweeps(folder: Path, half: str | None = None) -> list[PublicSweep]:
@@ -125,5 +130,5 @@ def price_sweep(public: PublicSweep) -> ObservedSweep | NoPrice:
 def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
     """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
     publics = [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]
-    priced = ((public, price_sweep(public)) for public in publics if MISCONFIGURED not in public.file)
+    priced = ((public, price_sweep(public)) for public in publics if not public.misconfigured)
     return [(public, observed) for public, observed in priced if not isinstance(observed, NoPrice)]

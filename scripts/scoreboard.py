@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 from baselines import alpha_beta_times, line_rate_group, nccl_times
-from public_sweeps import MISCONFIGURED, PUBLISHED, PublicSweep, folder_sweeps, price_sweep, specified_system
+from public_sweeps import PUBLISHED, PublicSweep, folder_sweeps, price_sweep, specified_system
 from unseen_machines import (
     HeldOutErrors,
     Ratios,
@@ -63,7 +63,7 @@ def score_sweeps(sweeps: Sequence[PublicSweep]) -> tuple[list[Score], dict[str, 
     observed, refused = [], {}
     for public in sweeps:
         found = price_sweep(public)
-        if public.file.startswith("misconf_") or MISCONFIGURED in public.file:
+        if public.misconfigured:
             refused[public.file] = "its source calls the machine misconfigured"
         elif isinstance(found, NoPrice):
             refused[public.file] = found.reason
@@ -83,7 +83,7 @@ def _score(public: PublicSweep, observed: ObservedSweep, residuals: Residuals) -
 
 def class_rows(scores: Sequence[Score]) -> Iterator[str]:
     """Rows of the table: all, then by network, collective, size and ranks."""
-    yield _row("**all**", scores, None)
+    yield score_row("**all**", scores, None)
     kinds: dict[str, Callable[[Score], str]] = {
         "network": lambda score: machine_class(score.observed),
         "collective": lambda score: score.public.sweep.kind,
@@ -93,12 +93,12 @@ def class_rows(scores: Sequence[Score]) -> Iterator[str]:
         found = {class_of(score) for score in scores}
         order = [name for name in RANKS if name in found] if kind == "ranks" else sorted(found)
         for name in order:
-            yield _row(f"{kind}: {name}", [score for score in scores if class_of(score) == name], None)
+            yield score_row(f"{kind}: {name}", [score for score in scores if class_of(score) == name], None)
     for number, band in enumerate(BANDS):
-        yield _row(f"size: {band}", scores, number)
+        yield score_row(f"size: {band}", scores, number)
 
 
-def _row(name: str, scores: Sequence[Score], band: int | None) -> str:
+def score_row(name: str, scores: Sequence[Score], band: int | None) -> str:
     """Machines, rows, and median error and bias of each predictor, of all sizes or of one band."""
     chosen = [
         np.full(len(s.observed.sizes), True) if band is None else s.observed.size_bands == band
@@ -177,7 +177,7 @@ def sweep_rows(scores: Sequence[Score], refused: Mapping[str, str]) -> Iterator[
     """One row a sweep, then those without a score, and why."""
     for score in sorted(scores, key=lambda score: score.public.file):
         sweep = score.public.sweep
-        yield _row(
+        yield score_row(
             f"{score.public.file}: {sweep.kind}, {sweep.ranks} ranks ({score.public.system})", [score], None
         )
     for file, reason in refused.items():

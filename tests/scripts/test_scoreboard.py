@@ -90,7 +90,9 @@ def test_bias_error_and_coverage_by_hand(tmp_path: Path) -> None:
     errors = unseen.HeldOutErrors(log([1.0, 2.0, 8.0]), np.full(3, log(4)), np.full(3, log(4)))
     score = board.Score(public, observed, errors, {"NCCL": log([0.5, 0.5, 4.0])})
     # |1/2 - 1| = 50 %, log 2 = +69 %, two of three within, 4 / 0.25; NCCL: |1/0.5 - 1| = 100 %
-    assert board._row("x", [score], None) == "| x | 1 | 3 | 50%, +69% | 67% (16.0 times) | 100%, -69% | - |"
+    assert (
+        board.score_row("x", [score], None) == "| x | 1 | 3 | 50%, +69% | 67% (16.0 times) | 100%, -69% | - |"
+    )
 
 
 def test_nccl_s_estimate_by_hand() -> None:
