@@ -3,11 +3,10 @@
 
     python scripts/hardware_errors.py ../shared/fixtures/nccl_tests
 
-Tables, in order: errors on systems that were left out of the learning, by size, by class of machine, of
-ratios, and for the most ranks of a machine that is calibrated with fewer; the sweeps of the folder and of
-tests/hardware/published in two halves, each without residuals of its own system; calibrated sweeps, leaving
-out one node count or one size at a time, and with one, two or three sizes; times of ring, tree and StragglAR
-on eight GPUs.  docs/hardware-model.md shows the output.
+Tables, in order: errors for the most ranks of a machine that is calibrated with fewer; the sweeps of the
+folder and of tests/hardware/published in two halves, each without residuals of its own system; calibrated
+sweeps, leaving out one node count or one size at a time, and with one, two or three sizes; times of ring,
+tree and StragglAR on eight GPUs.  docs/hardware-model.md shows the output.
 """
 
 from __future__ import annotations
@@ -23,23 +22,13 @@ import numpy as np
 from msgspec import structs
 from public_sweeps import (
     HALVES,
-    MISCONFIGURED,
     PublicSweep,
     folder_sweeps,
     priced_sweeps,
     published_sweeps,
     specified_system,
 )
-from unseen_machines import (
-    HeldOutErrors,
-    concatenate_errors,
-    held_out_errors,
-    machine_class,
-    most_ranks,
-    ratios_between_machines,
-    ratios_between_settings,
-    residuals_without_system,
-)
+from unseen_machines import most_ranks, residuals_without_system
 
 from cclbench.ground.units import humanise
 from cclbench.hardware.calibration import Calibration, left_out_by_nodes, left_out_by_size, sweep_deviations
@@ -56,7 +45,6 @@ DRAWS: Final = 20
 _FEW: Final = 5
 """Sizes of a sweep of which none could be held out."""
 ObservedSweeps = Sequence[tuple[PublicSweep, ObservedSweep]]
-ErrorsByBand = Iterable[tuple[int, HeldOutErrors]]
 
 
 def error_row(name: str, found: Sequence[Deviation]) -> str:
@@ -79,58 +67,6 @@ def print_table(title: str, rows: Iterable[str]) -> None:
     print("| sweep | " + " | ".join([*BANDS, "all sizes"]) + " |")
     print("| --- |" + " --- |" * (len(BANDS) + 1))
     print("\n".join(rows))
-
-
-def print_held_out(observed_sweeps: ObservedSweeps, residuals: Mapping[str, Residuals]) -> None:
-    """Print errors on systems that were left out: by size, by class of machine, and of ratios."""
-    sweeps = [observed for _, observed in observed_sweeps]
-    print("Systems left out: of all their rows\n")
-    print(
-        "| sizes | rows | formulas: median error, bias | median error | slower | bias | in band | its width |"
-    )
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for number, band in enumerate(BANDS):
-        found = concatenate_errors(
-            [held_out_errors(sweep, residuals[sweep.system], band=number) for sweep in sweeps]
-        )
-        residual = np.concatenate([sweep.residual[sweep.size_bands == number] for sweep in sweeps])
-        formulas = f"{np.median(np.abs(np.expm1(-residual))):.0%}, {np.median(residual):+.1%}"
-        print(
-            f"| {band} | {found.count} | {formulas} | {found.median:.0%} | {found.slower:.0%} "
-            f"| {found.bias:+.1%} | {found.within:.0%} | {found.width:.1f} times |"
-        )
-
-    print("\nSystems left out, by class of machine\n")
-    print("| class | machines | rows | median error | bias | in band |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for name in sorted({machine_class(sweep) for sweep in sweeps}):
-        of_class = [sweep for sweep in sweeps if machine_class(sweep) == name]
-        found = concatenate_errors([held_out_errors(sweep, residuals[sweep.system]) for sweep in of_class])
-        machines = len({sweep.machine for sweep in of_class})
-        print(
-            f"| {name} | {machines} | {found.count} | {found.median:.0%} | {found.bias:+.1%} "
-            f"| {found.within:.0%} |"
-        )
-
-    print("\nRatios of two times, without what their systems taught\n")
-    print("| ratio, sizes | ratios | median error | in band | its width |")
-    print("| --- | ---: | ---: | ---: | ---: |")
-    print_ratios("two machines", ratios_between_machines(sweeps))
-    print_ratios("one machine, other ranks or collective", ratios_between_settings(sweeps, dict(residuals)))
-
-
-def print_ratios(what: str, found: ErrorsByBand) -> None:
-    """Print rows of ratios by size band, then of all sizes."""
-    errors = list(found)
-    for number, band in enumerate(BANDS):
-        print_ratio_row(f"{what}, {band}", [part for part_band, part in errors if part_band == number])
-    print_ratio_row(f"**{what}**", [part for _, part in errors])
-
-
-def print_ratio_row(name: str, parts: Sequence[HeldOutErrors]) -> None:
-    """Print one row of ratios."""
-    total = concatenate_errors(parts)
-    print(f"| {name} | {total.count:,} | {total.median:.0%} | {total.within:.0%} | {total.width:.1f} times |")
 
 
 def print_extrapolated(observed_sweeps: ObservedSweeps, residuals: Mapping[str, Residuals]) -> None:
@@ -165,7 +101,7 @@ def print_catalog_errors(
         suspect = SweepValidation(public.sweep, found).suspect_bands
         slow = ", ".join(f"{own.slower:.1f} times slower {band}" for band, own in suspect.items())
         rows.append(error_row(public.file + (f" (**{slow}**)" if slow else ""), found))
-        if MISCONFIGURED not in public.file:
+        if not public.misconfigured:
             total += found
     print_table(title, [*rows, error_row(every, total)])
     return refused
@@ -248,7 +184,6 @@ def main() -> int:
     folder = Path(sys.argv[1])
     observed_sweeps = priced_sweeps(folder)
     residuals = residuals_without_system([observed for _, observed in observed_sweeps])
-    print_held_out(observed_sweeps, residuals)
     print_extrapolated(observed_sweeps, residuals)
     sweeps = folder_sweeps(folder)
     refused = print_catalog_errors(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from cclbench.formats.nccl_tests import NcclTests
+from cclbench.ground.errors import InputError
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.hardware.fabric import Transport
@@ -19,8 +20,8 @@ from cclbench.hardware.system import System
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
 HALVES = ("development", "held out")
-MISCONFIGURED = "tcp_fallback"
-"""A run without its network plug-in: reported as an outlier, left out of totals and of the learning."""
+MISCONFIGURED = ("tcp_fallback", "misconf_")
+"""In names of files: runs that their sources call misconfigured, left out of totals and of the learning."""
 
 SYSTEMS = {
     "a100_nvswitch": "dgx-a100",
@@ -62,31 +63,43 @@ class PublicSweep(NamedTuple):
         """The file's name without its suffix."""
         return self.path.stem
 
+    @property
+    def misconfigured(self) -> bool:
+        """Whether the file's name says so, see `MISCONFIGURED`."""
+        return any(word in self.file for word in MISCONFIGURED)
 
-def folder_sweeps(folder: Path) -> list[PublicSweep]:
-    """Sweeps of a folder whose machine is in the catalog."""
+
+def folder_sweeps(folder: Path, half: str | None = None) -> list[PublicSweep]:
+    """Sweeps of a folder whose machine is in the catalog, or of one half of them.
+
+    A file states its `system` and `source` in its header; a machine is a system of one source, unless the
+    header names the `machine`.  `SYSTEMS` has those of files without.
+    """
     sweeps = []
     for path in sorted(folder.glob("*.csv")):
-        machine = next((prefix for prefix in SYSTEMS if path.name.startswith(prefix)), None)
-        if machine is None:
-            print(f"{path.name}: the catalog has no system for it", file=sys.stderr)
+        lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
+        header = {key: value for key, _, value in lines}
+        if half is not None and header.get("half") != half:
             continue
-        sweeps.extend(
-            PublicSweep(path, machine.strip("_"), SYSTEMS[machine], sweep) for sweep in read_sweeps(path)
-        )
+        prefix = next((prefix for prefix in SYSTEMS if path.name.startswith(prefix)), None)
+        if "system" in header:
+            if "source" not in header:
+                raise InputError("a sweep without its source", where=str(path), hint="add '# source: ...'")
+            accelerator = header.get("gpu", header["system"])
+            machine = header.get("machine", f"{accelerator}, {header['source']}")
+            system = header["system"]
+        elif prefix is not None:
+            machine, system = prefix.strip("_"), SYSTEMS[prefix]
+        else:
+            print(f"{path.name}: the catalog has no system for it; state '# system: ID'", file=sys.stderr)
+            continue
+        sweeps.extend(PublicSweep(path, machine, system, sweep) for sweep in read_sweeps(path))
     return sweeps
 
 
 def published_sweeps(half: str) -> list[PublicSweep]:
-    """Sweeps of one half of tests/hardware/published; a machine is a system of one source."""
-    sweeps = []
-    for path in sorted(PUBLISHED.glob("*.csv")):
-        lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
-        header = {key: value for key, _, value in lines}
-        if header["half"] == half:
-            machine = header.get("machine", f"{header['gpu']}, {header['source']}")
-            sweeps.extend(PublicSweep(path, machine, header["system"], sweep) for sweep in read_sweeps(path))
-    return sweeps
+    """Sweeps of one half of tests/hardware/published."""
+    return folder_sweeps(PUBLISHED, half)
 
 
 def read_sweeps(path: Path) -> list[Sweep]:
@@ -99,19 +112,23 @@ def read_sweeps(path: Path) -> list[Sweep]:
     return sweeps
 
 
+def price_sweep(public: PublicSweep) -> ObservedSweep | NoPrice:
+    """The sweep compared with the formulas, or why there is no price."""
+    sweep, machine = public.sweep, specified_system(public.system)
+    prediction = price_collective(
+        sweep.kind,
+        sweep.sizes_bytes,
+        machine.group_members(sweep.ranks, sweep.nodes),
+        machine,
+        library_version=sweep.library_version,
+    )
+    if isinstance(prediction, NoPrice):
+        return prediction
+    return observe_sweep(public.file, public.machine, public.system, sweep, prediction)
+
+
 def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
     """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
-    sweeps = []
-    for public in [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]:
-        sweep, machine = public.sweep, specified_system(public.system)
-        prediction = price_collective(
-            sweep.kind,
-            sweep.sizes_bytes,
-            machine.group_members(sweep.ranks, sweep.nodes),
-            machine,
-            library_version=sweep.library_version,
-        )
-        if MISCONFIGURED not in public.file and not isinstance(prediction, NoPrice):
-            observed = observe_sweep(public.file, public.machine, public.system, sweep, prediction)
-            sweeps.append((public, observed))
-    return sweeps
+    publics = [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]
+    priced = ((public, price_sweep(public)) for public in publics if not public.misconfigured)
+    return [(public, observed) for public, observed in priced if not isinstance(observed, NoPrice)]

@@ -9,14 +9,17 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from public_sweeps import PublicSweep
 
 from cclbench.hardware.calibration import Calibration, sweep_deviations
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives.ratio import ratio_half_widths
-from cclbench.hardware.deviation import BANDS, DeviationSummary, summarise_deviations
+from cclbench.hardware.deviation import DeviationSummary, summarise_deviations
 from cclbench.hardware.residual_learning import ObservedSweep, learn_residuals
 from cclbench.hardware.residuals import Floats, Residuals, replaced_residuals
+
+Indices = NDArray[np.intp]
 
 NETWORKS = {
     "ib-verbs": "InfiniBand and RoCE",
@@ -36,19 +39,9 @@ class HeldOutErrors:
     high: Floats
 
     @property
-    def count(self) -> int:
-        """Number of rows."""
-        return len(self.residual)
-
-    @property
     def median(self) -> float:
         """Median |predicted / measured − 1|."""
         return float(np.median(np.abs(np.expm1(-self.residual))))
-
-    @property
-    def slower(self) -> float:
-        """Share of rows that took longer than predicted."""
-        return float(np.mean(self.residual > 0))
 
     @property
     def bias(self) -> float:
@@ -56,9 +49,14 @@ class HeldOutErrors:
         return float(np.median(self.residual))
 
     @property
+    def is_within(self) -> NDArray[np.bool_]:
+        """Whether each row is within the band, shape (rows,)."""
+        return (self.residual >= -self.low) & (self.residual <= self.high)
+
+    @property
     def within(self) -> float:
         """Share of rows within the band."""
-        return float(np.mean((self.residual >= -self.low) & (self.residual <= self.high)))
+        return float(np.mean(self.is_within))
 
     @property
     def width(self) -> float:
@@ -131,8 +129,17 @@ def machine_class(sweep: ObservedSweep) -> str:
     return f"{maker}, {NETWORKS[setting.network] if setting.several_nodes else 'one node'}"
 
 
-def ratios_between_machines(sweeps: Sequence[ObservedSweep]) -> Iterator[tuple[int, HeldOutErrors]]:
-    """Ratios of the times of two systems at sizes that both measured, by size band; both systems left out.
+class Ratios(NamedTuple):
+    """Ratios of two sweeps' times at the sizes of both; `at` are the sizes' indices in each."""
+
+    first: ObservedSweep
+    second: ObservedSweep
+    at: tuple[Indices, Indices]
+    errors: HeldOutErrors
+
+
+def ratios_between_machines(sweeps: Sequence[ObservedSweep]) -> Iterator[Ratios]:
+    """Ratios of two systems' times at sizes that both measured; both systems left out.
 
     Of the same collective on one node, or on several.
     """
@@ -152,22 +159,19 @@ def ratios_between_machines(sweeps: Sequence[ObservedSweep]) -> Iterator[tuple[i
 
 
 def ratios_between_settings(
-    sweeps: Sequence[ObservedSweep], residuals: dict[str, Residuals]
-) -> Iterator[tuple[int, HeldOutErrors]]:
+    sweeps: Sequence[ObservedSweep], residuals: Mapping[str, Residuals]
+) -> Iterator[Ratios]:
     """Ratios of times of one machine, among other ranks or of another collective; its system left out."""
     for a, b in combinations(sweeps, 2):
         if (a.machine, a.setting.several_nodes) == (b.machine, b.setting.several_nodes):
             yield from _ratios(a, b, residuals[a.system])
 
 
-def _ratios(a: ObservedSweep, b: ObservedSweep, residuals: Residuals) -> Iterator[tuple[int, HeldOutErrors]]:
+def _ratios(a: ObservedSweep, b: ObservedSweep, residuals: Residuals) -> Iterator[Ratios]:
     sizes, in_a, in_b = np.intersect1d(a.sizes, b.sizes, return_indices=True)
     if not len(sizes):
         return
     errors = a.residual[in_a] - b.residual[in_b]
     errors -= residuals.log_correction(a.setting, sizes) - residuals.log_correction(b.setting, sizes)
     low, high = ratio_half_widths(residuals, a.setting, sizes, b.setting, sizes)
-    for band in range(len(BANDS)):
-        chosen = a.size_bands[in_a] == band
-        if chosen.any():
-            yield band, HeldOutErrors(errors[chosen], low[chosen], high[chosen])
+    yield Ratios(a, b, (in_a, in_b), HeldOutErrors(errors, low, high))

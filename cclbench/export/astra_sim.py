@@ -101,11 +101,12 @@ def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> Ma
         "system.json holds settings of the simulator, those of its example Ring_4chunks.json, and no figure",
         "of the machine. Which algorithm a collective takes is chosen there, and was not measured.",
         "",
-        "An NPU of ASTRA-sim runs one CPU node, one compute node and one communication at a time, whatever",
-        "threads and streams there were. So launches have no latency in these traces (what one takes beyond",
-        "the rank's median stays), all threads begin with the rank's first, who goes on before a transfer's",
-        "recorded end waits for it, and a rank's transfers follow one another in the order that all ranks",
-        "have. ASTRA-sim itself was not run on them.",
+        "An NPU of ASTRA-sim runs one CPU node, one compute node and one communication at a time. Threads",
+        "share the CPU and streams the accelerator: a node that ran while another of its resource did has",
+        "the duration that it ran on alone (duration_micros; duration_ns is the measured one), and ctrl_deps",
+        "order it behind those that began and ended during it. Latencies that delayed nothing are left out.",
+        "A rank's transfers follow one another in the order that all ranks have, and are waited for until",
+        "their end.",
         "",
         "AstraSim_Analytical_Congestion_Unaware --workload-configuration=workload"
         " --comm-group-configuration=comm_groups.json --system-configuration=system.json"

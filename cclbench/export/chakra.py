@@ -70,19 +70,22 @@ def write_node(
     name: str,
     kind: int,
     after: list[int],
-    times: tuple[int, int],
+    behind: list[int],
+    times: tuple[int, int, int],
     more: Attributes,
 ) -> None:
-    """Write a node; `after` are the ids it depends on, `times` begin and end in ns since the trace's begin.
+    """Write a node; `after` are the ids it depends on, `behind` those that only precede it.
 
-    Begin and duration are in whole µs; both ends are rounded down, so that adjacent nodes stay adjacent.
+    `times`: begin, begin of the time that readers simulate, and end, in ns since the trace's begin.  Readers
+    use whole µs; both ends are rounded down, so that adjacent nodes stay adjacent.
     """
-    start, end = times
-    begin_us = start // 1000
+    start, begin, end = times
+    begin_us = begin // 1000
     message = message_class("Node")(
         id=number,
         name=name,
         type=kind,
+        ctrl_deps=behind,
         data_deps=after,
         start_time_micros=begin_us,
         duration_micros=end // 1000 - begin_us,

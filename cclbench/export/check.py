@@ -17,11 +17,14 @@ from cclbench.ground.errors import InputError
 class Workload:
     """The concatenated nodes of all ranks; `after` are indices into these lists, times in ns.
 
-    `instance` is that of a matched collective, whose parts begin together, None for other nodes; `metadata`
-    is per rank, `first` the index of its first node.
+    `behind` are control dependencies; `kind` is a NodeType; `instance` is that of a matched collective, whose
+    parts begin together, None for other nodes; `metadata` is per rank, `first` the index of its first node.
     """
 
     after: list[list[int]] = field(default_factory=list)
+    behind: list[list[int]] = field(default_factory=list)
+    kind: list[int] = field(default_factory=list)
+    by_cpu: list[bool] = field(default_factory=list)
     duration: list[int] = field(default_factory=list)
     instance: list[int | None] = field(default_factory=list)
     metadata: list[chakra.Attributes] = field(default_factory=list)
@@ -38,7 +41,7 @@ class Schedule:
 
 
 def read_folder(folder: Path, *, micros: bool = False) -> Workload:
-    """The traces of a folder; with `micros`, durations in whole µs, as Chakra readers use them."""
+    """The traces of a folder; with `micros`, durations are whole µs, as Chakra readers use them."""
     workload = Workload()
     for path in sorted(folder.glob("*.et")):
         stream = chakra.read_messages(path)
@@ -53,17 +56,22 @@ def read_folder(folder: Path, *, micros: bool = False) -> Workload:
             attributes = chakra.message_attributes(node)
             numbers[node.id] = len(workload.after)
             workload.after.append(list(node.data_deps))
-            workload.duration.append(node.duration_micros if micros else int(attributes["duration_ns"]))
+            workload.behind.append(list(node.ctrl_deps))
+            workload.kind.append(node.type)
+            workload.by_cpu.append(bool(attributes["is_cpu_op"]))
+            ns = node.duration_micros * 1000 if micros else int(attributes["duration_ns"])
+            workload.duration.append(ns)
             workload.instance.append(int(attributes["instance"]) if "instance" in attributes else None)
         for at in range(first, len(workload.after)):
-            workload.after[at] = [numbers[number] for number in workload.after[at]]
+            for edges in (workload.after, workload.behind):
+                edges[at] = [numbers[number] for number in edges[at]]
     if not workload.first:
         raise InputError("contains no execution traces (*.et)", where=str(folder))
     return workload
 
 
 def schedule_workload(workload: Workload) -> Schedule:
-    """Begin each node when its dependencies have ended, parts of a collective when the last is ready."""
+    """Begin each node when its data dependencies have ended, parts of a collective when the last is ready."""
     count = len(workload.after)
     followers: dict[int, list[int]] = defaultdict(list)
     parts: dict[int, list[int]] = defaultdict(list)

@@ -18,7 +18,17 @@ from cclbench.export import chakra
 from cclbench.export.astra_sim import SIMULATED, MachineFiles, machine_files
 from cclbench.export.chakra import Attributes
 from cclbench.export.check import read_folder, schedule_workload, step_ns
-from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, graph_dependencies, one_at_a_time, rank_tasks
+from cclbench.export.issue import issue_workload
+from cclbench.export.resources import share_resources
+from cclbench.export.tasks import (
+    BY_CPU,
+    REST,
+    RankTasks,
+    Task,
+    behind_transfers,
+    graph_dependencies,
+    rank_tasks,
+)
 from cclbench.ground.destination import new_folder
 from cclbench.ground.intervals import Int64
 from cclbench.machine import Machine
@@ -87,8 +97,9 @@ def write_folder(
         for name, text in texts.items():
             (unfinished / name).write_text(text, encoding="utf-8")
         if check:
-            workload = read_folder(unfinished)
-            steps = {**exported.steps_ns, "read back": step_ns(workload, schedule_workload(workload))}
+            workload = read_folder(unfinished, micros=simulated)
+            times = issue_workload(workload) if simulated else schedule_workload(workload)
+            steps = {**exported.steps_ns, "read back": step_ns(workload, times)}
             exported = replace(exported, steps_ns=steps)
     return exported
 
@@ -101,7 +112,7 @@ def _write_traces(
     simulated: bool,
     progress: Progress | None,
 ) -> ExportedFolder:
-    graph = one_at_a_time(replay.graph) if simulated else replay.graph
+    graph = behind_transfers(replay.graph) if simulated else replay.graph
     times = simulate_nodes(graph.nodes, graph.cut)
     needed = graph_dependencies(graph)
     roles, notes = Counter[str](), Counter[str]()
@@ -110,9 +121,11 @@ def _write_traces(
         rank_windows = [w for w in replay.windows if w.rank == windowed.rank]
         edges = [_window_edges(graph.nodes.lane, times.start, times.end, w) for w in rank_windows]
         bounds = {node for pair in edges for nodes in pair for node in nodes}
-        tasks = rank_tasks(graph, times, needed, place, bounds, chained=simulated)
+        tasks = rank_tasks(graph, times, needed, place, bounds, simulated=simulated)
         calls = _collective_calls(run, replay, windowed.rank, offset, groups, simulated, notes)
         offset += len(calls)
+        if simulated:
+            share_resources(tasks.tasks, _communications(graph.nodes, windowed.rank, calls))
         steps = _window_tasks(rank_windows, edges, tasks)
         metadata: Attributes = {
             "cclbench_version": __version__,
@@ -251,6 +264,16 @@ def _not_simulated(kind: str | None, size: int | None, known: bool) -> Iterator[
         yield "the trace does not state their bytes"
 
 
+def _communications(nodes: n.Nodes, rank: int, calls: Mapping[int, _Call]) -> dict[int, bool]:
+    """The rank's communications by transfer, and whether they run one at a time, as all but receives do."""
+    transfers = np.flatnonzero((nodes.rank == rank) & (nodes.kind == n.TRANSFER))
+    found = {
+        at: calls[call].kind
+        for at, call in zip(transfers.tolist(), nodes.call[transfers].tolist(), strict=True)
+    }
+    return {at: kind != chakra.RECV for at, kind in found.items() if kind != chakra.COMPUTE}
+
+
 def _write_rank(
     path: Path, metadata: Attributes, made: RankTasks, replay: Replay, calls: Mapping[int, _Call]
 ) -> None:
@@ -270,8 +293,9 @@ def _write_rank(
                 call = calls.get(int(nodes.call[at])) if nodes.kind[at] == n.TRANSFER else None
                 if call is not None and task.role != REST:
                     kind, attributes = call.kind, attributes | call.says
-            after = [each.id for each in task.after]
-            chakra.write_node(file, task.id, name, kind, after, (task.start, task.end), attributes)
+            after, behind = ([each.id for each in tasks] for tasks in (task.after, task.behind))
+            times = (task.start, task.start if task.alone is None else task.alone, task.end)
+            chakra.write_node(file, task.id, name, kind, after, behind, times, attributes)
 
 
 def _readme_text(run: Run, form: Format, graph: Graph, made: ExportedFolder, beside: MachineFiles) -> str:

@@ -12,7 +12,6 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -27,11 +26,17 @@ HOST, GAP, LAUNCH, WAIT, BEGIN, REST = "host", "gap", "launch", "wait", "begin",
 time before a lane's first node; the rest of a node after the point where another continues."""
 BY_CPU: Final = (HOST, WAIT, BEGIN)
 """Roles of tasks of the host."""
+DELAYS: Final = (GAP, LAUNCH, WAIT)
+"""Roles of latencies, during which nothing runs."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """`node` is the graph's (−1: none), `start` and `end` are in ns of the replay, `after` dependencies."""
+    """`node` is the graph's (−1: none), `start` and `end` are in ns of the replay, `after` dependencies.
+
+    `behind` are dependencies of order alone; `alone` is when the task begins to occupy its resource, on which
+    another ran until then (`resources`), None if it does so from its start.
+    """
 
     node: int
     role: str
@@ -39,6 +44,8 @@ class Task:
     end: int
     after: list[Task] = field(default_factory=list)
     id: int = -1
+    behind: list[Task] = field(default_factory=list)
+    alone: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,39 +115,31 @@ class RankTasks:
     clipped: int
 
 
-def one_at_a_time(graph: Graph) -> Graph:
-    """The graph for a simulator whose ranks run one task of a kind at a time: latencies must not occupy them.
+def behind_transfers(graph: Graph) -> Graph:
+    """The graph for a simulator of communication, where a transfer has one end, and all its waits end behind.
 
-    The rank's median launch latency is subtracted, all lanes begin with the rank's first, transfers are
-    waited for until their end, and no node begins before its dependencies begin.
+    No node begins before those that it depends on have begun, whatever the ranks' clocks say.
     """
     nodes, cut = graph.nodes, graph.cut
     least = np.where(nodes.kind == n.TRANSFER, 0, -nodes.dur)
-    alone = cut.head[(np.diff(cut.begin) == 0) & (nodes.feeder[cut.head] < 0)]
-    start, feed_lag = nodes.start.copy(), nodes.feed_lag.copy()
-    for rank in graph.windowed:
-        fed = (nodes.rank == rank.rank) & (nodes.feeder >= 0)
-        if fed.any():
-            feed_lag[fed] = np.maximum(feed_lag[fed] - round(float(np.median(feed_lag[fed]))), 0)
-        own = alone[nodes.rank[alone] == rank.rank]
-        start[own] = start[own].min(initial=np.iinfo(np.int64).max)
-    changed = replace(
-        nodes,
-        start=start,
-        gap=np.where(nodes.first_of_lane, nodes.gap, np.maximum(nodes.gap, np.roll(least, 1))),
-        feed_lag=feed_lag,
-    )
-    return replace(graph, nodes=changed, cut=replace(cut, lag=np.maximum(cut.lag, least[cut.source])))
+    gap = np.where(nodes.first_of_lane, nodes.gap, np.maximum(nodes.gap, np.roll(least, 1)))
+    lag = np.maximum(cut.lag, least[cut.source])
+    return replace(graph, nodes=replace(nodes, gap=gap), cut=replace(cut, lag=lag))
 
 
 def rank_tasks(
-    graph: Graph, times: NodeTimes, needed: Dependencies, place: int, bounds: Iterable[int], *, chained: bool
+    graph: Graph,
+    times: NodeTimes,
+    needed: Dependencies,
+    place: int,
+    bounds: Iterable[int],
+    *,
+    simulated: bool,
 ) -> RankTasks:
     """The tasks of the rank at `place` of the graph's ranks.
 
-    `bounds` are nodes that begin or end windows, which stay separate tasks.  With `chained`, transfers depend
-    on one another in the order common to all ranks: a simulator that runs one at a time would deadlock if two
-    ranks began with different ones.
+    `bounds` are nodes that begin or end windows, which stay separate tasks.  With `simulated`, latencies that
+    delayed nothing are no tasks: each would occupy a resource of the simulator.
     """
     nodes = graph.nodes
     origin = int(times.start.min())
@@ -175,26 +174,27 @@ def rank_tasks(
                 delay.after.append(earlier)
                 first.after.append(delay)
         tasks += parts
-    if chained:
-        _chain_transfers(graph, times, own, pieces)
+    if simulated:
+        tasks = _without_slack(tasks)
     first_of = {node: parts[0] for node, parts in pieces.items()}
     last_of = {node: parts[-1] for node, parts in pieces.items()}
     return RankTasks(_ordered_tasks(tasks), first_of, last_of, clipped)
 
 
-def _chain_transfers(graph: Graph, times: NodeTimes, own: Int64, pieces: dict[int, list[Task]]) -> None:
-    """Make each matched transfer depend on the one that began before it, except receives.
-
-    This adds no cycle: no node begins before its dependencies, see `one_at_a_time`.
-    """
-    nodes, transfers = graph.nodes, graph.transfers
-    at = own[nodes.kind[own] == n.TRANSFER]
-    received = np.array([kind == "recv" for kind in transfers.kind], np.bool_)
-    at = at[transfers.known[nodes.call[at]] & ~received[nodes.call[at]]]
-    order = at[np.lexsort((transfers.instance[nodes.call[at]], times.end[at], times.start[at]))]
-    for earlier, later in pairwise(order.tolist()):
-        if times.start[earlier] < times.start[later]:
-            pieces[later][0].after.append(pieces[earlier][-1])
+def _without_slack(tasks: list[Task]) -> list[Task]:
+    """The tasks without latencies that delay nothing: what follows them waits for something else as long."""
+    slack: set[int] = set()
+    for task in tasks:
+        ready = max((each.end for each in task.after), default=0)
+        met = any(each.end == ready for each in task.after if each.role not in DELAYS)
+        for place, each in enumerate(task.after):
+            if each.role in DELAYS:
+                if met or each.end < ready:
+                    slack.add(id(each))
+                    task.after[place] = each.after[0]
+                else:
+                    met = True
+    return [task for task in tasks if id(task) not in slack]
 
 
 def _append_task(tasks: list[Task], role: str, start: int, end: int) -> Task:

@@ -28,6 +28,8 @@ from cclbench.replay.tables import GraphInput, RankRows, join_rows
 from cclbench.replay.waits import handed_over, thread_stretches
 
 _AGES: Final = 1 << 60
+_BEFORE_NS: Final = 1_000_000
+"""How long before a rank's first point stand those of pauses without a beginning."""
 
 Wait = tuple[Int64, Int64, Int64]
 """Awaited and waiting item, and lag from the end of one to the other, ns; shape (waits,)."""
@@ -56,9 +58,15 @@ class HostInstants:
         return np.arange(self.count - len(time), self.count)
 
     def as_arrays(self) -> tuple[Int64, Int64, Int64]:
-        """Thread, time and own time of all points, by number."""
+        """Thread, time and own time of all points, by number.
+
+        Pauses before a thread's first row have no beginning: their points stand before all others.
+        """
         empty = np.empty(0, np.int64)
         thread, time, own_ns = (np.concatenate([empty, *part]) for part in (self.thread, self.time, self.own))
+        if len(time):
+            first = time[time > time.max() - _AGES // 2].min()
+            time = np.maximum(time, first - _BEFORE_NS)
         return thread, time, own_ns
 
 

@@ -221,10 +221,12 @@ def test_a_send_and_its_receive_have_peers_and_one_tag(
     truth = simulate(Layout(pp=2, gpus_per_host=2), Program(ops, steps=2), Network(Link(5_000, 100)))
     write(truth, tmp_path / "traces")
     chosen = ("--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
-    code, *_ = called(
-        capsys, str(tmp_path / "traces"), "--format", "astra-sim", "--system", "dgx-h100", *chosen
+    code, out, _ = called(
+        capsys, str(tmp_path / "traces"), "--format", "astra-sim", "--system", "dgx-h100", "--check", *chosen
     )
     assert code == 0
+    steps = {line.split()[0]: float(line.split()[-2]) for line in out.splitlines()[2:]}
+    assert steps["read"] == pytest.approx(steps["replayed"], rel=0.01)
     ends = {}
     for rank, kind in ((0, chakra.SEND), (1, chakra.RECV)):
         _, *nodes = chakra.read_messages(tmp_path / "et" / f"workload.{rank}.et")

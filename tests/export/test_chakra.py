@@ -79,7 +79,7 @@ def test_numbers_are_those_of_the_official_enums() -> None:
 
 def test_bytes_of_a_node() -> None:
     file = BytesIO()
-    chakra.write_node(file, 3, "k", chakra.COMPUTE, [1, 2], (1_999, 300_000), {"is_cpu_op": False})
+    chakra.write_node(file, 3, "k", chakra.COMPUTE, [1, 2], [], (1_999, 1_999, 300_000), {"is_cpu_op": False})
     node = bytes.fromhex("0803 1201 6b 1804 2a02 0102 3001 38ab02")  # 1 us; 300 us - 1 us = 299 us
     attributes = [
         b"\x0a\x08start_ns" + b"\x48\xcf\x0f",
@@ -95,7 +95,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     says = {"text": "x" * 300, "whole": -5, "real": 0.5, "yes": True, "comm_src": 7}
     with path.open("wb") as file:
         chakra.write_metadata(file, says)
-        chakra.write_node(file, 0, "n" * 20_000, chakra.RECV, [], (0, 1), {})
+        chakra.write_node(file, 0, "n" * 20_000, chakra.RECV, [], [], (0, 0, 1), {})
     header, node = chakra.read_messages(path)
     assert chakra.message_attributes(header) == says
     assert header.version == "0.0.4"

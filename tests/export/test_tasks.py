@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.export.tasks import graph_dependencies, one_at_a_time, rank_tasks
+from cclbench.export.resources import share_resources
+from cclbench.export.tasks import behind_transfers, graph_dependencies, rank_tasks
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
 from cclbench.replay.simulate import NodeTimes, cut_pieces, simulate_nodes
@@ -73,9 +74,9 @@ def times(graph: Graph) -> NodeTimes:
     return found
 
 
-def made(graph: Graph, times: NodeTimes, place: int, *, chained: bool = False) -> list[tuple[object, ...]]:
+def made(graph: Graph, times: NodeTimes, place: int, *, simulated: bool = False) -> list[tuple[object, ...]]:
     """Role, begin, end and what each task waits for."""
-    found = rank_tasks(graph, times, graph_dependencies(graph), place, (), chained=chained)
+    found = rank_tasks(graph, times, graph_dependencies(graph), place, (), simulated=simulated)
     assert [task.id for task in found.tasks] == list(range(len(found.tasks)))
     assert not found.clipped
     return [(t.role, t.start, t.end, sorted(each.id for each in t.after)) for t in found.tasks]
@@ -104,18 +105,26 @@ def test_a_rank_that_begins_later_waits_for_its_begin(graph: Graph, times: NodeT
     assert made(graph, times, 1) == [("begin", 0, 100, []), ("transfer", 100, 150, [0])]
 
 
-def test_one_at_a_time_has_no_latency_of_launches(graph: Graph) -> None:
-    changed = one_at_a_time(graph)
-    times = simulate_nodes(changed.nodes, changed.cut)
-    assert times.end[[K0, K1, H2]].tolist() == [30, 37, 42]
-    roles = Counter(role for role, *_ in made(changed, times, 0, chained=True))
-    assert roles == {"host": 4, "compute": 3, "rest": 1, "gap": 2, "wait": 1, "transfer": 1}
+def test_latencies_that_delay_nothing_are_no_tasks(graph: Graph, times: NodeTimes) -> None:
+    """K0 waits for its launch alone; K1, launched before K0 ended, waits for the gap behind K0."""
+    found = made(graph, times, 0, simulated=True)
+    assert [task for task in found if task[0] == "launch"] == [("launch", 0, 3, [0])]
+    k1 = next(task for task in found if task[1:3] == (35, 40))
+    assert [found[each][:3] for each in k1[3]] == [("host", 0, 10), ("gap", 33, 35)]  # type: ignore[attr-defined]
 
 
-def test_what_a_launch_takes_beyond_the_median_stays(graph: Graph) -> None:
-    nodes = replace(graph.nodes, feed_lag=np.where(np.arange(11) == K1, 9, graph.nodes.feed_lag))
-    changed = one_at_a_time(replace(graph, nodes=nodes))  # the median of 3 and 9 is 6
-    assert changed.nodes.feed_lag[[K0, K1]].tolist() == [0, 3]
+def test_a_wait_ends_behind_its_transfer(graph: Graph) -> None:
+    """H2 returned 20 before the recorded end of the transfer: for a simulator it waits for all of it."""
+    source, target, lag = graph.wait_edges()
+    waiting = replace(
+        graph,
+        cut=cut_pieces(graph.nodes, np.append(source, TRANSFER), np.append(target, H2), np.append(lag, -20)),
+    )
+    early, whole = (simulate_nodes(each.nodes, each.cut) for each in (waiting, behind_transfers(waiting)))
+    assert (early.end[[TRANSFER, H2]].tolist(), whole.end[[TRANSFER, H2]].tolist()) == (
+        [150, 130],
+        [150, 150],
+    )
 
 
 def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
@@ -154,10 +163,8 @@ def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
     times = simulate_nodes(nodes, graph.cut)
     needed = graph_dependencies(graph)
     for place in (0, 1):
-        found = rank_tasks(graph, times, needed, place, (), chained=True)
+        found = rank_tasks(graph, times, needed, place, (), simulated=True)
         first, second = (task for task in found.tasks if task.role == "transfer")
         assert [(task.start, task.end) for task in (first, second)] == [(5, 8), (10, 30)]
-        assert first in second.after
-        assert (
-            first not in rank_tasks(graph, times, needed, place, (), chained=False).last[1 + 4 * place].after
-        )
+        share_resources(found.tasks, {first.node: True, second.node: True})
+        assert (first.behind, second.behind) == ([], [first])

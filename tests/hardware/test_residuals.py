@@ -277,7 +277,7 @@ def test_on_machines_left_out(test_data: Path) -> None:
     # Pairs of the first and the last three systems; the script prints all.
     chosen = [*dict.fromkeys(own.system for own in known)]
     some = [own for own in known if own.system in (*chosen[:3], *chosen[-3:])]
-    pairs = [missed for _, missed in unseen.ratios_between_machines(some)]
+    pairs = [each.errors for each in unseen.ratios_between_machines(some)]
     assert unseen.concatenate_errors(pairs).within >= 0.75
 
 

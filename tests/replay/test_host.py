@@ -190,3 +190,11 @@ def test_windows_of_annotations_have_points_on_their_threads() -> None:
 
     assert added("annotation") == [(2, 0), (2, 50_000)]
     assert added("device") == []
+
+
+def test_points_of_pauses_without_a_beginning_stand_just_before_the_first() -> None:
+    points = HostInstants()
+    points.add_instants(np.array([1, 2, 1]), np.array([5_000_000 - AGES, 7_000_000, 5_000_000]))
+    _, time, _ = points.as_arrays()
+    assert time.tolist() == [4_000_000, 7_000_000, 5_000_000]
+    assert all(len(column) == 0 for column in HostInstants().as_arrays())
