@@ -116,7 +116,7 @@ def _kept_width(families: Sequence[_Family]) -> float:
 
     Families deviate independently: widths w = time · log(factor) add as sqrt(Σ w²).
     """
-    widths = np.array([one.expected_ns * np.log(one.pair.factor) for one in families])
+    widths = np.array([one.expected_ns * np.log(one.pair.factor) for one in families], np.float64)
     return float(np.sqrt((widths**2).sum()) / widths.sum()) if len(widths) else 1.0
 
 
