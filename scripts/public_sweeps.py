@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +20,8 @@ from cclbench.hardware.system import System
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
 HALVES = ("development", "held out")
-MISCONFIGURED = "tcp_fallback"
-"""A run without its network plug-in: reported as an outlier, left out of totals and of the learning."""
+MISCONFIGURED = ("tcp_fallback", "misconf")
+"""Runs without network plug-in or GPUDirect: reported as outliers, left out of totals and of the learning."""
 
 SYSTEMS = {
     "a100_nvswitch": "dgx-a100",
@@ -79,14 +80,22 @@ def folder_sweeps(folder: Path) -> list[PublicSweep]:
 
 def published_sweeps(half: str) -> list[PublicSweep]:
     """Sweeps of one half of tests/hardware/published; a machine is a system of one source."""
+    return [public for public in headed_sweeps(PUBLISHED) if _header(public.path)["half"] == half]
+
+
+def headed_sweeps(folder: Path) -> list[PublicSweep]:
+    """Sweeps of a folder whose headers state GPU, system and source; a machine is a system of one source."""
     sweeps = []
-    for path in sorted(PUBLISHED.glob("*.csv")):
-        lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
-        header = {key: value for key, _, value in lines}
-        if header["half"] == half:
-            machine = header.get("machine", f"{header['gpu']}, {header['source']}")
-            sweeps.extend(PublicSweep(path, machine, header["system"], sweep) for sweep in read_sweeps(path))
+    for path in sorted(folder.glob("*.csv")):
+        header = _header(path)
+        machine = header.get("machine", f"{header['gpu']}, {header['source']}".partition("; ")[0])
+        sweeps.extend(PublicSweep(path, machine, header["system"], sweep) for sweep in read_sweeps(path))
     return sweeps
+
+
+def _header(path: Path) -> dict[str, str]:
+    lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
+    return {key: value for key, _, value in lines}
 
 
 def read_sweeps(path: Path) -> list[Sweep]:
@@ -101,8 +110,15 @@ def read_sweeps(path: Path) -> list[Sweep]:
 
 def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
     """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
+    return with_formulas(
+        [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]
+    )
+
+
+def with_formulas(given: Iterable[PublicSweep]) -> list[tuple[PublicSweep, ObservedSweep]]:
+    """Sweeps with the times of the formulas, without misconfigured ones and those that have no price."""
     sweeps = []
-    for public in [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]:
+    for public in given:
         sweep, machine = public.sweep, specified_system(public.system)
         prediction = price_collective(
             sweep.kind,
@@ -111,7 +127,7 @@ def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
             machine,
             library_version=sweep.library_version,
         )
-        if MISCONFIGURED not in public.file and not isinstance(prediction, NoPrice):
+        if not any(word in public.file for word in MISCONFIGURED) and not isinstance(prediction, NoPrice):
             observed = observe_sweep(public.file, public.machine, public.system, sweep, prediction)
             sweeps.append((public, observed))
     return sweeps
