@@ -147,10 +147,12 @@ def probe_page(
         }
         for row in rows
     ]
+    # Continued lines, which a shell joins: terminals would fold them anywhere.
+    folded = [line.replace(" -x NCCL_DEBUG=VERSION ", " -x NCCL_DEBUG=VERSION \\\n    ") for line in commands]
     asked = "benchmarks that narrow its bands most" if commands else "bands before and after its sweeps"
     return [
         Text(f"{system.id}: {asked}\n"),
-        *([Text("\n".join(commands) + "\n")] if commands else []),
+        *([Text("\n".join(folded) + "\n")] if commands else []),
         *grid_table(shown, list(shown[0])),
         Text("The band is high / low, the median over its sizes."),
     ]
