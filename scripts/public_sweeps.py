@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,5 +131,10 @@ def price_sweep(public: PublicSweep) -> ObservedSweep | NoPrice:
 def priced_sweeps(folder: Path) -> list[tuple[PublicSweep, ObservedSweep]]:
     """All sweeps used for learning, the folder's and the published ones, with the times of the formulas."""
     publics = [*folder_sweeps(folder), *(public for half in HALVES for public in published_sweeps(half))]
-    priced = ((public, price_sweep(public)) for public in publics if not public.misconfigured)
+    return with_formulas(publics)
+
+
+def with_formulas(given: Iterable[PublicSweep]) -> list[tuple[PublicSweep, ObservedSweep]]:
+    """Sweeps with the times of the formulas, without misconfigured ones and those that have no price."""
+    priced = ((public, price_sweep(public)) for public in given if not public.misconfigured)
     return [(public, observed) for public, observed in priced if not isinstance(observed, NoPrice)]

@@ -10,6 +10,7 @@ import click
 from cclbench.cli import options
 from cclbench.cli.hardware_model import calibrate, validate
 from cclbench.cli.hardware_predict import predict
+from cclbench.cli.hardware_probe import probe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,10 +20,10 @@ _COLUMNS: Final = ("id", "kind", "summary")
 
 @click.group()
 def hardware() -> None:
-    """Show machines; predict collectives; validate and calibrate the cost model."""
+    """Show machines; predict collectives; validate, calibrate and probe the cost model."""
 
 
-for command in (predict, validate, calibrate):
+for command in (predict, validate, calibrate, probe):
     hardware.add_command(command)
 
 

@@ -94,7 +94,7 @@ def validate(
         raise UsageError("--calibrate and --calibration exclude each other")
     with catalog.extended_catalog(files):
         system = _stated_system(sources, **reading) if machine is None else catalog.system(machine)
-        sweeps = _read_sweeps(sources, system, **reading)
+        sweeps = read_machine_sweeps(sources, system, **reading)
     check_transport(system, transport)
     fitted = None
     if calibration is not None:
@@ -102,8 +102,8 @@ def validate(
         fitted.must_be_of(system)
         must_be_others(sweeps, fitted.sweeps)
     elif others:
-        other_sweeps = _read_sweeps(others, system, **reading)
-        fitted = _fit_calibration(other_sweeps, system)
+        other_sweeps = read_machine_sweeps(others, system, **reading)
+        fitted = fit_calibration(other_sweeps, system)
         must_be_others(sweeps, other_sweeps)
     checked = validation.validate_sweeps(sweeps, system, fitted, transport=transport)
     rows = validation.validation_rows(checked, fitted)
@@ -175,13 +175,13 @@ def calibrate(
 
     with catalog.extended_catalog(files):
         system = catalog.system(machine)
-    sweeps = _read_sweeps(sources, system, **reading)
+    sweeps = read_machine_sweeps(sources, system, **reading)
     for each in validation.validate_sweeps(sweeps, system):
         if isinstance(each.found, NoPrice):
             raise InputError(each.found.reason, where=each.sweep.display_name)
         if each.suspicion:
             say_on_stderr(f"warning: {each.sweep.display_name}: {each.suspicion}")
-    fitted = _fit_calibration(sweeps, system)
+    fitted = fit_calibration(sweeps, system)
     write_calibration(fitted, output)
     rows = [
         {"left_out": left_out, "sizes": band, "median_error": error.median, "p90_error": error.p90}
@@ -206,7 +206,7 @@ def _stated_system(sources: tuple[str, ...], **reading: Any) -> System:
     return system_of(read_sweeps(sources, **reading).stated)
 
 
-def _read_sweeps(sources: tuple[str, ...], system: System, **reading: Any) -> list[Sweep]:
+def read_machine_sweeps(sources: tuple[str, ...], system: System, **reading: Any) -> list[Sweep]:
     """All sweeps of the sources; rows that are in none are reported on stderr."""
     from cclbench.sweep_sources import read_sweeps
 
@@ -217,7 +217,7 @@ def _read_sweeps(sources: tuple[str, ...], system: System, **reading: Any) -> li
     return read.sweeps
 
 
-def _fit_calibration(sweeps: list[Sweep], system: System) -> Calibration:
+def fit_calibration(sweeps: list[Sweep], system: System) -> Calibration:
     """The calibration fitted to sweeps; `InputError` with the reason if none can be."""
     from cclbench.ground.errors import InputError
     from cclbench.hardware.calibration import calibrate

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calibration of the collective model with measured sweeps, and its error on data left out of it.
 
-A sweep gives the machine's deviation, log(measured / expected) by size.  It is interpolated over log size
-between two sizes, and over log ranks between two rank counts.  Away from the measured ranks and sizes, and
-for another collective, it shrinks toward 0 by the shares that `current_residuals` keeps, so that times
-return to the model's, and the band grows to that of an unmeasured machine.
+A sweep gives the machine's deviation, log(measured / expected) by size.  Between sizes and beyond them it is
+the best linear prediction from the two nearest sizes measured (`_interpolate_deviation`), and between two
+rank counts it is interpolated over log ranks.  Away from the measured ranks and sizes, and for another
+collective, it shrinks toward 0, so that times return to the model's, and the band grows to that of an
+unmeasured machine.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from cclbench.hardware.system import System
 OF_RUN: Final = "calibration.yaml"
 """File name of a run's own copy, beside its card."""
 # Half-width of the band in log time at measured points: at least what runs of one machine differ by (Alps
-# with another release of its plug-in: 1 to 2 %, machines of one kind more); a factor of two where there are
-# no leave-one-out errors.
+# with another release of its plug-in: 1 to 2 %, machines of one kind more).
 _LEAST_SPREAD: Final = 0.05
-_NO_ERRORS_SPREAD: Final = float(np.log(2.0))
+# Doublings of the size from which two deviations are not correlated.  Chosen by hand: a correlation without
+# an end, such as exp(−octaves / 5), makes twice as many sweeps worse by two sizes than by none.
+_CORRELATED_OCTAVES: Final = 8.0
 _MOST_ERROR: Final = 1e6
 _MOST_BYTES: Final = 16 * MIB
 
@@ -112,16 +114,17 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             reason = f"the calibration has no sweep of such a group {tiers}: from the catalog alone"
             return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
         known = [pair for pair in known if _is_same_group(*pair, group, spec)] or known
-        away = np.min([_octaves_away(sweep, spec.sizes) for _, sweep in known], axis=0)
-        deviation, shared, reason = _expected_deviation(known, spec)
+        deviation, explained, shared, reason = _expected_deviation(known, spec)
         times = spec.time_s * np.exp(deviation)
-        if (away > 1).any():
+        if (np.min([_octaves_away(sweep, spec.sizes) for _, sweep in known], axis=0) > 1).any():
             reason += "; beyond the measured sizes it returns to the model, with a band that widens"
-        learned = current_residuals()
-        # Leave-one-out errors by size already cover twice a measured size.
-        forgotten = np.sqrt(1 - (shared * learned.kept.at_size(np.maximum(away - 1, 0))) ** 2)
         missed = _band_half_width(self.by_size, spec.sizes)
-        low, high = (np.hypot(missed, forgotten * width) for width in learned.band_half_widths(spec.sizes))
+        low, high = (
+            np.hypot(
+                np.maximum(missed, width * shared * np.sqrt(1 - explained)), width * np.sqrt(1 - shared**2)
+            )
+            for width in current_residuals().band_half_widths(spec.sizes)
+        )
         algbw = spec.sizes / times
         return replace(
             spec,
@@ -253,20 +256,25 @@ def _is_same_group(own: Group, sweep: Sweep, group: Group, spec: Prediction) -> 
     return (own.ranks, own.nodes, sweep.kind) == (group.ranks, group.nodes, spec.setting.kind)
 
 
-def _expected_deviation(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[Floats, float, str]:
-    """Expected deviation by size, its correlation with the nearest measured one, and the reason to print.
+def _expected_deviation(
+    known: Sequence[tuple[Group, Sweep]], spec: Prediction
+) -> tuple[Floats, Floats, float, str]:
+    """Expected deviation by size, the shares of its variance that sizes and group explain, the reason.
 
     Between two rank counts it is interpolated over log ranks; beyond the last one it is that one's times the
     share kept so many doublings away; from another collective it is also multiplied by kept.kind.
     """
     kept, setting = current_residuals().kept, spec.setting
-    by_ranks: dict[int, list[Floats]] = {}
+    by_ranks: dict[int, list[tuple[Floats, Floats]]] = {}
     for own, sweep in known:
-        by_ranks.setdefault(own.ranks, []).append(_log_deviation(sweep, own, spec.sizes))
+        by_ranks.setdefault(own.ranks, []).append(_interpolate_deviation(sweep, own, spec.sizes))
     where = np.log2(sorted(by_ranks))
-    means = np.array([np.mean(by_ranks[ranks], axis=0) for ranks in sorted(by_ranks)], np.float64)
+    means = [_weighted_mean(by_ranks[ranks]) for ranks in sorted(by_ranks)]
     at = np.log2(setting.ranks)
-    deviation = np.array([np.interp(at, where, column) for column in means.T], np.float64)
+    deviation, explained = (
+        np.array([np.interp(at, where, column) for column in zip(*figures, strict=True)], np.float64)
+        for figures in zip(*means, strict=True)
+    )
     shared = float(kept.share_among_ranks(np.abs(where - at).min()))
     outside = float(kept.share_among_ranks(max(where[0] - at, at - where[-1], 0.0)))
     counts = sorted({(own.ranks, own.nodes) for own, _ in known})
@@ -279,18 +287,54 @@ def _expected_deviation(known: Sequence[tuple[Group, Sweep]], spec: Prediction) 
     if setting.kind not in kinds:
         outside, shared = outside * kept.kind, shared * kept.kind
         reason += f", of {', '.join(sorted(kinds))}"
-    return deviation * outside, shared, reason
+    return deviation * outside, explained, shared, reason
 
 
-def _log_deviation(sweep: Sweep, group: Group, sizes: Floats) -> Floats:
-    """log(measured / expected) by size, times the share kept so many doublings from a measured size."""
+def _weighted_mean(parts: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Mean of deviations by the shares explained, and the largest of these shares."""
+    deviations, explained = np.array(parts).swapaxes(0, 1)
+    weights = np.maximum(explained, np.finfo(np.float64).tiny)
+    return np.average(deviations, axis=0, weights=weights), explained.max(axis=0)
+
+
+def _interpolate_deviation(sweep: Sweep, group: Group, sizes: Floats) -> tuple[Floats, Floats]:
+    """Expected log(measured / expected) by size given the sweep's, and the share of its variance explained.
+
+    Deviations, in units of the learned band there, correlate by r(x, y) = max(0, 1 − |x − y| / 8), x and y
+    log2 of the sizes.  With measured neighbours a and b the weight of a is
+    (r(a, x) − r(b, x) r(a, b)) / (1 − r(a, b)²), that of b the same with both exchanged, and the share
+    explained is the sum of weight × r; beyond the sizes measured there is one neighbour, with weight r.
+    Within eight doublings that is linear interpolation; between sizes farther apart it sags toward 0.
+    (Simple kriging; Rasmussen and Williams 2006, section 2.2.)
+    """
     spec = price_group(sweep.kind, sweep.sizes_bytes, group, library_version=sweep.library_version)
     if isinstance(spec, NoPrice):
         raise UsageError(f"{sweep.display_name} cannot be priced: {spec.reason}")
-    between = np.interp(
-        np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes_bytes), np.log(sweep.times_s / spec.time_s)
+    widths = current_residuals().band_half_widths
+    scale, own_scale = (np.maximum(sum(widths(each)), _LEAST_SPREAD) for each in (sizes, sweep.sizes_bytes))
+    scaled = np.log(sweep.times_s / spec.time_s) / own_scale
+    x, measured = np.log2(np.maximum(sizes, 1.0)), np.log2(sweep.sizes_bytes)
+    after = np.searchsorted(measured, x, side="right")
+    below, above = ((each.clip(0, len(measured) - 1), each) for each in (after - 1, after))
+    near_below, near_above = (
+        np.where(inside == each, _size_correlation(measured[inside] - x), 0.0)
+        for inside, each in (below, above)
     )
-    return np.asarray(between * current_residuals().kept.at_size(_octaves_away(sweep, sizes)), np.float64)
+    both = _size_correlation(measured[above[0]] - measured[below[0]]) * (below[0] != above[0])
+    weight_below, weight_above = (
+        (near - other * both) / (1 - both**2)
+        for near, other in ((near_below, near_above), (near_above, near_below))
+    )
+    known_below, known_above = (scaled[inside] for inside, _ in (below, above))
+    explained = weight_below * near_below + weight_above * near_above
+    return (
+        np.asarray(scale * (weight_below * known_below + weight_above * known_above), np.float64),
+        np.asarray(np.clip(explained, 0.0, 1.0), np.float64),
+    )
+
+
+def _size_correlation(octaves: Floats) -> Floats:
+    return np.asarray(np.maximum(1 - np.abs(octaves) / _CORRELATED_OCTAVES, 0.0), np.float64)
 
 
 def _octaves_away(sweep: Sweep, sizes: Floats) -> Floats:
@@ -306,7 +350,7 @@ def _band_half_width(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
     for name, end in BANDS.items():
         known = errors.get(name)
         widths[(sizes >= begin) & (sizes < end)] = (
-            _NO_ERRORS_SPREAD if known is None else max(np.log1p(known.p90), _LEAST_SPREAD)
+            _LEAST_SPREAD if known is None else max(np.log1p(known.p90), _LEAST_SPREAD)
         )
         begin = end
     return widths

@@ -18,6 +18,8 @@ def changed_system(system: System, change: Scenario) -> System:
     """The machine with the scenario's changes."""
     other = change.changes.get("system")
     changed = catalog.system(other) if other else system
+    if domain := change.changes.get("scale_up.domain"):
+        changed = structs.replace(changed, scale_up=_links_of_domain(changed, domain))
     for tier in TIERS:
         links: ScaleUp | ScaleOut | None = getattr(changed, tier)
         fabric = change.changes.get(tier)
@@ -35,6 +37,21 @@ def changed_system(system: System, change: Scenario) -> System:
             links = _links_with_latency(changed, links, latency)
         changed = structs.replace(changed, **{tier: links})
     return changed
+
+
+def _links_of_domain(system: System, domain: int) -> ScaleUp:
+    """The links with switches that connect `domain` accelerators, each at the same rate.
+
+    `InputError` without switches, whose number of accelerators is free, and unless nodes remain whole.
+    """
+    if system.scale_up is None or system.scale_up.peers != "switch":
+        peers = system.scale_up.peers if system.scale_up else "no links"
+        raise InputError(f"{system.id}: scale_up.domain needs accelerators behind switches, not {peers}")
+    if domain % system.per_node:
+        raise InputError(
+            f"{system.id}: scale_up.domain={domain} is not a multiple of the {system.per_node} in a node"
+        )
+    return structs.replace(system.scale_up, domain=domain)
 
 
 def _links_on_fabric(system: System, links: ScaleUp | ScaleOut, fabric: Fabric) -> ScaleUp | ScaleOut:

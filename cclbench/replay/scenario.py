@@ -4,6 +4,7 @@
 scale_up.bandwidth=x2          line rate within a node, twice; or a rate: =450GB/s
 scale_out.latency=5us          latency of a hop between nodes; or a factor: =x0.5
 scale_out=infiniband-ndr       another fabric of the catalog
+scale_up.domain=72             accelerators that the links connect
 system=dgx-h200                another machine of the catalog
 accelerator=nvidia-h200-sxm    another accelerator, same network
 collective.all_reduce=tree     another algorithm

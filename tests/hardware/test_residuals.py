@@ -15,6 +15,7 @@ from msgspec.structs import replace as replace_struct
 
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import Prediction, price_collective
+from cclbench.hardware.collectives.price import MOST_SWEPT_RANKS
 from cclbench.hardware.collectives.ratio import ratio_half_widths, time_ratio
 from cclbench.hardware.deviation import BANDS
 from cclbench.hardware.residual_learning import (
@@ -299,3 +300,27 @@ def test_the_table_says_something_and_not_too_much() -> None:
     assert table.high[2] < table.high[0] < 1.5
     assert all(0 < share < 1 for share in (table.kept.ranks[0], table.kept.kind, *table.kept.sizes))
     assert table.kept.ranks == tuple(sorted(table.kept.ranks, reverse=True))
+
+
+def test_predictions_beyond_all_sweeps_say_so(test_data: Path) -> None:
+    """More ranks than the largest sweep, and two racks: the sweeps of two racks take what the note says."""
+    public_sweeps = program("public_sweeps")
+    known = public_sweeps.priced_sweeps(test_data / "nccl_tests")
+    assert max(public.sweep.ranks for public, _ in known) == MOST_SWEPT_RANKS
+
+    def reason(machine: str, ranks: int) -> str:
+        own = system(machine)
+        found = price_collective("all_reduce", 2**20, own.group_members(ranks), own)
+        assert isinstance(found, Prediction)
+        return found.reason or ""
+
+    assert "extrapolation" not in reason("dgx-h100", 256) + reason("gb200-nvl72", 72)
+    assert "no sweep of more than 256 ranks" in reason("dgx-h100", 264)
+    assert "between scale-up domains of several nodes" in reason("gb200-nvl72", 144)
+    racks = public_sweeps.with_formulas(
+        public
+        for public in public_sweeps.folder_sweeps(test_data / "nccl_tests_more")
+        if "2racks" in public.file
+    )
+    most = {public.sweep.kind: float(np.exp(observed.residual.max())) for public, observed in racks}
+    assert most == pytest.approx({"all_reduce": 1.9, "all_to_all": 3.5}, abs=0.05)

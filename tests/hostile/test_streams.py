@@ -118,6 +118,11 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         ],
         "hardware validate": [[root / "sweep.csv", "--system", "aws-p5"], [traces, "--system", "aws-p5"]],
         "hardware calibrate": [[root / "sweep.csv", "--system", "aws-p5", "-o", f"OUT{NAME}.yaml"]],
+        "hardware probe": [
+            ["aws-p5", "--collective", "all_reduce", "--commands", "1"],
+            ["aws-p5", root / "sweep.csv"],
+            ["aws-p5", "--collective", HOSTILE],
+        ],
     }
 
 

@@ -508,3 +508,25 @@ def test_other_links_than_those_measured_have_no_price() -> None:
     known = Machine(ranks=(0, 1), captures={0: 0, 1: 0})
     with pytest.raises(InputError, match="which ranks share a node; give --per-node N"):
         time_ratios(graph, parse_scenario(["kernels.time=x2"]), known, GROUPS, regrouped=new)
+
+
+def test_a_larger_domain_takes_groups_off_the_network() -> None:
+    """Of 16 ranks on two nodes of eight: from a domain of 16 on all is over links; one of 8 changes none.
+
+    Racks of 72 become nodes of four; a domain that splits nodes, or has no switches, is refused.
+    """
+    h100, rack = catalog.system("dgx-h100"), catalog.system("gb200-nvl72")
+
+    def tier(system: System, domain: int) -> str | None:
+        return changed_system(system, parse_scenario([f"scale_up.domain={domain}"])).tier_of(range(16))
+
+    assert [tier(h100, domain) for domain in (8, 16, 72)] == ["scale_out", "scale_up", "scale_up"]
+    assert [tier(rack, domain) for domain in (4, 8, 36)] == ["scale_out", "scale_out", "scale_up"]
+    assert changed_system(h100, parse_scenario(["scale_up.domain=8"])) == h100
+    with pytest.raises(InputError, match=r"scale_up\.domain=12 is not a multiple of the 8 in a node"):
+        tier(h100, 12)
+    with pytest.raises(InputError, match="needs accelerators behind switches, not mesh"):
+        tier(catalog.system("mi300x-8gpu"), 16)
+    for text in ("0", "x2", "-8", "9" * 9):
+        with pytest.raises(UsageError, match="not a number of accelerators"):
+            parse_scenario([f"scale_up.domain={text}"])

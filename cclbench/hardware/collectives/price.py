@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -25,6 +25,8 @@ from cclbench.hardware.system import System
 
 # No sweeps of their collectives are published: only the width of the band is learned for them.
 _NEVER_SWEPT: Final = ("tpu", "trainium")
+MOST_SWEPT_RANKS: Final = 256
+"""The largest group of a published sweep that residuals were learned from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,14 @@ def price_group(
         algorithm=tuple(found[i].algorithm for i in winner),
         protocol=tuple(found[i].protocol for i in winner),
         basis="spec",
-        reason="; ".join((*group.assumptions, *unread_version_note(library_version), *_unswept_note(setting)))
+        reason="; ".join(
+            (
+                *group.assumptions,
+                *unread_version_note(library_version),
+                *_unswept_note(setting),
+                *_extrapolation_notes(group, setting),
+            )
+        )
         or None,
     )
 
@@ -168,6 +177,19 @@ def _unswept_note(setting: ResidualSetting) -> tuple[str, ...]:
     if setting.swept:
         return ()
     return ("no sweep of such a machine is published: the band is that of other machines",)
+
+
+def _extrapolation_notes(group: Group, setting: ResidualSetting) -> Iterator[str]:
+    """What no published sweep covers: so many ranks, several domains of several nodes."""
+    if not setting.swept:
+        return
+    if group.ranks > MOST_SWEPT_RANKS:
+        yield f"no sweep of more than {MOST_SWEPT_RANKS} ranks is published: an extrapolation"
+    if group.nodes > 1 and group.per_node > group.hosted:
+        yield (
+            "between scale-up domains of several nodes: an extrapolation; the two published sweeps took up to"
+            " 1.9 (all-reduce) and 3.5 times as long (all-to-all), outside the band"
+        )
 
 
 def setting_of(kind: str, group: Group) -> ResidualSetting:

@@ -132,3 +132,27 @@ def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list
     if not found.by_nodes:
         parts.append(Text("- only one node count was measured: the error for others is unknown"))
     return parts
+
+
+def probe_page(
+    system: System, commands: Sequence[str], rows: Sequence[dict[str, Any]]
+) -> list[RenderableType]:
+    """Benchmarks to run, if there are any to, and the bands before and after."""
+    shown = [
+        {
+            "collective": group_words(row["collective"], row["ranks"], row["nodes"]),
+            "sizes": row["sizes"],
+            "band before": f"{row['before']:.2f} times",
+            "band after": f"{row['after']:.2f} times",
+        }
+        for row in rows
+    ]
+    # Continued lines, which a shell joins: terminals would fold them anywhere.
+    folded = [line.replace(" -x NCCL_DEBUG=VERSION ", " -x NCCL_DEBUG=VERSION \\\n    ") for line in commands]
+    asked = "benchmarks that narrow its bands most" if commands else "bands before and after its sweeps"
+    return [
+        Text(f"{system.id}: {asked}\n"),
+        *([Text("\n".join(folded) + "\n")] if commands else []),
+        *grid_table(shown, list(shown[0])),
+        Text("The band is high / low, the median over its sizes."),
+    ]

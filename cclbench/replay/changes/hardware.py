@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from cclbench.machine import Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, Quantity, amount_of, change, factor_of
 from cclbench.replay.graph import Graph
+
+_MOST_DIGITS: Final = 6
 
 
 class ChosenAlgorithm(NamedTuple):
@@ -60,6 +62,13 @@ def _accelerator(text: str, value: str) -> str:
     del text
     matching = [name for name in catalog.accelerators() if f"-{value}-" in f"-{name}-"]
     return matching[0] if len(matching) == 1 else catalog.accelerator(value).id
+
+
+def _accelerator_count(text: str, value: str) -> int:
+    """Parse a number of accelerators."""
+    if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS and int(value) > 0):
+        raise UsageError(f"{text}: not a number of accelerators", hint="such as scale_up.domain=72")
+    return int(value)
 
 
 def _algorithm(text: str, value: str) -> ChosenAlgorithm:
@@ -131,6 +140,19 @@ def scale_out(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
     "system", values="dgx-h200", definition="another machine of the catalog", read=_system, prices="transfers"
 )
 def system(subject: ChangeSubject, value: str) -> Graph | str:
+    """The graph, if it has collectives."""
+    del value
+    return subject.graph if _collectives(subject) else "the run has no collectives"
+
+
+@change(
+    "scale_up.domain",
+    values="8, 72",
+    definition="accelerators that the links connect, a multiple of those in a node, behind switches",
+    read=_accelerator_count,
+    prices="transfers",
+)
+def scale_up_domain(subject: ChangeSubject, value: int) -> Graph | str:
     """The graph, if it has collectives."""
     del value
     return subject.graph if _collectives(subject) else "the run has no collectives"
