@@ -83,7 +83,7 @@ class ProbeCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _BandTarget:
     """A collective in a group whose band is to be narrowed; `alone`: predicted from the catalog alone."""
 
     kind: str
@@ -153,10 +153,10 @@ def band_rows(
 
 
 def _rows_of_target(
-    target: _Target,
+    target: _BandTarget,
     system: System,
     measured: Sequence[ProbeCommand] | Calibration,
-    targets: Sequence[_Target],
+    targets: Sequence[_BandTarget],
 ) -> Iterator[dict[str, Any]]:
     before = target.band_widths(system, [])
     if isinstance(measured, Calibration):
@@ -180,11 +180,11 @@ def _rows_of_target(
         }
 
 
-def _targets(system: System, kinds: Iterable[str], nodes: int) -> list[_Target]:
+def _targets(system: System, kinds: Iterable[str], nodes: int) -> list[_BandTarget]:
     """Each collective on one whole node and on `nodes` whole nodes, where there is a price."""
     if system.architecture not in _LIBRARIES:
         raise UsageError(f"nccl-tests and rccl-tests do not run on {system.id}")
-    found: list[_Target] = []
+    found: list[_BandTarget] = []
     reasons: list[str] = []
     for kind, on in product(kinds, sorted({1, nodes})):
         ranks = system.per_node * on
@@ -193,13 +193,13 @@ def _targets(system: System, kinds: Iterable[str], nodes: int) -> list[_Target]:
             if isinstance(alone, NoPrice):
                 reasons.append(alone.reason)
             else:
-                found.append(_Target(kind, ranks, on, alone))
+                found.append(_BandTarget(kind, ranks, on, alone))
     if not found:
         raise InputError(f"{system.id}: nothing to measure: " + "; ".join(dict.fromkeys(reasons)))
     return found
 
 
-def _expected_sweep(command: ProbeCommand, targets: Sequence[_Target]) -> Sweep:
+def _expected_sweep(command: ProbeCommand, targets: Sequence[_BandTarget]) -> Sweep:
     """The command's sweep on a machine that takes the times predicted: its band is that of any outcome."""
     alone = next(
         target.alone

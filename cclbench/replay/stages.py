@@ -34,7 +34,7 @@ def head_layers(card: Card | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class LayerPipeline:
     """Stages, micro-batches and schedule; `turns`: parts of each stage; `layers`: of the whole model."""
 
     stages: int

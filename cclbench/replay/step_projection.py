@@ -27,7 +27,7 @@ from cclbench.replay.layout import Layout
 from cclbench.replay.placed import SPREAD
 from cclbench.replay.rescale import card_sizes
 from cclbench.replay.schedules import Float64, Schedule
-from cclbench.replay.stages import HEAVY_HEAD, Pipeline, head_layers
+from cclbench.replay.stages import HEAVY_HEAD, LayerPipeline, head_layers
 
 _SIZES: Final = (
     "model.layers",
@@ -195,7 +195,7 @@ def _price_s(system: System, kind: str, ranks: tuple[int, ...], nbytes: float) -
 
 def _step_s(layout: JobLayout, layers: int, cases: _Cases, layer_s: Float64) -> Float64:
     """The step with that time of a layer, forward and backward of a micro-batch, shape (cases,)."""
-    pipeline = Pipeline(
+    pipeline = LayerPipeline(
         layout.degrees.degrees["pp"], layout.microbatches, layers, layout.turns, layout.schedule
     )
     span = pipeline.span(pipeline.part_layers(cases.head) * layer_s, cases.send_s)

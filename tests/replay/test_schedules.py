@@ -22,7 +22,7 @@ from cclbench.replay.schedules import (
     schedule_orders,
     simulate_schedule,
 )
-from cclbench.replay.stages import Pipeline, head_layers
+from cclbench.replay.stages import LayerPipeline, head_layers
 from cclbench.replay.step_projection import JITTER
 
 stages = st.integers(1, 8)
@@ -38,7 +38,7 @@ def span(
     return float(simulate_schedule(orders, PartTimes(*columns, np.array([send]))).max())
 
 
-def idle_share(pipeline: Pipeline) -> float:
+def idle_share(pipeline: LayerPipeline) -> float:
     """Share of a step in which the busiest stage does nothing."""
     fill = pipeline.fill_share(0.0)
     return fill / (1 + fill)
@@ -62,23 +62,23 @@ def test_an_uneven_stage_sets_the_pace() -> None:
 @given(stages, st.integers(1, 24), st.sampled_from(("gpipe", "1f1b")))
 def test_even_stages_idle_for_p_less_one_of_m_and_p_less_one(p: int, m: int, schedule: Schedule) -> None:
     """Huang et al. 2019; Narayanan et al. 2021."""
-    assert idle_share(Pipeline(p, m, p, 1, schedule)) == pytest.approx((p - 1) / (m + p - 1))
+    assert idle_share(LayerPipeline(p, m, p, 1, schedule)) == pytest.approx((p - 1) / (m + p - 1))
 
 
 @given(stages, st.integers(1, 4), st.integers(2, 4))
 def test_parts_of_a_stage_divide_what_it_idles(p: int, groups: int, v: int) -> None:
     m = groups * p
-    assert idle_share(Pipeline(p, m, p * v, v)) == pytest.approx((p - 1) / (v * m + p - 1))
+    assert idle_share(LayerPipeline(p, m, p * v, v)) == pytest.approx((p - 1) / (v * m + p - 1))
 
 
 @given(stages, st.integers(0, 16))
 def test_zero_bubble_fills_with_gradients_of_weights(p: int, more: int) -> None:
     """Qi et al. 2023: (p − 1) (F + B − W) of enough micro-batches, here F = B = W; never worse than 1F1B."""
     m = 2 * p + more
-    even = idle_share(Pipeline(p, m, p, 1, "zero_bubble"))
+    even = idle_share(LayerPipeline(p, m, p, 1, "zero_bubble"))
     assert even == pytest.approx((p - 1) / 3 / (m + (p - 1) / 3))
     for few in range(1, m):
-        assert idle_share(Pipeline(p, few, p, 1, "zero_bubble")) <= (p - 1) / (few + p - 1) + 1e-9
+        assert idle_share(LayerPipeline(p, few, p, 1, "zero_bubble")) <= (p - 1) / (few + p - 1) + 1e-9
 
 
 @given(schedules, works, st.integers(1, 10), st.integers(0, 5))
@@ -86,7 +86,7 @@ def test_more_micro_batches_slower_sends_and_parts_shorten_no_step(
     schedule: Schedule, work: list[int], m: int, send: int
 ) -> None:
     def step(times: list[int], count: int, transfer: float) -> float:
-        pipeline = Pipeline(len(times), count, len(times), 1, schedule)
+        pipeline = LayerPipeline(len(times), count, len(times), 1, schedule)
         return float(pipeline.span(np.array(times, np.float64)[:, None], transfer)[0])
 
     took = step(work, m, send)
@@ -123,13 +123,13 @@ def test_schedules_that_cannot_be_are_refused() -> None:
 
 def test_layers_are_split_as_evenly_as_they_can_be() -> None:
     """30 layers in 4 parts, the last with a head of 1.5; two parts a stage have parts 0 and 2, 1 and 3."""
-    assert Pipeline(4, 8, 30).stage_layers(1.5).tolist() == [8, 8, 7, 8.5]
-    assert Pipeline(2, 8, 30, 2).stage_layers(1.5).tolist() == [15, 16.5]
+    assert LayerPipeline(4, 8, 30).stage_layers(1.5).tolist() == [8, 8, 7, 8.5]
+    assert LayerPipeline(2, 8, 30, 2).stage_layers(1.5).tolist() == [15, 16.5]
 
 
 def test_sends_are_hidden_behind_a_slower_stage() -> None:
     """Two even stages wait for a send of each micro-batch; a slow last one for two, while it fills."""
-    pipeline = Pipeline(2, 8, 8)
+    pipeline = LayerPipeline(2, 8, 8)
     assert pipeline.exposed_sends(0.0) == pytest.approx(8)
     assert pipeline.exposed_sends(2.0) == pytest.approx(2)
 

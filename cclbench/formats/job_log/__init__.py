@@ -15,7 +15,7 @@ from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.files import open_output
 from cclbench.formats.job_log.families import FAMILIES
 from cclbench.formats.job_log.publishing import published_line
-from cclbench.formats.job_log.reading import MOST_BYTES, LogReading, step_table
+from cclbench.formats.job_log.reading import MOST_BYTES, StepLogReading, step_table
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
@@ -65,7 +65,7 @@ class JobLog(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """Rows of `log_steps`, the settings that the log states, and what NCCL's lines in it tell."""
-        log = LogReading()
+        log = StepLogReading()
         log.read(path)
         lines = log.chosen_family()
         if not lines.count:

@@ -23,7 +23,7 @@ _GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class LineField:
     """A number of a line: the column of `LOG_STEPS` that it fills, its key, and the factor to its unit."""
 
     column: str
@@ -41,7 +41,7 @@ class Family:
     mark: bytes
     head: bytes
     """Pattern of the line's beginning, with groups named as columns: `step`, `stamp`, ..."""
-    fields: tuple[Field, ...]
+    fields: tuple[LineField, ...]
     tested: str
     separator: bytes = b""
     """One byte between the fields, if it occurs nowhere else; lines are searched faster by it."""
@@ -93,11 +93,11 @@ FAMILIES: Final = (
         b"elapsed time per iteration (ms): ",
         rb"(?:\[" + STAMP + rb"\] )?iteration +" + _STEP + rb"/[^|\n]{0,20}\|",
         (
-            Field("consumed_samples", b"consumed samples: *"),
-            Field("step_ms", rb"elapsed time per iteration \(ms\): *", 1e-3),
-            Field("flops_per_s", rb"throughput per GPU \(TFLOP/s/GPU\): *", 1e12),
-            Field("samples", b"global batch size: *"),
-            Field("loss", b"lm loss: *"),
+            LineField("consumed_samples", b"consumed samples: *"),
+            LineField("step_ms", rb"elapsed time per iteration \(ms\): *", 1e-3),
+            LineField("flops_per_s", rb"throughput per GPU \(TFLOP/s/GPU\): *", 1e12),
+            LineField("samples", b"global batch size: *"),
+            LineField("loss", b"lm loss: *"),
         ),
         "real: two jobs of Megatron-LM on 8 GPUs",
         b"|",
@@ -107,11 +107,11 @@ FAMILIES: Final = (
         b"elapsed time per iteration (s): ",
         rb"(?:\[" + STAMP + rb"\] )?iteration +" + _STEP + rb"/[^|\n]{0,20}\|",
         (
-            Field("consumed_samples", b"consumed samples: *"),
-            Field("step_s", rb"elapsed time per iteration \(s\): *"),
-            Field("samples", b"global batch size: *"),
-            Field("loss", b"lm loss: *"),
-            Field("flops_per_s", b"TFLOPs: *", 1e12),
+            LineField("consumed_samples", b"consumed samples: *"),
+            LineField("step_s", rb"elapsed time per iteration \(s\): *"),
+            LineField("samples", b"global batch size: *"),
+            LineField("loss", b"lm loss: *"),
+            LineField("flops_per_s", b"TFLOPs: *", 1e12),
         ),
         "documentation, no file: Megatron-DeepSpeed's training log",
         b"|",
@@ -121,11 +121,11 @@ FAMILIES: Final = (
         b"memory: ",
         STAMP + rb"[^\n]{0,60}?\bstep: *" + _STEP + b" ",
         (
-            Field("loss", b"loss: *"),
-            Field("memory_bytes", b"memory: *", _GIB, b"GiB"),
-            Field("tokens_per_s_per_device", b"(?:tps|wps): *"),
-            Field("flops_per_s", b"tflops: *", 1e12),
-            Field("mfu", b"mfu: *", 1e-2, b"%"),
+            LineField("loss", b"loss: *"),
+            LineField("memory_bytes", b"memory: *", _GIB, b"GiB"),
+            LineField("tokens_per_s_per_device", b"(?:tps|wps): *"),
+            LineField("flops_per_s", b"tflops: *", 1e12),
+            LineField("mfu", b"mfu: *", 1e-2, b"%"),
         ),
         "real: a job on 8 GPUs, 2026",
     ),
@@ -134,9 +134,9 @@ FAMILIES: Final = (
         b'"train_step_time"',
         _MLLOG + rb'"train_step_time": (?P<step_s>' + NUMBER + b")",
         (
-            Field("loss", b'"reduced_train_loss": '),
-            Field("step", b'"step": '),
-            Field("consumed_samples", b'"samples_count": '),
+            LineField("loss", b'"reduced_train_loss": '),
+            LineField("step", b'"step": '),
+            LineField("consumed_samples", b'"samples_count": '),
         ),
         "real: 15 logs of MLPerf Training v5.1",
     ),
@@ -145,7 +145,7 @@ FAMILIES: Final = (
         "mlperf throughput",
         b'"throughput"',
         _MLLOG + rb'"throughput": (?P<samples_per_s>' + NUMBER + b")",
-        (Field("consumed_samples", b'"step": '),),
+        (LineField("consumed_samples", b'"step": '),),
         "real: three logs of MLPerf Training v5.1",
     ),
     Family(
@@ -153,10 +153,10 @@ FAMILIES: Final = (
         b"train_step_timing in s",
         rb"Training epoch \d+, iteration " + _STEP + b"/",
         (
-            Field("samples", b"global_batch_size: "),
-            Field("loss", b"reduced_train_loss: "),
-            Field("step_s", b"train_step_timing in s: "),
-            Field("consumed_samples", b"consumed_samples: "),
+            LineField("samples", b"global_batch_size: "),
+            LineField("loss", b"reduced_train_loss: "),
+            LineField("step_s", b"train_step_timing in s: "),
+            LineField("consumed_samples", b"consumed_samples: "),
         ),
         "documentation, no file: NeMo 2's progress printer",
         b"|",
@@ -166,10 +166,10 @@ FAMILIES: Final = (
         b"completed step: ",
         b"completed step: " + _STEP + b",",
         (
-            Field("step_s", b"seconds: "),
-            Field("flops_per_s", b"TFLOP/s/device: ", 1e12),
-            Field("tokens_per_s_per_device", b"Tokens/s/device: "),
-            Field("loss", b"loss: "),
+            LineField("step_s", b"seconds: "),
+            LineField("flops_per_s", b"TFLOP/s/device: ", 1e12),
+            LineField("tokens_per_s_per_device", b"Tokens/s/device: "),
+            LineField("loss", b"loss: "),
         ),
         "documentation, no file: MaxText's metric_logger",
         b",",
@@ -179,8 +179,8 @@ FAMILIES: Final = (
         b"CurrSamplesPerSec=",
         rb"(?:\[" + STAMP + rb"\] )?[^\n]{0,120}?global_step=" + _STEP + b",",
         (
-            Field("samples_per_s", b"CurrSamplesPerSec="),
-            Field("memory_bytes", b"MaxMemAllocated=", _GIB, b"GB"),
+            LineField("samples_per_s", b"CurrSamplesPerSec="),
+            LineField("memory_bytes", b"MaxMemAllocated=", _GIB, b"GB"),
         ),
         "documentation, no file: DeepSpeed's ThroughputTimer",
         b",",
@@ -191,11 +191,11 @@ FAMILIES: Final = (
         b"elapsed_time_per_iteration_ms",
         rb"iteration: " + _STEP + rb" / \d+ ",
         (
-            Field("step_ms", b"elapsed_time_per_iteration_ms: ", 1e-3),
-            Field("tokens_per_s_per_device", b"tokens_per_sec_per_gpu: "),
-            Field("samples", b"global_batch_size: "),
-            Field("loss", b"lm_loss: "),
-            Field("flops_per_s", b"hardware_tflops_per_gpu: ", 1e12),
+            LineField("step_ms", b"elapsed_time_per_iteration_ms: ", 1e-3),
+            LineField("tokens_per_s_per_device", b"tokens_per_sec_per_gpu: "),
+            LineField("samples", b"global_batch_size: "),
+            LineField("loss", b"lm_loss: "),
+            LineField("flops_per_s", b"hardware_tflops_per_gpu: ", 1e12),
         ),
         "documentation, no file: nanotron's logger",
         b"|",
@@ -206,9 +206,9 @@ FAMILIES: Final = (
         b"%|",
         rb"[ \t]*(?:Epoch \d{1,9}: *)?\d{1,3}%\|[^|\n]*\| *" + _STEP + rb"/\d+ \[[^,\n]{1,40}, *",
         (
-            Field("step_s", b"", 1.0, b"s/it"),
-            Field("steps_per_s", b"", 1.0, b"it/s"),
-            Field("loss", b"loss="),
+            LineField("step_s", b"", 1.0, b"s/it"),
+            LineField("steps_per_s", b"", 1.0, b"it/s"),
+            LineField("loss", b"loss="),
         ),
         "documentation, no file: tqdm's bars of HF Trainer and Lightning",
         at_line_begin=True,
@@ -218,9 +218,9 @@ FAMILIES: Final = (
         b"Avg generation throughput",
         rb"Avg prompt throughput: (?P<prompt_tokens_per_s>" + NUMBER + b") tokens/s",
         (
-            Field("generated_tokens_per_s", b"Avg generation throughput: "),
-            Field("running", b"Running: "),
-            Field("waiting", b"(?:Waiting|Pending): "),
+            LineField("generated_tokens_per_s", b"Avg generation throughput: "),
+            LineField("running", b"Running: "),
+            LineField("waiting", b"(?:Waiting|Pending): "),
         ),
         "documentation, no file: vLLM's loggers",
         is_server=True,
@@ -230,8 +230,8 @@ FAMILIES: Final = (
         b"gen throughput (token/s)",
         rb"(?:\[" + STAMP + rb"[^\]\n]{0,40}\] )?Decode batch[^\n]{0,40}?#running-req: (?P<running>\d{1,9})",
         (
-            Field("generated_tokens_per_s", rb"gen throughput \(token/s\): "),
-            Field("waiting", b"#queue-req: "),
+            LineField("generated_tokens_per_s", rb"gen throughput \(token/s\): "),
+            LineField("waiting", b"#queue-req: "),
         ),
         "documentation, no file: SGLang's scheduler",
         is_server=True,

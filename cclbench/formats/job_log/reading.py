@@ -114,7 +114,7 @@ class FamilyLines:
         return np.concatenate(self._columns.pop("rank"))
 
 
-class LogReading:
+class StepLogReading:
     """A log's step lines and settings."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from cclbench.ground.errors import InputError
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change, read_choice
 from cclbench.replay.layout import BATCHES, Dimension
 from cclbench.replay.rescale import ACTIVATIONS, asked_layouts, microbatch_count, scale_nodes, token_nodes
-from cclbench.replay.stages import Pipeline, head_layers
+from cclbench.replay.stages import LayerPipeline, head_layers
 
 
 @change(
@@ -58,7 +58,7 @@ def batch(subject: ChangeSubject, _: int) -> LayoutEffect | str:
         model_layers = subject.run.card.workload.model.layers if subject.run.card else None
         head = (head_layers(subject.run.card) or 0.0) if model_layers else 0.0
         before, after = (
-            Pipeline(stages, max(round(of_step), 1), model_layers or stages).fill_share(head)
+            LayerPipeline(stages, max(round(of_step), 1), model_layers or stages).fill_share(head)
             for of_step in (count, count * share)
         )
         fill = after - before

@@ -31,7 +31,7 @@ from cclbench.replay.rescale import (
     missing_sizes,
 )
 from cclbench.replay.schedules import SCHEDULES
-from cclbench.replay.stages import HEAVY_HEAD, Pipeline, head_layers
+from cclbench.replay.stages import HEAVY_HEAD, LayerPipeline, head_layers
 
 _SENT: Final = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
 """Fields of a card whose product is what a stage sends."""
@@ -52,8 +52,9 @@ last with the head and the loss)."""
 def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """A step of m micro-batches takes (1 + f) m t, t being the time of one on the busiest stage.
 
-    The share f of filling and draining follows from the schedule (`Pipeline.span`), with layers split evenly
-    and the head on the last stage. The graph has that of the traced stages, so that the difference is added.
+    The share f of filling and draining follows from the schedule (`LayerPipeline.span`), with layers split
+    evenly and the head on the last stage. The graph has that of the traced stages, so that the difference is
+    added.
     """
     layouts = asked_layouts(subject)
     old, new = layouts.old.degrees["pp"], layouts.new.degrees["pp"]
@@ -85,9 +86,9 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     gap = np.where(launches, np.rint(inside * (factor - 1)), 0).astype(np.int64)
     graph = replace(graph, nodes=replace(nodes, gap=nodes.gap + gap))
     head = head_layers(card) if layers else None
-    traced = Pipeline(old, count, layers or old * new * turns)
+    traced = LayerPipeline(old, count, layers or old * new * turns)
     own_count = count * layouts.sample_share
-    asked = Pipeline(new, max(round(own_count), 1), layers or old * new * turns, turns, schedule)
+    asked = LayerPipeline(new, max(round(own_count), 1), layers or old * new * turns, turns, schedule)
     even = "evenly" if asked.layers % (new * turns) == 0 else "as evenly as they can be"
     notes: tuple[str, ...] = (
         f"layers split {even} into {new} in place of {old} stages: kernels,"
@@ -120,7 +121,7 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
 
 
 def _stage_scale(
-    subject: ChangeSubject, chosen: Mask, traced: Pipeline, asked: Pipeline, head: float
+    subject: ChangeSubject, chosen: Mask, traced: LayerPipeline, asked: LayerPipeline, head: float
 ) -> Scale:
     """Scale of the chosen nodes by their stage's layers; a single traced stage becomes the fullest one."""
     old = asked_layouts(subject).old
@@ -143,7 +144,7 @@ def _stage_scale(
     return Scale(expected, low, high)
 
 
-def _hops(subject: ChangeSubject, asked: Pipeline, head: float) -> tuple[AddedCommunication, ...]:
+def _hops(subject: ChangeSubject, asked: LayerPipeline, head: float) -> tuple[AddedCommunication, ...]:
     """Transfers of activations and gradients between stages, where the trace has a single stage."""
     layouts, stages = asked_layouts(subject), asked.stages
     if layouts.old.degrees["pp"] > 1 or stages == 1:
