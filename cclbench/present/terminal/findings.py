@@ -68,7 +68,7 @@ def _number_found(diagnosis: Diagnosis) -> str:
     if findings:
         return f"{findings} finding{'s'[: findings != 1]}"
     if diagnosis.unknown:
-        return f"no step time: {printable(diagnosis.unknown)}"
+        return f"not diagnosed: {printable(diagnosis.unknown)}"
     return NOTHING
 
 
