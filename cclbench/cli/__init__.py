@@ -64,7 +64,7 @@ COMMANDS: Final = {
     "selfcheck": "Check that the results of your own traces are consistent.",
     "mcp": "Run a Model Context Protocol server for agents, on stdin and stdout.",
     "card": "Create, check, upgrade and show workload cards.",
-    "hardware": "Show machines; predict collectives; validate and calibrate the cost model.",
+    "hardware": "Show machines; predict collectives; validate, calibrate and probe the cost model.",
 }
 PLUGINS: Final = "cclbench.commands"
 """The entry-point group of click commands of other packages, and of `cclbench.studies`:

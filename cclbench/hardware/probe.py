@@ -35,7 +35,7 @@ PROGRAMS: Final = {
 KINDS: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives whose bands are narrowed unless others are asked for."""
 COLUMNS: Final = ("collective", "ranks", "nodes", "sizes", "before", "after")
-_SIZES: Final = np.array([2.0**power for power in range(3, 33)])
+_SIZES: Final = np.array([2.0**power for power in range(3, 33)], np.float64)
 """Sizes of the targets: 8 B to 4 GiB."""
 _COUNT: Final = 4
 _WINDOWS: Final = tuple(

@@ -17,7 +17,6 @@ CLEAN = (
     "nccl_tests_more/**/*.csv",
     "expected/**/*.csv",
     "rocprof_v1/**/*.csv",
-    "mlperf_training/**/*.*",
     "ascend/**/*.csv",
     "ascend/**/*.json",
     "graph_replay/**/replay.json.gz",
@@ -31,6 +30,7 @@ NAMED: Mapping[str, frozenset[str]] = {
     "ccl_bench/cards/*.y*ml": frozenset({"home path", "folder", "host name"}),
     "agent_tools/**/*.json*": frozenset({"home path", "folder", "host name", "device id"}),
     "stragglers/*.json": frozenset({"job"}),
+    "mlperf_training/**/*.*": frozenset({"captured output"}),
 }
 """Kinds that others hold, of which none is a secret."""
 SMALL = 150_000

@@ -47,6 +47,8 @@ def test_cuda_kernel(read, write, event):
         "reserved": None,
         "change": None,
         "address": None,
+        "program": None,
+        "awaited_ns": None,
     }
 
 

@@ -29,9 +29,7 @@ class JobLog(EvidenceReader):
     name = "job_log"
     description = "logs of training jobs and servers: " + ", ".join(family.name for family in FAMILIES)
     extensions: tuple[str, ...] = (".log", ".txt", ".out", ".err")
-    capture = (
-        "the output of the job, as a file: `srun --label ... > job.log`, `torchrun ... 2>&1 | tee job.log`"
-    )
+    capture = "the output of a training job or server, as a file: `srun --label ... > job.log`"
     versions = "lines as printed in 2025 and 2026"
     tested = "; ".join(f"{family.name}: {family.tested}" for family in FAMILIES)
     after_other_text = True
