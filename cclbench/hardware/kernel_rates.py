@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Final, NamedTuple
 
 import msgspec
 
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
+from cclbench.hardware.shipped_table import read_shipped_table
 
 ANY: Final = "any"
 """Key of all families, and of all accelerators."""
@@ -118,8 +118,4 @@ def usable_rates(device: Accelerator) -> dict[str, float]:
 @cache
 def kernel_rates() -> KernelRates:
     """The table shipped with this version."""
-    import yaml  # lazily: most commands predict nothing
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = files("cclbench.hardware").joinpath("kernel_rates.yaml").read_text("utf-8")
-    return msgspec.convert(yaml.load(text, loader), KernelRates)  # noqa: S506 - both loaders are safe ones
+    return read_shipped_table("kernel_rates.yaml", KernelRates)

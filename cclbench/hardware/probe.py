@@ -91,12 +91,14 @@ class _BandTarget:
     nodes: int
     alone: Prediction
 
-    def band_widths(self, system: System, sweeps: Sequence[Sweep]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """log(high / low) by size with a calibration by the sweeps; without any, from the catalog alone."""
+    def band_widths(
+        self, system: System, measured: Calibration | None = None
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """log(high / low) by size with a calibration; without any, from the catalog alone."""
         found: Prediction | NoPrice = self.alone
-        if sweeps:
+        if measured is not None:
             members = system.group_members(self.ranks, self.nodes)
-            found = Calibration(system.id, tuple(sweeps)).price_collective(self.kind, _SIZES, members, system)
+            found = measured.price_collective(self.kind, _SIZES, members, system)
         if isinstance(found, NoPrice):
             raise InputError(found.reason)
         return np.asarray(np.log(found.high_s / found.low_s), np.float64)
@@ -110,7 +112,7 @@ def choose_commands(system: System, kinds: Sequence[str], nodes: int, most: int)
     targets = _targets(system, kinds, nodes)
     chosen: list[ProbeCommand] = []
     sweeps: list[Sweep] = []
-    widths = [float(target.band_widths(system, []).mean()) for target in targets]
+    widths = [float(target.band_widths(system).mean()) for target in targets]
     groups = dict.fromkeys((target.ranks, target.nodes) for target in targets)
     candidates = [
         ProbeCommand(kind, ranks, on, first, factor)
@@ -121,9 +123,10 @@ def choose_commands(system: System, kinds: Sequence[str], nodes: int, most: int)
         best: tuple[float, ProbeCommand, Sweep, list[float]] | None = None
         for command in candidates:
             sweep = _expected_sweep(command, targets)
+            calibration = Calibration(system.id, (*sweeps, sweep))
             # A sweep of one node says nothing of several, nor the other way round.
             after = [
-                float(target.band_widths(system, [*sweeps, sweep]).mean())
+                float(target.band_widths(system, calibration).mean())
                 if (target.nodes > 1) == (command.nodes > 1) or system.domain_size > system.per_node
                 else width
                 for target, width in zip(targets, widths, strict=True)
@@ -149,24 +152,18 @@ def band_rows(
     `after` is the band of the calibration, or that which the commands are expected to leave.
     """
     targets = _targets(system, kinds, nodes)
-    return [row for target in targets for row in _rows_of_target(target, system, measured, targets)]
+    if isinstance(measured, Calibration):
+        calibration: Calibration | None = measured
+    else:
+        sweeps = tuple(_expected_sweep(command, targets) for command in measured)
+        calibration = Calibration(system.id, sweeps) if sweeps else None
+    return [row for target in targets for row in _rows_of_target(target, system, calibration)]
 
 
 def _rows_of_target(
-    target: _BandTarget,
-    system: System,
-    measured: Sequence[ProbeCommand] | Calibration,
-    targets: Sequence[_BandTarget],
+    target: _BandTarget, system: System, measured: Calibration | None
 ) -> Iterator[dict[str, Any]]:
-    before = target.band_widths(system, [])
-    if isinstance(measured, Calibration):
-        members = system.group_members(target.ranks, target.nodes)
-        found = measured.price_collective(target.kind, _SIZES, members, system)
-        if isinstance(found, NoPrice):
-            raise InputError(found.reason)
-        after = np.log(found.high_s / found.low_s)
-    else:
-        after = target.band_widths(system, [_expected_sweep(command, targets) for command in measured])
+    before, after = target.band_widths(system), target.band_widths(system, measured)
     number = np.searchsorted([*BANDS.values()], _SIZES, side="right")
     for at, band in enumerate(BANDS):
         inside = number == at

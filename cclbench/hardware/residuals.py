@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from cclbench.hardware.shipped_table import read_shipped_table
 
 Floats = NDArray[np.float64]
 
@@ -170,8 +171,4 @@ def replaced_residuals(other: Residuals) -> Iterator[None]:
 
 @cache
 def _read_table() -> ResidualTable:
-    import yaml  # lazily: most commands predict nothing
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = files("cclbench.hardware").joinpath("residuals.yaml").read_text("utf-8")
-    return msgspec.convert(yaml.load(text, loader), ResidualTable)  # noqa: S506 - both loaders are safe ones
+    return read_shipped_table("residuals.yaml", ResidualTable)

@@ -23,18 +23,16 @@ if TYPE_CHECKING:
 NOT_LINKED: Final = "no operator call is linked to it"
 NO_CALLS: Final = "the trace records no operator calls"
 _ROW: Final = (
-    *(
-        "kind",
-        "operator",
-        "name",
-        "category",
-        "phase",
-        "module",
-        "program",
-        "flops",
-        "hbm_bytes",
-        "awaited_ns",
-    ),
+    "kind",
+    "operator",
+    "name",
+    "category",
+    "phase",
+    "module",
+    "program",
+    "flops",
+    "hbm_bytes",
+    "awaited_ns",
 )
 _OTHER: Final = CATEGORIES.index("other")
 _COMMUNICATION: Final = CATEGORIES.index("communication")

@@ -83,6 +83,8 @@ class Family:
         return {field.column: field.factor for field in self.fields}
 
 
+_ITERATION: Final = rb"(?:\[" + STAMP + rb"\] )?iteration +" + _STEP + rb"/[^|\n]{0,20}\|"
+"""The beginning of Megatron-LM's step lines, which its forks keep."""
 _MLLOG: Final = (
     rb':::MLLOG \{[^\n]{0,60}?"time_ms": (?P<time_ms>\d{10,15}), [^\n]{0,80}?"tracked_stats", "value": \{'
 )
@@ -91,7 +93,7 @@ FAMILIES: Final = (
     Family(
         "megatron",
         b"elapsed time per iteration (ms): ",
-        rb"(?:\[" + STAMP + rb"\] )?iteration +" + _STEP + rb"/[^|\n]{0,20}\|",
+        _ITERATION,
         (
             LineField("consumed_samples", b"consumed samples: *"),
             LineField("step_ms", rb"elapsed time per iteration \(ms\): *", 1e-3),
@@ -105,7 +107,7 @@ FAMILIES: Final = (
     Family(
         "megatron-deepspeed",
         b"elapsed time per iteration (s): ",
-        rb"(?:\[" + STAMP + rb"\] )?iteration +" + _STEP + rb"/[^|\n]{0,20}\|",
+        _ITERATION,
         (
             LineField("consumed_samples", b"consumed samples: *"),
             LineField("step_s", rb"elapsed time per iteration \(s\): *"),
