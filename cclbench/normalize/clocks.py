@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.ground.intervals import Int64
-from cclbench.normalize.shared_ends import Cells, Float, SharedEnds, divide, sum_groups
+from cclbench.normalize.shared_ends import Cells, Float, SharedEnds, divide, median_magnitude, sum_groups
 
 _ROUNDS: Final = 60
 _HUBER: Final = 1.5
@@ -79,12 +79,12 @@ def estimate_clocks(
     a, b = _robust_offsets(shared, shared.t, part), still
     free = shared.ends_of_rank >= _DRIFT_POINTS
     slopes = _Slopes(shared, part)
-    slope = slopes.fit_slopes(shared.residuals(shared.t), free)
-    worth = free & _has_drift(shared, slope, shared.residuals(shared.correct_times(a, still)))
+    slope = slopes.fit_slopes(shared.residuals(shared.t, still), free)
+    worth = free & _has_drift(shared, slope, shared.residuals(shared.t, a))
     for _ in range(_ROUNDS if worth.any() else 0):
-        slope = slopes.fit_slopes(shared.residuals(shared.correct_times(still, b)), worth)
+        slope = slopes.fit_slopes(shared.residuals(shared.correct_drift(b), still), worth)
         b = np.where(worth, b + slope, 0.0)
-        a = _robust_offsets(shared, shared.correct_times(still, b), part)
+        a = _robust_offsets(shared, shared.correct_drift(b), part)
         if abs(slope[worth]).max() * (last - first) < _SETTLED_NS:
             break
     spread = shared.worst_residuals(a, b)
@@ -159,12 +159,15 @@ def _robust_offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     """Robust offsets relative to the part's median: least squares with Huber weights, started at medians."""
     every = np.ones(len(part), np.bool_)
     count = ends.instances.astype(np.float64)
-    offset = _least_squares(ends.medians_of_cells(ends.residuals(t)), count, ends.cells, every)
+    left = ends.residuals(t, np.zeros(len(part)))
+    offset = _least_squares(ends.medians_of_cells(left), count, ends.cells, every)
+    median = None
     for _ in range(_ROUNDS):
-        left = ends.residuals(t - ends.of_rank(offset))
-        scale = 1.4826 * float(np.median(abs(left), overwrite_input=True))
-        if not scale:
+        ends.residuals(t, offset, left)
+        median = median_magnitude(left, median)
+        if not median:
             break
+        scale = 1.4826 * median
         pulled, mass = _sum_weighted_pull(ends, left, _HUBER * scale)
         moved = _least_squares(pulled / mass, mass, ends.cells, every)
         offset = offset + moved
@@ -209,7 +212,7 @@ def _has_drift(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bo
     """Whether a rank's slope moves its clock, over its window, by more than 3 times the residuals' spread."""
     count = ends.ends_of_rank
     dt = ends.t - ends.of_rank(divide(ends.of_ranks(ends.t), count))
-    rest = ends.residuals(left - ends.of_rank(slope) * dt)
+    rest = ends.residuals(left - ends.of_rank(slope) * dt, np.zeros(len(slope)))
     rest -= ends.of_rank(divide(ends.of_ranks(rest), count))
     spread = np.sqrt(ends.of_ranks(rest * rest) / np.maximum(count - 2, 1))
     span = np.zeros(len(slope))

@@ -129,21 +129,25 @@ class SharedEnds:
         """The values, of shape (ranks,), repeated for each rank's ends, shape (ends,)."""
         return np.repeat(values[self.cells.rank], self.instances)
 
-    def correct_times(self, offset: Float, drift: Float) -> Float:
-        """The times less their rank's offset and drift, shape (ends,)."""
-        return np.asarray(self.t - self.of_rank(offset) - self.of_rank(drift) * self.t)
+    def correct_drift(self, drift: Float) -> Float:
+        """The times less their rank's drift, shape (ends,)."""
+        return np.asarray(self.t - self.of_rank(drift) * self.t)
 
-    def residuals(self, t: Float) -> Float:
-        """Difference of each time from its instance's mean, shape (ends,)."""
-        found = np.empty(len(t))
+    def residuals(self, t: Float, offset: Float, found: Float | None = None) -> Float:
+        """Difference of each time, less its rank's offset, from its instance's mean, shape (ends,).
+
+        It is written to `found`, if given.
+        """
+        found = np.empty(len(t)) if found is None else found
+        late = offset[self.cells.rank]
         for block in self.blocks:
-            times = block.view_ends(t)
+            times = block.view_ends(t) - block.view_cells(late)[:, :, None]
             np.subtract(times, times.sum(axis=1, keepdims=True) / block.ranks, out=block.view_ends(found))
         return found
 
     def worst_residuals(self, offset: Float, drift: Float) -> Float:
         """95th percentile of the absolute residuals of each rank's corrected ends, shape (ranks,)."""
-        values = abs(self.residuals(self.correct_times(offset, drift)))
+        values = abs(self.residuals(self.correct_drift(drift), offset))
         found = np.zeros(self.ranks)
         begin = self._begins
         order = np.argsort(self.cells.rank, kind="stable")
@@ -170,6 +174,27 @@ class SharedEnds:
         bounds = [*self._begins.tolist(), len(values)]
         medians = [_nearest_rank(values[begin:end], 0.5) for begin, end in pairwise(bounds)]
         return np.array(medians, np.float64)
+
+
+def median_magnitude(values: Float, near: float | None) -> float:
+    """The median of the values' magnitudes; sooner if it is within a tenth of `near`.
+
+    Magnitudes outside of that range are counted only, those inside are sorted.
+    """
+    if near is None:
+        return float(np.median(abs(values), overwrite_input=True))
+    low, high = near / 1.1, near * 1.1
+    below, inside = 0, []
+    for begin in range(0, len(values), _BLOCK):
+        far = abs(values[begin : begin + _BLOCK])
+        small = far < low
+        below += int(np.count_nonzero(small))
+        inside.append(far[~small & (far <= high)])
+    middle = np.concatenate(inside)
+    places = [(len(values) - 1) // 2 - below, len(values) // 2 - below]
+    if places[0] < 0 or places[1] >= len(middle):
+        return median_magnitude(values, None)
+    return float(np.partition(middle, places)[places].mean())
 
 
 def _nearest_rank(values: Float, q: float) -> float:
