@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from cclbench.ground.scratch import temporary_folder
 from cclbench.ingestion.groups import JobGroups, infer_groups, path_of
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
+from cclbench.normalize.shared_ends import index_of
 from cclbench.record.database import database
 from cclbench.record.files import (
     TableFile,
@@ -94,21 +96,23 @@ def match_ranks(
             _read_calls(connection, place / "run", ranks, _PLACE_OF_RANK)
         found = matching.match(connection)
     estimated = _estimate_clocks(found, places, ranks)
-    wrong = _contradicting_instances(found, estimated)
+    arrival = estimated.correct_times(found.rank, found.start_ns)
+    wrong = _contradicting_instances(found, estimated, arrival)
     if len(wrong):
         found = found.drop_instances(wrong)
         estimated = _estimate_clocks(found, places, ranks)
-    columns, overshoot = _split_durations(found, estimated)
+        arrival = estimated.correct_times(found.rank, found.start_ns)
     groups = read_table(folder / "groups.parquet", GROUPS)
     dimensions = {
         group: dimension
         for group, members in zip(groups["group"].to_pylist(), groups["ranks"].to_pylist(), strict=True)
         if (dimension := by_shape(members, degrees))
     }
+    overshoot: list[int] = []
     engine.gather(
         _write_matched,
-        _write_tasks(folder, ranks, found, columns, dimensions),
-        lambda _: None,
+        _write_tasks(folder, ranks, found, arrival, dimensions),
+        overshoot.append,
         progress=progress,
         what="matching ranks",
         size_bytes=size_bytes,
@@ -122,7 +126,7 @@ def match_ranks(
         partial=int((~complete).sum()),
         unmatched=found.unmatched,
         contradicted_instances=len(wrong),
-        wait_beyond_duration_ns=overshoot,
+        wait_beyond_duration_ns=max(overshoot, default=0),
     )
     return inferred, matched, _clock_corrections(estimated)
 
@@ -146,74 +150,87 @@ def _read_calls(
 def _estimate_clocks(found: matching.Matching, places: Places, ranks: Sequence[int]) -> clocks.Clocks:
     every = np.array(ranks, np.int64)
     clock = np.array([places.clocks.get(rank, rank) for rank in ranks], np.int64)
-    clock_of = clock[np.searchsorted(every, found.rank)].astype(np.int32)
+    clock_of = clock.astype(np.int32)[index_of(every, found.rank)]
     host = np.array([places.hosts.get(one, -1) for one in np.unique(clock_of).tolist()], np.int32)
     return clocks.for_all(clocks.estimate_clocks(clock_of, found.instance, found.end_ns, host), every, clock)
 
 
-def _contradicting_instances(found: matching.Matching, estimated: clocks.Clocks) -> Int64:
+def _contradicting_instances(found: matching.Matching, estimated: clocks.Clocks, arrival: Int64) -> Int64:
     """Instances whose ranks were never all inside the collective at the same time."""
     tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
-    came, left = (estimated.correct_times(found.rank, at) for at in (found.start_ns, found.end_ns))
-    return matching.contradicting_instances(found.instance, came, left, tolerance)
-
-
-def _split_durations(found: matching.Matching, estimated: clocks.Clocks) -> tuple[dict[str, Int64], int]:
-    """Each row's duration split into wait and transfer, and the largest overshoot, ns.
-
-    Columns, ns, −1 if unknown, shape (matched rows,): arrival on the common clock; wait and transfer in
-    complete instances, a lower bound of the wait in others.  The overshoot, latest arrival − a row's own end,
-    is what the clock estimates leave unexplained.
-    """
-    arrival = estimated.correct_times(found.rank, found.start_ns)
-    latest = np.full(len(found.present), np.iinfo(np.int64).min)
-    np.maximum.at(latest, found.instance, arrival)
-    duration = found.end_ns - found.start_ns
-    waited = latest[found.instance] - arrival
-    within = np.minimum(waited, duration)
-    complete = (found.present == found.expected)[found.instance]
-    columns = {
-        "arrival_ns": arrival,
-        "wait_ns": np.where(complete, within, -1),
-        "transfer_ns": np.where(complete, duration - within, -1),
-        "least_wait_ns": np.where(complete, -1, within),
-    }
-    return columns, int((waited - duration)[complete].max(initial=0))
+    left = estimated.correct_times(found.rank, found.end_ns)
+    return matching.contradicting_instances(found.instance, arrival, left, tolerance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Matched:
-    """Matched rows of one rank: `columns` are to be written to rows `row` of the file at `path`."""
+    """Matched rows of one rank, rows `row` of the file at `path`; arrays of shape (rows,), times in ns.
+
+    `arrival_ns` and `latest_ns`, the instance's latest arrival, are on the common clock; `complete` says
+    whether all ranks of the group have the instance.
+    """
 
     path: Path
     row: Int64
-    columns: dict[str, Int64]
+    instance: Int64
+    arrival_ns: Int64
+    latest_ns: Int64
+    duration_ns: Int64
+    complete: npt.NDArray[np.bool_]
+
+    def split_durations(self) -> tuple[dict[str, Int64], int]:
+        """Columns to be written, −1 where a value is unknown, and the largest overshoot, ns.
+
+        Each row's duration is split into wait and transfer in complete instances; in others a lower bound of
+        the wait is known.  The overshoot, latest arrival − a row's own end, is what the clock estimates leave
+        unexplained.
+        """
+        waited = self.latest_ns - self.arrival_ns
+        within = np.minimum(waited, self.duration_ns)
+        columns = {
+            "instance": self.instance,
+            "arrival_ns": self.arrival_ns,
+            "wait_ns": np.where(self.complete, within, -1),
+            "transfer_ns": np.where(self.complete, self.duration_ns - within, -1),
+            "least_wait_ns": np.where(self.complete, -1, within),
+        }
+        return columns, int((waited - self.duration_ns)[self.complete].max(initial=0))
 
 
 def _write_tasks(
     folder: Path,
     ranks: Sequence[int],
     found: matching.Matching,
-    columns: Mapping[str, Int64],
+    arrival: Int64,
     dimensions: Mapping[str, str],
 ) -> list[tuple[list[_Matched], Mapping[str, str]]]:
     """Tasks of up to `_RANKS_A_TASK` ranks' rows, each with the dimensions by group."""
-    every = {"instance": found.instance, **columns}
-    bounds = np.searchsorted(found.rank, [*ranks, np.iinfo(np.int32).max]).tolist()
+    latest = matching.latest_starts(found.instance, arrival, len(found.present))[found.instance]
+    duration = found.end_ns - found.start_ns
+    complete = (found.present == found.expected)[found.instance]
+    bounds = np.searchsorted(found.rank, np.array([*ranks, np.iinfo(np.int32).max], np.int32)).tolist()
     own = [
         _Matched(
-            path_of(folder, rank),
-            found.row[begin:end] & (1 << 32) - 1,
-            {name: values[begin:end] for name, values in every.items()},
+            path=path_of(folder, rank),
+            row=found.row[begin:end] & (1 << 32) - 1,
+            instance=found.instance[begin:end],
+            arrival_ns=arrival[begin:end],
+            latest_ns=latest[begin:end],
+            duration_ns=duration[begin:end],
+            complete=complete[begin:end],
         )
         for rank, (begin, end) in zip(ranks, pairwise(bounds), strict=True)
     ]
     return [(own[i : i + _RANKS_A_TASK], dimensions) for i in range(0, len(own), _RANKS_A_TASK)]
 
 
-def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> None:
+def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> int:
+    """Write the rows to the ranks' files; returns the largest overshoot, ns."""
     ranks, dimensions = task
+    overshoot = 0
     for rank in ranks:
+        values_of, beyond = rank.split_durations()
+        overshoot = max(overshoot, beyond)
         # A task that dies leaves the original file intact and can be repeated.
         written = rank.path.with_suffix(".matched")
         done = 0
@@ -227,13 +244,14 @@ def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> None:
                 unmatched = np.ones(len(rows), np.bool_)
                 unmatched[rank.row[here] - done] = False
                 columns = {}
-                for name, values in rank.columns.items():
+                for name, values in values_of.items():
                     column = np.full(len(rows), -1)
                     column[~unmatched] = values[here]
                     columns[name] = pa.array(column, mask=unmatched if name == "arrival_ns" else column < 0)
                 done += len(rows)
                 final.write(_with_dimensions(with_columns(rows, COLLECTIVES, columns), dimensions))
         written.replace(rank.path)
+    return overshoot
 
 
 def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table:

@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.ground.intervals import Int64
-from cclbench.normalize.shared_ends import Cells, Float, SharedEnds, divide, median_magnitude, sum_groups
+from cclbench.normalize.shared_ends import (
+    Cells,
+    Float,
+    SharedEnds,
+    divide,
+    index_of,
+    median_magnitude,
+    sum_groups,
+)
 
 _ROUNDS: Final = 60
 _HUBER: Final = 1.5
@@ -48,7 +56,7 @@ class Clocks:
 
     def correct_times(self, rank: npt.NDArray[np.int32], at: Int64) -> Int64:
         """Times of those ranks on the common clock, int64 ns, shape of `at`."""
-        i = np.searchsorted(self.ranks, rank)
+        i = index_of(self.ranks, rank)
         shift = self.offset_ns[i] + self.drift[i] * (at - self.t0_ns)
         return at - np.rint(shift).astype(np.int64)
 

@@ -273,6 +273,13 @@ def _align_lanes(connection: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
         yield pa.table({**rows, "place": pa.array(place, mask=place < 0), "ambiguous": ambiguous})
 
 
+def latest_starts(instance: Int64, starts: Int64, instances: int) -> Int64:
+    """The latest of the starts of each instance's rows, ns, shape (instances,)."""
+    latest = np.full(instances, np.iinfo(np.int64).min)
+    np.maximum.at(latest, instance, starts)
+    return latest
+
+
 def contradicting_instances(instance: Int64, starts: Int64, ends: Int64, tolerance: int) -> Int64:
     """Instances whose ranks were never all inside at once: one left before another arrived.
 
@@ -280,8 +287,6 @@ def contradicting_instances(instance: Int64, starts: Int64, ends: Int64, toleran
     ns, shape (rows,), of the rows of `instance`; differences up to `tolerance` are allowed.
     """
     count = int(instance.max(initial=-1)) + 1
-    latest = np.full(count, np.iinfo(np.int64).min)
     earliest = np.full(count, np.iinfo(np.int64).max)
-    np.maximum.at(latest, instance, starts)
     np.minimum.at(earliest, instance, ends)
-    return np.flatnonzero(latest > earliest + tolerance)
+    return np.flatnonzero(latest_starts(instance, starts, count) > earliest + tolerance)

@@ -25,6 +25,12 @@ def sum_groups(values: Float, group: Groups, groups: int) -> Float:
     return np.asarray(np.bincount(group, values, groups), np.float64)
 
 
+def index_of(ranks: Int64, rank: npt.NDArray[np.int32]) -> Int64:
+    """Index in `ranks`, ascending, of each of `rank`: one search for each run of equal ones."""
+    first = np.flatnonzero(begins(rank))
+    return np.repeat(np.searchsorted(ranks, rank[first]), np.diff(first, append=len(rank)))
+
+
 def divide(part: Float, whole: npt.NDArray[Any]) -> Float:
     """`part / whole`, 0 where the whole is 0."""
     return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole != 0))
@@ -83,7 +89,7 @@ class SharedEnds:
         cls, ranks: Int64, rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, first: int
     ) -> Self:
         """From the ends of rows of `ranks`; `first` is the earliest end."""
-        number = np.searchsorted(ranks, rank)
+        number = index_of(ranks, rank)
         order = np.argsort(number, kind="stable")
         order = order[np.argsort(instance[order], kind="stable")]
         size = np.bincount(instance)

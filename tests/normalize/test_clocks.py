@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cclbench.normalize.clocks import estimate_clocks, for_all
+from cclbench.normalize.shared_ends import index_of, median_magnitude
 
 RANKS, INSTANCES = 8, 60
 
@@ -345,3 +346,23 @@ def test_a_shift_of_all_ranks_is_no_direction_to_go_on_in():
     ends = np.array([*first, *second, 7842029893, 680371, 6340478637, 6796532074])
     found = estimate_clocks(rank, instance, ends, np.full(3, -1, np.int32))
     assert found.offset_ns - found.offset_ns[0] == pytest.approx([0, 625_200, 680_000], abs=600)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 200_001])
+@pytest.mark.parametrize("law", ["normal", "equal", "half zero"])
+def test_the_median_of_magnitudes_is_the_same_from_any_earlier_one(count, law):
+    values = np.random.default_rng(count).normal(0, 500, count)
+    if law == "equal":
+        values[:] = -3.0
+    elif law == "half zero":
+        values[: count // 2 + 1] = 0.0
+    exact = float(np.median(abs(values)))
+    for near in (None, 0.0, exact, exact * 1.05, exact / 1.05, exact * 4, exact / 4, 1e300):
+        assert median_magnitude(values, near) == exact
+
+
+def test_index_of_ranks_in_and_out_of_order():
+    ranks = np.array([2, 5, 9])
+    rank = np.array([5, 5, 2, 9, 9, 9, 2], np.int32)
+    assert index_of(ranks, rank).tolist() == [1, 1, 0, 2, 2, 2, 0]
+    assert index_of(ranks, rank[:0]).tolist() == []
