@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -42,6 +42,7 @@ def run(
     steps: Steps | None = None,
     ranks: Sequence[int] | None = None,
     model: bool = True,
+    labels: Mapping[str, str] | None = None,
     **options: Unpack[WorkspaceOptions],
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
@@ -49,13 +50,14 @@ def run(
     SOURCE may also be a run or the id of a stored run; SOURCE and `store` may be URLs, such as
     `s3://bucket/job`.  Stored results with the same options are reused.  Metrics that replay the run
     (`whatif.*`) do so only if `metrics` names them.  `model` adds modelled values, with their intervals,
-    where measurements are missing; the other options are those of `workspace`.  Raises `InputError` for bad
+    where measurements are missing; `labels`, such as a commit, are added to the stored run; the other options
+    are those of `workspace`.  Raises `InputError` for bad
     input, `UsageError` for a wrong call.
     """
     chosen, replay = _selected_metrics(metrics)
     selection = Selection(window, steps, ranks, model, replay)
     with workspace(**options) as work:
-        opened = work.open_run(source)
+        opened = work.label_run(work.open_run(source), labels)
         figures, policy = results.compute_metrics(
             opened, chosen, selection, engine=work.engine, progress=work.progress
         )
@@ -219,10 +221,18 @@ def search(
 
 
 @takes_options
-def ingest(source: str | Path, **options: Unpack[WorkspaceOptions]) -> Run:
-    """Read SOURCE into the store, whole or not at all, unless it is already there, unchanged."""
+def ingest(
+    source: str | Path,
+    *,
+    labels: Mapping[str, str] | None = None,
+    **options: Unpack[WorkspaceOptions],
+) -> Run:
+    """Read SOURCE into the store, whole or not at all, unless it is already there, unchanged.
+
+    `labels`, such as a commit, are added to the stored run.
+    """
     with workspace(**options) as work:
-        return work.ingest_source(source)
+        return work.label_run(work.ingest_source(source), labels)
 
 
 def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ Remote data is downloaded here: modules below see local folders only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from cclbench.engine import PROCESSES, Engine, Progress, engine_for
 from cclbench.ground.errors import UsageError
-from cclbench.record.manifest import Options
+from cclbench.ground.text import shown
+from cclbench.ground.units import parse_date
+from cclbench.record.manifest import LABEL, LONGEST_LABEL, Options
 from cclbench.record.remote_store import RemoteStore
 from cclbench.record.run import Run
 from cclbench.record.store import Store, default_store
@@ -57,6 +59,18 @@ class Workspace:
 
         with source_at(place, self.progress) as source:
             return ingest(source, self.store, self.reading, engine=self.engine, progress=self.progress)
+
+    def label_run(self, run: Run, labels: Mapping[str, str] | None) -> Run:
+        """The run with further labels in the store."""
+        if not labels:
+            return run
+        for name, text in labels.items():
+            if not LABEL.fullmatch(name) or not 0 < len(text) <= LONGEST_LABEL or not text.isprintable():
+                hint = f"NAME=TEXT, a lower-case name and up to {LONGEST_LABEL} characters: commit=1f0c9ab"
+                raise UsageError(f"{shown(f'{name}={text}')} is not a label", hint=hint)
+        if "date" in labels:
+            parse_date(labels["date"])
+        return self.store.label(run, labels)
 
     def open_run(self, run: str | Path | Run) -> Run:
         """The stored run of that id, or the run of that SOURCE."""

@@ -3,7 +3,8 @@
 
 Data goes to stdout, everything else to stderr.  Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 input
 unreadable, corrupt or unsupported (or the store cannot be written, or memory does not suffice), 4 internal
-error; as shells number signals: 130 interrupted, 141 the reader of the output closed it, 143 terminated.
+error, 5 a check could not be made; as shells number signals: 130 interrupted, 141 the reader of the output
+closed it, 143 terminated.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ COMMANDS: Final = {
     "timeline": "Draw one step on all ranks: computing, waiting and transferring.",
     "open": "Open a run in Perfetto's viewer, all ranks on one time axis.",
     "compare": "Compare runs: which is faster, by how much, and why.",
+    "history": "Show a figure over a job's runs in time: its changes of level, and what changed beside them.",
     "whatif": "Replay a run on other hardware, and predict its step time.",
     "project": "Predict the step of one rank's job on many accelerators.",
     "export": "Export a run's graph for simulators: Chakra execution traces or ASTRA-sim inputs.",

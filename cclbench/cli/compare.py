@@ -46,7 +46,8 @@ class _Sides(click.Command):
     "fail_on",
     metavar="EXPR",
     multiple=True,
-    help="Exit with 1 if METRIC OP VALUE holds for B, such as 'time.step > +5%'; repeatable.",
+    help="Exit with 1 if METRIC OP VALUE holds for B, such as 'time.step > +5%', with 5 if the runs cannot be"
+    " compared; repeatable.",
 )
 @options.metric
 @options.window

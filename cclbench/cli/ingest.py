@@ -40,11 +40,17 @@ def _parse_share(text: str) -> tuple[int, int]:
     help="Read only this share of the trace files, such as 3/8; `cclbench merge` combines them into a run.",
 )
 @options.ingest
+@options.labels
 @options.engine
 @options.store
 @options.page
 def ingest(
-    sources: tuple[str, ...], shard: tuple[int, int] | None, form: str, verbosity: int, **arguments: Any
+    sources: tuple[str, ...],
+    shard: tuple[int, int] | None,
+    labels: dict[str, str],
+    form: str,
+    verbosity: int,
+    **arguments: Any,
 ) -> None:
     """Read traces into the store, without computing anything.
 
@@ -64,9 +70,13 @@ def ingest(
 
     with progress_bar(verbosity) as bars:
         if shard is not None:
+            if labels:
+                raise UsageError(
+                    "a shard has no labels", hint="give them to `cclbench run` of the merged run"
+                )
             shards = [_ingest_share(source, shard, progress=bars, **arguments) for source in sources]
         else:
-            runs = [read(source, progress=bars, **arguments) for source in sources]
+            runs = [read(source, labels=labels, progress=bars, **arguments) for source in sources]
     if shard is not None:
         _show_shards(shards, form)
     else:

@@ -165,13 +165,14 @@ def _run_rows(store: Path) -> Rows:
     for stored in opened_store.runs():
         try:
             record, step = stored.record, stored.saved_value(_STEP)
+            written = opened_store.finished_at(stored)
         except InputError as error:
             rows.append({"run": stored.id, "problem": f"not readable: {error}"})
             continue
         rows.append(
             {
                 "run": record.run,
-                "date": str(opened_store.finished_on(stored) or "") or None,
+                "date": None if written is None else str(written.astimezone().date()),
                 "devices": device_words(record),
                 "ranks": len(record.ranks),
                 "step_s": step,

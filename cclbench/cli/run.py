@@ -18,6 +18,7 @@ from cclbench.cli import options
 )
 @options.selection
 @options.ingest
+@options.labels
 @options.engine
 @options.store
 @options.per_rank

@@ -67,7 +67,7 @@ def compare(
         gate.parse_gate(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)
     ]
     with workspace(**options) as session:
-        sides = [_expand_patterns(runs, session.store), _expand_patterns(against, session.store)]
+        sides = [expand_patterns(runs, session.store), expand_patterns(against, session.store)]
         references = [*sides[0], *sides[1]]
         opened_runs = [session.open_run(run) for run in references]
         jobs = _jobs_of_runs(_require_distinct(references, opened_runs), len(sides[0]) if against else None)
@@ -160,7 +160,7 @@ def _scale_to_calls(
     return scaled_base, scaled_other
 
 
-def _expand_patterns(references: Sequence[str | Path | Run], store: Store) -> list[str | Path | Run]:
+def expand_patterns(references: Sequence[str | Path | Run], store: Store) -> list[str | Path | Run]:
     """The runs asked for, each pattern (`main-*`) expanded to matching files, or else stored runs."""
     expanded: list[str | Path | Run] = []
     for run in references:

@@ -22,7 +22,7 @@ from cclbench.comparison.lines import metric_selector
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import ratio_of, row_figure_words, spread_words, too_few_steps_reason
 from cclbench.comparison.work import work_inequalities
-from cclbench.ground.errors import CclbenchError, CheckFailed, UsageError, near
+from cclbench.ground.errors import CclbenchError, CheckFailed, UndecidedError, UsageError, near
 from cclbench.ground.text import shown
 from cclbench.ground.units import Dimension, parse_quantity
 from cclbench.record.metric_name import MetricName, metric_name
@@ -38,8 +38,10 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+_NAME: Final = r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*"
+_FIGURE: Final = re.compile(_NAME)
 _EXPRESSION: Final = re.compile(
-    r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
+    _NAME + r"(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
 )
 _MOST_LISTED: Final = 3
 _SAME_PROVENANCE: Final = {"derived": "measured"}
@@ -70,6 +72,23 @@ class Gate:
     against: bool
     """Whether the number is a change against A, not an absolute value."""
     percent: bool
+
+    def limit(self, before: float) -> float:
+        """The value from which the expression holds, with `before` as the value that a change is against."""
+        return before * (1 + self.number) if self.percent else before + self.number
+
+    def is_met(self, value: float, limit: float) -> bool:
+        """Whether the expression holds for a value."""
+        return _OPERATORS[self.operator](value, limit)
+
+
+def parse_figure(text: str) -> tuple[MetricName, dict[str, str]]:
+    """A metric, or the part of it that brackets select: `time.step[stat=p95]`; `UsageError` otherwise."""
+    match = _FIGURE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{shown(text)} is not a metric or a part, such as time.step[stat=p95]")
+    metric, keys = _metric_and_keys(match[1])
+    return metric, keys | _parse_keys(match[2])
 
 
 def parse_gate(expression: str) -> Gate:
@@ -142,9 +161,9 @@ def _base_value(metric: str, keys: Mapping[str, str], number: str, unit: str) ->
 
 
 def require_passed(checks: Sequence[GateCheck]) -> None:
-    """Raise `CheckFailed` naming the first checks that failed or were refused, if any.
+    """Raise `CheckFailed` naming the first checks that failed, if any, and those that were refused.
 
-    Refusals are listed apart from failures, since they are no regressions.
+    Refusals are listed apart from failures, since they are no regressions; `UndecidedError` if none failed.
     """
     messages = []
     for outcome, words in (("failed", "checks failed"), ("refused", "checks refused")):
@@ -155,7 +174,8 @@ def require_passed(checks: Sequence[GateCheck]) -> None:
                 f"{len(reasons)} of {len(checks)} {words}: {'; '.join(reasons[:_MOST_LISTED])}{more}"
             )
     if messages:
-        raise CheckFailed(". ".join(messages))
+        failed = any(check.outcome == "failed" for check in checks)
+        raise (CheckFailed if failed else UndecidedError)(". ".join(messages))
 
 
 def check_gate(
@@ -173,7 +193,6 @@ def check_gate(
     def gate_check(outcome: Literal["passed", "failed", "refused"], reason: str) -> GateCheck:
         return GateCheck(gate.expression, other.letter, outcome, reason)
 
-    is_met = _OPERATORS[gate.operator]
     name = metric_selector(gate.metric, gate.keys)
     row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
@@ -186,16 +205,16 @@ def check_gate(
     assert row is not None  # noqa: S101 - just looked
     words = f"{name} of {other.letter} is {row_figure_words(row)}"
     if not gate.against or before is None:
-        return gate_check("failed" if is_met(row.number, gate.number) else "passed", words)
+        return gate_check("failed" if gate.is_met(row.number, gate.number) else "passed", words)
     words += f", of {base.letter} {row_figure_words(before)}"
     if refusal := _refusal_reason(base, other, before, row, work):
         return gate_check("refused", f"{words}, but {refusal}")
-    limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
+    limit = gate.limit(before.number)
     positive = before.number > 0 and row.number > 0
     if positive:
         words += f": {_percent_words(row.number / before.number)}"
     if not positive or gate.keys or not _has_step_values(gate.metric):
-        return gate_check("failed" if is_met(row.number, limit) else "passed", words)
+        return gate_check("failed" if gate.is_met(row.number, limit) else "passed", words)
     ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
         return gate_check(
@@ -206,8 +225,8 @@ def check_gate(
     )
     # The whole interval must lie beyond the limit, so the end nearer to passing decides.
     decisive = ratio.low if gate.operator.startswith(">") else ratio.high
-    is_beyond = is_met(decisive * before.number, limit)
-    if not is_beyond and is_met(row.number, limit):
+    is_beyond = gate.is_met(decisive * before.number, limit)
+    if not is_beyond and gate.is_met(row.number, limit):
         words += ", which is not wholly beyond the limit"
     return gate_check("failed" if is_beyond else "passed", words)
 

@@ -2,7 +2,7 @@
 """Exceptions for users: each states what is wrong, where, and what to do.
 
 Every message has one to three lines.  Exit codes of the command line: `CheckFailed` 1, `UsageError` 2,
-`InputError` 3; any other exception is a defect of cclbench, 4.
+`InputError` 3, `UndecidedError` 5; any other exception is a defect of cclbench, 4.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ class CheckFailed(CclbenchError):  # noqa: N818  (it is the check that failed, n
     """Readable input failed a check: an invalid card, a regression."""
 
     exit_code = 1
+
+
+class UndecidedError(CclbenchError):
+    """A check that could not be made: what it compares is not comparable."""
+
+    exit_code = 5
 
 
 class UsageError(CclbenchError):

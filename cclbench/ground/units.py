@@ -8,10 +8,12 @@ formats them.  Prefixes are decimal: 1 GB = 1e9 bytes.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, Literal
 
-from cclbench.ground.errors import CheckFailed
+from cclbench.ground.errors import CheckFailed, UsageError
+from cclbench.ground.text import shown
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -143,3 +145,12 @@ def _three_digits(value: float, decimals: int | None = None) -> str:
     if decimals is None:
         decimals = 2 if magnitude < 10 else 1 if magnitude < 100 else 0
     return f"{value:,.{decimals}f}"
+
+
+def parse_date(text: str) -> datetime:
+    """The time of an ISO 8601 date or time, UTC unless it states a zone; `UsageError` otherwise."""
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{shown(text)} is not an ISO 8601 date, such as 2026-01-31") from None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,9 @@ from cclbench.ground.text import printable_json
 from cclbench.record.facts import TraceFacts
 
 MANIFEST: Final = "manifest.json"
+LABEL: Final = re.compile(r"[a-z][a-z0-9_.-]{0,31}")
+"""Names of labels."""
+LONGEST_LABEL: Final = 200
 _SHA256: Final = ',\n "sha256": '
 """The text between the hashed part and its hash."""
 
@@ -235,6 +239,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     stored: list[StoredFile] = []
     """The run's files that belong to no rank, including those of `sources`, without computed results."""
     published: Published | None = None
+    labels: dict[
+        Annotated[str, msgspec.Meta(pattern=f"^{LABEL.pattern}$")],
+        Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL)],
+    ] = {}
+    """What a user says about the run, such as its commit; `date` is that of the run."""
     sha256: str = ""
     """SHA-256 of the file's text before this field."""
 
@@ -309,7 +318,7 @@ def source_command(made: Manifest | _Provenance) -> str:
 
 
 def text(manifest: Manifest) -> str:
-    """The content of the file; `published` is left out if None."""
+    """The content of the file; `published` is left out if None, `labels` if there are none."""
     return "".join(_signed_pieces(manifest))
 
 
@@ -333,7 +342,7 @@ def _unsigned_pieces(manifest: Manifest) -> Iterator[str]:
     between = "{"
     for field in msgspec.structs.fields(manifest):
         value = getattr(manifest, field.name)
-        if field.name == "sha256" or (field.name == "published" and value is None):
+        if field.name == "sha256" or (field.name in ("published", "labels") and not value):
             continue
         yield f'{between}\n "{field.encode_name}": '
         between = ","

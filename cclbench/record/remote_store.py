@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import date
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -87,9 +87,15 @@ class RemoteStore(Store):
         objects = self._objects.list_all(run)
         return self._open_copy(run, objects, "whole") if any(o.name == MANIFEST for o in objects) else None
 
-    def finished_on(self, run: Run) -> date | None:  # noqa: ARG002 - a copy's day is another one
-        """None: object stores do not state the date."""
+    def finished_at(self, run: Run) -> datetime | None:  # noqa: ARG002 - a copy's time is another one
+        """None: object stores do not state when a run was written."""
         return None
+
+    def label(self, run: Run, labels: Mapping[str, str]) -> Run:
+        """The run with further labels; its manifest is uploaded again."""
+        labelled = super().label(run, labels)
+        self._objects.upload_all([(labelled.path / MANIFEST, f"{run.path.name}/{MANIFEST}")])
+        return self.get(run.path.name)
 
     def remove(self, run: str) -> None:
         """Remove a run, its manifest first, and its local copies; `UsageError` if there is none."""

@@ -15,19 +15,26 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.file_names import path_of, stored_name
 from cclbench.ground.scratch import scratch, sweep
+from cclbench.ground.units import parse_date
+from cclbench.record import manifest
 from cclbench.record.files import UNFINISHED, unwritable_store_error
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Run
 
+Dated = Literal["label", "capture", "ingestion"]
+_FIRST_WALL_NS: Final = 10**18
+"""September 2001: earlier times of a trace are not of a wall clock."""
 _IN_THE_WAY: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
@@ -85,9 +92,40 @@ class Store:
         if not {run, stored_name(run)} & {*ids}:
             raise UsageError(f"no run {run!r} in {self.place}", hint=near(run, ids))
 
-    def finished_on(self, run: Run) -> date | None:
-        """The date on which a run was written to the store."""
-        return date.fromtimestamp((run.path / MANIFEST).stat().st_mtime)
+    def finished_at(self, run: Run) -> datetime | None:
+        """When a run was written to the store, UTC."""
+        return datetime.fromtimestamp((run.path / MANIFEST).stat().st_mtime, UTC)
+
+    def date_of(self, run: Run) -> tuple[datetime, Dated]:
+        """When a run took place, and by what: its label `date`, its traces' wall clock, or its ingestion.
+
+        `UsageError` if nothing states it, as where a store at a URL does not state the last.
+        """
+        stated = run.record.labels.get("date")
+        if stated is not None:
+            return parse_date(stated), "label"
+        begins = [entry.span_ns[0] for entry in run.record.ranks if entry.span_ns is not None]
+        if begins and min(begins) >= _FIRST_WALL_NS:
+            return datetime.fromtimestamp(min(begins) / 1e9, UTC), "capture"
+        finished = self.finished_at(run)
+        if finished is None:
+            hint = "neither its traces nor its store state one: add it, as --label date=2026-01-31"
+            raise UsageError(f"run {run.id} has no date", hint=hint)
+        return finished, "ingestion"
+
+    def label(self, run: Run, labels: Mapping[str, str]) -> Run:
+        """The run with further labels, which replace those of the same name."""
+        changed = replace(run.record, labels={**run.record.labels, **labels})
+        path = run.path / MANIFEST
+        written = path.stat()
+        try:
+            with scratch(run.path, UNFINISHED) as unfinished:
+                manifest.write(changed, unfinished)
+                os.utime(unfinished / MANIFEST, ns=(written.st_atime_ns, written.st_mtime_ns))
+                (unfinished / MANIFEST).replace(path)
+        except OSError as error:
+            raise unwritable_store_error(self.folder, error) from None
+        return Run(run.path, origin=run.origin)
 
     def remove(self, run: str) -> None:
         """Remove a run atomically; `UsageError` if there is none of that id."""

@@ -80,7 +80,7 @@ def test_noise_passes(call: Call, job: Job) -> None:
 
 
 def refusal(answer: Any) -> str:
-    assert answer.code == 1
+    assert answer.code == 5
     assert "REFUSED" in answer.out
     assert answer.err.startswith("error: 1 of 1 checks refused: ")
     assert answer.err.count("\n") == 1

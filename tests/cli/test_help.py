@@ -50,6 +50,7 @@ def test_the_contract_has_its_commands() -> None:
         "timeline",
         "open",
         "compare",
+        "history",
         "whatif",
         "project",
         "export",

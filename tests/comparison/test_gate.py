@@ -16,7 +16,7 @@ from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.gate import check_gate, parse_gate, require_passed
 from cclbench.comparison.interval import USUAL_SPREAD, Captures, RatioInterval, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.ground.errors import CheckFailed, UsageError
+from cclbench.ground.errors import CheckFailed, UndecidedError, UsageError
 
 BASE = subject(
     "A",
@@ -394,9 +394,10 @@ def test_refused_checks_are_said_apart_from_failed_ones() -> None:
         GateCheck("a.b > 1", "B", "failed", "why"),
         GateCheck("c.d > +1%", "B", "refused", "how"),
     )
-    with pytest.raises(CheckFailed) as caught:
+    with pytest.raises(UndecidedError) as undecided:
         require_passed([refused])
-    assert caught.value.what == "1 of 1 checks refused: c.d > +1%: how"
+    assert undecided.value.what == "1 of 1 checks refused: c.d > +1%: how"
+    assert undecided.value.exit_code == 5
     with pytest.raises(CheckFailed) as caught:
         require_passed([failed, refused])
     assert caught.value.what == ("1 of 2 checks failed: a.b > 1: why. 1 of 2 checks refused: c.d > +1%: how")

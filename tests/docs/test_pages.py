@@ -20,6 +20,7 @@ PAGES = {
     "beyond-one-machine.md": 2,
     "timeline-reader.md": 1,
     "stragglers.md": 2,
+    "history.md": 3,
     "search.md": 4,
     "scaling.md": 3,
     "add-a-metric.md": 3,

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Change points of a series of runs: where its level moves by more than its own noise explains.
+
+Segments that minimise the squared deviations from their means, with a penalty for each (ruptures, kernel
+change point detection with a linear kernel), propose the change points.  A proposal stays if the means on
+both sides differ by more than the noise within all segments does, by Student's t at `SIGNIFICANCE`; the
+least significant one is dropped first.  Single outliers are replaced by the median of their neighbours
+before, and each takes a degree of freedom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.ground.errors import UsageError, install_hint
+
+Float = npt.NDArray[np.float64]
+
+LEAST_RUNS: Final = 10
+"""Runs that a series needs before a change point is looked for: fewer do not show its noise."""
+LEAST_SEGMENT: Final = 3
+"""Runs on each side of a change point: fewer may be outliers."""
+SIGNIFICANCE: Final = 1e-5
+"""Chosen for at most one false alarm in 100 series that are looked at after each of 60 runs."""
+_OUTLIER: Final = 5.0
+"""Standard deviations from the neighbours' median beyond which a run is an outlier."""
+_TO_SIGMA: Final = 1.4826
+"""Standard deviation over median absolute deviation of normal noise."""
+_PENALTY: Final = 3.0
+"""Penalty of a proposal in variances, times the logarithm of the number of runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Segments of a series: `changes` are the indices of their first runs but for the first segment's.
+
+    `means` are the segments' mean values; `noise` is the standard deviation within them with `freedom`
+    degrees of freedom, both of the logarithm where all values are positive.
+    """
+
+    changes: tuple[int, ...]
+    means: tuple[float, ...]
+    noise: float | None
+    freedom: int
+    outliers: tuple[int, ...]
+    logarithmic: bool
+
+    def interval(self, value: float, share: float) -> tuple[float, float]:
+        """The 95 % interval of a value whose variance is `share` times that of a run, by Student's t.
+
+        Raises `ValueError` where the noise is unknown.
+        """
+        from scipy.stats import t
+
+        if self.noise is None:
+            raise ValueError("the noise of fewer than two runs is unknown")
+        half = float(t.ppf(0.975, self.freedom)) * self.noise * float(np.sqrt(share))
+        if self.logarithmic:
+            return value * float(np.exp(-half)), value * float(np.exp(half))
+        return value - half, value + half
+
+
+def find_levels(values: Float) -> Levels:
+    """Segments of the values, shape (runs,), in order of time; one segment below `LEAST_RUNS` of them."""
+    logarithmic = bool(len(values)) and bool((values > 0).all())
+    series = np.log(values) if logarithmic else np.asarray(values, np.float64)
+    spread = _robust_noise(series)
+    medians = np.array([np.median(series[max(at - 2, 0) : at + 3]) for at in range(len(series))])
+    outlier = abs(series - medians) > _OUTLIER * spread if spread else np.zeros(len(series), np.bool_)
+    clean = np.where(outlier, medians, series)
+    changes = _proposed_changes(clean, spread) if len(series) >= LEAST_RUNS else []
+    while True:
+        segments = np.split(clean, changes)
+        freedom = len(clean) - len(segments) - int(outlier.sum())
+        squares = sum(float(((part - part.mean()) ** 2).sum()) for part in segments if len(part))
+        noise = float(np.sqrt(squares / freedom)) if freedom > 0 else None
+        least = _least_significant(segments, noise, freedom)
+        if least is None:
+            break
+        del changes[least]
+    means = [float(part.mean()) for part in segments if len(part)]
+    return Levels(
+        tuple(changes),
+        tuple(float(np.exp(mean)) for mean in means) if logarithmic else tuple(means),
+        noise,
+        freedom,
+        tuple(np.flatnonzero(outlier).tolist()),
+        logarithmic,
+    )
+
+
+def _robust_noise(series: Float) -> float:
+    """Standard deviation from the median difference of neighbours, which few changes of level affect."""
+    if len(series) < LEAST_SEGMENT:
+        return 0.0
+    steps = abs(np.diff(series))
+    return float(_TO_SIGMA * np.median(steps) / np.sqrt(2)) or float(np.sqrt((steps**2).mean() / 2))
+
+
+def _proposed_changes(series: Float, spread: float) -> list[int]:
+    try:
+        import ruptures
+    except ModuleNotFoundError:
+        raise UsageError("change points need ruptures", hint=install_hint("history")) from None
+    if not spread:
+        return []
+    scaled = ((series - series.mean()) / spread).reshape(-1, 1)
+    search: Any = ruptures.KernelCPD(kernel="linear", min_size=LEAST_SEGMENT)
+    found: list[int] = search.fit(scaled).predict(pen=_PENALTY * np.log(len(series)))
+    return [int(index) for index in found[:-1]]
+
+
+def _least_significant(segments: list[Float], noise: float | None, freedom: int) -> int | None:
+    """The change point, by number, that the noise explains best; None if it explains none."""
+    if len(segments) < 2:
+        return None
+    if noise is None:
+        return 0
+    from scipy.stats import t
+
+    distances = [
+        abs(float(after.mean() - before.mean())) / np.sqrt(1 / len(before) + 1 / len(after))
+        for before, after in pairwise(segments)
+    ]
+    least = int(np.argmin(distances))
+    if noise == 0:
+        return None
+    return least if 2 * t.sf(distances[least] / noise, freedom) > SIGNIFICANCE else None

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories as a picture: each run's value over time, levels, and changes of level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from cclbench.comparison.history import History
+from cclbench.ground.errors import UsageError
+from cclbench.ground.units import humanise
+from cclbench.present.charts.palette import light_colour
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLOURS: Final = {"regression": "worse", "improvement": "better"}
+
+
+def draw_history(histories: Sequence[History]) -> Figure:
+    """A panel for each figure; `UsageError` if no run has a value."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    if not any(one.valued for one in histories):
+        raise UsageError("no run has a value to plot")
+    figure = Figure(figsize=(8, 0.8 + 2.8 * len(histories)), layout="constrained")
+    panels = figure.subplots(len(histories), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, one in zip(panels, histories, strict=True):
+        valued = one.valued
+        dates = [point.date for point in valued]
+        axes.plot(dates, [point.value for point in valued], "o", color=light_colour("compute"), markersize=4)
+        outliers = one.levels.outliers
+        axes.plot(
+            [dates[at] for at in outliers],
+            [valued[at].value for at in outliers],
+            "o",
+            markerfacecolor="white",
+            color=light_colour("compute"),
+            markersize=4,
+        )
+        bounds = [0, *one.levels.changes, len(valued)]
+        for (begin, end), mean in zip(pairwise(bounds), one.levels.means, strict=False):
+            axes.plot([dates[begin], dates[end - 1]], [mean, mean], color=light_colour("ink"), linewidth=1.2)
+        for change in one.changes:
+            colour = light_colour(_COLOURS.get(change.verdict, "muted"))
+            axes.axvline(dates[change.first], color=colour, linewidth=1, linestyle="--")
+            size = f" {100 * (change.after / change.before - 1):+.1f} %" if one.levels.logarithmic else ""
+            axes.annotate(
+                f"{change.verdict}{size}",
+                (dates[change.first], 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -3),
+                textcoords="offset points",
+                va="top",
+                fontsize=8,
+                color=colour,
+            )
+        axes.set_title(one.figure, loc="left", fontsize=10)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, unit=one.unit: humanise(value, unit)))
+        axes.margins(y=0.2)
+        axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]
+    panels[-1].xaxis.set_major_locator(locator)
+    panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    return figure

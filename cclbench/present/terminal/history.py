@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories on a terminal: the newest runs, placed between the lowest and highest value, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.comparison.change_points import LEAST_RUNS
+from cclbench.comparison.comparison import GateCheck
+from cclbench.comparison.history import History, LevelChange
+from cclbench.ground.text import printable, shorten_middle
+from cclbench.ground.units import humanise
+from cclbench.present.terminal import QUIET
+from cclbench.present.terminal.output import titled_bullets
+
+_LANE: Final = 20
+"""Characters of the place between the lowest and the highest value."""
+_NEWEST: Final = 20
+_NAME: Final = 30
+
+
+def history_page(
+    histories: Sequence[History], checks: Sequence[GateCheck], *, verbosity: int, unicode: bool
+) -> list[RenderableType]:
+    """Each history, and the checks; all runs if verbose, none if quiet."""
+    parts: list[RenderableType] = []
+    for one in histories:
+        parts += [] if not parts else [Text()]
+        parts += [Text(line) for line in _summary_lines(one)]
+        if verbosity != QUIET:
+            parts += [Text(), _runs_table(one, None if verbosity > 0 else _NEWEST, unicode=unicode)]
+        parts += titled_bullets("Changes of level", [change_words(one, change) for change in one.changes])
+    shown = [f"{check.expression}: {check.outcome}: {check.reason}" for check in checks]
+    return [*parts, *titled_bullets("Checks", shown)]
+
+
+def _summary_lines(one: History) -> list[str]:
+    valued = one.valued
+    missing = len(one.points) - len(valued)
+    first, last = (f"{one.points[place].date:%Y-%m-%d}" for place in (0, -1))
+    line = f"{one.figure} of {len(valued):,} runs from {first} to {last}"
+    lines = [line + (f"; {missing:,} without a value" if missing else "")]
+    noise = one.levels.noise
+    if len(valued) < LEAST_RUNS:
+        lines.append(f"too few runs to tell a change of level from noise: {LEAST_RUNS} are needed")
+    elif noise is not None:
+        size = f"{100 * noise:.2g} %" if one.levels.logarithmic else humanise(noise, one.unit)
+        count = len(one.changes)
+        lines.append(
+            f"noise between runs {size} (standard deviation within a level);"
+            f" {count or 'no'} change{'s'[: count != 1]} of level"
+        )
+    return lines
+
+
+def _runs_table(one: History, newest: int | None, *, unicode: bool) -> Table:
+    """The newest runs in order of time."""
+    values = [point.value for point in one.points if point.value is not None]
+    low, high = (min(values), max(values)) if values else (0.0, 0.0)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("date", no_wrap=True)
+    table.add_column("run", no_wrap=True)
+    table.add_column(Text(one.figure), justify="right", no_wrap=True)
+    table.add_column(f"{humanise(low, one.unit)} to {humanise(high, one.unit)}", no_wrap=True)
+    changes = {change.first: change for change in one.changes}
+    mark, change_mark = ("●", "◆") if unicode else ("*", "#")
+    rows = []
+    number = 0
+    for point in one.points:
+        name = Text(shorten_middle(printable(point.run.id), _NAME))
+        date = f"{point.date:%Y-%m-%d}"
+        if point.value is None:
+            rows.append((date, name, Text(""), Text(printable(point.reason or ""), overflow="ellipsis")))
+            continue
+        place = round((_LANE - 1) * (point.value - low) / (high - low)) if high > low else 0
+        change = changes.get(number)
+        lane = Text(" " * place + (mark if change is None else change_mark))
+        if change is not None:
+            lane.append(" " * (_LANE - place) + change.verdict, "bold")
+        elif number in one.levels.outliers:
+            lane.append(" " * (_LANE - place) + "outlier")
+        rows.append((date, name, Text(humanise(point.value, one.unit)), lane))
+        number += 1
+    left_out = 0 if newest is None else max(len(rows) - newest, 0)
+    if left_out:
+        table.add_row("", Text(f"{left_out:,} earlier ones: -v", "dim"))
+    for row in rows[left_out:]:
+        table.add_row(*row)
+    return table
+
+
+def change_words(one: History, change: LevelChange) -> str:
+    """A change in words: when, what kind, how large, since how many runs, and what changed beside it."""
+    valued = one.valued
+    first = valued[change.first]
+    later = [other.first for other in one.changes if other.first > change.first]
+    runs = (later[0] if later else len(valued)) - change.first
+    if one.levels.logarithmic:
+        size = (
+            f"{100 * (change.after / change.before - 1):+.2f} %"
+            f" (95 % interval {100 * (change.low - 1):+.2f} to {100 * (change.high - 1):+.2f} %)"
+        )
+    else:
+        size = f"95 % interval of the difference {change.low:+.4g} to {change.high:+.4g} {one.unit}"
+    words = (
+        f"{first.date:%Y-%m-%d} {first.run.id}: {change.verdict},"
+        f" {humanise(change.before, one.unit)} to {humanise(change.after, one.unit)}, {size},"
+        f" {runs:,} run{'s'[: runs != 1]}"
+    )
+    if change.work:
+        words += f"; the work differs: {'; '.join(change.work)}"
+    if change.beside:
+        facts = (f"{name} {old or 'none'} to {new or 'none'}" for name, old, new in change.beside)
+        words += f"; changed beside it: {', '.join(facts)}"
+    elif not change.work:
+        words += "; nothing that is recorded changed beside it"
+    return words
