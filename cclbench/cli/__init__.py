@@ -207,8 +207,21 @@ def _help_summary(command: click.Command | None) -> str:
     return " ".join((command.help or "").split("\n\n")[0].split())
 
 
+_SHORT_HELP: Final = """\
+Shows where the step time of an ML workload goes, on every rank, from its traces.
+
+  cclbench run TRACES            where each step's time went
+  cclbench diagnose TRACES       what makes it slow, and what fixing it would gain
+  cclbench compare A B           which of two runs is faster, and why
+  cclbench report TRACES -o F.html
+
+All commands: cclbench --help. One of them: cclbench COMMAND --help."""
+"""What `cclbench` alone prints."""
+
+
 @click.group(
     cls=LazyGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog='Shell completion: eval "$(_CCLBENCH_COMPLETE=bash_source cclbench)" (or zsh_source, fish_source)',
 )
@@ -216,7 +229,8 @@ def _help_summary(command: click.Command | None) -> str:
     __version__, prog_name=_PROGRAM, message="%(prog)s %(version)s", help="Show the version."
 )
 @options.debug
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Show where the step time of an ML workload goes, on every rank, from its traces.
 
     \b
@@ -225,6 +239,8 @@ def cli() -> None:
       cclbench run workload_cards/llama.yaml --json
       cclbench explain time.exposed_comm
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(_SHORT_HELP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -32,6 +32,8 @@ from cclbench.record.files import UNFINISHED, unwritable_store_error
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Run
 
+LAST: Final = "@last"
+"""The run that was written last, in place of an id."""
 Dated = Literal["label", "capture", "ingestion"]
 _FIRST_WALL_NS: Final = 10**18
 """September 2001: earlier times of a trace are not of a wall clock."""
@@ -77,14 +79,31 @@ class Store:
         return next((Run(path) for path in places if (path / MANIFEST).is_file()), None)
 
     def get(self, run: str) -> Run:
-        """The run of that id; `UsageError` with near names of runs and files if there is none."""
+        """The run of that id, the only one whose id begins so, or with `@last` the one written last.
+
+        `UsageError` with near names of runs and files if there is none.
+        """
         match = self.find(run)
-        if match is None:
-            ids = self.ids()
-            hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
-            hint = hint if hint.startswith("did you mean") else near(run, ids)
-            raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
-        return match
+        if match is not None:
+            return match
+        ids = self.ids()
+        begun = [one for one in ids if run and one.startswith(run)]
+        if run == LAST and ids:
+            return self._last_run()
+        if len(begun) == 1:
+            return self.get(begun[0])
+        hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
+        hint = hint if hint.startswith("did you mean") else near(run, ids)
+        if begun:
+            raise UsageError(f"{len(begun)} runs in {self.place} begin with {run!r}", hint=hint)
+        raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
+
+    def _last_run(self) -> Run:
+        times = {one.id: self.finished_at(one) for one in self.runs()}
+        known = {run: time for run, time in times.items() if time is not None}
+        if len(known) < len(times):
+            raise UsageError(f"{self.place} does not state when runs were written", hint="name the run")
+        return self.get(max(known, key=known.__getitem__))
 
     def require_run(self, run: str) -> None:
         """`UsageError` with near names if there is no run of that id."""

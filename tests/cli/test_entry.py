@@ -61,7 +61,7 @@ def test_module_and_entry_point_agree() -> None:
     assert shell("--version").stdout == "cclbench 0.2.0\n"
 
 
-@pytest.mark.parametrize("words", [(), ("card",), ("hardware",)])
+@pytest.mark.parametrize("words", [("card",), ("hardware",)])
 def test_a_group_alone_shows_its_help(call: Callable[..., Any], words: tuple[str, ...]) -> None:
     answer = call(*words)
     assert answer.code == 2

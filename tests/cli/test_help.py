@@ -116,3 +116,13 @@ def test_explain_without_a_metric_explains_all(call: Callable[..., Any]) -> None
         assert [text for text in texts if "".join(text.split()) not in explained] == [], name
     answer = call("explain", name)
     assert (answer.code, answer.out.splitlines()) == (0, shown[begin:])
+
+
+def test_the_program_alone_prints_a_short_help(call: Callable[..., Any]) -> None:
+    answer = call()
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert len(lines) < 12
+    assert "All commands: cclbench --help. One of them: cclbench COMMAND --help." in lines
+    named = {line.split()[1] for line in lines if line.startswith("  cclbench ")}
+    assert named <= set(COMMANDS)

@@ -61,3 +61,15 @@ def test_a_shard_has_no_labels(call: Callable[..., Any], tmp_path: Path) -> None
     answer = call("ingest", tmp_path / "night-00", "--shard", "1/2", "--label", "commit=a")
     assert (answer.code, "a shard has no labels" in answer.err) == (2, True)
     assert call("run", tmp_path / "night-00", "--label", "commit").code == 2
+
+
+def test_a_run_is_named_by_the_beginning_of_its_id_or_as_the_last(
+    call: Callable[..., Any], tmp_path: Path
+) -> None:
+    ids = [run["run"] for run in json.loads(call("list", "runs", "--json").out)["rows"]]
+    for name, run in (("night-03", ids[3]), (ids[5][:-1], ids[5]), ("@last", ids[-1])):
+        answer = call("metrics", name, "--json")
+        assert json.loads(answer.out)["run"]["id"] == run
+    several = call("metrics", "night-0")
+    assert (several.code, "10 runs in" in several.err, ids[0] in several.err) == (2, True, True)
+    assert call("metrics", "@last", "--store", tmp_path / "empty").code == 2
