@@ -10,7 +10,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from cclbench.analyzers.aliases import ALIASES, SYNONYMS, Alias
+from cclbench.analyzers.aliases import ALIASES, REFUSALS, SYNONYMS, Alias
 from cclbench.analyzers.explained import INFERRED, require_explained
 from cclbench.analyzers.pickling import pickled_by_position
 from cclbench.ground.errors import UsageError, near
@@ -376,6 +376,14 @@ def _register_metric(computed: str, **about: Any) -> Callable[[Computes], Comput
     return register
 
 
+def unknown_metric(name: str) -> UsageError:
+    """The error for a name that selects no metric: why CCL-Bench's name has none, or near names."""
+    if refusal := REFUSALS.get(name):
+        what = f"{name} of CCL-Bench stands for no metric: {refusal.reason}"
+        return UsageError(what, hint=f"instead: {refusal.instead}")
+    return UsageError(f"unknown metric {name!r}", hint=near(name, METRICS, OTHER_NAMES))
+
+
 def resolve_metrics(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
     """The metrics that names, aliases, globs (`comm.*`) or terms of the field select, in order, each once.
 
@@ -390,7 +398,7 @@ def resolve_metrics(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]
         aliases = [] if names else [name for name in ALIASES if fnmatchcase(name, pattern)]
         by_term = () if names or aliases else SYNONYMS.get(pattern.lower(), ())
         if not (names or aliases or by_term):
-            raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, METRICS, OTHER_NAMES))
+            raise unknown_metric(pattern)
         selected.update(names, by_term)
         parts |= {name: ALIASES[name] for name in aliases}
     selected.update(alias.metric for alias in parts.values() if not alias.collectives)

@@ -87,6 +87,7 @@ EXAMPLES: dict[str, tuple[str, tuple[dict[str, float], Any], tuple[dict[str, flo
     "idle_left_out": ("mfu", ({"mfu": 50.0}, TPU), ({"mfu": 50.0}, {})),
     "gib": (REDUCE, ({REDUCE: 1.0}, {}), ({P2P: 1.0}, {})),
     "waiting_included": (REDUCE, ({REDUCE: 1.0}, {}), ({VOLUME: 1.0}, {})),
+    "link_samples": (P2P, ({P2P: 5.0}, NSYS), ({GATHER: 5.0}, {})),
     "small_side": (GATHER, ({GATHER: 1.0}, {}), ({REDUCE: 1.0}, {})),
     "small_side_volume": (
         VOLUME,
