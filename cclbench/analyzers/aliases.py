@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cclbench.ground.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class Alias:
@@ -131,6 +133,15 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the length of a capture is no result", "time.step with --window trace is its device time"
     ),
 }
+
+
+def refusal_of(name: str) -> UsageError | None:
+    """The error for a name that stands for no metric: why, and what to ask instead; None for other names."""
+    if (refusal := REFUSALS.get(name)) is None:
+        return None
+    what = f"{name} of CCL-Bench stands for no metric: {refusal.reason}"
+    return UsageError(what, hint=f"instead: {refusal.instead}")
+
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "algorithm bandwidth": ("comm.algbw",),

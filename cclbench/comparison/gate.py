@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cclbench.analyzers.aliases import ALIASES, SYNONYMS
-from cclbench.analyzers.metric import METRICS, unknown_metric
+from cclbench.analyzers.aliases import ALIASES, SYNONYMS, refusal_of
+from cclbench.analyzers.metric import METRICS, OTHER_NAMES
 from cclbench.comparison.comparison import GateCheck
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import Captures
@@ -22,7 +22,7 @@ from cclbench.comparison.lines import metric_selector
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import ratio_of, row_figure_words, spread_words, too_few_steps_reason
 from cclbench.comparison.work import work_inequalities
-from cclbench.ground.errors import CclbenchError, CheckFailed, UsageError
+from cclbench.ground.errors import CclbenchError, CheckFailed, UsageError, near
 from cclbench.ground.text import shown
 from cclbench.ground.units import Dimension, parse_quantity
 from cclbench.record.metric_name import MetricName, metric_name
@@ -109,7 +109,8 @@ def _metric_and_keys(name: str) -> tuple[MetricName, dict[str, str]]:
     if metrics:
         raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(metrics)}")
     if alias is None:
-        raise unknown_metric(name)
+        hint = near(name, METRICS, OTHER_NAMES)
+        raise refusal_of(name) or UsageError(f"no metric is called {name}", hint=hint)
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
         raise UsageError(f"{name} covers several figures", hint=hint)

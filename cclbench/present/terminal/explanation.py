@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from cclbench.analyzers.aliases import REFUSALS
-from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics, unknown_metric
+from cclbench.analyzers.aliases import refusal_of
+from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.ground.errors import UsageError, near
 from cclbench.present.terminal.output import labelled_table
@@ -92,10 +92,8 @@ def _setting_row(name: str) -> dict[str, Any]:
         if setting.is_named(name):
             described = {"definition": setting.definition, "values": setting.values}
             return {"name": setting.key, **described, "origin": CHANGES.origin(setting.key)}
-    if name in REFUSALS:
-        raise unknown_metric(name)
     hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES], OTHER_NAMES)
-    raise UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint)
+    raise refusal_of(name) or UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint)
 
 
 def setting_paragraph(row: dict[str, Any]) -> list[RenderableType]:
