@@ -55,7 +55,7 @@ FIGURES: Final = msgspec.yaml.decode(
 
 def examine_figures(runs: Sequence[ComparisonSubject]) -> Claim:
     """Look for each stated figure in the rows of the leaderboard."""
-    board = [run for run in runs if run.is_published and "search" not in run.metadata]
+    board = [run for run in runs if (row := run.stored.record.published) and row.source == "ccl-bench"]
     lines = [_figure_line(figure, board) for figure in FIGURES] if board else []
     missing = [line["stated"] for line in lines if not line["equal"]]
     holds = "not shown" if missing else "holds"

@@ -136,7 +136,7 @@ def pair_counts(pair: SearchedPair | None) -> dict[str, float | None]:
     return {
         "search_step_gap": pair.step_gap if pair else None,
         "search_token_lead": pair.token_lead if pair else None,
-        "search_one_answer": step_s(moved) / step_s(pair.short.fastest) if pair and moved else None,
+        "search_one_configuration": step_s(moved) / step_s(pair.short.fastest) if pair and moved else None,
         "search_gain_long": pair.long.gain if pair else None,
         "search_gain_short": pair.short.gain if pair else None,
     }

@@ -40,15 +40,13 @@ def passed_options(
     `environment` holds the variables that are set before the script runs; files that it sources are not
     read.  An option that is passed in several places with different values is unknown.
     """
-    patterns = {
-        option: re.compile(rf"(?<![\w.-]){re.escape(option)}(?:\s+|=)[\"']?([^\s\"']+)") for option in options
-    }
+    names = "|".join(map(re.escape, options))
+    option_and_value = re.compile(rf"(?<![\w.-])({names})(?:\s+|=)[\"']?([^\s\"']+)")
     passed: dict[str, set[str | None]] = {}
     variables: dict[str, str | None] = dict(environment)
     for line, nested in _command_lines(script):
-        for option, pattern in patterns.items():
-            for value in pattern.findall(line):
-                passed.setdefault(option, set()).add(_known_value(value, variables))
+        for option, value in option_and_value.findall(line):
+            passed.setdefault(option, set()).add(_known_value(value, variables))
         single = None if nested else _ASSIGNMENT.fullmatch(line)
         if single:
             variables[single[1]] = _known_value(single[2], variables)

@@ -47,7 +47,7 @@ def test_both_readings_by_hand() -> None:
     assert {key: claim.counts[key] for key in claim.counts if key.startswith("search_")} == {
         "search_step_gap": 4.0,
         "search_token_lead": 8.0,
-        "search_one_answer": 3.0,
+        "search_one_configuration": 3.0,
         "search_gain_long": 3.0,
         "search_gain_short": 10.0,
     }
@@ -74,7 +74,7 @@ def test_what_makes_no_pair() -> None:
         other.stored.record.published.metadata[key] = value
         assert searched_pairs([one, other]) == []
     untried = examine_frameworks([one, trial(0, 1.0, batch=4, framework="mega", tp=2)])
-    assert untried.counts["search_one_answer"] is None
+    assert untried.counts["search_one_configuration"] is None
     assert "titan is 2.00× slower, by tokens per second mega is 2.00× faster" in untried.verdict
     assert examine_frameworks([one]).counts["search_step_gap"] is None
 
@@ -104,7 +104,9 @@ def test_the_published_searches(claim: Claim) -> None:
     assert claim.counts["search_token_lead"] == pytest.approx(
         (32 / 1.499781809) / (1 / 0.4427202638125)
     )  # 9.4
-    assert claim.counts["search_one_answer"] == pytest.approx(1.33202886603125 / 0.4427202638125)  # 3.01
+    assert claim.counts["search_one_configuration"] == pytest.approx(
+        1.33202886603125 / 0.4427202638125
+    )  # 3.01
     assert claim.counts["search_gain_long"] == pytest.approx(11.8667514054375 / 1.499781809)  # 7.9
     assert claim.counts["search_gain_short"] == pytest.approx(8.3581441925 / 0.4427202638125)  # 18.9
     assert claim.counts["gap_any_work"] == claim.counts["search_step_gap"]
