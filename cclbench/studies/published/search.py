@@ -32,8 +32,8 @@ from cclbench.studies.published.leaderboard import Publication, PublishedRow, re
 
 SOURCE: Final = "ccl-search"
 _HINT: Final = "a search by CCL-Bench's agent writes it as results.csv"
-_MOST_TRIALS: Final = 10_000
-_LARGEST_SCRIPT: Final = 1_000_000
+_MOST_TRIALS: Final = 1_000
+_LARGEST_SCRIPT: Final = 200_000
 _OF_CARD: Final = (
     *("model_family", "phase", "precision", "moe", "hardware_type", "hardware_model", "count_per_node"),
     *("dataset", "hf_url", "network_topology"),
@@ -64,7 +64,7 @@ def read_search(path: Path, script: Path, card: Path | None) -> Publication:
     trials = _parse_trials(content, where)
     script_content = read_content(script, printable(str(script)), "--script names the launch script")
     if len(script_content) > _LARGEST_SCRIPT:
-        raise InputError("is over 1 MB: not a launch script", where=printable(str(script)))
+        raise InputError("is over 200 kB: not a launch script", where=printable(str(script)))
     text = script_content.decode("utf-8", "replace")
     facts = {} if card is None else _card_facts(card)
     search = printable(path.resolve().parent.name)
@@ -168,8 +168,10 @@ def _trial_remarks(trial: _Trial, first: int) -> dict[str, str]:
         failure = _FAILURE.match(trial.error_msg)
         return dict.fromkeys(COLUMNS, f"the trial failed{f' ({failure[0]})' if failure else ''}")
     others = dict.fromkeys(COLUMNS.keys() - trial.metrics.keys(), "the search measured other numbers")
-    same = f"settings and number of trial {first}: one measurement, not two"
-    return others | (dict.fromkeys(trial.metrics, same) if first < trial.iteration else {})
+    words = [] if trial.status == "success" else [f"status of the trial: {printable(trial.status)}"]
+    if first < trial.iteration:
+        words.append(f"settings and number of trial {first}: one measurement, not two")
+    return others | (dict.fromkeys(trial.metrics, "; ".join(words)) if words else {})
 
 
 def _work_remarks(rows: Sequence[PublishedRow]) -> list[str]:

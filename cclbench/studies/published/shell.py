@@ -19,7 +19,7 @@ _NAME: Final = r"[A-Za-z_]\w*"
 _ASSIGNMENT: Final = re.compile(
     rf"""\s*(?:export\s+|readonly\s+)?({_NAME})=("[^"]*"|'[^']*'|\$\(\(.*\)\)|[^\s;&|"']*)\s*;?\s*"""
 )
-_SET_SOMEHOW: Final = re.compile(rf"(?<![\w.$-])({_NAME})\+?=|\b(?:for|read)\s+({_NAME})")
+_SET_SOMEHOW: Final = re.compile(rf"(?<![\w.$-])({_NAME})\+?=|\b(?:for|read|unset)\s+({_NAME})")
 _PRINTS: Final = re.compile(r"\s*(?:echo|printf)\b[^;&|]*")
 _HERE_DOCUMENT: Final = re.compile(rf"<<-?\s*['\"]?({_NAME})")
 _BLOCK: Final = re.compile(

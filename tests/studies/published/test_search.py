@@ -98,6 +98,14 @@ def test_a_repeated_number_is_no_second_measurement(search: Callable[..., Any], 
     assert reasons == [None, None, "settings and number of trial 0: one measurement, not two"]
 
 
+def test_a_number_of_a_trial_that_did_not_succeed_is_flagged(search: Callable[..., Any]) -> None:
+    results, script, _ = search((LAYOUT, 2.0), (LAYOUT, 2.0))
+    results.write_text(results.read_text().replace("success", "timeout"))
+    first, second = (row.remarks["avg_step_time"] for row in read_search(results, script, None).rows)
+    assert first == "status of the trial: timeout"
+    assert second == f"{first}; settings and number of trial 0: one measurement, not two"
+
+
 def test_the_card_may_hold_the_history_that_the_agent_appends(search: Callable[..., Any]) -> None:
     results, script, card = search((LAYOUT, 2.0))
     history = "runs:\n- config: &id001\n    tp: 4\n\n- config: *id001\n  status: error\n"

@@ -47,6 +47,7 @@ def batch_of(script: str, **environment: str) -> str | None:
         ("BATCH=8\nfor BATCH in 1 2; do :; done", None),
         ("BATCH=8\nchange() {\n  BATCH=9\n}", None),
         ("BATCH=8\nread BATCH", None),
+        ("BATCH=8\nunset BATCH", None),
         ("BATCH=$(( A < 2 ? 1 : 2 ))", None),
         ("BATCH=$(( 2 ** 9 ))", None),
         ("A=0\nBATCH=$(( 4 / A ))", None),
