@@ -10,7 +10,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from cclbench.analyzers.aliases import ALIASES, SYNONYMS, Alias
+from cclbench.analyzers.aliases import ALIASES, SYNONYMS, Alias, refusal_of
 from cclbench.analyzers.explained import INFERRED, require_explained
 from cclbench.analyzers.pickling import pickled_by_position
 from cclbench.ground.errors import UsageError, near
@@ -390,11 +390,11 @@ def resolve_metrics(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]
         aliases = [] if names else [name for name in ALIASES if fnmatchcase(name, pattern)]
         by_term = () if names or aliases else SYNONYMS.get(pattern.lower(), ())
         if not (names or aliases or by_term):
-            raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, METRICS, OTHER_NAMES))
+            hint = near(pattern, METRICS, OTHER_NAMES)
+            raise refusal_of(pattern) or UsageError(f"unknown metric {pattern!r}", hint=hint)
         selected.update(names, by_term)
         parts |= {name: ALIASES[name] for name in aliases}
     selected.update(alias.metric for alias in parts.values() if not alias.collectives)
     chosen: list[tuple[Metric, Alias | None]] = [(METRICS.get(name), None) for name in sorted(selected)]
     apart = (alias for _, alias in sorted(parts.items()) if alias.metric not in selected)
-    chosen += [(METRICS.get(alias.metric), alias) for alias in apart]
-    return sorted(chosen, key=lambda pair: pair[0].name)
+    return sorted((*chosen, *((METRICS.get(a.metric), a) for a in apart)), key=lambda pair: pair[0].name)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cclbench.analyzers.aliases import ALIASES, SYNONYMS
+from cclbench.analyzers.aliases import ALIASES, SYNONYMS, refusal_of
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES
 from cclbench.comparison.comparison import GateCheck
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
@@ -128,7 +128,8 @@ def _metric_and_keys(name: str) -> tuple[MetricName, dict[str, str]]:
     if metrics:
         raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(metrics)}")
     if alias is None:
-        raise UsageError(f"no metric is called {name}", hint=near(name, METRICS, OTHER_NAMES))
+        hint = near(name, METRICS, OTHER_NAMES)
+        raise refusal_of(name) or UsageError(f"no metric is called {name}", hint=hint)
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
         raise UsageError(f"{name} covers several figures", hint=hint)

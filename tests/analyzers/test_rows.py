@@ -12,6 +12,7 @@ import pytest
 from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, rows_of, window
 from helpers.typed import figures
 
+from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import (
     METRICS,
     Coverage,
@@ -197,7 +198,7 @@ def test_a_glob_an_alias_and_a_misspelling() -> None:
     (pair,) = resolve_metrics(["bandwidth_utilization_allgather_group_6"])
     assert (pair[0].name, pair[1].collectives) == ("comm.busbw", ("all_gather",))
     assert [(m.name, a) for m, a in resolve_metrics(["mfu", "compute.mfu"])] == [("compute.mfu", None)]
-    assert [(m.name, a) for m, a in resolve_metrics(["comm.busbw", "bandwidth_utilization_*"])] == [
+    assert [(m.name, a) for m, a in resolve_metrics(["comm.busbw", "bandwidth_utilization_all*"])] == [
         ("comm.busbw", None)
     ]
     assert len(resolve_metrics(["bandwidth_utilization_*"])) == 5
@@ -212,7 +213,7 @@ def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
     kept = builtins(select_alias_rows(figures(rows), gather))
     assert (kept[0]["value"], kept[0]["group"], kept[0]["rank"]) == (pytest.approx(500 / 100e-9), None, None)
     assert {row["collective"] for row in kept} == {"all_gather"}
-    ((_, peers),) = resolve_metrics(["bandwidth_utilization_peertopeer_group_6"])
+    peers = Alias("comm.busbw", ("send", "recv", "send_recv"))
     (nothing,) = builtins(select_alias_rows(figures(rows), peers))
     assert (nothing["value"], nothing["status"]) == (None, "not_applicable")
     assert nothing["reason"] == "send or recv or send_recv: no such collective of known size in the window"

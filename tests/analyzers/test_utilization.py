@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from helpers.hand_made import a_rank, card, collective, comm, main, reason, rows_of, values, window
+from helpers.typed import figures
 
-from cclbench.analyzers.metric import Coverage
+from cclbench.analyzers.metric import Coverage, resolve_metrics
+from cclbench.analyzers.rows import select_alias_rows
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground.schema import group_id
 from cclbench.hardware.catalog import system
 from cclbench.hardware.rates import Rate, rate_of
 from cclbench.record.facts import ProcessGroup
+from cclbench.record.rows import builtins
 
 METRIC = "comm.bandwidth_utilization"
 NODE = {"group": "0-7", "group_size": 8}
@@ -72,6 +75,16 @@ def test_a_transfer_of_two_spans_what_its_two_ends_span() -> None:
     """In a group over two nodes, 1 → 2 stays within one: NVLink's 240 B/ns."""
     call = collective("send", 0, 1000, in_bytes=24_000, src_rank=1, dst_rank=2, **TWO_NODES)
     assert main(a_talk(call, rank=1), METRIC) == pytest.approx(0.1)
+
+
+def test_ccl_benchs_peer_to_peer_is_the_share_of_nvlink() -> None:
+    """24 kB in 1 us are 24 of NVLink's 240 B/ns; the all-reduce beside it does not count."""
+    send = collective("send", 0, 1000, in_bytes=24_000, src_rank=1, dst_rank=2, **TWO_NODES)
+    rank = a_talk(send, reduce(96_000, 1000, start=2000, **NODE), rank=1)
+    ((metric, alias),) = resolve_metrics(["bandwidth_utilization_peertopeer_group_6"])
+    kept = builtins(select_alias_rows(figures(rows_of(metric.name, rank)), alias))
+    assert {(row["collective"], row["unit"]) for row in kept} == {("send", "1")}
+    assert kept[0]["value"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("end", ["src_rank", "dst_rank"])

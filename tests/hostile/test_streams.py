@@ -60,6 +60,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     row = {"trace": NAME, "metadata": {"workload_name": HOSTILE, "phase": "training", "hardware_type": "GPU"}}
     rows = {"rows": [row | {"metrics": {"avg_step_time": 1.0, HOSTILE: 1.0}}]}
     (folder / f"{NAME}board.json").write_text(json.dumps(rows))
+    with (folder / f"{NAME}results.csv").open("w", newline="") as stream:
+        trial = [
+            json.dumps(part) for part in ({"tp": HOSTILE, HOSTILE: 1}, {"avg_step_time": 1.0, HOSTILE: 2.0})
+        ]
+        columns = ["iteration", "config", "metrics", "status", "error_msg"]
+        csv.writer(stream).writerows([columns, [0, *trial, HOSTILE, ""], [1, "{}", "{}", "error", HOSTILE]])
+    (folder / f"{NAME}run.sh").write_text(f"pretrain_gpt.py --global-batch-size {HOSTILE}\n")
+    facts = {"model": {"model_family": HOSTILE}, "hardware": {"xpu_spec": {"model": HOSTILE}}}
+    (folder / f"{NAME}old.yaml").write_text(json.dumps({"version": 1, "workload": facts}))
     (folder / "space.yaml").write_text('space: {kernels.time: [x1, x2]}\ncost_unit: "\\u202e"\n')
     (folder / "collection").mkdir()
     return folder
@@ -104,7 +113,17 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         ],
         "selfcheck": [[traces], [root / "snapshot"], [HOSTILE]],
         "verify": [["--all", "-v", *collection], [HOSTILE, *collection]],
-        "import": [["ccl-bench", root / f"{NAME}board.json"], ["ccl-bench", root / f"{NAME}none"]],
+        "import ccl-bench": [[root / f"{NAME}board.json"], [root / f"{NAME}none"]],
+        "import ccl-search": [
+            [
+                root / f"{NAME}results.csv",
+                "--script",
+                root / f"{NAME}run.sh",
+                "--card",
+                root / f"{NAME}old.yaml",
+            ],
+            [root / f"{NAME}results.csv", "--script", root / f"{NAME}none"],
+        ],
         "claims": [["-v"]],
         "card new": [[traces], [traces, "-o", f"OUT{NAME}.yaml"]],
         "card show": [[card]],
@@ -202,9 +221,9 @@ def test_nothing_but_text_is_printed(
         monkeypatch.setattr(COMPUTED[words], computed)
     if words == "merge":
         say(["ingest", root / "traces" / "hostile", "--shard", "1/1", "--store", root / f"shards{NAME}"])
-    before = {"verify": "contribute", "claims": "import"}.get(words)
+    before = {"verify": "contribute", "claims": "import ccl-bench"}.get(words)
     if before is not None:
-        say([before, *calls(root)[before][0]])
+        say([*before.split(), *calls(root)[before][0]])
     for n, arguments in enumerate(calls(root)[words]):
         # Errors read alike in every form.
         for form in islice(forms(commands()[words]), None if n == 0 or words == "list" else 1):

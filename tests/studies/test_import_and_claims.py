@@ -95,7 +95,9 @@ def test_one_claim_in_every_form(brought_in: Callable[..., Any]) -> None:
     assert [claim["key"] for claim in told["claims"]] == ["overlap"]
     assert told["claims"][0]["rows"][0]["higher_step_s"] == 2.0
     lines = list(csv.DictReader(io.StringIO(brought_in("claims", "--format", "csv").out)))
-    assert [line["claim"] for line in lines] == ["overlap"] + ["bandwidth"] * 3 + ["frameworks"] * 3
+    assert [line["claim"] for line in lines] == ["overlap"] + ["bandwidth"] * 3 + ["frameworks"] * 3 + [
+        "figures"
+    ] * 9
     assert {line["provenance"] for line in lines[:4]} == {"published"}
 
 
@@ -113,8 +115,8 @@ def test_a_picture_beside_the_answer(brought_in: Callable[..., Any], tmp_path: P
         (("claims",), 2, "cclbench import ccl-bench benchmark_data.json"),
         (("claims", "overlop"), 2, "did you mean overlap?"),
         (("claims", "-o", "claims.gif"), 2, "use .png, .svg, .pdf"),
-        (("import",), 2, "Choose from: ccl-bench\n"),
-        (("import", "mlperf", "x.json"), 2, "'mlperf' is not 'ccl-bench'"),
+        (("import", "ccl-search", "x.csv"), 2, "Missing option '--script'"),
+        (("import", "mlperf", "x.json"), 2, "No such command 'mlperf'"),
         (("import", "ccl-bench", "none.json"), 3, "cannot be read"),
         (("import", "ccl-bench", "."), 3, "is not a file"),
     ],

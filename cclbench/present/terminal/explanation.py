@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from cclbench.analyzers.aliases import refusal_of
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.ground.errors import UsageError, near
@@ -92,7 +93,7 @@ def _setting_row(name: str) -> dict[str, Any]:
             described = {"definition": setting.definition, "values": setting.values}
             return {"name": setting.key, **described, "origin": CHANGES.origin(setting.key)}
     hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES], OTHER_NAMES)
-    raise UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint)
+    raise refusal_of(name) or UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint)
 
 
 def setting_paragraph(row: dict[str, Any]) -> list[RenderableType]:

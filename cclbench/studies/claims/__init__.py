@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CCL-Bench's three claims, re-examined on the runs of a store.
+"""CCL-Bench's three claims, and the figures of its paper, re-examined on the runs of a store.
 
 Source: CCL-Bench 1.0, arXiv 2605.06544.
 """
@@ -16,6 +16,7 @@ from cclbench.ground.errors import InputError, UsageError, near
 from cclbench.record.store import Store
 from cclbench.studies.claims.bandwidth import examine_bandwidth
 from cclbench.studies.claims.claim import UNITS, Claim
+from cclbench.studies.claims.figures import examine_figures
 from cclbench.studies.claims.frameworks import examine_frameworks
 from cclbench.studies.claims.overlap import examine_overlap
 from cclbench.workspace import store_at
@@ -26,6 +27,7 @@ CLAIMS: Final = {
     "overlap": examine_overlap,
     "bandwidth": examine_bandwidth,
     "frameworks": examine_frameworks,
+    "figures": examine_figures,
 }
 
 

@@ -36,7 +36,7 @@ UNITS: Final = {
 class Claim:
     """The paper's statement, what the runs of a store show about it, and caveats."""
 
-    key: Literal["overlap", "bandwidth", "frameworks"]
+    key: Literal["overlap", "bandwidth", "frameworks", "figures"]
     statement: str
     outcome: Literal["holds", "not shown", "cannot be examined"]
     verdict: str

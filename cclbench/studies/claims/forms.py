@@ -23,11 +23,13 @@ _SUMMARY: Final[Mapping[str, Sequence[str]]] = {
     "overlap": ("hardware", "model", "batch", "pairs", "longer", "shorter", "neither"),
     "bandwidth": ("accelerator", "phase", "runs", "known", "min", "median", "max"),
     "frameworks": ("framework", "model", "batch", "step", "tokens/s/device", "behind"),
+    "figures": ("figure", "stated", "nearest published", "equal"),
 }
 _ROWS: Final[Mapping[str, Sequence[str]]] = {
     "overlap": ("hardware", "model", "step", "more overlap", "less overlap"),
     "bandwidth": ("hardware", "model", "phase", "plan", "gain", "provenance"),
     "frameworks": ("hardware", "framework", "model", "batch", "plan", "step", "tokens/s/device"),
+    "figures": ("stated", "nearest published", "metric", "workload"),
 }
 """Titles of the tables' columns: keys of a claim's lines, or of `_MADE`."""
 
@@ -55,6 +57,8 @@ _MADE: Final[Mapping[str, Callable[[Line], Any]]] = {
     "max": lambda line: _column_value(line, "most"),
     "step": lambda line: _column_value(line, "step_ratio" if "step_ratio" in line else "step_s"),
     "tokens/s/device": lambda line: _column_value(line, "tokens_per_s_per_device"),
+    "nearest published": lambda line: line["published"],
+    "equal": lambda line: "yes" if line["equal"] else "no",
     "more overlap": lambda line: _side_words(line, "higher"),
     "less overlap": lambda line: _side_words(line, "lower"),
 }

@@ -19,6 +19,14 @@ from cclbench.studies.claims.claim import (
     value_remark,
     workload_fields,
 )
+from cclbench.studies.claims.job_logs import log_caveats, log_contests, logged_jobs
+from cclbench.studies.claims.searches import (
+    pair_caveats,
+    pair_contests,
+    pair_counts,
+    pair_verdict,
+    searched_pairs,
+)
 
 STATEMENT: Final = (
     "The best configuration of one training framework can be 3x slower than another's on equal hardware."
@@ -29,7 +37,10 @@ _STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_de
 
 
 def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
-    """Compare frameworks' best runs on equal hardware: any work, one model's tokens, equal work."""
+    """Compare frameworks' best runs on equal hardware: any work, one model's tokens, equal work.
+
+    The frameworks' searches are compared by step time and by tokens, and published steps with the jobs' logs.
+    """
     training = [run for run in runs if run.workload.phase == "training"]
     candidates = [run for run in training if run.workload.framework and run.hardware_key]
     comparable = [run for run in candidates if complete_value(run, _STEP) and complete_value(run, _TOKENS)]
@@ -41,28 +52,39 @@ def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
     )
     equal = list(_compare_frameworks(comparable, "step time, equal work", equal_work, _step_s))
     widest, model, fair = map(_largest_gap, (any_work, one_model, equal))
+    pair = next(iter(searched_pairs(comparable)), None)
+    jobs = logged_jobs(comparable, runs)
     outcome: Any = "cannot be examined"
     if fair is not None:
         outcome = "holds" if fair[-1]["behind"] >= CLAIMED else "not shown"
-    contests = [*any_work, *one_model, *equal]
+    contests = [
+        *(*any_work, *one_model, *equal),
+        *(pair_contests(pair, _framework_line) if pair else ()),
+        *log_contests(jobs, _framework_line),
+    ]
     return Claim(
         key="frameworks",
         statement=STATEMENT,
         outcome=outcome,
-        verdict=_verdict_words(widest, model, fair),
+        verdict=_verdict_words(widest, model, fair) + (f". {pair_verdict(pair)}" if pair else ""),
         counts={
             "contests_any_work": len(any_work),
             "contests_equal_work": len(equal),
             "gap_any_work": None if widest is None else widest[-1]["behind"],
             "gap_one_model": None if model is None else model[-1]["behind"],
             "gap_equal_work": None if fair is None else fair[-1]["behind"],
+            **pair_counts(pair),
         },
         summary=[line for contest in contests for line in contest],
         rows=[
             _framework_line(run, None, None)
             for run in sorted(comparable, key=lambda run: str(run.hardware_key))
         ],
-        caveats=tuple(_framework_caveats(any_work, equal, comparable)),
+        caveats=(
+            *_framework_caveats(any_work, equal, comparable),
+            *(pair_caveats(pair) if pair else ()),
+            *log_caveats(jobs),
+        ),
     )
 
 
@@ -84,8 +106,15 @@ def _compare_frameworks(
     key: Callable[[ComparisonSubject], Any],
     cost: Callable[[ComparisonSubject], float],
 ) -> Iterator[list[Line]]:
-    """The best run of each framework, best first, for each group of runs with two or more frameworks."""
-    for alike in group_items(sorted(runs, key=cost, reverse=True), key).values():
+    """The best run of each framework, best first, for each group of runs with two or more frameworks.
+
+    Of runs of equal cost, one without a remark is the best.
+    """
+
+    def rank(run: ComparisonSubject) -> tuple[float, bool]:
+        return cost(run), value_remark(run, _STEP) is not None
+
+    for alike in group_items(sorted(runs, key=rank, reverse=True), key).values():
         best = {str(run.workload.framework).casefold(): run for run in alike}
         if len(best) > 1:
             order = sorted(best.values(), key=cost)
@@ -121,7 +150,8 @@ def _verdict_words(
     )
     unlike = _work_differences(best, slowest)
     if unlike:
-        verdict += f", but not of equal work: {' and '.join(unlike)} differ"
+        verb = "differ" if len(unlike) > 1 else "differs"
+        verdict += f", but not of equal work: {' and '.join(unlike)} {verb}"
     if unlike and model is not None:
         verdict += (
             f". For one model, tokens per second and device differ by {_gap_words(model[-1])}"

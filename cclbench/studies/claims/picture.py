@@ -46,7 +46,7 @@ def draw_claims(claims: Sequence[Claim]) -> Figure:
         for panel, claim in zip(panels, claims, strict=True):
             title = f"{claim.statement}\n{claim.outcome.capitalize()}"
             panel.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-            if claim.summary:
+            if claim.summary and claim.key in _PANELS:
                 _PANELS[claim.key](panel.add_subplot(), claim)
             else:
                 axes = panel.add_subplot()
@@ -56,7 +56,7 @@ def draw_claims(claims: Sequence[Claim]) -> Figure:
 
 
 def _panel_height(claim: Claim) -> float:
-    if not claim.summary:
+    if not claim.summary or claim.key not in _PANELS:
         return 1.2
     if claim.key == "overlap":
         return 3.8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench claims`: CCL-Bench's three claims, examined on the store's runs."""
+"""`cclbench claims`: CCL-Bench's claims and figures, examined on the store's runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from cclbench.present.terminal.streams import say_on_stderr
 def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, verbosity: int) -> None:
     """Re-examine CCL-Bench's claims on the runs of the store.
 
-    Uses published (`cclbench import`) and computed runs; shows each claim with a table and caveats.
-    -v lists the rows behind each.
+    Uses published (`cclbench import`) and computed runs, also logs of jobs; shows each claim with
+    tables and caveats. -v lists the rows behind each.
 
     \b
     Claims:
       overlap      more overlap can come with a longer step
       bandwidth    twice the bandwidth within a node helps TPUs more than GPUs
       frameworks   one framework's best can be 3x slower than another's
+      figures      the figures that the paper states stand in its leaderboard
 
     \b
     Examples:

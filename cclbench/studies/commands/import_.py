@@ -17,30 +17,73 @@ if TYPE_CHECKING:
 _COLUMNS = ("run", "row", "name", "numbers", "flagged", "no_number", "card", "new")
 
 
-@click.command()
-@click.argument("publisher", metavar="SOURCE", type=click.Choice(("ccl-bench",)))
+@click.group()
+def import_() -> None:
+    """Import published results into the store, for comparison.
+
+    Each row becomes a run without traces, with numbers in cclbench's names and units, marked as
+    published, and flagged with known defects. Rows that the store already has are unchanged.
+    """
+
+
+@import_.command("ccl-bench")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @options.store
 @options.form
-def import_(publisher: str, file: Path, store: Path, form: str) -> None:
-    """Import published results into the store, for comparison.
+def ccl_bench(file: Path, store: Path, form: str) -> None:
+    """Import CCL-Bench's leaderboard.
 
-    SOURCE is ccl-bench, FILE its leaderboard, benchmark_data.json. Each row becomes a run without
-    traces, with numbers in cclbench's names and units, marked as published, and flagged with known
-    defects. Rows that the store already has are unchanged.
+    FILE is benchmark_data.json, of CCL-Bench's website.
 
     \b
     Examples:
       cclbench import ccl-bench benchmark_data.json
       cclbench import ccl-bench benchmark_data.json --json
     """
+    from cclbench.studies.published import import_ccl_bench
+
+    _emit_imported(import_ccl_bench(file, store), "ccl-bench", form)
+
+
+@import_.command("ccl-search")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--script",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Launch script of the trials, from which their batch follows; it is read, not run.",
+)
+@click.option(
+    "--card",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Workload card of the search, version 1, which states model and hardware.",
+)
+@options.store
+@options.form
+def ccl_search(file: Path, script: Path, card: Path | None, store: Path, form: str) -> None:
+    """Import the trials of a configuration search.
+
+    FILE is results.csv, which a search by CCL-Bench's agent writes. Each trial becomes a run, also one
+    that failed. A trial's batch and layout follow from the launch script and the trial's settings.
+
+    \b
+    Examples:
+      cclbench import ccl-search results.csv --script run.sh
+      cclbench import ccl-search results.csv --script run.sh --card card.yaml
+    """
+    from cclbench.studies.published import import_ccl_search
+
+    _emit_imported(import_ccl_search(file, script, card, store), "ccl-search", form)
+
+
+def _emit_imported(found: Imported, publisher: str, form: str) -> None:
     from dataclasses import asdict
 
     from cclbench.present.terminal.output import emit_answer
-    from cclbench.studies.published import import_ccl_bench
     from cclbench.studies.published.terminal import imported_page
 
-    found = import_ccl_bench(file, store)
     flags = _flags(found)
     rows = [asdict(run) for run in found.runs]
     emit_answer(
@@ -50,6 +93,7 @@ def import_(publisher: str, file: Path, store: Path, form: str) -> None:
             "source": publisher,
             "file": stored_name(found.file),
             "generated_at": found.generated_at,
+            "remarks": list(found.remarks),
             "flags": flags,
             "unknown_columns": dict(found.unknown_columns),
             "runs": rows,

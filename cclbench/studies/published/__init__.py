@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from cclbench.studies.published.importing import Imported, ImportedRun, import_ccl_bench
+from cclbench.studies.published.importing import Imported, ImportedRun, import_ccl_bench, import_ccl_search
 
-__all__ = ["Imported", "ImportedRun", "import_ccl_bench"]
+__all__ = ["Imported", "ImportedRun", "import_ccl_bench", "import_ccl_search"]

@@ -15,7 +15,7 @@ from cclbench.ground.errors import CclbenchError
 from cclbench.ground.text import printable
 from cclbench.studies.published.leaderboard import PublishedRow
 
-_HOMES: Final = {
+HOMES: Final = {
     "description": "description",
     "hf_url": "hf_url",
     "trace_url": "trace_url",
@@ -44,7 +44,8 @@ _HOMES: Final = {
     "protocol_selection": "Model-executor.protocol_selection",
 }
 """Card field of each flat key of the leaderboard."""
-_ABOUT_TRACES: Final = ("workload_name", "trace_types", "metric_traces")
+_IN_MANIFEST: Final = ("workload_name", "trace_types", "metric_traces", "search", "trial", "settings")
+"""Keys that are no fields of a card: the manifest keeps all metadata."""
 _SIDES: Final = ("bandwidth_scaleout", "bandwidth_scaleup")
 
 
@@ -76,7 +77,7 @@ def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
 
 def _version_1_card(metadata: Mapping[str, Any]) -> dict[str, Any]:
     card: dict[str, Any] = {"version": 1, "description": metadata["workload_name"]}
-    for key, home in _HOMES.items():
+    for key, home in HOMES.items():
         if metadata.get(key) not in (None, "", [], {}):
             put_field(card, home, metadata[key])
     sides = [metadata.get(key, "") for key in _SIDES]
@@ -86,5 +87,5 @@ def _version_1_card(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_fields(metadata: Mapping[str, Any]) -> Iterator[str]:
-    known = {*_HOMES, *_ABOUT_TRACES, *_SIDES}
+    known = {*HOMES, *_IN_MANIFEST, *_SIDES}
     yield from (f"{printable(key)}: cards have no field for it" for key in metadata if key not in known)

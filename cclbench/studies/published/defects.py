@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cclbench.analyzers.aliases import ALIASES
+from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.leaderboard import PublishedRow
 
 
@@ -27,7 +27,7 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Expand patterns to column names."""
-        columns = tuple(column for pattern in self.columns for column in matching(ALIASES, pattern))
+        columns = tuple(column for pattern in self.columns for column in matching(COLUMNS, pattern))
         msgspec.structs.force_setattr(self, "columns", columns)
 
     def applies_to(self, row: PublishedRow, value: float) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import of a leaderboard into the store: one run per row, without traces, each number as published."""
+"""Import of published rows into the store: one run per row, without traces, each number as published."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from cclbench.record.store import Store
 from cclbench.studies.published.cards import card_of
 from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.defects import defects_of
-from cclbench.studies.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
-from cclbench.studies.published.results import SOURCE, result_rows
+from cclbench.studies.published.leaderboard import Publication, PublishedRow, read_leaderboard
+from cclbench.studies.published.results import result_rows
+from cclbench.studies.published.search import read_search
 from cclbench.workspace import store_at
 
 _LONGEST_NAME: Final = 100
@@ -51,6 +52,8 @@ class Imported:
 
     file: Path
     generated_at: str | None
+    remarks: tuple[str, ...]
+    """What is to be known about all runs, most important first."""
     runs: tuple[ImportedRun, ...]
     defects: Mapping[str, int]
     """Number of values by defect."""
@@ -64,14 +67,32 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
     All rows are read before the first is written, and each run is written entirely or not at all.  Raises
     `InputError` if the file is invalid.
     """
-    board = read_leaderboard(Path(path))
-    into = store_at(store)
+    return _import_publication(read_leaderboard(Path(path)), store)
+
+
+def import_ccl_search(
+    path: str | Path, script: str | Path, card: str | Path | None = None, store: str | Path | None = None
+) -> Imported:
+    """Import the trials of a configuration search by CCL-Bench's agent, its `results.csv`, as published runs.
+
+    `script` is the launch script that the search ran, which is read and never run; `card` the search's
+    workload card of version 1, without which model and hardware are unknown.  Otherwise as
+    `import_ccl_bench`.
+    """
+    return _import_publication(
+        read_search(Path(path), Path(script), None if card is None else Path(card)), store
+    )
+
+
+def _import_publication(publication: Publication, store: str | Path | None) -> Imported:
+    into, rows = store_at(store), publication.rows
     with temporary_folder() as folder:
-        runs = tuple(_import_row(row, board, into, folder) for row in board.rows)
-    values = [(row, column) for row in board.rows for column in row.metrics]
+        runs = tuple(_import_row(row, publication, into, folder) for row in rows)
+    values = [(row, column) for row in rows for column in row.metrics]
     return Imported(
-        file=board.path,
-        generated_at=board.generated_at,
+        file=publication.path,
+        generated_at=publication.generated_at,
+        remarks=publication.remarks,
         runs=runs,
         defects=Counter(defect.key for row, column in values for defect in defects_of(row, column)),
         unknown_columns=Counter(
@@ -80,12 +101,12 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
     )
 
 
-def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Path) -> ImportedRun:
+def _import_row(row: PublishedRow, publication: Publication, store: Store, scratch: Path) -> ImportedRun:
     slug = re.sub(r"[^a-z0-9._]+", "-", row.workload_name.lower())[:_LONGEST_NAME].strip("-._")
-    run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
+    run = "-".join(filter(None, (publication.source, slug, row.sha256[:8])))
     current = current_run(store, run, row.sha256)
-    results = result_rows(row)
-    stored = _write_run(row, board, store, scratch, run, results) if current is None else current
+    results = result_rows(row, publication.source)
+    stored = _write_run(row, publication, store, scratch, run, results) if current is None else current
     of_columns = results[: len(COLUMNS)]
     with_value = [result for result in of_columns if result.status == "ok"]
     numbers = sum(row.metrics.get(column) is not None for column in COLUMNS)
@@ -102,13 +123,13 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
 
 
 def _write_run(
-    row: PublishedRow, board: Leaderboard, store: Store, scratch: Path, run: str, results: list[Row]
+    row: PublishedRow, publication: Publication, store: Store, scratch: Path, run: str, results: list[Row]
 ) -> Run:
     card = card_of(row, run, scratch)
     published = Published(
-        source=SOURCE,
-        generated_at=board.generated_at,
-        sha256=board.sha256,
+        source=publication.source,
+        generated_at=publication.generated_at,
+        sha256=publication.sha256,
         row=row.number,
         metadata=dict(row.metadata),
         left_out_of_card=list(card.left_out),
@@ -118,7 +139,7 @@ def _write_run(
         run,
         row.sha256,
         published=published,
-        file=stored_name(board.path),
+        file=stored_name(publication.path),
         figures=results,
         card=card.text,
         description=row.text("description") or None,

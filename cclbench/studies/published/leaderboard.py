@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,10 @@ class PublishedRow:
     metrics: Mapping[str, float | None]
     sha256: str
     """SHA-256 of the row's JSON with sorted keys."""
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    """What is to be known about the number of a column, or why it has none."""
+    work_basis: str = ""
+    """What batch size and sequence length follow from, where they are not published themselves."""
 
     @property
     def workload_name(self) -> str:
@@ -71,23 +75,27 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaderboard:
-    """The file."""
+class Publication:
+    """A published file, and its rows."""
 
+    source: str
+    """Who published it: the name in `cclbench import`."""
     path: Path
     sha256: str
     generated_at: str | None
     rows: tuple[PublishedRow, ...]
+    remarks: tuple[str, ...] = ()
+    """What is to be known about all rows, most important first."""
 
 
-def read_leaderboard(path: Path) -> Leaderboard:
+def read_leaderboard(path: Path) -> Publication:
     """Read the leaderboard at `path`.
 
     Raises `InputError` if it cannot be read, is over 32 MB, is not JSON, repeats a key, or if a row is
     anything but a trace, metadata, and metrics that are finite numbers or null.
     """
     where = printable(str(path))
-    content = _read_content(path, where)
+    content = read_content(path, where)
     try:
         document = json.loads(content, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -101,7 +109,8 @@ def read_leaderboard(path: Path) -> Leaderboard:
     if len(rows) > _MOST_ROWS:
         raise InputError(f"has {len(rows):,} rows, more than {_MOST_ROWS:,}", where=where, hint=_HINT)
     generated = document.get("generated_at")
-    return Leaderboard(
+    return Publication(
+        source="ccl-bench",
         path=path,
         sha256=sha256(content).hexdigest(),
         generated_at=generated if isinstance(generated, str) else None,
@@ -109,17 +118,18 @@ def read_leaderboard(path: Path) -> Leaderboard:
     )
 
 
-def _read_content(path: Path, where: str) -> bytes:
+def read_content(path: Path, where: str, hint: str = _HINT) -> bytes:
+    """The bytes of a published file; raises `InputError` if it cannot be read or is over 32 MB."""
     try:
         if path.exists() and not path.is_file():
-            raise InputError("is not a file", where=where, hint=_HINT)
+            raise InputError("is not a file", where=where, hint=hint)
         with path.open("rb") as stream:
             content = stream.read(LARGEST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"cannot be read: {reason}", where=where) from None
     if len(content) > LARGEST_BYTES:
-        raise InputError(f"is over {LARGEST_BYTES // 1_000_000} MB", where=where, hint=_HINT)
+        raise InputError(f"is over {LARGEST_BYTES // 1_000_000} MB", where=where, hint=hint)
     return content
 
 

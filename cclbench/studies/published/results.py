@@ -17,20 +17,18 @@ from cclbench.studies.published.leaderboard import PublishedRow
 _TOKENS: Final = metric_name("throughput.tokens")
 _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 
-SOURCE: Final = "ccl-bench"
+
+def result_rows(row: PublishedRow, source: str) -> list[Row]:
+    """The numbers of `source` as our metrics, flagged with defects; a missing one has a reason."""
+    return [*(_column_row(row, column, source) for column in COLUMNS), *_throughput_rows(row, source)]
 
 
-def result_rows(row: PublishedRow) -> list[Row]:
-    """The row's numbers as our metrics, flagged with defects; a missing one has a reason."""
-    return [*(_column_row(row, column) for column in COLUMNS), *_throughput_rows(row)]
-
-
-def _column_row(row: PublishedRow, column: str) -> Row:
+def _column_row(row: PublishedRow, column: str, source: str) -> Row:
     alias, conversion = ALIASES[column], COLUMNS[column]
     number, defects = row.metrics.get(column), list(defects_of(row, column))
-    value = None
+    value, remark = None, row.remarks.get(column)
     if number is None:
-        explanation = (
+        explanation = remark or (
             "its tool gave no number" if column in row.metrics else "not a column for this kind of trace"
         )
         reason: str | None = f"not published: {explanation}"
@@ -39,16 +37,15 @@ def _column_row(row: PublishedRow, column: str) -> Row:
     else:
         value, reason = (
             conversion.convert_number(number),
-            "; ".join(defect.words for defect in defects) or None,
+            "; ".join(filter(None, (remark, *(defect.words for defect in defects)))) or None,
         )
     collective = alias.collectives[-1] if alias.collectives else None
-    return _result_row(
-        alias.metric, value, reason, window=conversion.window_policy(row), collective=collective
-    )
+    window = conversion.window_policy(row)
+    return _result_row(alias.metric, value, reason, source, window=window, collective=collective)
 
 
-def _throughput_rows(row: PublishedRow) -> Iterator[Row]:
-    """Tokens per second, which the leaderboard lacks, from its step time and batch size."""
+def _throughput_rows(row: PublishedRow, source: str) -> Iterator[Row]:
+    """Tokens per second, which is not published, from step time and batch size."""
     step, devices = row.metrics.get("avg_step_time"), row.whole_number("total_count")
     batch, length = row.whole_number("batch_size"), row.whole_number("seq_len")
     per_second = None
@@ -59,14 +56,16 @@ def _throughput_rows(row: PublishedRow) -> Iterator[Row]:
     else:
         per_second = batch * length / step
         reason = "from the published step time, batch size and sequence length"
+    reason = "; ".join(filter(None, (reason, row.work_basis)))
     for metric, share in ((_TOKENS, 1), (_TOKENS_PER_DEVICE, devices or 1)):
-        yield _result_row(metric, per_second and per_second / share, reason)
+        yield _result_row(metric, per_second and per_second / share, reason, source)
 
 
 def _result_row(
     metric: str,
     value: float | None,
     reason: str | None,
+    source: str,
     *,
     window: str = "annotations",
     collective: str | None = None,
@@ -82,6 +81,6 @@ def _result_row(
         better=definition.better,
         window=window,
         version=definition.version,
-        source=SOURCE,
+        source=source,
         collective=collective,
     )

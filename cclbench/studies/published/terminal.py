@@ -22,6 +22,7 @@ def imported_page(imported: Imported, flags: Sequence[Mapping[str, Any]]) -> lis
     )
     new, cards = sum(run.new for run in runs), sum(run.card for run in runs)
     lines = [
+        *imported.remarks,
         f"{len(runs):,} runs from {imported.file}: {new:,} new, {len(runs) - new:,} unchanged;"
         f" {cards:,} have a workload card",
         f"{numbers:,} published numbers, {flagged:,} of them flagged; {missing:,} more mean no data",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.studies.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
+from cclbench.studies.published.leaderboard import Publication, PublishedRow, read_leaderboard
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def board_file(test_data: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def board(board_file: Path) -> Leaderboard:
+def board(board_file: Path) -> Publication:
     """The same, read."""
     return read_leaderboard(board_file)
 
@@ -68,3 +68,13 @@ def board_of(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+SEARCH_CARD = """\
+version: 1
+description: Llama-3.1-8B on 16 A100 of Perlmutter
+workload:
+  model: {model_family: llama-3.1-8b, phase: training, precision: bf16}
+  hardware:
+    xpu_spec: {type: GPU, model: nvidia_a100, count_per_node: 4}
+"""

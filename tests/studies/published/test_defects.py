@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cclbench.studies.published.defects import DEFECTS, defects_of
-from cclbench.studies.published.leaderboard import Leaderboard
+from cclbench.studies.published.leaderboard import Publication
 
 from .conftest import published
 
@@ -87,6 +87,7 @@ EXAMPLES: dict[str, tuple[str, tuple[dict[str, float], Any], tuple[dict[str, flo
     "idle_left_out": ("mfu", ({"mfu": 50.0}, TPU), ({"mfu": 50.0}, {})),
     "gib": (REDUCE, ({REDUCE: 1.0}, {}), ({P2P: 1.0}, {})),
     "waiting_included": (REDUCE, ({REDUCE: 1.0}, {}), ({VOLUME: 1.0}, {})),
+    "link_samples": (P2P, ({P2P: 5.0}, NSYS), ({GATHER: 5.0}, {})),
     "small_side": (GATHER, ({GATHER: 1.0}, {}), ({REDUCE: 1.0}, {})),
     "small_side_volume": (
         VOLUME,
@@ -124,7 +125,7 @@ EXAMPLES: dict[str, tuple[str, tuple[dict[str, float], Any], tuple[dict[str, flo
 }
 
 
-def test_counts_on_the_real_rows(board: Leaderboard) -> None:
+def test_counts_on_the_real_rows(board: Publication) -> None:
     found = Counter(
         defect.key for row in board.rows for column in row.metrics for defect in defects_of(row, column)
     )
@@ -147,7 +148,7 @@ def test_what_no_tool_gave_has_nothing_wrong() -> None:
     assert list(defects_of(published({"straggler": None}), "straggler")) == []
 
 
-def test_facts_behind_the_counts(board: Leaderboard) -> None:
+def test_facts_behind_the_counts(board: Publication) -> None:
     """The figures that the definitions' page states, from the numbers alone."""
 
     def numbers(column: str) -> list[tuple[float, float]]:

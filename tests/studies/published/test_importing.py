@@ -33,7 +33,7 @@ from .conftest import metadata, published
 
 def results_of(row: PublishedRow) -> list[dict[str, Any]]:
     """The result rows of a published one."""
-    return builtins(result_rows(row))
+    return builtins(result_rows(row, "ccl-bench"))
 
 
 FSDP4 = "ccl-bench-llama3-torchtitan-nccl-4gpu-fsdp_4-b_4-s_512-720d98fa"

@@ -12,12 +12,12 @@ import pytest
 
 from cclbench.ground.errors import InputError
 from cclbench.studies.published import leaderboard
-from cclbench.studies.published.leaderboard import Leaderboard, read_leaderboard
+from cclbench.studies.published.leaderboard import Publication, read_leaderboard
 
 GOOD = {"trace": "t", "metadata": {"workload_name": "a"}, "metrics": {"mfu": 50.0, "ttft": None}}
 
 
-def test_the_real_file(board: Leaderboard) -> None:
+def test_the_real_file(board: Publication) -> None:
     assert len(board.rows) == 102
     assert len({row.sha256 for row in board.rows}) == 102
     assert board.generated_at == "2026-05-07T07:17:59.275695+00:00"
