@@ -27,10 +27,15 @@ def numbers(texts: Sequence[bytes], factor: float = 1.0) -> Float64:
         values = np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
         values = np.array([_number(text) for text in texts], np.float64)
+    return scaled(values, factor)
+
+
+def scaled(values: Float64, factor: float) -> Float64:
+    """Values times a factor; NaN for those that are not finite."""
     with np.errstate(over="ignore"):
-        values *= factor
-    values[~np.isfinite(values)] = np.nan
-    return values
+        products = values * factor
+    products[~np.isfinite(products)] = np.nan
+    return products
 
 
 def _number(text: bytes) -> float:

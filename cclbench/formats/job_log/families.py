@@ -95,7 +95,6 @@ FAMILIES: Final = (
         b"elapsed time per iteration (ms): ",
         _ITERATION,
         (
-            LineField("consumed_samples", b"consumed samples: *"),
             LineField("step_ms", rb"elapsed time per iteration \(ms\): *", 1e-3),
             LineField("flops_per_s", rb"throughput per GPU \(TFLOP/s/GPU\): *", 1e12),
             LineField("samples", b"global batch size: *"),
@@ -109,7 +108,6 @@ FAMILIES: Final = (
         b"elapsed time per iteration (s): ",
         _ITERATION,
         (
-            LineField("consumed_samples", b"consumed samples: *"),
             LineField("step_s", rb"elapsed time per iteration \(s\): *"),
             LineField("samples", b"global batch size: *"),
             LineField("loss", b"lm loss: *"),
@@ -138,7 +136,6 @@ FAMILIES: Final = (
         (
             LineField("loss", b'"reduced_train_loss": '),
             LineField("step", b'"step": '),
-            LineField("consumed_samples", b'"samples_count": '),
         ),
         "real: 15 logs of MLPerf Training v5.1",
     ),
@@ -158,7 +155,6 @@ FAMILIES: Final = (
             LineField("samples", b"global_batch_size: "),
             LineField("loss", b"reduced_train_loss: "),
             LineField("step_s", b"train_step_timing in s: "),
-            LineField("consumed_samples", b"consumed_samples: "),
         ),
         "documentation, no file: NeMo 2's progress printer",
         b"|",
@@ -239,32 +235,6 @@ FAMILIES: Final = (
         is_server=True,
     ),
 )  # fmt: skip
-
-
-_PRINTED: Final = re.compile(rb" *[-+]?\d[\d.,]*(?:[eE][-+]?\d+)?| +")
-
-
-def literal_pattern(match: re.Match[bytes]) -> re.Pattern[bytes]:
-    """The pattern of lines that differ from the matched one in their numbers only, with the same groups.
-
-    It searches several times faster than that of the family.
-    """
-    names = sorted(match.re.groupindex, key=match.re.groupindex.__getitem__)
-    parts, at = list[bytes](), match.start()
-    for name in names:
-        begin, end = match.span(name)
-        if begin < 0:
-            parts.append(b"()")
-            continue
-        texts = _PRINTED.split(match.string[at:begin])
-        between = _PRINTED.findall(match.string[at:begin])
-        printed = [rb" *+[-+\d.,eE]++" if text.strip() else b" +" for text in between]
-        parts += [re.escape(texts[0])]
-        parts += [p + re.escape(text) for p, text in zip(printed, texts[1:], strict=True)]
-        number = STAMP.replace(b"?P<stamp>", b"") if name == "stamp" else rb"([-+\d.,eE]++[KMBGT]?)"
-        parts.append(number)
-        at = end
-    return re.compile(b"".join(parts))
 
 
 @dataclass(frozen=True, slots=True)

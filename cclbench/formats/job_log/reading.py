@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from cclbench.formats.job_log.columns import (
     Float64,
     nanoseconds,
     numbers,
+    scaled,
     split_attempts,
     stamp_ns,
     whole_numbers,
@@ -30,8 +32,8 @@ from cclbench.formats.job_log.families import (
     PROFILER,
     PROFILER_MARKS,
     Family,
-    literal_pattern,
 )
+from cclbench.formats.job_log.layout import alike_lines, separated_columns
 from cclbench.formats.texts import line_blocks
 from cclbench.formats.trace import LATEST_NS
 from cclbench.ground.evidence_schema import LOG_STEPS
@@ -55,42 +57,44 @@ class FamilyLines:
         self.profiled: list[tuple[int, str]] = []
         """Number of lines before a profiler's own line, and which."""
 
-    def read_block(self, block: bytes) -> bool:
-        """Append the lines of a block of text; False if it has none."""
+    def read_block(self, block: bytes, lines: int) -> int:
+        """Append the step lines of a block of so many lines of text; returns how many they are."""
         family, at = self.family, block.find(self.family.mark)
         if at < 0:
-            return False
-        line = block.rfind(b"\n", 0, at) + 1
-        pattern = family.labelled if LABEL.match(block, line) else family.pattern
-        lines = self._matched_lines(pattern, block)
-        if any(mark in block for mark in PROFILER_MARKS):
+            return 0
+        labelled = LABEL.match(block, block.rfind(b"\n", 0, at) + 1) is not None
+        pattern = family.labelled if labelled else family.pattern
+        columns = None if labelled else separated_columns(family, block)
+        if columns is None:
+            columns = _matched_columns(family, pattern, block), {}
+        texts, values = columns
+        count = len(next(iter(texts.values()), ()))
+        if count < lines and any(mark in block for mark in PROFILER_MARKS):
             for match in PROFILER.finditer(block):
                 if len(self.profiled) < _MOST_MARKS:
                     before = len(pattern.findall(block, 0, match.start()))
                     self.profiled.append((self.count + before, str(match.lastgroup)))
-        self.count += len(lines)
-        if not lines:
-            return False
-        names = sorted(pattern.groupindex, key=pattern.groupindex.__getitem__)
-        columns = dict(zip(names, zip(*lines, strict=True), strict=True))
-        labels = [columns.pop(name, None) for name in ("task", "rank")]
-        rank = np.full(len(lines), UNKNOWN)
+        self.count += count
+        if not count:
+            return 0
+        labels = [texts.pop(name, None) for name in ("task", "rank")]
+        rank = np.full(count, UNKNOWN)
         if labels[0] is not None and labels[1] is not None:
             rank = whole_numbers(numbers([task or rank for task, rank in zip(*labels, strict=True)]))
         self._columns["rank"].append(rank)
-        for name, texts in columns.items():
-            values = stamp_ns(texts) if name == "stamp" else numbers(texts, family.factors.get(name, 1.0))
-            self._columns[name].append(values)
-        return True
+        for name in pattern.groupindex.keys() - {"task", "rank"}:
+            factor = family.factors.get(name, 1.0)
+            if name in values:
+                self._columns[name].append(scaled(values[name], factor))
+            elif name == "stamp":
+                self._columns[name].append(stamp_ns(texts[name]))
+            else:
+                self._columns[name].append(numbers(texts.get(name, [b""] * count), factor))
+        return count
 
-    def _matched_lines(self, pattern: re.Pattern[bytes], block: bytes) -> list[tuple[bytes, ...]]:
-        """The groups of each line."""
-        match = pattern.search(block)
-        if match is not None and not self.family.at_line_begin and pattern is self.family.pattern:
-            lines: list[tuple[bytes, ...]] = literal_pattern(match).findall(block)
-            if len(lines) == block.count(self.family.mark):
-                return lines
-        return pattern.findall(block)
+    def has_column(self, name: str) -> bool:
+        """Whether the family's lines may state it."""
+        return name in self._columns
 
     def column(self, name: str) -> Float64:
         """Values of all lines, and no longer kept; NaN if the family lacks the column."""
@@ -114,6 +118,13 @@ class FamilyLines:
         return np.concatenate(self._columns.pop("rank"))
 
 
+def _matched_columns(family: Family, pattern: re.Pattern[bytes], block: bytes) -> dict[str, Sequence[bytes]]:
+    """The groups of each line as columns; empty without a line."""
+    lines = (alike_lines(family, block) if pattern is family.pattern else None) or pattern.findall(block)
+    names = sorted(pattern.groupindex, key=pattern.groupindex.__getitem__)
+    return dict(zip(names, zip(*lines, strict=True), strict=True)) if lines else {}
+
+
 class StepLogReading:
     """A log's step lines and settings."""
 
@@ -128,10 +139,12 @@ class StepLogReading:
         done = 0
         for block in line_blocks(path, MOST_BYTES):
             by_count = sorted(self._families, key=lambda lines: -lines.count)
-            any(lines.read_block(block) for lines in by_count)
-            self.has_library_lines = self.has_library_lines or b"CCL INFO" in block
-            if done < _FACT_BYTES:
-                self._read_facts(block)
+            size = block.count(b"\n") + 1
+            count = next(filter(None, (lines.read_block(block, size) for lines in by_count)), 0)
+            if count < size:
+                self.has_library_lines = self.has_library_lines or b"CCL INFO" in block
+                if done < _FACT_BYTES:
+                    self._read_facts(block)
             done += len(block)
         if all(name in self.facts for name in MESH):
             self.facts.setdefault("devices", prod(self.facts[name] for name in MESH))
@@ -148,41 +161,44 @@ class StepLogReading:
 
 def step_table(lines: FamilyLines, facts: dict[str, int]) -> tuple[pa.Table, int]:
     """Rows of `LOG_STEPS`, and the number of lines that say a step again."""
-    rank, end, samples = lines.ranks(), lines.stamps(), lines.whole_column("samples")
+    samples = lines.whole_column("samples")
     if (batch := facts.get("global_batch")) is not None:
         samples = np.where(samples == UNKNOWN, batch, samples)
-    consumed = lines.whole_column("consumed_samples")
-    step = lines.whole_column("step")
+    rank, step = lines.ranks(), lines.whole_column("step")
     if lines.family.name == "mlperf throughput":
+        consumed = lines.whole_column("consumed_samples")
         step = np.where((consumed == UNKNOWN) | (samples <= 0), UNKNOWN, consumed // np.maximum(samples, 1))
     attempts = _attempts(rank, step)
     order = attempts.order
-    rank, end, samples, step = rank[order], end[order], samples[order], step[order]
-    dur, timed = _durations(lines, attempts, end, samples)
-    length = facts.get("sequence_length")
-    tokens = (
-        np.where(samples == UNKNOWN, UNKNOWN, samples * length) if length else np.full_like(step, UNKNOWN)
-    )
     columns = {
-        "rank": _nullable(rank, pa.int32()),
+        "rank": _nullable(rank[order], pa.int32()),
         "restart": pa.array(attempts.restart.astype(np.int32)),
-        "step": _nullable(step, pa.int64()),
+        "step": _nullable(step[order], pa.int64()),
         "steps": _nullable(attempts.steps, pa.int64()),
-        "end_ns": _nullable(end, pa.int64()),
-        "dur_ns": _nullable(dur, pa.int64()),
-        "timed_by": _words(timed, ("stated", "rate", "stamps")),
         "profiler": _words(_profiled(lines, order), ("recorded", "saved")),
-        "samples": _nullable(samples, pa.int64()),
-        "tokens": _nullable(tokens, pa.int64()) if length else pa.nulls(len(order), pa.int64()),
-        "memory_bytes": _nullable(whole_numbers(np.rint(lines.column("memory_bytes")[order])), pa.int64()),
-        **{name: _nullable(lines.whole_column(name)[order], pa.int64()) for name in ("running", "waiting")},
-        **{name: pa.array(lines.column(name)[order], from_pandas=True) for name in _FLOATS},
     }
+    del rank, step
+    end, samples = lines.stamps()[order], samples[order]
+    dur, timed = _durations(lines, attempts, end, samples)
+    columns["end_ns"], columns["dur_ns"] = _nullable(end, pa.int64()), _nullable(dur, pa.int64())
+    columns["timed_by"] = _words(timed, ("stated", "rate", "stamps"))
+    del end, dur, timed
+    columns["samples"] = _nullable(samples, pa.int64())
+    if length := facts.get("sequence_length"):
+        columns["tokens"] = _nullable(np.where(samples == UNKNOWN, UNKNOWN, samples * length), pa.int64())
+    for name in ("memory_bytes", "running", "waiting"):
+        if lines.has_column(name):
+            columns[name] = _nullable(whole_numbers(np.rint(lines.column(name)[order])), pa.int64())
+    for name in filter(lines.has_column, _FLOATS):
+        columns[name] = pa.array(lines.column(name)[order], from_pandas=True)
+    unknown = pa.nulls(len(order), pa.int64())
     arrays = [
-        columns.pop(field.name) if field.name in columns else pa.nulls(len(order), field.type)
+        columns[field.name].cast(field.type)
+        if field.name in columns
+        else (unknown.view(field.type) if field.type.bit_width == 64 else pa.nulls(len(order), field.type))
         for field in LOG_STEPS
     ]
-    return pa.table(arrays, LOG_STEPS.names).cast(LOG_STEPS), attempts.repeated
+    return pa.table(arrays, LOG_STEPS), attempts.repeated
 
 
 def _attempts(rank: Int64, step: Int64) -> Attempts:
