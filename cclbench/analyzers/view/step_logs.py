@@ -75,10 +75,10 @@ class StepLog:
 def step_logs(run: RunView) -> list[StepLog]:
     """The logs that number steps, in the order of files; `NotApplicable` without any."""
     table = run.table("log_steps")
-    table = table.filter(pa.array(has_values(table, "step")))
+    table = _filter_rows(table, has_values(table, "step"))
     files, names = word_codes(table, "file")
     logs = [
-        _one_log(str(name), run.settings.get(str(name), {}), table.filter(pa.array(files == number)))
+        _one_log(str(name), run.settings.get(str(name), {}), _filter_rows(table, files == number))
         for number, name in enumerate(names)
         if (files == number).any()
     ]
@@ -106,11 +106,16 @@ def of_each_log(run: RunView, values: Callable[[StepLog], Iterable[Value]]) -> I
             yield replace(value, source="job_log", category=category)
 
 
+def _filter_rows(table: pa.Table, mask: Mask) -> pa.Table:
+    """The rows in the mask; the table itself if these are all, since a log may have millions."""
+    return table if mask.all() else table.filter(pa.array(mask))
+
+
 def _one_log(file: str, settings: Mapping[str, object], rows: pa.Table) -> StepLog:
     """The rank with most lines, of several the lowest."""
     rank = rows["rank"].fill_null(-1).to_numpy()
     ranks, counts = np.unique(rank, return_counts=True)
-    rows = rows.filter(pa.array(rank == ranks[np.argmax(counts)]))
+    rows = _filter_rows(rows, rank == ranks[np.argmax(counts)])
     restart = rows["restart"].to_numpy().astype(np.int64)
     first = np.concatenate([[True], np.diff(restart) != 0])
     return StepLog(file, settings, rows, restart, first, len(ranks))
