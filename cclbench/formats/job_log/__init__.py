@@ -15,7 +15,8 @@ from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.files import open_output
 from cclbench.formats.job_log.families import FAMILIES
 from cclbench.formats.job_log.publishing import published_line
-from cclbench.formats.job_log.reading import MOST_BYTES, StepLogReading, step_table
+from cclbench.formats.job_log.reading import MOST_BYTES, StepLogReading
+from cclbench.formats.job_log.step_table import step_table
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
@@ -75,7 +76,7 @@ class JobLog(EvidenceReader):
             log_steps=table,
             timings=library.timings,
             communicators=library.communicators,
-            facts={**library.facts, "producer": lines.family.name, **log.facts},
+            facts={**library.facts, "producer": lines.producer, **log.facts},
             left_out={**library.left_out, **repeats},
             notes=library.notes,
         )

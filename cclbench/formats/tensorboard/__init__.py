@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Event files of TensorBoard: the scalars that a trainer writes at each step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.files import open_output
+from cclbench.formats.job_log.step_table import step_table
+from cclbench.formats.rewriting import CAPTURED, Redactor
+from cclbench.formats.tensorboard.records import RecordFile, framed_records
+from cclbench.formats.tensorboard.scalars import TAGS, TaggedScalars, event_class, scalars_of
+from cclbench.formats.texts import damaged_error
+
+_VERSION: Final = b"brain.Event:"
+_WALL_TIME: Final = b"\x09"
+
+
+class TensorBoardEvents(EvidenceReader):
+    """Reader of event files, by the scalars of each step."""
+
+    name = "tensorboard"
+    description = "TensorBoard event files: scalars of a trainer's steps"
+    extensions: tuple[str, ...] = (".tfevents",)
+    capture = "the trainer's TensorBoard folder, such as `--tensorboard-dir` of Megatron-LM"
+    versions = "brain.Event:2"
+    tested = "real: torchtitan on 8 GPUs; HF Trainer 5.24, Lightning 2.6 and torch 2.14 on a CPU"
+    withheld: Mapping[str, str] = {"events that are not scalars of steps, and tags of people's own": CAPTURED}
+
+    def sniff(self, head: bytes) -> float:
+        """Sure if the first record is an event that states the version."""
+        return float(head[12:13] == _WALL_TIME and _VERSION in head[:64])
+
+    def read(self, path: Path) -> Evidence:
+        """Rows of `log_steps`, a row for each step of the most frequent tag that trainers write."""
+        scalars, records = TaggedScalars(), RecordFile(path)
+        for event in _events(records):
+            for scalar in scalars_of(event):
+                if not scalars.add(scalar):
+                    raise damaged_error(path, "has too many scalars or tags")
+        columns = scalars.columns()
+        if columns is None:
+            raise damaged_error(path, "has no scalar", hint="pass the event file of the training loop")
+        table, repeated = step_table(columns, {})
+        left_out = {
+            "lines that repeat a step, or have none": repeated,
+            "values that are not scalars": scalars.not_scalar,
+            "records that are too long": records.long,
+        }
+        return Evidence(
+            log_steps=table,
+            facts={"producer": columns.producer, "clock": "utc"},
+            left_out={reason: count for reason, count in left_out.items() if count},
+            notes=["the last record is cut: the job was ended while it wrote"] if records.incomplete else [],
+        )
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """Scalars of steps; a tag that is no trainer's is numbered, and its values are left out."""
+        del annotations
+        numbers: dict[str, int] = {}
+        with open_output(path, target) as write:
+            for batch in RecordFile(path).batches():
+                kept = list[bytes]()
+                for event in _parsed(path, batch):
+                    if redactor.learns:
+                        redactor.text(event.file_version)
+                    published = event_class()(wall_time=event.wall_time, step=event.step)
+                    if event.file_version:
+                        published.file_version = "brain.Event:2"
+                    for scalar in scalars_of(event):
+                        if scalar.value is None:
+                            redactor.count("events", Counter({CAPTURED: 1}))
+                            continue
+                        tag, value = scalar.tag, scalar.value
+                        if tag not in TAGS:
+                            redactor.count("tags", Counter({CAPTURED: 1}))
+                            tag, value = f"scalar {numbers.setdefault(tag, len(numbers))}", 0.0
+                        published.summary.value.add(tag=tag, simple_value=value)
+                    kept.append(published.SerializeToString(deterministic=True))
+                write(framed_records(kept))
+        return True
+
+
+def _events(records: RecordFile) -> Iterator[Any]:
+    for batch in records.batches():
+        yield from _parsed(records.path, batch)
+
+
+def _parsed(path: Path, batch: list[bytes]) -> Iterator[Any]:
+    from google.protobuf.message import DecodeError
+
+    for content in batch:
+        try:
+            yield event_class().FromString(content)
+        except DecodeError:
+            raise damaged_error(path, "has a record that is no event") from None
+
+
+READERS.add(TensorBoardEvents.name, TensorBoardEvents(), origin=__name__)
