@@ -73,6 +73,8 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
     if lines.producer == "mlperf throughput":
         consumed = lines.whole_column("consumed_samples")
         step = np.where((consumed == UNKNOWN) | (samples <= 0), UNKNOWN, consumed // np.maximum(samples, 1))
+    if lines.has_column("total"):
+        step = _bar_steps(lines, step)
     attempts = _attempts(rank, step)
     order = attempts.order
     columns = {
@@ -110,6 +112,20 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
         for field in LOG_STEPS
     ]
     return pa.table(arrays, LOG_STEPS), attempts.repeated
+
+
+def _bar_steps(lines: StepColumns, step: Int64) -> Int64:
+    """Steps of the progress bar that ran longest, over all epochs; `UNKNOWN` of other bars.
+
+    Bars of an evaluation look like those of the training that they interrupt, except for their total.
+    """
+    total, epoch = lines.whole_column("total"), lines.whole_column("epoch")
+    hours, minutes, seconds = (np.nan_to_num(lines.column(part)) for part in ("hours", "minutes", "seconds"))
+    totals, bar = np.unique(total, return_inverse=True)
+    longest = np.full(len(totals), -1.0)
+    np.maximum.at(longest, bar, 3600 * hours + 60 * minutes + seconds)
+    before = np.where(epoch == UNKNOWN, 0, np.minimum(epoch, 1 << 20) * np.minimum(total, 1 << 32))
+    return np.where((bar == np.argmax(longest)) & (step > 0), before + step, UNKNOWN)
 
 
 def _attempts(rank: Int64, step: Int64) -> Attempts:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.files import open_output
-from cclbench.formats.job_log.step_table import step_table
+from cclbench.formats.job_log.scalars import TAGS, TaggedScalars, published_tag
 from cclbench.formats.rewriting import CAPTURED, Redactor
+from cclbench.formats.tensorboard.events import event_class, scalars_of
 from cclbench.formats.tensorboard.records import RecordFile, framed_records
-from cclbench.formats.tensorboard.scalars import TAGS, TaggedScalars, event_class, scalars_of
 from cclbench.formats.texts import damaged_error
 
 _VERSION: Final = b"brain.Event:"
@@ -42,21 +42,7 @@ class TensorBoardEvents(EvidenceReader):
             for scalar in scalars_of(event):
                 if not scalars.add(scalar):
                     raise damaged_error(path, "has too many scalars or tags")
-        columns = scalars.columns()
-        if columns is None:
-            raise damaged_error(path, "has no scalar", hint="pass the event file of the training loop")
-        table, repeated = step_table(columns, {})
-        left_out = {
-            "lines that repeat a step, or have none": repeated,
-            "values that are not scalars": scalars.not_scalar,
-            "records that are too long": records.long,
-        }
-        return Evidence(
-            log_steps=table,
-            facts={"producer": columns.producer, "clock": "utc"},
-            left_out={reason: count for reason, count in left_out.items() if count},
-            notes=["the last record is cut: the job was ended while it wrote"] if records.incomplete else [],
-        )
+        return scalars.evidence(path, long=records.long, incomplete=records.incomplete)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """Scalars of steps; a tag that is no trainer's is numbered, and its values are left out."""
@@ -78,8 +64,8 @@ class TensorBoardEvents(EvidenceReader):
                         tag, value = scalar.tag, scalar.value
                         if tag not in TAGS:
                             redactor.count("tags", Counter({CAPTURED: 1}))
-                            tag, value = f"scalar {numbers.setdefault(tag, len(numbers))}", 0.0
-                        published.summary.value.add(tag=tag, simple_value=value)
+                            value = 0.0
+                        published.summary.value.add(tag=published_tag(tag, numbers), simple_value=value)
                     kept.append(published.SerializeToString(deterministic=True))
                 write(framed_records(kept))
         return True

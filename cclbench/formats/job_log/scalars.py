@@ -1,35 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scalars of event files by tag, and the columns of `LOG_STEPS` that trainers' tags fill.
-
-Fields of the messages: tensorflow/core/util/event.proto, framework/summary.proto and tensor.proto.
-"""
+"""Numbers that trainers log by tag, with TensorBoard or W&B, as columns of `LOG_STEPS`."""
 
 from __future__ import annotations
 
-import struct
 from array import array
-from collections.abc import Iterator
-from functools import cache
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from cclbench.formats import Evidence
 from cclbench.formats.job_log.columns import UNKNOWN, nanoseconds, scaled
-from cclbench.formats.job_log.step_table import StepColumns
-from cclbench.ground.protobuf_schema import described_class
+from cclbench.formats.job_log.step_table import StepColumns, step_table
+from cclbench.formats.texts import damaged_error
 
-_MESSAGES: Final = {
-    "Tensor": "dtype=1:int32 tensor_content=4:bytes float_val=5:float* double_val=6:double*",
-    "Value": "tag=1:string simple_value=2:float? tensor=8:Tensor?",
-    "Summary": "value=1:Value*",
-    "Event": "wall_time=1:double step=2:int64 file_version=3:string? summary=5:Summary?",
-}
-_CONTENT: Final = {1: struct.Struct("<f"), 2: struct.Struct("<d")}
-"""Layout of a tensor's one number, by the type's number."""
 _MOST_EVENTS: Final = 1 << 24
 _MOST_TAGS: Final = 1 << 12
 _GIB: Final = 1 << 30
 
+_ANY: Final = "scalars"
+"""Producer of tags that are anybody's."""
 PRODUCERS: Final = (
     (
         "torchtitan",
@@ -69,17 +59,31 @@ PRODUCERS: Final = (
             "perf/per_device_tokens_per_sec": ("tokens_per_s_per_device", 1.0),
         },
     ),
-    *(("tensorboard", {tag: ("loss", 1.0)}) for tag in ("train/loss", "train_loss", "loss")),
+    (
+        "nanotron",
+        {
+            "lm_loss": ("loss", 1.0),
+            "elapsed_time_per_iteration_ms": ("step_s", 1e-3),
+            "tokens_per_sec_per_gpu": ("tokens_per_s_per_device", 1.0),
+            "hardware_tflops_per_gpu": ("flops_per_s", 1e12),
+            "global_batch_size": ("samples", 1.0),
+            "consumed_tokens": ("consumed_tokens", 1.0),
+        },
+    ),
+    (
+        "hf trainer",
+        {"train/loss": ("loss", 1.0), "train/num_input_tokens_seen": ("consumed_tokens", 1.0)},
+    ),
+    *((_ANY, {tag: ("loss", 1.0)}) for tag in ("train_loss", "loss")),
 )
 """Tags of trainers: the column of each, and the factor to its unit. The first one is always written, and
 marks the trainer; steps' times are means over the steps since the line before."""
 TAGS: Final = frozenset(tag for _, tags in PRODUCERS for tag in tags)
 
 
-@cache
-def event_class() -> Any:
-    """The class of events."""
-    return described_class("tensorboard", _MESSAGES, "Event")
+def published_tag(tag: str, numbers: dict[str, int]) -> str:
+    """The tag if it is a trainer's, else a number, which the file's other values of that tag get, too."""
+    return tag if tag in TAGS else f"scalar {numbers.setdefault(tag, len(numbers))}"
 
 
 class Scalar(NamedTuple):
@@ -90,22 +94,6 @@ class Scalar(NamedTuple):
     tag: str
     value: float | None
     """None if it is not a number, such as a histogram."""
-
-
-def scalars_of(event: Any) -> Iterator[Scalar]:
-    """The values of an event."""
-    for value in event.summary.value:
-        yield Scalar(event.wall_time, event.step, value.tag, _number_of(value))
-
-
-def _number_of(value: Any) -> float | None:
-    if value.HasField("simple_value"):
-        return float(value.simple_value)
-    layout = _CONTENT.get(value.tensor.dtype)
-    listed = [*value.tensor.float_val, *value.tensor.double_val]
-    if layout is not None and len(value.tensor.tensor_content) == layout.size:
-        listed = [*layout.unpack(value.tensor.tensor_content)]
-    return float(listed[0]) if len(listed) == 1 else None
 
 
 class TaggedScalars:
@@ -134,14 +122,11 @@ class TaggedScalars:
         return self.count < _MOST_EVENTS and len(self._places) < _MOST_TAGS
 
     def columns(self) -> StepColumns | None:
-        """A line for each scalar of the trainer's most frequent tag, else of the most frequent one."""
-        producer, known = next(
-            (one for one in PRODUCERS if next(iter(one[1])) in self._places), ("tensorboard", {})
-        )
-        tags = [tag for tag in known if tag in self._places] or list(self._places)
-        if not tags:
+        """A line for each scalar of the tag that marks the trainer, else of the most frequent tag."""
+        producer, known = next((one for one in PRODUCERS if next(iter(one[1])) in self._places), (_ANY, {}))
+        if not self._places:
             return None
-        lead = max(tags, key=lambda tag: len(self._places[tag]))
+        lead = next(iter(known), max(self._places, key=lambda tag: len(self._places[tag])))
         columns = StepColumns(producer)
         places, steps = np.array(self._places[lead]), np.array(self._steps[lead])
         columns.count = len(steps)
@@ -158,3 +143,21 @@ class TaggedScalars:
                     values[near[alike]] = np.array(self._values[tag])[alike]
                 columns.append(name, scaled(values, factor))
         return columns
+
+    def evidence(self, path: Path, *, long: int, incomplete: bool) -> Evidence:
+        """Rows of `log_steps`; `long` records were not read, and the last one may be `incomplete`."""
+        columns = self.columns()
+        if columns is None:
+            raise damaged_error(path, "has no scalar", hint="pass the file that the training loop wrote")
+        table, repeated = step_table(columns, {})
+        left_out = {
+            "lines that repeat a step, or have none": repeated,
+            "values that are not scalars": self.not_scalar,
+            "records that are too long": long,
+        }
+        return Evidence(
+            log_steps=table,
+            facts={"producer": columns.producer, "clock": "utc"},
+            left_out={reason: count for reason, count in left_out.items() if count},
+            notes=["the last record is cut: the job was ended while it wrote"] if incomplete else [],
+        )
