@@ -18,7 +18,6 @@ from cclbench.analyzers.view.step_logs import (
     NO_LOG,
     StepLog,
     of_each_log,
-    period_of,
     server_lines,
 )
 from cclbench.ground.intervals import Int64, Mask
@@ -105,7 +104,7 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     slow, steps = log.slow_lines(), log.numbers("step").astype(np.int64)
     yield Value(value=float(slow.sum() / log.steady.sum()), stat="slow_share", unit="1", provenance="derived")
     unexplained = slow & ~log.profiled()
-    period = period_of(steps[log.steady], unexplained[log.steady])
+    period = log.slow_period()
     if period is not None:
         excess = float(np.median(log.seconds[unexplained])) - middle
         words = f"every {period[0]} steps, as step {period[1] or period[0]}"

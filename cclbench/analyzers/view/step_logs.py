@@ -50,6 +50,11 @@ class StepLog:
         return np.asarray(self.rows[column].to_numpy(), np.float64)
 
     @property
+    def reader(self) -> str:
+        """Name of the reader of the log."""
+        return str(self.rows["source"][0].as_py())
+
+    @property
     def seconds(self) -> Float64:
         """Time of a step; NaN where it is unknown."""
         return self.numbers("dur_ns") / _NS_PER_S
@@ -58,6 +63,11 @@ class StepLog:
     def steady(self) -> Mask:
         """Lines whose time is known and that are not the first of an attempt."""
         return has_values(self.rows, "dur_ns") & ~self.first
+
+    @property
+    def timed(self) -> Mask:
+        """Lines that state when they were written."""
+        return has_values(self.rows, "end_ns")
 
     def profiled(self, *what: str) -> Mask:
         """Lines during which a profiler recorded, or saved what it had recorded."""
@@ -70,6 +80,11 @@ class StepLog:
         spread = 1.4826 * float(np.median(np.abs(seconds[steady] - middle)))
         limit = max(middle + _OUTLIER * spread, _SLOWER * middle)
         return steady & (np.nan_to_num(seconds) > limit)
+
+    def slow_period(self) -> tuple[int, int] | None:
+        """`period_of` the slow steps that no profiler slowed."""
+        slow, steady = self.slow_lines() & ~self.profiled(), self.steady
+        return period_of(self.numbers("step").astype(np.int64)[steady], slow[steady])
 
 
 def step_logs(run: RunView) -> list[StepLog]:
@@ -97,13 +112,13 @@ def of_each_log(run: RunView, values: Callable[[StepLog], Iterable[Value]]) -> I
     """The values of the only log; of several, each with its file as category."""
     logs = step_logs(run)
     if len(logs) == 1:
-        yield from (replace(value, source="job_log") for value in values(logs[0]))
+        yield from (replace(value, source=logs[0].reader) for value in values(logs[0]))
         return
-    yield no_value(f"{len(logs)} logs: see their rows", source="job_log")
+    yield no_value(f"{len(logs)} logs: see their rows")
     for log in logs:
         for value in values(log):
             category = ": ".join(filter(None, (log.file, value.category)))
-            yield replace(value, source="job_log", category=category)
+            yield replace(value, source=log.reader, category=category)
 
 
 def _filter_rows(table: pa.Table, mask: Mask) -> pa.Table:

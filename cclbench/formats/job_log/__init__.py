@@ -69,6 +69,7 @@ class JobLog(EvidenceReader):
         lines = log.chosen_family()
         if not lines.count:
             raise damaged_error(path, "has no line about a step", hint="pass the output of the whole job")
+        clock = {"clock": "utc"} if lines.has_column("time_ms") else {}
         table, repeated = step_table(lines, log.facts)
         library = NcclLog().read(path) if log.has_library_lines else Evidence()
         repeats = {"lines that repeat a step, or have none": repeated} if repeated else {}
@@ -76,7 +77,7 @@ class JobLog(EvidenceReader):
             log_steps=table,
             timings=library.timings,
             communicators=library.communicators,
-            facts={**library.facts, "producer": lines.producer, **log.facts},
+            facts={**library.facts, "producer": lines.producer, **clock, **log.facts},
             left_out={**library.left_out, **repeats},
             notes=library.notes,
         )
