@@ -14,8 +14,9 @@ from helpers.job_logs import FAMILY_LINES, MLLOG, TITAN, TITAN_HEAD
 from helpers.nccl_job import Process
 
 from cclbench.formats import Evidence, recognise_format
-from cclbench.formats.job_log import JobLog
+from cclbench.formats.job_log import JobLog, reading
 from cclbench.formats.job_log.families import FAMILIES
+from cclbench.formats.job_log.layout import separated_columns
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.ground.errors import InputError
 
@@ -149,6 +150,71 @@ def test_lines_of_different_layouts_are_all_read(read: Read) -> None:
         (2, 1_000_500_000, None),
         (3, 1_000_500_000, 1.5),
     ]
+
+
+def random_line(chance: Random, step: int) -> str:
+    """A line of Megatron-LM, now and then unlike the others in one of many ways."""
+    line = MEGATRON.format(step % 60, step, f"{chance.random() * 3000:.{chance.randint(1, 3)}f}")
+    if chance.random() < 0.15:
+        old, new = chance.choice(
+            (
+                ("| global", "| throughput per GPU (TFLOP/s/GPU): 23.0 | global"),
+                ("1.5E+00", "nan"),
+                ("1.5E+00", "1.5E+00 (mean)"),
+                ("1.5E+00", "1,500.5"),
+                ("32", "+32"),
+                (" lm loss: 1.5E+00 |", ""),
+                ("samples: 32", "tokens: 32"),
+                ("lm loss", "mtp loss"),
+                ("(ms)", "(ms, mean)"),
+                ("[2025", "[rank3] [2025"),
+                (" [2025-12-18", " ["),
+                ("| ", "|  "),
+                ("iteration ", "iteration  "),
+                ("lm loss: ", "validation lm loss: "),
+                (": ", " : "),
+                (" iteration", " Héllo iteration"),
+                ("| ", "| | "),
+                ("1.5E+00 |", "1.5E+00"),
+            )
+        )
+        line = line.replace(old, new)
+    return line if chance.random() < 0.97 else f"{line}{MEGATRON.format(1, step, 5)}"
+
+
+def test_splitting_at_the_separator_gives_what_the_pattern_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of one layout, with others among them; the family's pattern alone reads the same rows."""
+    chance, path, split = Random(34), tmp_path / "job.log", 0  # noqa: S311
+    for _ in range(300):
+        lines = [random_line(chance, step) for step in range(1, chance.randint(2, 9))]
+        others = ["", "a | b", "| | | | | |", " validation loss at iteration 3 | lm loss value: 1.5E+00 |"]
+        lines.insert(chance.randint(0, len(lines)), chance.choice(others))
+        path.write_text("\n".join(lines) + "\n" * chance.randint(0, 1))
+        split += separated_columns(FAMILIES[0], path.read_bytes().rstrip(b"\n")) is not None
+        fast = JobLog().sniff(path.read_bytes()) and JobLog().read(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "separated_columns", lambda *_: None)
+            patch.setattr(reading, "alike_lines", lambda *_: None)
+            slow = JobLog().sniff(path.read_bytes()) and JobLog().read(path)
+        assert fast == slow
+    assert 50 < split < 250
+
+
+def test_a_bar_of_an_evaluation_is_not_a_restart(read: Read) -> None:
+    """The bar that runs for 90 s is the job's; before and between its steps another one counts to 7."""
+    bar = "{}%|█   | {}/{} [{}<00:20,  2.00s/it]"
+    steps = [bar.format(n, n, 9, f"01:{20 + n:02}") for n in (1, 2, 3)]
+    others = [bar.format(n, n, 7, f"00:{50 + n}") for n in (0, 3, 7)]
+    found = read(*others, steps[0], *others, *steps[1:], end="\r")
+    assert columns(found, "step", "restart") == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_epochs_of_a_bar_go_on_counting(read: Read) -> None:
+    bar = "Epoch {}: {}%|█   | {}/2 [00:10<00:20,  2.00s/it]"
+    found = read(*(bar.format(epoch, n, n) for epoch in (0, 1) for n in (0, 1, 2)), end="\r")
+    assert columns(found, "step", "restart") == [(n, 0) for n in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", ""])

@@ -69,10 +69,12 @@ class _Pieces:
         """The piece's first byte."""
         return int(self._cuts[piece - 1]) + 1 if piece else 0
 
-    @property
-    def line_count(self) -> int:
-        """Lines of the block."""
-        return len(self._ends)
+    def other_lines(self, firsts: Int64) -> bytes:
+        """The lines that begin with none of these pieces."""
+        other = ~np.isin(self._ends - self._sizes + 1, firsts)
+        ends = self._cuts[self._ends] + 1
+        bounds = zip(np.concatenate([[0], ends])[:-1][other].tolist(), ends[other].tolist(), strict=True)
+        return b"\n".join(self.block[begin:end] for begin, end in bounds)
 
     def lines_like(self, piece: int) -> tuple[int, Int64]:
         """The first piece of a piece's line, and those of all lines of as many pieces."""
@@ -102,10 +104,12 @@ def _head_groups(family: Family) -> list[str]:
 def alike_lines(family: Family, block: bytes) -> list[tuple[bytes, ...]] | None:
     """The groups of all step lines of a block, if they differ in their numbers only."""
     match = _template(family, block)
-    if match is None or family.at_line_begin:
+    if match is None or family.at_line_begin or family.separator:
         return None
-    lines: list[tuple[bytes, ...]] = literal_pattern(match).findall(block)
-    return lines if len(lines) == block.count(family.mark) else None
+    pattern = literal_pattern(match)
+    lines: list[tuple[bytes, ...]] = pattern.findall(block)
+    has_others = len(lines) <= block.count(b"\n") and family.pattern.search(pattern.sub(b"", block))
+    return None if has_others else lines
 
 
 def separated_columns(
@@ -122,7 +126,8 @@ def separated_columns(
     pieces = _Pieces(block, family.separator)
     head_piece = pieces.piece_at(head.start())
     first, firsts = pieces.lines_like(head_piece)
-    if pieces.piece_at(head.end() - 1) != head_piece:
+    line, _, _ = block[head.start() :].partition(b"\n")
+    if pieces.piece_at(head.end() - 1) != head_piece or len(family.pattern.findall(line)) > 1:
         return None
     texts, alike = dict[str, pa.StringArray](), np.ones(len(firsts), np.bool_)
     for name in family.factors:
@@ -133,12 +138,12 @@ def separated_columns(
             alike &= pc.starts_with(text, key).to_numpy(zero_copy_only=False)
             after = pc.binary_slice(text.view(pa.binary()), len(key), len(block)).view(pa.string())
             texts[name] = pc.ascii_trim(after, " \n" + family.separator.decode())
-    count = int(alike.sum())
-    if not texts or (count < pieces.line_count and count < block.count(family.mark)):
+    firsts, count = firsts[alike], int(alike.sum())
+    if not texts or family.pattern.search(pieces.other_lines(firsts)):
         return None
     names, one = _head_groups(family), re.escape(family.separator)
     pattern = re.compile(literal_pattern(head).pattern + rb"[^" + one + rb"]*+" + one)
-    heads = pieces.texts(firsts[alike] + (head_piece - first))
+    heads = pieces.texts(firsts + (head_piece - first))
     found = pattern.findall(heads.buffers()[2].to_pybytes())
     if len(found) != count:
         return None
