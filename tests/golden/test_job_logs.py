@@ -197,7 +197,7 @@ def test_the_events_of_a_job_on_eight_gpus(test_data: Path, measure: Measure, tm
     table = run.evidence("log_steps")
     assert table["step"].to_pylist() == list(range(1, 101))
     assert set(table["tokens"].to_pylist()[1:]) == {99_072}
-    assert figures(run, "log.step")[None, None, None] == pytest.approx(15.303, abs=0.001)
+    assert figures(run, "log.step")[None, None, None] == pytest.approx(15.30, abs=0.005)
     assert figures(run, "log.mfu")[None, None, None] == pytest.approx(0.0158, abs=5e-5)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ import numpy as np
 
 from cclbench.formats.job_log.columns import (
     UNKNOWN,
+    Float64,
     numbers,
     scaled,
     stamp_ns,
@@ -30,6 +30,7 @@ from cclbench.formats.job_log.families import (
 from cclbench.formats.job_log.layout import alike_lines, separated_columns
 from cclbench.formats.job_log.step_table import StepColumns
 from cclbench.formats.texts import line_blocks
+from cclbench.ground.intervals import Int64
 
 MOST_BYTES: Final = 1 << 36
 _FACT_BYTES: Final = 16 << 20
@@ -54,38 +55,34 @@ class FamilyLines(StepColumns):
         pattern = family.labelled if labelled else family.pattern
         columns = None if labelled else separated_columns(family, block)
         if columns is None:
-            columns = _matched_columns(family, pattern, block), {}
-        texts, values = columns
-        count = len(next(iter(texts.values()), ()))
+            columns = _matched_columns(family, pattern, block)
+        count = len(next(iter(columns.values()), ()))
         if count < lines and any(mark in block for mark in PROFILER_MARKS):
             for match in PROFILER.finditer(block):
                 if len(self.profiled) < _MOST_MARKS:
                     before = len(pattern.findall(block, 0, match.start()))
                     self.profiled.append((self.count + before, str(match.lastgroup)))
         self.count += count
-        if not count:
-            return 0
-        labels = [texts.pop(name, None) for name in ("task", "rank")]
-        rank = np.full(count, UNKNOWN)
-        if labels[0] is not None and labels[1] is not None:
-            rank = whole_numbers(numbers([task or rank for task, rank in zip(*labels, strict=True)]))
-        self.append("rank", rank)
-        for name in pattern.groupindex.keys() - {"task", "rank"}:
-            factor = family.factors.get(name, 1.0)
-            if name in values:
-                self.append(name, scaled(values[name], factor))
-            elif name == "stamp":
-                self.append(name, stamp_ns(texts[name]))
-            else:
-                self.append(name, numbers(texts.get(name, [b""] * count), factor))
+        if count:
+            self.append("rank", columns.pop("rank", np.full(count, UNKNOWN)))
+            for name in pattern.groupindex.keys() - {"task", "rank"}:
+                values = columns.get(name, np.full(count, np.nan))
+                self.append(name, values if name == "stamp" else scaled(values, family.factors.get(name, 1)))
         return count
 
 
-def _matched_columns(family: Family, pattern: re.Pattern[bytes], block: bytes) -> dict[str, Sequence[bytes]]:
+def _matched_columns(family: Family, pattern: re.Pattern[bytes], block: bytes) -> dict[str, Float64 | Int64]:
     """The groups of each line as columns; empty without a line."""
     lines = (alike_lines(family, block) if pattern is family.pattern else None) or pattern.findall(block)
     names = sorted(pattern.groupindex, key=pattern.groupindex.__getitem__)
-    return dict(zip(names, zip(*lines, strict=True), strict=True)) if lines else {}
+    if not lines:
+        return {}
+    texts = dict(zip(names, zip(*lines, strict=True), strict=True))
+    labels = [texts.pop(name) for name in ("task", "rank") if name in texts]
+    columns = {name: stamp_ns(of) if name == "stamp" else numbers(of) for name, of in texts.items()}
+    if labels:
+        columns["rank"] = whole_numbers(numbers([a or b for a, b in zip(*labels, strict=True)]))
+    return columns
 
 
 class StepLogReading:
