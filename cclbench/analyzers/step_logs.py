@@ -37,12 +37,14 @@ _log_metric = partial(run_metric, not_applicable=NO_LOG)
     " median of the last quarter of lines over that of the first, − 1; unprofiled: the median without steps"
     " that a profiler slowed, by the profiler's own lines; slow_share: share of lines more than 5 robust"
     " standard deviations (1.4826 MAD) and 5 % above the median; slow_period: distance in steps of slow steps"
-    " where at least 90 % of them are that far apart and at least 90 % of the steps so far apart are slow."
+    " where at least 90 % of them are that far apart and at least 90 % of the steps so far apart are slow,"
+    " profiled ones aside."
     " Slow and profiled steps have rows of their own.",
     formula="median(dur)",
     unit="s",
     better="lower",
     inputs=("log_steps",),
+    version=2,
 )
 def step(run: RunView) -> Iterator[Value]:
     yield from of_each_log(run, _step_values)

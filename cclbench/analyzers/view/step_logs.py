@@ -82,9 +82,9 @@ class StepLog:
         return steady & (np.nan_to_num(seconds) > limit)
 
     def slow_period(self) -> tuple[int, int] | None:
-        """`period_of` the slow steps that no profiler slowed."""
-        slow, steady = self.slow_lines() & ~self.profiled(), self.steady
-        return period_of(self.numbers("step").astype(np.int64)[steady], slow[steady])
+        """`period_of` the slow steps, of those without a profiler."""
+        known = self.steady & ~self.profiled()
+        return period_of(self.numbers("step").astype(np.int64)[known], self.slow_lines()[known])
 
 
 def step_logs(run: RunView) -> list[StepLog]:
