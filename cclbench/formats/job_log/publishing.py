@@ -22,6 +22,7 @@ _OWN_WORDS: Final = frozenset(
     MLLOG namespace time_ms event_type POINT_IN_TIME key value metadata file lineno step samples_count
     tracked_stats train_step_time reduced_train_loss throughput global_batch_size max_sequence_length
     Training epoch lr global_step train_step_timing in consumed_samples
+    max_memory_reserved max_memory_allocated TFLOPS_per_GPU cuda_max_memory_reserved
     completed seconds device Tokens total_weights
     epoch micro_step RunningAvgSamplesPerSec CurrSamplesPerSec MemAllocated MaxMemAllocated GB stop timer.py
     consumed_tokens elapsed_time_per_iteration_ms tokens_per_sec tokens_per_sec_per_gpu lm_loss
