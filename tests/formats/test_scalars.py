@@ -25,7 +25,7 @@ from helpers.scalar_files import (
     wandb_record,
 )
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import collect_identities, redact_file, redacted_name
 from cclbench.formats import Evidence, EvidenceReader, recognise_format
 from cclbench.formats.job_log.scalars import PRODUCERS
 from cclbench.formats.tensorboard import TensorBoardEvents
@@ -239,6 +239,22 @@ def test_nothing_but_trainers_numbers_is_published(tmp_path: Path) -> None:
             assert before.log_steps is not None
             assert before.log_steps == after.log_steps
             assert len(before.log_steps) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("events.out.tfevents.1777776562.b008e969124e.1233744.0", "b008e969124e"),
+        ("events.out.tfevents.1777776562.gpu-7.lab.example.org.4711.0.v2", "gpu-7.lab.example.org"),
+        ("events.out.tfevents.1777776562.quorum7", "quorum7"),
+    ],
+)
+def test_the_host_in_a_files_name_is_a_host(name: str, host: str, tmp_path: Path) -> None:
+    source = tmp_path / name
+    source.write_bytes(event_file(STEPS))
+    published = redacted_name(name, collect_identities([source]))
+    assert host not in published
+    assert published.startswith("events.")
 
 
 @pytest.mark.parametrize(
