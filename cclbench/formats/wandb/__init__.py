@@ -46,8 +46,8 @@ class WandbRun(EvidenceReader):
     description = "Weights & Biases: logs of offline runs, and `wandb-summary.json`"
     extensions: tuple[str, ...] = (".wandb", "wandb-summary.json")
     capture = "`WANDB_MODE=offline`; the file is `wandb/offline-run-*/run-*.wandb`"
-    versions = "logs of version 0; wandb 0.13 and later"
-    tested = "real: HF Trainer 5.24 with wandb 0.31 on a CPU; documentation: wandb-summary.json"
+    versions = "logs of version 0, of wandb 0.18 to 0.31"
+    tested = "real: HF Trainer 5.24, wandb 0.18 and 0.31 on a CPU; documentation: wandb-summary.json"
     withheld: Mapping[str, str] = {"configuration, output, environment, and keys of people's own": CAPTURED}
 
     def sniff(self, head: bytes) -> float:
