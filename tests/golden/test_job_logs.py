@@ -67,6 +67,7 @@ def test_the_first_screen_of_a_log_alone_is_about_its_steps(test_data: Path, mea
     assert "A step takes 8.07 s in the median, 7.85 s to 9.45 s (p5 to p95), at most 24.7 s." in text
     assert "4,061 tokens/s, 508 on a device." in text
     assert "Profiled: step 25 (12.8 s), 26 (10.0 s)." in text
+    assert "Under the profiler a step took 24.6 % longer." in text
 
 
 def stated_steps(path: Path) -> tuple[list[float], int, int]:

@@ -32,8 +32,8 @@ class TensorBoardEvents(EvidenceReader):
     capture = "the trainer's TensorBoard folder, such as `--tensorboard-dir` of Megatron-LM"
     versions = "brain.Event:2"
     tested = (
-        "real: torchtitan on 8 GPUs; HF Trainer 5.24, Lightning 2.6, torch 2.14, tensorboardX and TensorBoard's"
-        " own writer on a CPU"
+        "real: torchtitan on 8 GPUs; HF Trainer 5.24, Lightning 2.6, torch 2.14, tensorboardX and"
+        " TensorBoard's own writer on a CPU"
     )
     withheld: Mapping[str, str] = {"events that are not scalars of steps, and tags of people's own": CAPTURED}
 
