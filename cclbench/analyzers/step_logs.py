@@ -18,7 +18,6 @@ from cclbench.analyzers.view.step_logs import (
     NO_LOG,
     StepLog,
     of_each_log,
-    period_of,
     server_lines,
 )
 from cclbench.ground.intervals import Int64, Mask
@@ -38,12 +37,14 @@ _log_metric = partial(run_metric, not_applicable=NO_LOG)
     " median of the last quarter of lines over that of the first, − 1; unprofiled: the median without steps"
     " that a profiler slowed, by the profiler's own lines; slow_share: share of lines more than 5 robust"
     " standard deviations (1.4826 MAD) and 5 % above the median; slow_period: distance in steps of slow steps"
-    " where at least 90 % of them are that far apart and at least 90 % of the steps so far apart are slow."
+    " where at least 90 % of them are that far apart and at least 90 % of the steps so far apart are slow,"
+    " profiled ones aside."
     " Slow and profiled steps have rows of their own.",
     formula="median(dur)",
     unit="s",
     better="lower",
     inputs=("log_steps",),
+    version=2,
 )
 def step(run: RunView) -> Iterator[Value]:
     yield from of_each_log(run, _step_values)
@@ -105,7 +106,7 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     slow, steps = log.slow_lines(), log.numbers("step").astype(np.int64)
     yield Value(value=float(slow.sum() / log.steady.sum()), stat="slow_share", unit="1", provenance="derived")
     unexplained = slow & ~log.profiled()
-    period = period_of(steps[log.steady], unexplained[log.steady])
+    period = log.slow_period()
     if period is not None:
         excess = float(np.median(log.seconds[unexplained])) - middle
         words = f"every {period[0]} steps, as step {period[1] or period[0]}"

@@ -74,6 +74,19 @@ def is_private_setting(line: str) -> bool:
     return match is not None and match[1] not in _OVERRIDES
 
 
+def fact_texts(line: str) -> list[str]:
+    """The parts of a line from which `LineFacts` reads its facts, without names of network devices."""
+    texts = ["CCL WARN"] if "CCL WARN" in line else []
+    texts += [match[0] for mark, _, pattern in _RULES if mark in line and (match := pattern.search(line))]
+    if match := _TRANSPORT.search(line):
+        texts.append(match[0])
+    if "NET/IB" in line and (ports := _PORTS.findall(line)):
+        texts.append("NET/IB " + " ".join(f"[{number}]-:1/{link}" for number, link in enumerate(ports)))
+    if (match := _OVERRIDE.search(line)) and match[1] in _OVERRIDES:
+        texts.append(match[0])
+    return texts
+
+
 class LineFacts:
     """Facts from the lines read so far."""
 

@@ -14,6 +14,7 @@ _STEP: Final = metric_name("log.step")
 _TOKENS: Final = metric_name("log.tokens")
 _GOODPUT: Final = metric_name("goodput.training")
 _AGREEMENT: Final = metric_name("log.card_agreement")
+_OVERHEAD: Final = metric_name("log.profiler_overhead")
 _MOST_LOGS: Final = 8
 _MOST_STEPS: Final = 4
 
@@ -53,6 +54,9 @@ def _sentences(log: Row, rows: Sequence[Row]) -> Iterator[str]:
     if agreement is not None and agreement.value is not None and agreement.value < 1:
         yield f"The card contradicts the log: {agreement.reason}."
     yield from _notable_steps(log, rows)
+    overhead = next((r for r in rows if _is_of(r, _OVERHEAD, "logged") and r.category == log.category), None)
+    if overhead is not None and (overhead.value or 0.0) > 0:
+        yield f"Under the profiler a step took {humanise(overhead.value or 0.0, '1')} longer."
     period = next((r for r in rows if _is_of(r, _STEP, "slow_period") and r.category == log.category), None)
     if period is not None and period.reason:
         yield f"{period.reason[:1].upper()}{period.reason[1:]}."

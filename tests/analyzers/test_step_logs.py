@@ -247,3 +247,84 @@ def test_stated_and_derived_utilisation() -> None:
     assert found[None, None, None].value == 0.25
     assert found[None, None, "flops_per_s"].value == 5e13
     assert found[None, None, "derived"].status == "not_applicable"
+
+
+EPOCH = 1_700_000_000 * S
+
+
+def clocked(seconds: Iterable[float | None], begin: int, **changes: Any) -> list[dict[str, Any]]:
+    """`lines` whose first step begins at a time."""
+    rows = lines(seconds, **changes)
+    return [row | {"end_ns": row["end_ns"] - 1000 * S + begin} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("hours", "zone"), [(0, ""), (-8, ", the log -8 h from UTC"), (5.5, ", the log +5.5 h from UTC")]
+)
+def test_a_traced_step_is_joined_by_the_clock(hours: float, zone: str) -> None:
+    """Steps of 9, 2, 2, 3, 8 and 2 s: the trace has the fourth, from 13 to 16 s, by UTC."""
+    rows = clocked([9, 2, 2, 3, 8, 2], EPOCH + round(hours * 3600 * S))
+    rank = busy_steps((EPOCH + 13 * S, EPOCH + 16 * S))
+    found = values("log.profiler_overhead", rows, rank)
+    assert found[None, None, None].reason == f"3.00 s traced, 2.00 s in the log; joined by clock{zone}"
+    assert found[None, None, None].value == 0.5
+    assert found[None, 0, None].reason == "step 4 of the log, 3.00 s there"
+    assert found[None, None, "logged"].value == 0.5
+
+
+def test_a_clock_that_fits_in_two_zones_joins_nothing() -> None:
+    """20 min of steps hold the traced ones as they are, and a quarter of an hour later; by UTC, once."""
+    rows = clocked([60, *[2.0] * 570], EPOCH)
+    rank = busy_steps((EPOCH + 130 * S, EPOCH + 133 * S))
+    assert "joined by folder" in str(values("log.profiler_overhead", rows, rank)[None, None, None].reason)
+    found = values("log.profiler_overhead", rows, rank, settings={"job.log": {"clock": "utc"}})
+    assert str(found[None, None, None].reason).endswith("joined by clock")
+    assert found[None, 0, None].reason == "step 37 of the log, 2.00 s there"
+
+
+def test_times_that_are_not_since_1970_join_nothing() -> None:
+    found = values("log.profiler_overhead", clocked([9, 2, 2, 2], 0), busy_steps((10 * S, 12 * S)))
+    assert "joined by folder" in str(found[None, None, None].reason)
+
+
+def test_steps_as_short_as_the_clocks_second_are_not_told_apart() -> None:
+    rows = clocked([9.0, *[1.0] * 9], EPOCH)
+    found = values("log.profiler_overhead", rows, busy_steps((EPOCH + 10 * S, EPOCH + 12 * S)))
+    assert str(found[None, None, None].reason).endswith("joined by clock")
+    assert (None, 0, None) not in found
+
+
+def test_of_two_logs_the_clock_tells_which_is_the_traced_jobs() -> None:
+    """The other job ran a day later; a second log of the same job agrees, that of another one does not."""
+    rank = busy_steps((EPOCH + 11 * S, EPOCH + 14 * S))
+    own, later = clocked([9, 2, 3, 2], EPOCH), clocked([9, 5, 5, 5], EPOCH + 86_400 * S, file="other.log")
+    found = values("log.profiler_overhead", own + later, rank)
+    assert found[None, None, None].value == 0.5
+    assert str(found[None, None, None].reason).endswith("joined by clock: job.log")
+    events = clocked([9, 2, 3, 2], EPOCH, file="events", source="tensorboard")
+    assert values("log.profiler_overhead", own + events, rank)[None, None, None].value == 0.5
+    rival = clocked([9, 4, 4, 4], EPOCH, file="rival.log")
+    refused = values("log.profiler_overhead", own + rival, rank)[None, None, None]
+    assert refused.reason == "2 logs beside the traces: 2 of them fit their step numbers or times"
+    stranger = clocked([9, 4, 4, 4], EPOCH + 200_000 * S, file="stranger.log")
+    refused = values("log.profiler_overhead", later + stranger, rank)[None, None, None]
+    assert refused.reason == "2 logs beside the traces: none fits their step numbers or times"
+
+
+def test_a_traced_step_is_in_the_rhythm_of_the_slow_ones_or_not() -> None:
+    rows = lines([1.5 if step % 5 == 0 else 1.0 for step in range(1, 31)])
+    rows[9]["profiler"], rows[10]["profiler"] = "recorded", "recorded"
+    rank = busy_steps(*((n * 2 * S, (n + 1) * 2 * S) for n in range(12)))
+    found = values("log.profiler_overhead", rows, rank)
+    assert found[None, 10, None].reason == "step 10 of the log, 1.50 s there, one of the slow steps, every 5"
+    assert found[None, 11, None].reason == "step 11 of the log, 1.00 s there, none of the slow steps, every 5"
+
+
+def test_a_log_alone_tells_the_overhead_of_the_steps_that_it_marks() -> None:
+    """Of steps of 3 and 2.5 s the shorter one, over 2 s."""
+    rows = lines([9, 2, 2, 3, 2.5, 2])
+    rows[3]["profiler"], rows[4]["profiler"] = "recorded", "recorded"
+    found = values("log.profiler_overhead", rows)
+    assert found[None, None, None].status == "not_applicable"
+    assert found[None, None, "logged"].value == 0.25
+    assert found[None, None, "logged"].reason == "step 5: 2.50 s, 2.00 s unprofiled"

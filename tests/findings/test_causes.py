@@ -598,6 +598,26 @@ def test_how_sure_an_overhead_is(file: dict[str, Any], confidence: str | None) -
     assert (one.confidence if one else None) == confidence
 
 
+@pytest.mark.parametrize(
+    ("overhead", "logged", "confidence"),
+    [(0.029, 0.5, None), (0.24, None, "low"), (0.24, 0.02, "low"), (0.24, 0.2, "medium")],
+)
+def test_the_jobs_log_tells_the_overhead_that_the_capture_does_not(
+    overhead: float, logged: float | None, confidence: str | None
+) -> None:
+    rows = [row("log.profiler_overhead", overhead, reason="2.48 s traced, 2.00 s in the log")]
+    rows += [row("log.profiler_overhead", logged, stat="logged")] if logged is not None else []
+    one = found(*STEP, *rows).get("profiler_overhead")
+    assert (one.confidence if one else None) == confidence
+    if one is not None:
+        assert one.claim == (
+            "A traced step takes 24.0 % longer than the job's steps without a profiler: 2.48 s traced,"
+            " 2.00 s in the log."
+        )
+    timed = found(*STEP, *rows, evidence=[step_times(0, 1.0, 1.5)])["profiler_overhead"]
+    assert timed.claim.startswith("Under the profiler, which records")
+
+
 def moved(group: str, nbytes: float, exposed_s: float) -> list[Row]:
     keys = {"collective": "all_reduce", "group": group}
     rows = by_rank("time.exposed_transfer", *[exposed_s] * 4, **keys)

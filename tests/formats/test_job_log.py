@@ -14,8 +14,9 @@ from helpers.job_logs import FAMILY_LINES, MLLOG, TITAN, TITAN_HEAD
 from helpers.nccl_job import Process
 
 from cclbench.formats import Evidence, recognise_format
-from cclbench.formats.job_log import JobLog
+from cclbench.formats.job_log import JobLog, reading
 from cclbench.formats.job_log.families import FAMILIES
+from cclbench.formats.job_log.layout import separated_columns
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.ground.errors import InputError
 
@@ -56,12 +57,71 @@ def test_a_line_of_each_family_is_recognised_and_read(family: str, read: Read) -
     assert row == tuple(pytest.approx(v) if isinstance(v, float) else v for v in stated.values())
 
 
+@pytest.mark.parametrize(
+    ("line", "stated"),
+    [
+        (
+            "[2025-10-17T11:33:02+08:00] Training epoch 1, iteration 28/99 | lr: 7e-06 |"
+            " global_batch_size: 32 |"
+            " global_step: 28 | max_memory_reserved: 127 | max_memory_allocated: 115 |"
+            " reduced_train_loss: 2.5 |"
+            " train_step_timing in s: 0.25 | TFLOPS_per_GPU: 1.25e+03 | consumed_samples: 928 | val_loss: 3",
+            {"step": 28, "dur_ns": 250_000_000, "memory_bytes": 127, "flops_per_s": 1.25e15, "rank": None},
+        ),
+        (
+            " 5: Training epoch 0, iteration 28/99 | lr: 5.6e-06 | global_batch_size: 32 | global_step: 28 |"
+            " reduced_train_loss: 2.5 | train_step_timing in s: 0.25 | tokens_per_sec_per_gpu: 6.8e+03 |",
+            {"rank": 5, "samples": 32, "tokens_per_s_per_device": 6800.0},
+        ),
+        (
+            "worker-0: [2026-01-02 03:04:05,500] [INFO] [timer.py:199:stop]"
+            " epoch=1/micro_step=926/global_step=188,"
+            " RunningAvgSamplesPerSec=6.6, CurrSamplesPerSec=6.3, MemAllocated=7.79GB, MaxMemAllocated=8.5GB",
+            {"step": 188, "end_ns": 1_767_323_045_500_000_000, "memory_bytes": 9_126_805_504},
+        ),
+        (
+            "[default7]: iteration       20/ 115311 | consumed samples:   960 | consumed tokens:  2015"
+            " | elapsed"
+            " time per iteration (s): 105.25 | global batch size:  2048 | lm loss: 2.5E+00 | num zeros: 0.0 |"
+            " samples per second: 19.463 | TFLOPs: 149.02 |",
+            {"rank": 7, "dur_ns": 105_250_000_000, "samples": 2048, "loss": 2.5, "flops_per_s": 149.02e12},
+        ),
+        (
+            "[default0]:07/03/2024 10:11:12 [INFO|DP=0|PP=0|TP=0|ip-26-0-1-2]: iteration: 3 / 20 |"
+            " consumed_tokens: 12.6M | elapsed_time_per_iteration_ms: 43.1K | tokens_per_sec: 97.4K |"
+            " tokens_per_sec_per_gpu: 1.52K | global_batch_size: 1.02K | lm_loss: 11.2 | lr: 9.53e-05 |"
+            " hardware_tflops_per_gpu: 13.8 | grad_norm: 26.1 | cuda_max_memory_reserved: 520M",
+            {"rank": 0, "dur_ns": 43_100_000_000, "samples": None, "memory_bytes": 520_000_000},
+        ),
+        (
+            "INFO 2025-09-10 16:32:05.957 metrics.py:386] Avg prompt throughput: 0.2 tokens/s, Avg generation"
+            " throughput: 1.1 tokens/s, Running: 2 reqs, Swapped: 0 reqs, Pending: 3 reqs, GPU KV cache"
+            " usage: 0.0%",
+            {"prompt_tokens_per_s": 0.2, "generated_tokens_per_s": 1.1, "running": 2, "waiting": 3},
+        ),
+        (
+            "[2026-03-14 04:59:11] Decode batch, #running-req: 20, #full token: 2326, mamba num: 20,"
+            " cuda graph:"
+            " True, gen throughput (token/s): 1174.06, #queue-req: 6, ",
+            {"generated_tokens_per_s": 1174.06, "running": 20, "waiting": 6},
+        ),
+        ("completed step: 5, seconds: 20.5, TFLOP/s/device: 97.5, loss: 12.4", {"step": 5, "loss": 12.4}),
+    ],
+)
+def test_lines_as_jobs_have_printed_them(line: str, stated: dict[str, object], read: Read) -> None:
+    """Layouts of logs that people have published, of other versions, launchers and options."""
+    (row,) = columns(read(line), *stated)
+    assert row == tuple(pytest.approx(v) if isinstance(v, float) else v for v in stated.values())
+
+
 def test_every_family_has_a_line_here_but_the_one_of_samples() -> None:
     assert {family.name for family in FAMILIES} - set(FAMILY_LINES) == {"mlperf throughput"}
 
 
 def test_a_family_without_a_real_file_says_so() -> None:
-    assert all(family.tested.startswith(("real: ", "documentation, no file: ")) for family in FAMILIES)
+    assert all(
+        family.tested.startswith(("real: ", "excerpts of published logs, no file: ")) for family in FAMILIES
+    )
 
 
 def test_a_throughput_in_samples_gives_the_step_of_the_batch(read: Read) -> None:
@@ -149,6 +209,71 @@ def test_lines_of_different_layouts_are_all_read(read: Read) -> None:
         (2, 1_000_500_000, None),
         (3, 1_000_500_000, 1.5),
     ]
+
+
+def random_line(chance: Random, step: int) -> str:
+    """A line of Megatron-LM, now and then unlike the others in one of many ways."""
+    line = MEGATRON.format(step % 60, step, f"{chance.random() * 3000:.{chance.randint(1, 3)}f}")
+    if chance.random() < 0.15:
+        old, new = chance.choice(
+            (
+                ("| global", "| throughput per GPU (TFLOP/s/GPU): 23.0 | global"),
+                ("1.5E+00", "nan"),
+                ("1.5E+00", "1.5E+00 (mean)"),
+                ("1.5E+00", "1,500.5"),
+                ("32", "+32"),
+                (" lm loss: 1.5E+00 |", ""),
+                ("samples: 32", "tokens: 32"),
+                ("lm loss", "mtp loss"),
+                ("(ms)", "(ms, mean)"),
+                ("[2025", "[rank3] [2025"),
+                (" [2025-12-18", " ["),
+                ("| ", "|  "),
+                ("iteration ", "iteration  "),
+                ("lm loss: ", "validation lm loss: "),
+                (": ", " : "),
+                (" iteration", " Héllo iteration"),
+                ("| ", "| | "),
+                ("1.5E+00 |", "1.5E+00"),
+            )
+        )
+        line = line.replace(old, new)
+    return line if chance.random() < 0.97 else f"{line}{MEGATRON.format(1, step, 5)}"
+
+
+def test_splitting_at_the_separator_gives_what_the_pattern_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of one layout, with others among them; the family's pattern alone reads the same rows."""
+    chance, path, split = Random(34), tmp_path / "job.log", 0  # noqa: S311
+    for _ in range(300):
+        lines = [random_line(chance, step) for step in range(1, chance.randint(2, 9))]
+        others = ["", "a | b", "| | | | | |", " validation loss at iteration 3 | lm loss value: 1.5E+00 |"]
+        lines.insert(chance.randint(0, len(lines)), chance.choice(others))
+        path.write_text("\n".join(lines) + "\n" * chance.randint(0, 1))
+        split += separated_columns(FAMILIES[0], path.read_bytes().rstrip(b"\n")) is not None
+        fast = JobLog().sniff(path.read_bytes()) and JobLog().read(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "separated_columns", lambda *_: None)
+            patch.setattr(reading, "alike_lines", lambda *_: None)
+            slow = JobLog().sniff(path.read_bytes()) and JobLog().read(path)
+        assert fast == slow
+    assert 50 < split < 250
+
+
+def test_a_bar_of_an_evaluation_is_not_a_restart(read: Read) -> None:
+    """The bar that runs for 90 s is the job's; before and between its steps another one counts to 7."""
+    bar = "{}%|█   | {}/{} [{}<00:20,  2.00s/it]"
+    steps = [bar.format(n, n, 9, f"01:{20 + n:02}") for n in (1, 2, 3)]
+    others = [bar.format(n, n, 7, f"00:{50 + n}") for n in (0, 3, 7)]
+    found = read(*others, steps[0], *others, *steps[1:], end="\r")
+    assert columns(found, "step", "restart") == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_epochs_of_a_bar_go_on_counting(read: Read) -> None:
+    bar = "Epoch {}: {}%|█   | {}/2 [00:10<00:20,  2.00s/it]"
+    found = read(*(bar.format(epoch, n, n) for epoch in (0, 1) for n in (0, 1, 2)), end="\r")
+    assert columns(found, "step", "restart") == [(n, 0) for n in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", ""])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import tarfile
@@ -11,9 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import pyarrow as pa
 import pytest
 from rich.console import Console, Group
 
+from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.formats import READERS
 from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
 
@@ -63,6 +67,7 @@ def test_the_first_screen_of_a_log_alone_is_about_its_steps(test_data: Path, mea
     assert "A step takes 8.07 s in the median, 7.85 s to 9.45 s (p5 to p95), at most 24.7 s." in text
     assert "4,061 tokens/s, 508 on a device." in text
     assert "Profiled: step 25 (12.8 s), 26 (10.0 s)." in text
+    assert "Under the profiler a step took 24.6 % longer." in text
 
 
 def stated_steps(path: Path) -> tuple[list[float], int, int]:
@@ -113,3 +118,94 @@ def test_a_job_of_torchtitan(test_data: Path, measure: Measure, tmp_path: Path) 
     assert rates[None, None, None] == pytest.approx(8 * rates[None, "per_device", None])
     assert rates[None, "per_device", None] == pytest.approx(rates[None, "stated_per_device", None], rel=0.01)
     assert figures(run, "log.mfu")[None, None, None] == pytest.approx(0.0158)
+
+
+OWN = Path(__file__).with_name("job_logs")
+
+
+def test_a_trainers_text_and_its_events_tell_of_the_same_steps(measure: Measure) -> None:
+    """HF Trainer: the bar's rates, which tqdm smooths, are within 10 % of the times of the events.
+
+    The bar of two evaluations has 12 steps and looks like that of training.
+    """
+    text, events = (
+        measure(OWN / f"hf_trainer.{ending}").evidence("log_steps") for ending in ("log", "tfevents")
+    )
+    assert text["step"].to_pylist() == events["step"].to_pylist() == list(range(1, 9))
+    assert set(text["restart"].to_pylist()) == {0}
+    before_evaluation = [table["dur_ns"].to_pylist()[1:4] for table in (text, events)]
+    assert before_evaluation[0] == pytest.approx(before_evaluation[1], rel=0.1)
+    assert set(events["tokens"].to_pylist()[1:]) == {64}
+
+
+def test_epochs_are_no_restarts(measure: Measure) -> None:
+    """Lightning: six steps in each of two epochs, with a validation after each."""
+    table = measure(OWN / "lightning.log").evidence("log_steps")
+    assert table["step"].to_pylist() == list(range(1, 13))
+    assert set(table["restart"].to_pylist()) == {0}
+
+
+def test_events_of_torch_with_a_restart(measure: Measure) -> None:
+    """Values of the program that wrote them; times in float32."""
+    run = measure(OWN / "torch.tfevents.gz")
+    table = run.evidence("log_steps")
+    assert list(zip(table["restart"].to_pylist(), table["step"].to_pylist(), strict=True)) == [
+        *((0, step) for step in range(1, 7)),
+        *((1, step) for step in range(4, 7)),
+    ]
+    assert table["loss"].to_pylist() == [10 - n / 8 for n in range(1, 7)] + [9 - n / 8 for n in range(4, 7)]
+    assert table["flops_per_s"].to_pylist()[:6] == [(20 + n) * 1e12 for n in range(1, 7)]
+    assert [ns / 1e9 for ns in table["dur_ns"].to_pylist()[:6]] == pytest.approx(
+        [0.02 + 0.001 * n for n in range(1, 7)], rel=1e-6
+    )
+    assert figures(run, "goodput.training")[None, "lost_steps", None] == 3
+
+
+def test_an_offline_run_of_wandb(measure: Measure) -> None:
+    table = measure(OWN / "offline.wandb").evidence("log_steps")
+    assert table["step"].to_pylist() == list(range(1, 13))
+    assert table["dur_ns"].to_pylist() == [(100 + n) * 10**6 for n in range(12)]
+    assert table["loss"].to_pylist() == [5 - n * 0.01 for n in range(12)]
+    assert set(table["samples"].to_pylist()) == {32}
+
+
+@pytest.mark.parametrize("name", ["torch.tfevents.gz", "offline.wandb"])
+def test_planted_words_of_real_files_are_not_published(name: str, tmp_path: Path) -> None:
+    source, target = OWN / name, tmp_path / name
+    redact_file(source, target, identities=collect_identities([source]))
+    unpack: Callable[[bytes], bytes] = gzip.decompress if name.endswith(".gz") else bytes
+    assert b"planted-secret" in unpack(source.read_bytes())
+    assert b"planted-secret" not in unpack(target.read_bytes())
+    before, after = (recognise_and_read(path) for path in (source, target))
+    assert before == after
+
+
+def recognise_and_read(path: Path) -> pa.Table:
+    """The rows of a log."""
+    reader = READERS.get("wandb" if path.name.endswith(".wandb") else "tensorboard")
+    assert reader.reads == "evidence"
+    return reader.read(path).log_steps
+
+
+def test_the_events_of_a_job_on_eight_gpus(test_data: Path, measure: Measure, tmp_path: Path) -> None:
+    """The same 100 steps as the job's text states; 99,072 tokens each, as the trainer counts them."""
+    path = tmp_path / "events"
+    with tarfile.open(test_data / "nccl_job_logs" / "b0_fsdp8.tar.gz") as archive:
+        content = archive.extractfile(next(one for one in archive if "/events.out" in one.name))
+        assert content is not None
+        path.write_bytes(content.read())
+    run = measure(path)
+    table = run.evidence("log_steps")
+    assert table["step"].to_pylist() == list(range(1, 101))
+    assert set(table["tokens"].to_pylist()[1:]) == {99_072}
+    assert figures(run, "log.step")[None, None, None] == pytest.approx(15.30, abs=0.005)
+    assert figures(run, "log.mfu")[None, None, None] == pytest.approx(0.0158, abs=5e-5)
+
+
+@pytest.mark.parametrize(("name", "overhead"), list(zip(MEGATRON, (0.246, 0.088), strict=True)))
+def test_the_logs_own_overhead_of_the_profiler(
+    name: str, overhead: float, test_data: Path, measure: Measure
+) -> None:
+    """Iteration 26 against the median: 10.033 and 10.141 s were published as those jobs' step times."""
+    run = measure(test_data / "job_logs_ccl" / "megatron_logs" / name)
+    assert figures(run, "log.profiler_overhead")[None, "logged", None] == pytest.approx(overhead, abs=5e-4)

@@ -50,6 +50,11 @@ class StepLog:
         return np.asarray(self.rows[column].to_numpy(), np.float64)
 
     @property
+    def reader(self) -> str:
+        """Name of the reader of the log."""
+        return str(self.rows["source"][0].as_py())
+
+    @property
     def seconds(self) -> Float64:
         """Time of a step; NaN where it is unknown."""
         return self.numbers("dur_ns") / _NS_PER_S
@@ -58,6 +63,11 @@ class StepLog:
     def steady(self) -> Mask:
         """Lines whose time is known and that are not the first of an attempt."""
         return has_values(self.rows, "dur_ns") & ~self.first
+
+    @property
+    def timed(self) -> Mask:
+        """Lines that state when they were written."""
+        return has_values(self.rows, "end_ns")
 
     def profiled(self, *what: str) -> Mask:
         """Lines during which a profiler recorded, or saved what it had recorded."""
@@ -71,14 +81,19 @@ class StepLog:
         limit = max(middle + _OUTLIER * spread, _SLOWER * middle)
         return steady & (np.nan_to_num(seconds) > limit)
 
+    def slow_period(self) -> tuple[int, int] | None:
+        """`period_of` the slow steps, of those without a profiler."""
+        known = self.steady & ~self.profiled()
+        return period_of(self.numbers("step").astype(np.int64)[known], self.slow_lines()[known])
+
 
 def step_logs(run: RunView) -> list[StepLog]:
     """The logs that number steps, in the order of files; `NotApplicable` without any."""
     table = run.table("log_steps")
-    table = table.filter(pa.array(has_values(table, "step")))
+    table = _filter_rows(table, has_values(table, "step"))
     files, names = word_codes(table, "file")
     logs = [
-        _one_log(str(name), run.settings.get(str(name), {}), table.filter(pa.array(files == number)))
+        _one_log(str(name), run.settings.get(str(name), {}), _filter_rows(table, files == number))
         for number, name in enumerate(names)
         if (files == number).any()
     ]
@@ -97,20 +112,25 @@ def of_each_log(run: RunView, values: Callable[[StepLog], Iterable[Value]]) -> I
     """The values of the only log; of several, each with its file as category."""
     logs = step_logs(run)
     if len(logs) == 1:
-        yield from (replace(value, source="job_log") for value in values(logs[0]))
+        yield from (replace(value, source=logs[0].reader) for value in values(logs[0]))
         return
-    yield no_value(f"{len(logs)} logs: see their rows", source="job_log")
+    yield no_value(f"{len(logs)} logs: see their rows")
     for log in logs:
         for value in values(log):
             category = ": ".join(filter(None, (log.file, value.category)))
-            yield replace(value, source="job_log", category=category)
+            yield replace(value, source=log.reader, category=category)
+
+
+def _filter_rows(table: pa.Table, mask: Mask) -> pa.Table:
+    """The rows in the mask; the table itself if these are all, since a log may have millions."""
+    return table if mask.all() else table.filter(pa.array(mask))
 
 
 def _one_log(file: str, settings: Mapping[str, object], rows: pa.Table) -> StepLog:
     """The rank with most lines, of several the lowest."""
     rank = rows["rank"].fill_null(-1).to_numpy()
     ranks, counts = np.unique(rank, return_counts=True)
-    rows = rows.filter(pa.array(rank == ranks[np.argmax(counts)]))
+    rows = _filter_rows(rows, rank == ranks[np.argmax(counts)])
     restart = rows["restart"].to_numpy().astype(np.int64)
     first = np.concatenate([[True], np.diff(restart) != 0])
     return StepLog(file, settings, rows, restart, first, len(ranks))

@@ -21,6 +21,7 @@ _ACHIEVED_FLOPS: Final = metric_name("compute.achieved_flops")
 _BUSY: Final = metric_name("compute.busy")
 _IDLE_UNKNOWN: Final = metric_name("time.idle_unknown")
 _IDLE: Final = metric_name("time.idle")
+_LOGGED_OVERHEAD: Final = metric_name("log.profiler_overhead")
 
 _LONGER: Final = 1.3
 """First steps that take at least this many times the median of the others are warm-up."""
@@ -193,7 +194,8 @@ def unlinked_launches(case: Case) -> Iterator[Finding]:
     "profiler_overhead",
     title="the profiler makes steps longer",
     rule="profiled steps take at least 3 % longer than unprofiled ones on the median rank, where the capture"
-    " timed both, as cclbench.torch.profile and cclbench.jax.profile do",
+    " timed both, as cclbench.torch.profile and cclbench.jax.profile do; else by the job's log, if it is"
+    " beside the trace (log.profiler_overhead)",
     gain="none: the job gains it without the profiler; the run's times include it",
     actions={
         "pytorch": (
@@ -206,7 +208,10 @@ def unlinked_launches(case: Case) -> Iterator[Finding]:
 )
 def profiler_overhead(case: Case) -> Iterator[Finding]:
     ranks = step_means(case.record)
-    if not ranks or (rank := middle_rank(ranks)).relative_overhead < _COSTLY:
+    if not ranks:
+        yield from _overhead_by_log(case)
+        return
+    if (rank := middle_rank(ranks)).relative_overhead < _COSTLY:
         return
     confidence: Confidence = "low"
     because = "some unprofiled steps are as long as some profiled ones"
@@ -223,4 +228,24 @@ def profiler_overhead(case: Case) -> Iterator[Finding]:
         f" it (means of {rank.profiled_steps} and {rank.unprofiled_steps} steps of rank {rank.rank}).",
         because=because,
         confidence=confidence,
+    )
+
+
+def _overhead_by_log(case: Case) -> Iterator[Finding]:
+    overhead = case.row(_LOGGED_OVERHEAD)
+    if overhead is None or overhead.value is None or overhead.value < _COSTLY:
+        return
+    logged = case.number(_LOGGED_OVERHEAD, stat="logged")
+    confidence: Confidence = "low"
+    because = "the log does not time a step that a profiler recorded: other causes are possible"
+    if logged is not None and logged >= _COSTLY:
+        confidence = "medium"
+        because = f"the log's own times of profiled steps are at least {humanise(logged, '1')} longer"
+    yield case.finding(
+        "profiler_overhead",
+        f"A traced step takes {humanise(overhead.value, '1')} longer than the job's steps without a profiler:"
+        f" {overhead.reason}.",
+        because=because,
+        confidence=confidence,
+        evidence=case.evidence(_LOGGED_OVERHEAD),
     )

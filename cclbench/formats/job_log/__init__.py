@@ -15,7 +15,8 @@ from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.files import open_output
 from cclbench.formats.job_log.families import FAMILIES
 from cclbench.formats.job_log.publishing import published_line
-from cclbench.formats.job_log.reading import MOST_BYTES, StepLogReading, step_table
+from cclbench.formats.job_log.reading import MOST_BYTES, StepLogReading
+from cclbench.formats.job_log.step_table import step_table
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
@@ -68,6 +69,7 @@ class JobLog(EvidenceReader):
         lines = log.chosen_family()
         if not lines.count:
             raise damaged_error(path, "has no line about a step", hint="pass the output of the whole job")
+        clock = {"clock": "utc"} if lines.has_column("time_ms") else {}
         table, repeated = step_table(lines, log.facts)
         library = NcclLog().read(path) if log.has_library_lines else Evidence()
         repeats = {"lines that repeat a step, or have none": repeated} if repeated else {}
@@ -75,7 +77,7 @@ class JobLog(EvidenceReader):
             log_steps=table,
             timings=library.timings,
             communicators=library.communicators,
-            facts={**library.facts, "producer": lines.family.name, **log.facts},
+            facts={**library.facts, "producer": lines.producer, **clock, **log.facts},
             left_out={**library.left_out, **repeats},
             notes=library.notes,
         )

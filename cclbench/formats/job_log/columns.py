@@ -19,18 +19,22 @@ UNKNOWN: Final = np.iinfo(np.int64).min
 _MAGNITUDES: Final = {b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9, b"T": 1e12}
 
 
-def numbers(texts: Sequence[bytes], factor: float = 1.0) -> Float64:
-    """Printed numbers times a factor, shape (lines,); NaN for an empty or impossible text."""
+def numbers(texts: Sequence[bytes]) -> Float64:
+    """Printed numbers, shape (lines,); NaN for an empty or impossible text."""
     if not any(texts):
         return np.full(len(texts), np.nan)
     try:
-        values = np.fromiter(map(float, texts), np.float64, len(texts))
+        return np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
-        values = np.array([_number(text) for text in texts], np.float64)
+        return np.array([_number(text) for text in texts], np.float64)
+
+
+def scaled(values: Float64, factor: float) -> Float64:
+    """Values times a factor; NaN for those that are not finite."""
     with np.errstate(over="ignore"):
-        values *= factor
-    values[~np.isfinite(values)] = np.nan
-    return values
+        products = values * factor
+    products[~np.isfinite(products)] = np.nan
+    return products
 
 
 def _number(text: bytes) -> float:
@@ -62,8 +66,13 @@ def stamp_ns(stamps: Sequence[bytes]) -> Int64:
         times = np.array(texts, np.bytes_).astype("datetime64[us]").astype(np.int64)
     except ValueError:
         times = np.array([_stamp(text) for text in texts], np.int64)
-    fits = np.abs(times // 1000) < LATEST_NS // 1_000_000
-    return np.where(fits, times, 0) * 1000 + np.where(fits, 0, UNKNOWN)
+    return clock_ns(times)
+
+
+def clock_ns(microseconds: Int64) -> Int64:
+    """Times in µs as ns; `UNKNOWN` for impossible ones."""
+    fits = np.abs(microseconds // 1000) < LATEST_NS // 1_000_000
+    return np.where(fits, microseconds, 0) * 1000 + np.where(fits, 0, UNKNOWN)
 
 
 def _stamp(text: bytes) -> int:

@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from cclbench.formats.job_log.families import FACTS, FAMILIES, PROFILER
+from cclbench.formats.nccl_lines import fact_texts
 
 _WORD: Final = re.compile(rb"[\w\x80-\xff](?:[\w\x80-\xff.,@~+-]*[\w\x80-\xff])?")
 _NUMBER: Final = re.compile(
@@ -21,6 +22,7 @@ _OWN_WORDS: Final = frozenset(
     MLLOG namespace time_ms event_type POINT_IN_TIME key value metadata file lineno step samples_count
     tracked_stats train_step_time reduced_train_loss throughput global_batch_size max_sequence_length
     Training epoch lr global_step train_step_timing in consumed_samples
+    max_memory_reserved max_memory_allocated TFLOPS_per_GPU cuda_max_memory_reserved
     completed seconds device Tokens total_weights
     epoch micro_step RunningAvgSamplesPerSec CurrSamplesPerSec MemAllocated MaxMemAllocated GB stop timer.py
     consumed_tokens elapsed_time_per_iteration_ms tokens_per_sec tokens_per_sec_per_gpu lm_loss
@@ -38,7 +40,12 @@ _OWN_WORDS: Final = frozenset(
 
 
 def published_line(line: bytes) -> bytes | None:
-    """The line with `-` for each word that is not its family's; None if it is about no step or setting."""
+    """The line with `-` for each word that is not its family's; None if it is about no step or setting.
+
+    Of a line of NCCL or RCCL the parts remain that state facts, which the run's manifest has as well.
+    """
+    if b"CCL " in line and (texts := fact_texts(line.decode(errors="replace").rstrip())):
+        return f"NCCL INFO {'  '.join(texts)}".encode()
     if not any(pattern.search(line) for pattern in _patterns_of(line)):
         return None
     return _WORD.sub(_published_word, line)
