@@ -57,6 +57,14 @@ class Layout:
                 inner *= size
         return inner
 
+    def first_group(self, *dimensions: Dimension) -> tuple[int, ...]:
+        """Ranks of the first group over these dimensions together, sorted."""
+        ranks = [0]
+        for dimension in dimensions:
+            stride = self.group_stride(dimension)
+            ranks = [rank + place * stride for place in range(self.degrees[dimension]) for rank in ranks]
+        return tuple(sorted(ranks))
+
     def place_along(self, rank: int, dimension: Dimension) -> int:
         """The rank's coordinate in the dimension."""
         return rank // self.group_stride(dimension) % self.degrees[dimension]

@@ -90,6 +90,17 @@ def _integer_field(card: Card | None, field: str) -> float | None:
     return value if isinstance(value, int) else None
 
 
+def layer_passes(subject: ChangeSubject, size: Mapping[str, float]) -> tuple[float, float]:
+    """Tokens of a micro-batch on a rank in the new layout, and how often a step passes a layer of a stage
+    forward; `size` has the card's micro-batch, sequence length and layers."""
+    layouts = asked_layouts(subject)
+    new, share = layouts.new.degrees, layouts.sample_share
+    count = microbatch_count(subject.run.card) or 1
+    several = count > 1 or new["pp"] > 1
+    tokens = size["batch.micro"] * size["batch.sequence_length"] / new["cp"] * (1.0 if several else share)
+    return tokens, size["model.layers"] / new["pp"] * count * (share if several else 1.0)
+
+
 def microbatch_count(card: Card | None) -> int | None:
     """Micro-batches of a step on a rank: from the card, else global / (replicas x micro-batch)."""
     if card is None:

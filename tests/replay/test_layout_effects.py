@@ -391,11 +391,37 @@ def test_sequences_cut_among_more_ranks() -> None:
     elsewhere = asked(degrees(cp=2), {"parallelism.cp": 8}, graph, dimensions={"0-1": "pp"})
     assert effect(context(elsewhere, 8)).repeats == {}
     assert context(asked(degrees(cp=2), {"parallelism.cp": 2}), 2) == SAME_LAYOUT
+
+
+def test_whole_sequences_are_split() -> None:
+    """Keys and values of 1,000 tokens are 1,000 · 12 · 2 · 83.3 elements of 2 bytes; of 4 ranks 4 µs a MB,
+    twice that at most, gathered twice and scattered once by 8 layers for each of 4 micro-batches."""
+    one = asked(degrees(), {"parallelism.cp": 4})
+    made = effect(context(one, 4))
+    assert of_names(made, one.graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
+    keys, gradients = made.added
+    assert keys.what == "exchange of 4 MB of keys and values among 4 ranks"
+    assert keys.time == TimeBounds(0.0, None, pytest.approx(3 * 2 * 16_000 * 8 * 4))
+    assert keys.in_stage
+    assert (gradients.what, gradients.time.high) == ("all-reduce of 6 MB of gradients", 2 * 4 * 6_000)
+    fewer = card({**MODEL, "kv_heads": 3, "head_dim": 100}, BATCH, microbatches=4)
+    split = asked(degrees(), {"parallelism.cp": 2, "parallelism.tp": 3, "parallelism.pp": 2}, of_card=fewer)
+    (keys, _) = effect(context(split, 2)).added
+    assert keys.what == "exchange of 0.4 MB of keys and values among 2 ranks"
+    assert keys.time.high == pytest.approx(3 * 2 * (2 * 400) * 4 * 4)
     with pytest.raises(
-        InputError,
-        match=r"no exchange of keys and values to scale, since cp is 1; .*; trace a run with cp of at",
+        InputError, match="exchange of keys and values, which whole sequences do not need, can"
     ):
-        context(asked(degrees(), {"parallelism.cp": 2}), 2)
+        context(asked(degrees(), {"parallelism.cp": 2}, of_card=card({"hidden": 1000}, BATCH)), 2)
+
+
+def test_replicas_of_split_sequences_exchange_gradients_among_all_ranks() -> None:
+    """Of dp 2 and cp 4 once, by the setting of replicas."""
+    one = asked(degrees(), {"parallelism.cp": 4, "parallelism.dp": 2})
+    (keys,) = effect(context(one, 4)).added
+    assert keys.what.startswith("exchange of 4 MB")
+    (gradients,) = effect(replicas(one, None)).added
+    assert gradients.time.high == 2 * 8 * 6_000
 
 
 def test_experts_over_more_ranks() -> None:
