@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -77,10 +77,22 @@ def rank_list(text: str) -> list[int]:
 
 def parse_size(text: str) -> int:
     """Bytes of a size with its unit, such as `1GB` or `50 MB`."""
+    return round(_parse_amount(text, "size"))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a time with its unit, such as `1.23s`, above zero."""
+    seconds = _parse_amount(text, "time")
+    if not seconds:
+        raise ValueError(f"{text!r} is zero")
+    return seconds
+
+
+def _parse_amount(text: str, dimension: Literal["size", "time"]) -> float:
     from cclbench.ground.units import parse_quantity, with_spaced_unit
 
     try:
-        return round(parse_quantity(with_spaced_unit(text), "size"))
+        return parse_quantity(with_spaced_unit(text), dimension)
     except CheckFailed as error:
         raise ValueError(str(error)) from None
 
@@ -96,6 +108,7 @@ def _checked_regex(text: str) -> str:
 StepRange: Final = Parsed("A:B", step_range)
 RankList: Final = Parsed("LIST", rank_list)
 Size: Final = Parsed("SIZE", parse_size)
+Duration: Final = Parsed("TIME", parse_duration)
 
 
 def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -74,7 +74,7 @@ def missing_sizes(card: Card | None, *fields: str) -> list[str]:
     return [_PLACES.get(field, f"workload.{field}") for field in fields if not _integer_field(card, field)]
 
 
-_PLACES: Final = {"element": "workload.precision"}
+_PLACES: Final = {"element": "workload.precision", "batch.global_": "workload.batch.global"}
 _ELEMENTS: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 """Bytes of an activation element by precision of matrix products (16 bits with fp8)."""
 

@@ -120,6 +120,9 @@ def project_step(
             hint="measure a step with the same tp and ep, or trace one: cclbench whatif",
         )
     sizes = card_sizes(card, "the step of another layout", *_SIZES)
+    parts = asked.degrees.degrees["pp"] * asked.turns
+    if sizes["model.layers"] < parts:
+        raise InputError(f"{sizes['model.layers']:.0f} layers are too few for {parts} parts")
     old, new = _case_assumptions(card, sizes, system, (measured, asked), step_s)
     # what is exposed of an exchange of gradients leaves the time that products take at the peak
     least_s = _least_compute_s(card, sizes, system, measured)
