@@ -330,25 +330,31 @@ inference: Final = click.option(
 )
 
 
+_allow_truncated: Final = click.option(
+    "--allow-truncated",
+    is_flag=True,
+    help="Use the intact part of truncated files; every result notes it.",
+)
+
+
 def _gather_opening(command: Command) -> Command:
     """The command with `opening`, the keywords of `workspace`, in place of the single options."""
 
     @wraps(command)
-    def call_command(*, inference: bool, engine: Engine, store: str | Path, **others: Any) -> Any:
-        return command(opening={"inference": inference, "engine": engine, "store": store}, **others)
+    def call_command(
+        *, allow_truncated: bool, inference: bool, engine: Engine, store: str | Path, **others: Any
+    ) -> Any:
+        opening = {"allow_truncated": allow_truncated, "inference": inference}
+        return command(opening=opening | {"engine": engine, "store": store}, **others)
 
     return cast("Command", call_command)
 
 
-opening: Final = _apply_all(inference, engine, store, _gather_opening)
+opening: Final = _apply_all(_allow_truncated, inference, engine, store, _gather_opening)
 """Options of commands that open runs, and read a SOURCE into the store for that."""
 
 ingest: Final = _apply_all(
-    click.option(
-        "--allow-truncated",
-        is_flag=True,
-        help="Use the intact part of truncated files; every result notes it.",
-    ),
+    _allow_truncated,
     click.option(
         "--step-annotation",
         type=Parsed("REGEX", _checked_regex),

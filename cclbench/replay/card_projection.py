@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from math import gcd
 from typing import Final
 
-from msgspec import structs
-
 from cclbench.card import Card
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.hardware import catalog
 from cclbench.hardware.system import System
 from cclbench.record.manifest import CardLine, Manifest, Options
 from cclbench.replay.answer_rows import NS_PER_S, modelled_row, predicted_rows
 from cclbench.replay.critical_path import Path
 from cclbench.replay.layout import DIMENSIONS, Relayout, stated_layout
 from cclbench.replay.outcome import Predicted, ReplayedStep
-from cclbench.replay.projection import ProjectedLayout, Projection, asked_layout, degree_settings
+from cclbench.replay.projection import (
+    ProjectedLayout,
+    Projection,
+    asked_layout,
+    degree_settings,
+    system_with,
+)
 from cclbench.replay.rescale import card_sizes
 from cclbench.replay.result import ReplayResult
 from cclbench.replay.scenario import Scenario
@@ -79,17 +82,14 @@ def project_card(
 
 def _measured_system(card: Card, source: str, system_id: str, per_node: int | None) -> System:
     """The machine of the measured step, with so many ranks in a node."""
-    system, stated = catalog.system(system_id), card.hardware.system
+    system, stated = system_with(system_id, per_node or card.hardware.per_node), card.hardware.system
     if stated is not None and stated != system_id:
         raise InputError(
             f"the step was measured on {stated} (hardware.system), and does not show that of {system_id}",
             where=source,
             hint=f"--system {stated}; another machine needs a trace of one rank",
         )
-    each = per_node or card.hardware.per_node or system.per_node
-    if each > system.per_node:
-        raise UsageError(f"{system_id} has {system.per_node} accelerators a node, not {each}")
-    return structs.replace(system, per_node=each)
+    return system
 
 
 def _measured_layout(card: Card, source: str) -> JobLayout:

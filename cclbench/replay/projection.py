@@ -17,6 +17,7 @@ from cclbench.ground.errors import ChangedRunError, InputError, UsageError
 from cclbench.ground.text import listed
 from cclbench.hardware import catalog
 from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.system import System
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
 from cclbench.record.run import Run
@@ -80,6 +81,7 @@ def project_run(
             hint=f"`cclbench whatif {run.id} --set ranks={gpus}` repeats the traced replicas",
         )
     target = _target_machine(run, system, per_node)
+    parse_scenario([*target.settings, *sets])  # its errors are not those of a layout
     replay = Replay(run, machine=target.machine)
     memory = _DeviceMemory(replay, catalog.accelerator(catalog.system(system).accelerator))
     common = [*target.settings, *sets]
@@ -109,7 +111,7 @@ class _Target(NamedTuple):
 
 def _target_machine(run: Run, system_id: str, per_node: int | None) -> _Target:
     """The machine of the catalog, on which kernels take their time on the traced accelerator."""
-    system = catalog.system(system_id)
+    system = system_with(system_id, per_node)
     traced = machine_of(run)
     if traced.on_host:
         raise InputError(
@@ -118,7 +120,7 @@ def _target_machine(run: Run, system_id: str, per_node: int | None) -> _Target:
             where=run.id,
             hint="trace a step on an accelerator; `--set accelerator=` exchanges it for another one",
         )
-    machine = machine_of(run, system=system_id, per_node=per_node or system.per_node)
+    machine = machine_of(run, system=system_id, per_node=system.per_node)
     accelerator = traced.accelerator
     if accelerator.value is not None:
         hardware = structs.replace(machine.hardware, accelerator=accelerator.value.id)
@@ -133,6 +135,16 @@ def _target_machine(run: Run, system_id: str, per_node: int | None) -> _Target:
         )
     assumed = f"the trace does not name its accelerator, which is assumed to be {system.accelerator}"
     return _Target(machine, (), (assumed,))
+
+
+def system_with(system_id: str, per_node: int | None) -> System:
+    """The machine of the catalog, of whose accelerators a node uses so many."""
+    system = catalog.system(system_id)
+    if per_node is None:
+        return system
+    if per_node > system.per_node:
+        raise UsageError(f"{system_id} has {system.per_node} accelerators a node, not {per_node}")
+    return structs.replace(system, per_node=per_node)
 
 
 class _DeviceMemory:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -132,6 +133,30 @@ def test_a_trace_without_a_step_has_no_figure(
     code, _, err = call(*page_commands(repository)[0])
     assert code == 3
     assert "has no windows to replay" in err
+
+
+def test_a_cut_trace_is_projected_from_its_intact_part(
+    test_data: Path, tmp_path: Path, call: Command
+) -> None:
+    """With the option that the refusal names."""
+    (packed,) = (test_data / "kineto" / "h100_qwen").iterdir()
+    cut = tmp_path / "cut.json"
+    text = gzip.decompress(packed.read_bytes())
+    cut.write_bytes(text[: len(text) * 4 // 5])
+    words = ("project", cut, "--system", "aws-p5", "--gpus", 8)
+    code, _, err = call(*words)
+    assert code == 3
+    assert "--allow-truncated" in err
+    code, out, err = call(*words, "--allow-truncated")
+    assert code == 0, err
+    assert "dp 8" in out
+
+
+def test_a_run_without_ranks_needs_a_measured_step(test_data: Path, call: Command) -> None:
+    memory = test_data / "memory" / "inference_ctx128.pickle"
+    code, _, err = call("project", memory, "--system", "aws-p5", "--gpus", 8)
+    assert code == 3
+    assert "has no trace of a rank; a measured step and a card suffice: --step 1.23s" in err
 
 
 def test_the_page_and_the_document(neo: Path, call: Command) -> None:

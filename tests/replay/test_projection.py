@@ -122,6 +122,10 @@ def test_a_layout_makes_as_many_ranks_as_asked(repository: Path, evidence_store:
         project_run(run, "aws-p5", 64, layout="tp=4,dp=8")
     with pytest.raises(UsageError, match="no dimension 'sp'"):
         project_run(run, "aws-p5", 64, layout="sp=4")
+    with pytest.raises(UsageError, match=r"^there is no setting 'odd'"):
+        project_run(run, "aws-p5", 64, sets=["odd=1"])
+    with pytest.raises(UsageError, match="aws-p5 has 8 accelerators a node, not 16"):
+        project_run(run, "aws-p5", 64, per_node=16)
 
 
 def test_another_accelerator_scales_kernels(repository: Path, evidence_store: Path) -> None:
