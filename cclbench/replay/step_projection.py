@@ -53,6 +53,7 @@ al. 2025, where 2.4 % and 1.3 % of a step are neither pipeline nor exchange nor 
 JITTER: Final = 0.006
 """Span of a step's pipeline against that with each stage's mean times: 0.995 to 1.006 in these two jobs."""
 _ROUNDS: Final = 12
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,16 @@ class JobLayout:
     def rank_samples(self) -> float:
         """Samples of a micro-batch, of which a rank has a part, in whole ones."""
         return self.micro_batch / self.degrees.degrees["cp"]
+
+    @property
+    def stage_work(self) -> float:
+        """Work of a stage on a micro-batch, in samples of the whole model."""
+        return self.rank_samples / self.degrees.degrees["pp"]
+
+    @property
+    def step_work(self) -> float:
+        """Work of a rank in a step, in samples of the whole model."""
+        return self.stage_work * self.microbatches
 
     def distance(self, other: JobLayout) -> float:
         """How far apart stages, ranks and micro-batches are, the sum of the logarithms of their ratios."""
@@ -123,23 +134,19 @@ def project_step(
     parts = asked.degrees.degrees["pp"] * asked.turns
     if sizes["model.layers"] < parts:
         raise InputError(f"{sizes['model.layers']:.0f} layers are too few for {parts} parts")
-    old, new = _case_assumptions(card, sizes, system, (measured, asked), step_s)
-    # what is exposed of an exchange of gradients leaves the time that products take at the peak
     least_s = _least_compute_s(card, sizes, system, measured)
-    longest_s = step_s - least_s
-    if longest_s <= 0:
+    if least_s >= step_s:
         raise InputError(
             f"{step_s:g} s are less than the products of a step take on {measured.degrees.world_size:,}"
             f" {system.accelerator} at their peak, {least_s:.3g} s",
             hint="check the step, and the card's sizes, batch, precision and parallelism",
         )
-    share = longest_s / np.maximum(old.exchange_s, longest_s)
-    old, new = (one._replace(exchange_s=one.exchange_s * share) for one in (old, new))
+    old, new = _case_assumptions(card, sizes, system, (measured, asked), step_s, step_s - least_s)
     layer_s = _solve_layer(measured, int(sizes["model.layers"]), old, step_s)
-    feasible = layer_s > 0
+    # what is exposed of an exchange leaves the time that products take at the peak
+    feasible = (layer_s > 0) & (old.exchange_s <= (step_s - least_s) * (1 + _ROUNDING))
     if not feasible.any():
         raise InputError(f"sends and the optimizer of {measured.degrees} take longer than {step_s:g} s")
-    is_expected = feasible[-1] and share[-1] == 1
     growth, layers = asked.rank_samples / measured.rank_samples, int(sizes["model.layers"])
     # time that products take at the peak is in proportion to tokens, all else may be or not
     each_s = least_s * measured.degrees.degrees["pp"] / layers / measured.microbatches
@@ -148,26 +155,32 @@ def project_step(
     late = expected_maximum(asked.degrees.world_size) - expected_maximum(measured.degrees.world_size)
     noise = (1 + JITTER) / (1 - JITTER)
     slower, faster = noise * (1 + SPREAD.high * max(late, 0.0)), (1 + SPREAD.high * min(late, 0.0)) / noise
-    expected = None if growth != 1 or not is_expected else steps[0, -1] * (1 + SPREAD.expected * late) * 1e9
+    expected = None if growth != 1 or not feasible[-1] else steps[0, -1] * (1 + SPREAD.expected * late) * 1e9
     bounds = TimeBounds(steps.min() * faster * 1e9, expected, steps.max() * slower * 1e9)
     return bounds, tuple(_notes(asked, new, growth))
 
 
 def _case_assumptions(
-    card: Card, sizes: dict[str, float], system: System, layouts: tuple[JobLayout, JobLayout], step_s: float
+    card: Card,
+    sizes: dict[str, float],
+    system: System,
+    layouts: tuple[JobLayout, JobLayout],
+    step_s: float,
+    longest_s: float,
 ) -> tuple[_Cases, _Cases]:
     """Both edges of each assumption in all combinations, then the expected case, of both layouts.
 
     The head takes no time, that of its FLOPs, or twice as long; keys and values are exchanged behind
     attention, or before it; a send has a micro-batch's activations, at the lower edge shared by the ranks
-    that split layers; gradients are exchanged behind backward, or after it with 4 bytes each; the optimizer
-    takes the time of its bytes, or none where replicas share it; the rest of a step is a share of the
-    measured one, `step_s`, in any layout.
+    that split layers; gradients are exchanged behind backward, or after it with 4 bytes each, at most
+    `longest_s`; the optimizer takes the time of its bytes, or none where replicas share it; the rest of a
+    step is a share of the measured one, `step_s`, in any layout.
     """
     head = head_layers(card) or 0.0
     splits_sequences = any(layout.degrees.degrees["cp"] > 1 for layout in layouts)
+    exchanges = _gradient_exchanges(sizes, system, layouts, step_s, longest_s)
     cases = []
-    for layout, exchange in zip(layouts, _gradient_exchanges(sizes, system, layouts), strict=True):
+    for layout, exchange in zip(layouts, exchanges, strict=True):
         split = layout.degrees.degrees
         tokens = layout.micro_batch * sizes["batch.sequence_length"]
         send = TimeBounds(0.0, 0.0, 0.0)
@@ -204,23 +217,35 @@ class _Exchange(NamedTuple):
 
 
 def _gradient_exchanges(
-    sizes: dict[str, float], system: System, layouts: tuple[JobLayout, JobLayout]
+    sizes: dict[str, float],
+    system: System,
+    layouts: tuple[JobLayout, JobLayout],
+    step_s: float,
+    longest_s: float,
 ) -> list[_Exchange]:
-    """Of both layouts, hidden or exposed; that of other ranks or bytes has an error of its own, by the band
-    of the ratio of both."""
+    """Of both layouts, hidden or exposed.
+
+    An exchange takes no longer than the measured step, of which `longest_s` can be exposed; the rest is
+    hidden by work. That of other ranks or bytes has an error of its own, by the band of the ratio of both;
+    work that shrinks hides less.
+    """
     old, new = (_gradient_price(sizes, system, layout.degrees) for layout in layouts)
-    if old is None or new is None:
-        return [
-            _Exchange((0.0, float(price.high_s[1])), float(price.time_s[0]))
-            if price
-            else _Exchange((0.0, 0.0), 0.0)
-            for price in (old, new)
-        ]
-    expected_s, high_s, ratio = float(old.time_s[0]), float(old.high_s[1]), time_ratio(new, old)
-    apart = (0.0, high_s * float(ratio.low[1]), high_s * float(ratio.high[1]))
+    if new is None:
+        exposed_s = min(float(old.high_s[1]), longest_s) if old else 0.0
+        return [_Exchange((0.0, exposed_s), float(old.time_s[0]) if old else 0.0), _Exchange((0.0, 0.0), 0.0)]
+    if old is None:
+        return [_Exchange((0.0, 0.0), 0.0), _Exchange((0.0, float(new.high_s[1])), float(new.time_s[0]))]
+    expected_s, ratio = float(old.time_s[0]), time_ratio(new, old)
+    whole_s = min(float(old.high_s[1]), step_s)
+    exposed_s = min(whole_s, longest_s)
+    measured, asked = layouts
+    hides = min(1.0, asked.stage_work / measured.stage_work, asked.step_work / measured.step_work)
+    hidden_s = hides * (whole_s - exposed_s)
+    low_s, high_s = whole_s * float(ratio.low[1]), whole_s * float(ratio.high[1])
+    others = low_s - hidden_s, high_s - hidden_s, high_s - hides * whole_s
     return [
-        _Exchange((0.0, high_s, high_s), expected_s),
-        _Exchange(apart, expected_s * float(ratio.expected[0])),
+        _Exchange((0.0, exposed_s, exposed_s, 0.0), expected_s),
+        _Exchange((0.0, *(max(other, 0.0) for other in others)), expected_s * float(ratio.expected[0])),
     ]
 
 

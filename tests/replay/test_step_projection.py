@@ -16,6 +16,7 @@ from helpers.replay_subjects import card, degrees
 from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import NoPrice, price_collective
+from cclbench.hardware.collectives.ratio import time_ratio
 from cclbench.replay.crowd import expected_maximum
 from cclbench.replay.placed import SPREAD
 from cclbench.replay.step_projection import JITTER, OUTSIDE, JobLayout, _gradient_price, project_step
@@ -135,6 +136,42 @@ def test_half_a_sequence_takes_half_the_time_or_less_is_saved() -> None:
     assert step.low == pytest.approx(0.5e9 / NOISE)
     high_s = 1 - whole_s / 2 + 32 * keys_s + exposed_s("all_reduce", (0, 1), 4 * 2_651_307_520)
     assert step.high == pytest.approx(high_s * 1e9 * NOISE * late, rel=1e-6)
+
+
+def test_an_exchange_among_more_ranks_by_hand() -> None:
+    """Of 2.7 GB between two nodes, then four. With the same work a step is longer by what the exchange is, up
+    to the band of both times' ratio; half the work hides half as much, and halves what is not constant."""
+    prices = []
+    for ranks in ((0, 4), (0, 4, 8, 12)):
+        price = price_collective("all_reduce", 2_651_307_520, ranks, SYSTEM)
+        assert not isinstance(price, NoPrice)
+        prices.append(price)
+    ratio, whole_s = time_ratio(prices[1], prices[0]), float(prices[0].high_s[0])
+    high, fewer = float(ratio.high[0]), float(time_ratio(prices[0], prices[1]).low[0])
+    late = 1 + SPREAD.high * (expected_maximum(16) - expected_maximum(8))
+    assert fewer < 1 < high
+    measured = layout(2, 1, 1, 4)
+    same, _ = project_step(CARD, SYSTEM, measured, 2.0, layout(4, 1, 1, 8))
+    back, _ = project_step(CARD, SYSTEM, layout(4, 1, 1, 8), 2.0, measured)
+    assert same.low == pytest.approx(2e9 / NOISE)
+    sooner = 1 - SPREAD.high * (expected_maximum(16) - expected_maximum(8))
+    assert back.low == pytest.approx((2 + float(prices[1].high_s[0]) * (fewer - 1)) * 1e9 / NOISE * sooner)
+    assert same.high == pytest.approx((2 + whole_s * (high - 1)) * 1e9 * NOISE * late)
+    half, _ = project_step(CARD, SYSTEM, measured, 2.0, layout(4, 1, 1, 4))
+    rate = catalog.accelerator(SYSTEM.accelerator).hbm_bytes_per_s or 0.0
+    optimizer_s = 4 * 30 * 2_651_307_520 / 4 / rate
+    high_s = 1 + whole_s * (high - 0.5) + optimizer_s / 2 + OUTSIDE[1] * 2 / 2
+    assert half.high == pytest.approx(high_s * 1e9 * NOISE * late)
+
+
+def test_an_exchange_is_no_longer_than_the_step() -> None:
+    """Products take all of a step at their peak, so that nothing is exposed. Half of them hide at most half
+    of an exchange that was as long as the step."""
+    sizes = card({**MODEL, "parameters": 100 * MODEL["parameters"]}, {"sequence_length": 2048}, "fp16")
+    step_s = 6 * (100 * 2_651_307_520 - 50_257 * 2560) * 4 * 2048 / 2 / PEAK * 1.0001
+    step, _ = project_step(sizes, SYSTEM, of_sequences(1, 2, 1, 4), step_s, of_sequences(1, 2, 1, 2))
+    assert step.low == pytest.approx(step_s / 2 * 1e9 / NOISE, rel=1e-3)
+    assert step.high == pytest.approx(step_s * (1 + OUTSIDE[1] / 2) * 1e9 * NOISE, rel=1e-3)
 
 
 def test_ranks_of_a_sequence_exchange_gradients_with_all_replicas() -> None:
