@@ -26,13 +26,12 @@ def key_value_elements(card: Card | None) -> float:
     return (model.kv_heads or model.heads) * ((model.query_key_dim or head) + (model.value_dim or head))
 
 
-def key_value_exchange(
-    price: CollectivePrice, ranks: tuple[int, ...], nbytes: float, *, trains: bool
-) -> TimeBounds:
-    """Time of the exchange in a layer for a micro-batch, from hidden in attention to an all-gather before it.
+def key_value_exchange(price: CollectivePrice, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
+    """Time of the exchange in a layer of training for a micro-batch, forward and backward, from hidden in
+    attention to all-gathers before it.
 
     `nbytes`: of keys and values of whole sequences. A ring moves as many bytes as the all-gather.
     """
-    gathers = price("all_gather", ranks, nbytes).times_count(2 if trains else 1)
-    scatter = [price("reduce_scatter", ranks, nbytes)] if trains else []
-    return TimeBounds(0.0, None, TimeBounds.total([gathers, *scatter]).high)
+    gathers = price("all_gather", ranks, nbytes).times_count(2)
+    exposed = TimeBounds.total([gathers, price("reduce_scatter", ranks, nbytes)])
+    return TimeBounds(0.0, None, exposed.high)

@@ -193,7 +193,7 @@ def _case_assumptions(
         if split["cp"] > 1:
             nbytes = tokens * key_value_elements(card) * sizes["element"] / split["tp"]
             ranks = layout.degrees.first_group("cp")
-            exposed_s = key_value_exchange(partial(_price_s, system), ranks, nbytes, trains=True).high
+            exposed_s = key_value_exchange(partial(_price_s, system), ranks, nbytes).high
         optimizer = _optimizer_s(system, sizes["model.parameters"] / (split["tp"] * split["pp"]))
         edges = (
             (0.0, HEAVY_HEAD * head),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.replay_rows import item, rank
 from helpers.replay_subjects import a_run, card, degrees, subject
+from msgspec import structs
 
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.replay import nodes as n
@@ -21,6 +22,7 @@ from cclbench.replay.changes.expert_parallel import experts
 from cclbench.replay.changes.failed_ranks import remove, spare
 from cclbench.replay.changes.pipeline_parallel import interleave, pipeline, schedule
 from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.key_values import key_value_elements
 from cclbench.replay.rescale import SAME_LAYOUT
 from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.schedules import SCHEDULES
@@ -413,6 +415,28 @@ def test_whole_sequences_are_split() -> None:
         InputError, match="exchange of keys and values, which whole sequences do not need, can"
     ):
         context(asked(degrees(), {"parallelism.cp": 2}, of_card=card({"hidden": 1000}, BATCH)), 2)
+
+
+def test_sequences_of_inference_are_not_split_by_one_rank_s_trace() -> None:
+    """Of prompts a rank has a part, of single tokens none: neither card nor trace tells them apart."""
+    serves = card(MODEL, BATCH)
+    serves = structs.replace(serves, workload=structs.replace(serves.workload, phase="inference"))
+    with pytest.raises(InputError, match="reads prompts, which can be split, or generates single tokens"):
+        context(asked(degrees(), {"parallelism.cp": 2}, of_card=serves), 2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "elements"),
+    [
+        ({}, 2 * 4096),
+        ({"heads": 32}, 2 * 4096),
+        ({"heads": 32, "kv_heads": 8}, 8 * 2 * 128),
+        ({"heads": 32, "head_dim": 160}, 32 * 2 * 160),
+        ({"heads": 128, "query_key_dim": 192, "value_dim": 128}, 128 * 320),
+    ],
+)
+def test_keys_and_values_of_a_token(sizes: dict[str, int], elements: int) -> None:
+    assert key_value_elements(card({"hidden": 4096, **sizes})) == elements
 
 
 def test_replicas_of_split_sequences_exchange_gradients_among_all_ranks() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from cclbench.ground.errors import InputError
 from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, change, count_of
 from cclbench.replay.gradient_exchange import gradient_exchange, spread_dimensions, trains
@@ -59,6 +60,12 @@ def context(subject: ChangeSubject, _: int) -> LayoutEffect | str:
 def _split_sequences(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, ...], tuple[str, ...]]:
     """Exchanges of a rank that held whole sequences: keys and values, and the gradients of its parameters,
     which all ranks of a sequence have."""
+    if not trains(subject):
+        raise InputError(
+            "parallelism.cp: whether a step of inference reads prompts, which can be split, or generates single"
+            " tokens is unknown",
+            hint="trace a run with cp of at least 2",
+        )
     layouts = asked_layouts(subject)
     new = layouts.new.degrees
     fields = ("batch.micro", "batch.sequence_length", "model.layers", "model.hidden", "element")
@@ -67,7 +74,7 @@ def _split_sequences(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, 
     )
     tokens, passes = layer_passes(subject, size)
     nbytes = tokens * new["cp"] * key_value_elements(subject.run.card) * size["element"] / new["tp"]
-    time = key_value_exchange(subject.price, layouts.new.first_group("cp"), nbytes, trains=trains(subject))
+    time = key_value_exchange(subject.price, layouts.new.first_group("cp"), nbytes)
     what = f"exchange of {nbytes / 1e6:.4g} MB of keys and values among {new['cp']} ranks"
     added = (AddedCommunication(what, time.times_count(passes), in_stage=True),)
     notes = (
