@@ -62,8 +62,8 @@ def _split_sequences(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, 
     which all ranks of a sequence have."""
     if not trains(subject):
         raise InputError(
-            "parallelism.cp: whether a step of inference reads prompts, which can be split, or generates single"
-            " tokens is unknown",
+            "parallelism.cp: whether a step of inference reads prompts, which can be split, or generates"
+            " single tokens is unknown",
             hint="trace a run with cp of at least 2",
         )
     layouts = asked_layouts(subject)
