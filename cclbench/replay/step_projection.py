@@ -79,7 +79,7 @@ class JobLayout:
 
     @property
     def rank_samples(self) -> float:
-        """Samples of a micro-batch, of which a rank has a part, in whole ones."""
+        """Samples of a micro-batch on a rank, a part of one where sequences are split."""
         return self.micro_batch / self.degrees.degrees["cp"]
 
     @property
@@ -242,10 +242,10 @@ def _gradient_exchanges(
     hides = min(1.0, asked.stage_work / measured.stage_work, asked.step_work / measured.step_work)
     hidden_s = hides * (whole_s - exposed_s)
     low_s, high_s = whole_s * float(ratio.low[1]), whole_s * float(ratio.high[1])
-    others = low_s - hidden_s, high_s - hidden_s, high_s - hides * whole_s
+    asked_s = low_s - hidden_s, high_s - hidden_s, high_s - hides * whole_s
     return [
         _Exchange((0.0, exposed_s, exposed_s, 0.0), expected_s),
-        _Exchange((0.0, *(max(other, 0.0) for other in others)), expected_s * float(ratio.expected[0])),
+        _Exchange((0.0, *(max(exposed, 0.0) for exposed in asked_s)), expected_s * float(ratio.expected[0])),
     ]
 
 

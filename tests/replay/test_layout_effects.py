@@ -417,6 +417,12 @@ def test_whole_sequences_are_split() -> None:
         context(asked(degrees(), {"parallelism.cp": 2}, of_card=card({"hidden": 1000}, BATCH)), 2)
 
 
+def test_sequences_of_several_traced_replicas_are_not_split() -> None:
+    """Their all-reduces are among replicas alone."""
+    with pytest.raises(InputError, match="dp 2 exchange gradients among replicas, and split sequences among"):
+        context(asked(degrees(dp=2), {"parallelism.cp": 2}), 2)
+
+
 def test_sequences_of_inference_are_not_split_by_one_rank_s_trace() -> None:
     """Of prompts a rank has a part, of single tokens none: neither card nor trace tells them apart."""
     serves = card(MODEL, BATCH)

@@ -68,6 +68,12 @@ def _split_sequences(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, 
         )
     layouts = asked_layouts(subject)
     new = layouts.new.degrees
+    if layouts.old.batch_groups > 1:
+        raise InputError(
+            f"parallelism.cp: {layouts.old} exchange gradients among replicas, and split sequences among all"
+            " their ranks",
+            hint="trace one replica, or a run with cp of at least 2",
+        )
     fields = ("batch.micro", "batch.sequence_length", "model.layers", "model.hidden", "element")
     size = card_sizes(
         subject.run.card, "the exchange of keys and values, which whole sequences do not need,", *fields
