@@ -77,18 +77,11 @@ def rank_list(text: str) -> list[int]:
 
 def parse_size(text: str) -> int:
     """Bytes of a size with its unit, such as `1GB` or `50 MB`."""
-    return round(_parse_amount(text, "size"))
+    return round(parse_amount(text, "size"))
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of a time with its unit, such as `1.23s`, above zero."""
-    seconds = _parse_amount(text, "time")
-    if not seconds:
-        raise ValueError(f"{text!r} is zero")
-    return seconds
-
-
-def _parse_amount(text: str, dimension: Literal["size", "time"]) -> float:
+def parse_amount(text: str, dimension: Literal["size", "time"]) -> float:
+    """A size or time in base units; a space before the unit is optional."""
     from cclbench.ground.units import parse_quantity, with_spaced_unit
 
     try:
@@ -108,7 +101,6 @@ def _checked_regex(text: str) -> str:
 StepRange: Final = Parsed("A:B", step_range)
 RankList: Final = Parsed("LIST", rank_list)
 Size: Final = Parsed("SIZE", parse_size)
-Duration: Final = Parsed("TIME", parse_duration)
 
 
 def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -331,21 +323,17 @@ inference: Final = click.option(
 
 
 _allow_truncated: Final = click.option(
-    "--allow-truncated",
-    is_flag=True,
-    help="Use the intact part of truncated files; every result notes it.",
+    "--allow-truncated", is_flag=True, help="Use the intact part of truncated files; every result notes it."
 )
+_OPENING: Final = ("allow_truncated", "inference", "engine", "store")
 
 
 def _gather_opening(command: Command) -> Command:
     """The command with `opening`, the keywords of `workspace`, in place of the single options."""
 
     @wraps(command)
-    def call_command(
-        *, allow_truncated: bool, inference: bool, engine: Engine, store: str | Path, **others: Any
-    ) -> Any:
-        opening = {"allow_truncated": allow_truncated, "inference": inference}
-        return command(opening=opening | {"engine": engine, "store": store}, **others)
+    def call_command(**options: Any) -> Any:
+        return command(opening={name: options.pop(name) for name in _OPENING}, **options)
 
     return cast("Command", call_command)
 
@@ -391,10 +379,7 @@ machine: Final = click.option(
     "--system", "machine", metavar="ID", required=True, help="Machine of the catalog, such as aws-p5."
 )
 machine_or_stated: Final = click.option(
-    "--system",
-    "machine",
-    metavar="ID",
-    help="Machine of the catalog.  [default: as the sweeps state]",
+    "--system", "machine", metavar="ID", help="Machine of the catalog.  [default: as the sweeps state]"
 )
 hardware: Final = click.option(
     "--hardware",

@@ -10,6 +10,14 @@ import click
 from cclbench.cli import options
 
 
+def _parse_step(text: str) -> float:
+    """Seconds of a time above zero with its unit, such as `1.23s`."""
+    seconds = options.parse_amount(text, "time")
+    if not seconds:
+        raise ValueError(f"{text!r} is zero")
+    return seconds
+
+
 @click.command()
 @options.run
 @click.option("--system", metavar="ID", required=True, help="Machine of the catalog to project to.")
@@ -26,7 +34,7 @@ from cclbench.cli import options
 @click.option(
     "--step",
     "step_s",
-    type=options.Duration,
+    type=options.Parsed("TIME", _parse_step),
     help="Measured step of the card RUN, such as 1.23s: no trace is needed.",
 )
 @options.opening
