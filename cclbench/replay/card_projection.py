@@ -70,7 +70,8 @@ def project_card(
         *predicted_rows(outcome, unchanged),
     )
     own_notes = (
-        f"measured: {measured.degrees}, {measured.microbatches:,} micro-batches of {measured.micro_batch:,}",
+        f"measured: {measured.degrees}, {measured.microbatches:,} micro-batches of {measured.micro_batch:,}"
+        + (f", by {measured.schedule}" if measured.degrees.degrees["pp"] > 1 else ""),
         "without a trace the optimizer is unknown, and whether the layout fits into memory not examined",
         "all figures but the measured step are modelled",
     )

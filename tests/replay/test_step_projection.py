@@ -263,3 +263,15 @@ def test_steps_of_a_published_benchmark(
         assert (step.expected is None) == (8 in (small[0], large[0]))
         if (small[0], old) == (32, 0):
             assert step.expected == pytest.approx(steps[new] * 1e9, rel=0.01)
+
+
+def test_a_pipeline_of_a_published_benchmark() -> None:
+    """Llama 3.1 405B on 448 accelerators from 256 (University of Florida; 144 micro-batches): steps of
+    published logs that are not part of the test data, opened after the method was complete."""
+    model = {"parameters": 405_853_388_800, "hidden": 16_384, "layers": 126, "vocabulary": 128_256}
+    sizes = card({**model, "heads": 128, "kv_heads": 8}, {"sequence_length": 8192}, "fp8")
+    small, large = (JobLayout(degrees(tp=4, cp=2, dp=dp, pp=8), 1, 144 * dp) for dp in (4, 7))
+    step, _ = project_step(sizes, catalog.system("dgx-b200"), small, 27.55, large)
+    assert step.low <= 27.94e9 <= step.high
+    assert step.high / step.low < 1.08
+    assert step.expected == pytest.approx(27.94e9, rel=0.02)
