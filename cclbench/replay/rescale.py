@@ -75,8 +75,8 @@ def missing_sizes(card: Card | None, *fields: str) -> list[str]:
 
 
 _PLACES: Final = {"element": "workload.precision", "batch.global_": "workload.batch.global"}
-_ELEMENTS: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-"""Bytes of an activation element by precision of matrix products (16 bits with fp8)."""
+_ELEMENTS: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "fp4": 2}
+"""Bytes of an activation element by precision of matrix products (16 bits with fp8 and fp4)."""
 
 
 def _integer_field(card: Card | None, field: str) -> float | None:

@@ -238,25 +238,21 @@ FLORIDA_256_S = 0.220
 
 
 @pytest.mark.parametrize(
-    ("machine", "small", "large"),
+    ("small", "large"),
     [
-        ("dgx-b200", (8, 16, f"{FLORIDA}1"), (32, 16, f"{FLORIDA}4")),
-        ("dgx-b200", (32, 16, f"{FLORIDA}4"), (128, 64, f"{FLORIDA}16")),
-        ("dgx-b200", (128, 64, f"{FLORIDA}16"), (256, 128, None)),
-        (
-            "gb200-nvl72",
-            (8, 16, "NVIDIA/results/theia_ngpu8_ngc25.09_nemo"),
-            (72, 36, "NVIDIA/results/theia_ngpu72_ngc25.09_nemo"),
-        ),
+        ((8, 16, f"{FLORIDA}1"), (32, 16, f"{FLORIDA}4")),
+        ((32, 16, f"{FLORIDA}4"), (128, 64, f"{FLORIDA}16")),
+        ((128, 64, f"{FLORIDA}16"), (256, 128, None)),
     ],
 )
 def test_steps_of_a_published_benchmark(
-    machine: str, small: tuple[int, int, str], large: tuple[int, int, str | None], test_data: Path
+    small: tuple[int, int, str], large: tuple[int, int, str | None], test_data: Path
 ) -> None:
-    """Llama 3.1 8B (MLPerf Training v5.1), from the smaller number of accelerators and back."""
+    """Llama 3.1 8B (MLPerf Training v5.1), from the smaller number of accelerators and back. NVIDIA's logs of
+    8 and 72 GB200 are not comparable: by their configurations, products are in FP4 on 8 and in FP8 on 72."""
     steps = [FLORIDA_256_S if name is None else llama_step_s(test_data, name) for *_, name in (small, large)]
     layouts = [llama_layout(gpus, batch) for gpus, batch, _ in (small, large)]
-    system = catalog.system(machine)
+    system = catalog.system("dgx-b200")
     for old, new in ((0, 1), (1, 0)):
         step, _ = project_step(LLAMA_CARD, system, layouts[old], steps[old], layouts[new])
         assert step.low <= steps[new] * 1e9 <= step.high
