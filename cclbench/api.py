@@ -134,16 +134,26 @@ def project(
     layout: str | None = None,
     sets: Sequence[str] = (),
     per_node: int | None = None,
+    step_s: float | None = None,
     **options: Unpack[WorkspaceOptions],
 ) -> Projection:
     """Predict the step of one rank's job on `gpus` accelerators of a machine of the catalog.
 
     `layout` are degrees such as `tp=8,pp=2`, of which the rest are replicas; without it layouts are compared,
     and that with the most samples per second is proposed.  `sets` are further settings of `whatif`.
+    With `step_s`, a measured step in seconds, `run` is the card of a job of any size, and no trace is read.
     `InputError` with what is missing, `UsageError` for a layout that does not make that many ranks.
     """
+    from cclbench.card import load_card
+    from cclbench.replay.card_projection import project_card
     from cclbench.replay.projection import project_run
 
+    if step_s is not None:
+        if isinstance(run, Run):
+            raise UsageError("a measured step is of a card, not of a run", hint="give the card's file")
+        return project_card(
+            load_card(run), str(run), system, gpus, step_s, layout=layout, sets=sets, per_node=per_node
+        )
     with workspace(**options) as work:
         opened = work.open_run(run)
     return project_run(opened, system, gpus, layout=layout, sets=sets, per_node=per_node)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -77,10 +77,15 @@ def rank_list(text: str) -> list[int]:
 
 def parse_size(text: str) -> int:
     """Bytes of a size with its unit, such as `1GB` or `50 MB`."""
+    return round(parse_amount(text, "size"))
+
+
+def parse_amount(text: str, dimension: Literal["size", "time"]) -> float:
+    """A size or time in base units; a space before the unit is optional."""
     from cclbench.ground.units import parse_quantity, with_spaced_unit
 
     try:
-        return round(parse_quantity(with_spaced_unit(text), "size"))
+        return parse_quantity(with_spaced_unit(text), dimension)
     except CheckFailed as error:
         raise ValueError(str(error)) from None
 
@@ -317,17 +322,23 @@ inference: Final = click.option(
 )
 
 
+_allow_truncated: Final = click.option(
+    "--allow-truncated", is_flag=True, help="Use the intact part of truncated files; every result notes it."
+)
+_OPENING: Final = ("allow_truncated", "inference", "engine", "store")
+
+
 def _gather_opening(command: Command) -> Command:
     """The command with `opening`, the keywords of `workspace`, in place of the single options."""
 
     @wraps(command)
-    def call_command(*, inference: bool, engine: Engine, store: str | Path, **others: Any) -> Any:
-        return command(opening={"inference": inference, "engine": engine, "store": store}, **others)
+    def call_command(**options: Any) -> Any:
+        return command(opening={name: options.pop(name) for name in _OPENING}, **options)
 
     return cast("Command", call_command)
 
 
-opening: Final = _apply_all(inference, engine, store, _gather_opening)
+opening: Final = _apply_all(_allow_truncated, inference, engine, store, _gather_opening)
 """Options of commands that open runs, and read a SOURCE into the store for that."""
 
 
@@ -347,11 +358,7 @@ labels: Final = click.option(
 )
 
 ingest: Final = _apply_all(
-    click.option(
-        "--allow-truncated",
-        is_flag=True,
-        help="Use the intact part of truncated files; every result notes it.",
-    ),
+    _allow_truncated,
     click.option(
         "--step-annotation",
         type=Parsed("REGEX", _checked_regex),
@@ -388,10 +395,7 @@ machine: Final = click.option(
     "--system", "machine", metavar="ID", required=True, help="Machine of the catalog, such as aws-p5."
 )
 machine_or_stated: Final = click.option(
-    "--system",
-    "machine",
-    metavar="ID",
-    help="Machine of the catalog.  [default: as the sweeps state]",
+    "--system", "machine", metavar="ID", help="Machine of the catalog.  [default: as the sweeps state]"
 )
 hardware: Final = click.option(
     "--hardware",

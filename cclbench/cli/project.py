@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench project`: the step of one traced rank's job on many accelerators."""
+"""`cclbench project`: the step of one traced rank's job, or of one measured step, on many accelerators."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import Any
 import click
 
 from cclbench.cli import options
+
+
+def _parse_step(text: str) -> float:
+    """Seconds of a time above zero with its unit, such as `1.23s`."""
+    seconds = options.parse_amount(text, "time")
+    if not seconds:
+        raise ValueError(f"{text!r} is zero")
+    return seconds
 
 
 @click.command()
@@ -23,6 +31,12 @@ from cclbench.cli import options
 )
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="A further change, as of whatif.")
 @click.option("--per-node", type=click.IntRange(1), help="Ranks per node.  [default: the machine's]")
+@click.option(
+    "--step",
+    "step_s",
+    type=options.Parsed("TIME", _parse_step),
+    help="Measured step of the card RUN, such as 1.23s: no trace is needed.",
+)
 @options.opening
 @options.page
 def project(run: str, form: str, verbosity: int, opening: dict[str, Any], **arguments: Any) -> None:
@@ -30,27 +44,28 @@ def project(run: str, form: str, verbosity: int, opening: dict[str, Any], **argu
 
     RUN is the id of a run, or any SOURCE that `cclbench run` takes, with a single
     rank. The collectives that more ranks need are placed where the framework
-    calls them; all figures are modelled, with what is assumed.
+    calls them; all figures are modelled, with what is assumed. With --step, RUN is
+    the card of a job of any number of ranks, and its layout is changed.
 
     \b
     Examples:
       cclbench project rank0_trace.json.gz --system aws-p5 --gpus 64
       cclbench project card.yaml --system aws-p5 --gpus 64 --layout tp=8
       cclbench project card.yaml --system aws-p5 --gpus 64 --set batch=global
+      cclbench project card.yaml --system aws-p5 --gpus 256 --step 1.23s
     """
-    from cclbench.api import project as project_run
+    from cclbench.api import project as project_job
     from cclbench.ground.schema import RESULTS
     from cclbench.present.terminal.output import emit_answer
     from cclbench.present.terminal.run import run_document
     from cclbench.present.terminal.whatif import whatif_page
     from cclbench.record.results import Results
-    from cclbench.workspace import open_run
 
-    opened = open_run(run, **opening)
-    result = project_run(opened, **arguments).result
+    projected = project_job(run, **arguments, **opening)
+    result = projected.result
     emit_answer(
         form,
-        document=run_document(opened.record, Results.from_rows(result.figures), result.figures[0].window),
+        document=run_document(projected.record, Results.from_rows(result.figures), result.figures[0].window),
         rows=result.rows,
         columns=RESULTS.names,
         table=lambda: whatif_page(result, verbosity),

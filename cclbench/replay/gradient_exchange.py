@@ -21,7 +21,7 @@ from cclbench.replay.gradients import (
     recorded_gradients,
     updated_bytes,
 )
-from cclbench.replay.layout import Relayout
+from cclbench.replay.layout import Dimension, Relayout
 from cclbench.replay.rescale import asked_layouts, card_sizes
 from cclbench.replay.routing import token_routing
 
@@ -220,23 +220,24 @@ def _unplaced_gradients(
 
 
 def _exchanging_ranks(layouts: Relayout) -> tuple[int, ...]:
-    """Ranks of the first group that exchanges gradients: replicas, with those over which experts spread."""
+    """Ranks of the first group that exchanges gradients: replicas, with those over which sequences or experts
+    spread."""
     new = layouts.new
-    spread = _spreads_experts(layouts)
-    count = new.degrees["dp"] * (new.degrees["ep"] if spread else 1)
-    stride = new.group_stride("ep" if spread else "dp")
-    return tuple(range(0, count * stride, stride))
+    spread = spread_dimensions(layouts)
+    return new.first_group(*spread, "dp")
 
 
-def _spreads_experts(layouts: Relayout) -> bool:
-    """Whether a rank that holds all experts is spread over several."""
-    return layouts.old.degrees["ep"] == 1 < layouts.new.degrees["ep"]
+def spread_dimensions(layouts: Relayout) -> tuple[Dimension, ...]:
+    """Dimensions besides replicas that a rank with whole sequences, or all experts, is spread over: ranks
+    of these hold the same parameters."""
+    names: tuple[Dimension, ...] = ("cp", "ep")
+    return tuple(name for name in names if layouts.old.degrees[name] == 1 < layouts.new.degrees[name])
 
 
 def _held_share(subject: ChangeSubject) -> float:
     """Share of the traced parameters that a rank has once experts are spread; 1 where they are not."""
     layouts = asked_layouts(subject)
-    if not _spreads_experts(layouts):
+    if "ep" not in spread_dimensions(layouts):
         return 1.0
     fields = ("model.parameters", "model.active_parameters")
     size = card_sizes(subject.run.card, "the gradients of experts", *fields)

@@ -57,6 +57,14 @@ class Layout:
                 inner *= size
         return inner
 
+    def first_group(self, *dimensions: Dimension) -> tuple[int, ...]:
+        """Ranks of the first group over these dimensions together, sorted."""
+        ranks = [0]
+        for dimension in dimensions:
+            stride = self.group_stride(dimension)
+            ranks = [rank + place * stride for place in range(self.degrees[dimension]) for rank in ranks]
+        return tuple(sorted(ranks))
+
     def place_along(self, rank: int, dimension: Dimension) -> int:
         """The rank's coordinate in the dimension."""
         return rank // self.group_stride(dimension) % self.degrees[dimension]
@@ -95,20 +103,27 @@ def layout_of(run: Run) -> Layout:
         raise InputError("the run's parallel degrees are unknown", where=run.id, hint=_SUPPLY)
     else:
         replicas = None
-    model = degrees_found.get("tp", 1) * degrees_found.get("cp", 1) * degrees_found.get("pp", 1)
-    experts = degrees_found.get("ep", 1)
-    data = degrees_found.get("dp", 1) if replicas is None else replicas
+    layout = stated_layout(degrees_found, replicas, world, run.id)
+    order = sorted(DIMENSIONS, key=lambda name: _sort_key(name, stride))
+    return replace(layout, degrees={name: layout.degrees[name] for name in order})
+
+
+def stated_layout(stated: Mapping[Dimension, int], replicas: int | None, world: int, where: str) -> Layout:
+    """The layout of so many ranks with these degrees, in the usual order; `replicas`: of the model, if known.
+    `InputError` where they do not make these ranks."""
+    model = stated.get("tp", 1) * stated.get("cp", 1) * stated.get("pp", 1)
+    experts = stated.get("ep", 1)
+    data = stated.get("dp", 1) if replicas is None else replicas
     nested = experts > 1 and data * model == world and data % experts == 0
     other_ranks = model if nested else model * experts
     if world % other_ranks or (replicas is not None and replicas * other_ranks != world):
         replica_words = "" if replicas is None else f"dp {replicas} x "
         raise InputError(
             f"{replica_words}{other_ranks} ranks of each replica do not make the {world:,} ranks of the job",
-            where=run.id,
+            where=where,
         )
-    degrees = {name: degrees_found.get(name, 1) for name in DIMENSIONS} | {"dp": world // other_ranks}
-    order = sorted(DIMENSIONS, key=lambda name: _sort_key(name, stride))
-    return Layout({name: degrees[name] for name in order}, nested)
+    degrees = {name: stated.get(name, 1) for name in DIMENSIONS} | {"dp": world // other_ranks}
+    return Layout(degrees, nested)
 
 
 def is_single_rank(run: Run) -> bool:

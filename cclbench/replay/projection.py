@@ -17,11 +17,13 @@ from cclbench.ground.errors import ChangedRunError, InputError, UsageError
 from cclbench.ground.text import listed
 from cclbench.hardware import catalog
 from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.system import System
 from cclbench.machine import Machine, machine_of
+from cclbench.record.manifest import Manifest
 from cclbench.record.run import Run
 from cclbench.replay.answer import Replay
 from cclbench.replay.gradient_exchange import shards_parameters
-from cclbench.replay.layout import DIMENSIONS, Relayout, asked_relayout, is_single_rank
+from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, asked_relayout, is_single_rank
 from cclbench.replay.memory import held_state, memory_of
 from cclbench.replay.outcome import Predicted
 from cclbench.replay.result import ReplayResult, replay_result
@@ -51,10 +53,11 @@ class ProjectedLayout:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The projected step, as a replay's result, and all layouts, the chosen one first."""
+    """The projected step, as a replay's result, all layouts, the chosen one first, and the run's manifest."""
 
     result: ReplayResult
     layouts: tuple[ProjectedLayout, ...]
+    record: Manifest
 
 
 def project_run(
@@ -67,6 +70,10 @@ def project_run(
     per_node: int | None = None,
 ) -> Projection:
     """Replay a single rank's run as part of `gpus` ranks of a machine; see `api.project`."""
+    if not run.ranks:
+        raise InputError(
+            "has no trace of a rank", where=run.id, hint="a measured step and a card suffice: --step 1.23s"
+        )
     if not is_single_rank(run):
         raise InputError(
             "the job is not one of a single rank: its traces or its card state more",
@@ -74,11 +81,12 @@ def project_run(
             hint=f"`cclbench whatif {run.id} --set ranks={gpus}` repeats the traced replicas",
         )
     target = _target_machine(run, system, per_node)
+    parse_scenario([*target.settings, *sets])  # its errors are not those of a layout
     replay = Replay(run, machine=target.machine)
     memory = _DeviceMemory(replay, catalog.accelerator(catalog.system(system).accelerator))
     common = [*target.settings, *sets]
     if layout is not None:
-        layouts = [_replay_layout(replay, memory, gpus, [*_degrees(layout), *common])]
+        layouts = [_replay_layout(replay, memory, gpus, [*degree_settings(layout), *common])]
     else:
         layouts = [
             _compare_layout(replay, memory, gpus, [*degrees, *common])
@@ -90,7 +98,7 @@ def project_run(
         raise InputError(f"no layout of {gpus:,} ranks can be projected: {best.refused}", where=run.id)
     outcome = replace(best.outcome, basis=(*best.outcome.basis, *target.notes, *memory.notes))
     notes = tuple(_comparison_notes(layouts, replay.unchanged.step_ns, gpus))
-    return Projection(replay_result(replay, [outcome], notes=notes), tuple(layouts))
+    return Projection(replay_result(replay, [outcome], notes=notes), tuple(layouts), run.record)
 
 
 class _Target(NamedTuple):
@@ -103,7 +111,7 @@ class _Target(NamedTuple):
 
 def _target_machine(run: Run, system_id: str, per_node: int | None) -> _Target:
     """The machine of the catalog, on which kernels take their time on the traced accelerator."""
-    system = catalog.system(system_id)
+    system = system_with(system_id, per_node)
     traced = machine_of(run)
     if traced.on_host:
         raise InputError(
@@ -112,7 +120,7 @@ def _target_machine(run: Run, system_id: str, per_node: int | None) -> _Target:
             where=run.id,
             hint="trace a step on an accelerator; `--set accelerator=` exchanges it for another one",
         )
-    machine = machine_of(run, system=system_id, per_node=per_node or system.per_node)
+    machine = machine_of(run, system=system_id, per_node=system.per_node)
     accelerator = traced.accelerator
     if accelerator.value is not None:
         hardware = structs.replace(machine.hardware, accelerator=accelerator.value.id)
@@ -127,6 +135,16 @@ def _target_machine(run: Run, system_id: str, per_node: int | None) -> _Target:
         )
     assumed = f"the trace does not name its accelerator, which is assumed to be {system.accelerator}"
     return _Target(machine, (), (assumed,))
+
+
+def system_with(system_id: str, per_node: int | None) -> System:
+    """The machine of the catalog, of whose accelerators a node uses so many."""
+    system = catalog.system(system_id)
+    if per_node is None:
+        return system
+    if per_node > system.per_node:
+        raise UsageError(f"{system_id} has {system.per_node} accelerators a node, not {per_node}")
+    return structs.replace(system, per_node=per_node)
 
 
 class _DeviceMemory:
@@ -163,7 +181,7 @@ class _DeviceMemory:
         return (f"memory not examined: {self.unknown}",)
 
 
-def _degrees(layout: str) -> list[str]:
+def degree_settings(layout: str) -> list[str]:
     """Settings of degrees such as `tp=8,pp=2`."""
     degrees = [key_and_value(text) for text in split_settings(layout)]
     unknown = [name for name, _ in degrees if name not in DIMENSIONS]
@@ -197,16 +215,23 @@ def _compare_layout(replay: Replay, memory: _DeviceMemory, gpus: int, texts: lis
         return ProjectedLayout(words, None, 0.0, str(error))
 
 
-def _replay_layout(replay: Replay, memory: _DeviceMemory, gpus: int, texts: list[str]) -> ProjectedLayout:
-    """Replay a layout; `UsageError` if the degrees do not make that many ranks."""
+def asked_layout(layout: Layout, gpus: int, texts: list[str]) -> tuple[Scenario, Relayout]:
+    """The settings, with replicas on the rest of so many ranks, and the change of layout that they make;
+    `UsageError` if the degrees do not make that many."""
     replicas = any(text.startswith("parallelism.dp=") for text in texts)
     scenario = parse_scenario(texts if replicas else [f"ranks={gpus}", *texts])
-    relayout = asked_relayout(replay.layout, scenario.changes)
+    relayout = asked_relayout(layout, scenario.changes)
     if relayout.new.world_size != gpus:
         raise UsageError(f"{relayout.new} makes {relayout.new.world_size:,} ranks, not {gpus:,}")
+    return replace(scenario, label=str(relayout.new)), relayout
+
+
+def _replay_layout(replay: Replay, memory: _DeviceMemory, gpus: int, texts: list[str]) -> ProjectedLayout:
+    """Replay a layout."""
+    scenario, relayout = asked_layout(replay.layout, gpus, texts)
     memory.refuse_excess(relayout, scenario)
-    words, samples = str(relayout.new), relayout.new.batch_groups * relayout.sample_share
-    return ProjectedLayout(words, replay.predict(replace(scenario, label=words)), samples)
+    samples = relayout.new.batch_groups * relayout.sample_share
+    return ProjectedLayout(scenario.label, replay.predict(scenario), samples)
 
 
 def _comparison_notes(layouts: Sequence[ProjectedLayout], unchanged_ns: float, gpus: int) -> Iterator[str]:

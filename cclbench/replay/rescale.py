@@ -74,9 +74,9 @@ def missing_sizes(card: Card | None, *fields: str) -> list[str]:
     return [_PLACES.get(field, f"workload.{field}") for field in fields if not _integer_field(card, field)]
 
 
-_PLACES: Final = {"element": "workload.precision"}
-_ELEMENTS: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-"""Bytes of an activation element by precision of matrix products (16 bits with fp8)."""
+_PLACES: Final = {"element": "workload.precision", "batch.global_": "workload.batch.global"}
+_ELEMENTS: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "fp4": 2}
+"""Bytes of an activation element by precision of matrix products (16 bits with fp8 and fp4)."""
 
 
 def _integer_field(card: Card | None, field: str) -> float | None:
@@ -88,6 +88,17 @@ def _integer_field(card: Card | None, field: str) -> float | None:
     for name in field.split("."):
         value = getattr(value, name)
     return value if isinstance(value, int) else None
+
+
+def layer_passes(subject: ChangeSubject, size: Mapping[str, float]) -> tuple[float, float]:
+    """Tokens of a micro-batch on a rank in the new layout, and how often a step passes a layer of a stage
+    forward; `size` has the card's micro-batch, sequence length and layers."""
+    layouts = asked_layouts(subject)
+    new, share = layouts.new.degrees, layouts.sample_share
+    count = microbatch_count(subject.run.card) or 1
+    several = count > 1 or new["pp"] > 1
+    tokens = size["batch.micro"] * size["batch.sequence_length"] / new["cp"] * (1.0 if several else share)
+    return tokens, size["model.layers"] / new["pp"] * count * (share if several else 1.0)
 
 
 def microbatch_count(card: Card | None) -> int | None:

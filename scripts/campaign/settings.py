@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Try random settings of whatif, search, export, project and `hardware predict` on all available traces.
 
-    python scripts/campaign/settings.py --inputs 2000 [--data FOLDER] [--seed 1] [--only NUMBER]
+    python scripts/campaign/settings.py --inputs 2000 [--each] [--data FOLDER] [--seed 1] [--only NUMBER]
 
 Every registered setting is drawn in the form of its examples, with other numbers, names of the catalog and
 meaningless words; alone and combined, as settings, scenarios and sweeps.  Guaranteed for each: exit
 code 0, or 2 or 3 with an error of one to three lines.  Inputs follow from the seed and a number.  Runs are
-the shipped data points and the traces below --data.  Exit code 1 if a guarantee is violated.
+the shipped data points and the traces below --data; with --each every run has that many inputs.  The graph of
+a run is built once.  Exit code 1 if a guarantee is violated.
 """
 
 import sys
@@ -21,7 +22,7 @@ import shlex
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -35,7 +36,9 @@ from cclbench.ground.errors import CclbenchError
 from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware import catalog
 from cclbench.record.run import Run
+from cclbench.replay import answer
 from cclbench.replay.change import CHANGES
+from cclbench.replay.graph import Graph, GraphInput
 from cclbench.replay.scenario import key_and_value
 from cclbench.replay.selection import MEASURES, words_of
 
@@ -84,6 +87,18 @@ workload: {{phase: training, batch: {{global: {world}, sequence_length: 128}}}}
 hardware: {{count: {world}}}
 parallelism: {{dp_shard: {world}}}
 """
+MEASURED: Final = """\
+version: 2
+id: measured
+description: A job with a measured step.
+workload:
+  phase: training
+  model: {parameters: 2651307520, hidden: 2560, layers: 32, vocabulary: 50257}
+  precision: fp16
+  batch: {global: 1024, micro: 4, sequence_length: 2048}
+parallelism: {dp_replicate: 8, tp: 4, pp: 2}
+"""
+STEPS: Final = ("6.43s", "10 ms", "1us", "1e9 s", "0s", "-1s", "99999999999999 s", "s", "1.5 parsec")
 SMALL: Final = 30_000
 """Rows of a rank below which a run is small."""
 
@@ -281,6 +296,9 @@ def project(chance: Chance, runs: list[str], _: Path) -> list[str]:
     """Words of `cclbench project`: a machine, a number of accelerators, often a layout and settings."""
     system = name(chance) if chance.slips(0.1) else chance.choice(sorted(catalog.systems()))
     words = ["project", pick_run(chance, runs), "--system", system, *form(chance)]
+    if chance.random() < 0.2:
+        words[1] = "{folder}/measured.yaml"
+        words += ["--step", chance.choice(STEPS if chance.slips(0.4) else STEPS[:2])]
     words += ["--gpus", number(chance) if chance.slips(0.2) else chance.choice(GPUS)]
     if chance.random() < 0.6:
         degrees = chance.sample(DEGREES, chance.choice((1, 1, 2, 3)))
@@ -304,12 +322,17 @@ COMMANDS: Final[tuple[tuple[Draw, float], ...]] = (
 )
 
 
-def draw_input(seed: str, at: int, runs: list[str], folder: Path, command: str | None = None) -> list[str]:
-    """The words of input number `at`, of any command or one."""
+OF_RUNS: Final = tuple(draw.__name__ for draw, _ in COMMANDS if draw is not predict)
+
+
+def draw_input(
+    seed: str, at: int, runs: list[str], folder: Path, commands: Sequence[str] | None = None
+) -> list[str]:
+    """The words of input number `at`, of any of the commands."""
     chance = Chance(f"{seed}/{at}")
     (draw,) = chance.choices(
         [draw for draw, _ in COMMANDS],
-        [weight if command in (None, draw.__name__) else 0 for draw, weight in COMMANDS],
+        [weight if commands is None or draw.__name__ in commands else 0 for draw, weight in COMMANDS],
     )
     return [word.replace("{folder}", str(folder)) for word in draw(chance, runs, folder)]
 
@@ -342,17 +365,40 @@ def _with_card(source: Path, run: Run, folder: Path) -> Path:
     return folder
 
 
+def keep_graphs() -> None:
+    """Read a run's ranks and build their graph once for all scenarios; a change in place would show."""
+    read, build = answer.tables.graph_inputs, answer.build_graph
+    inputs: dict[tuple[Path, tuple[int, ...] | None], list[GraphInput]] = {}
+    graphs: dict[int, Graph] = {}
+
+    def read_once(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
+        key = run.path, chosen and tuple(chosen)
+        if key not in inputs:
+            inputs[key] = read(run, chosen)
+        return inputs[key]
+
+    def build_once(ranks: list[GraphInput]) -> Graph:
+        if id(ranks) not in graphs:
+            graphs[id(ranks)] = build(ranks)
+        return graphs[id(ranks)]
+
+    answer.tables.graph_inputs, answer.build_graph = read_once, build_once
+
+
 def main() -> int:
     """Attempt the inputs and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=200)
     parser.add_argument("--data", type=Path, default=REPOSITORY / "traces", help="folder of traces")
+    parser.add_argument("--each", action="store_true", help="that many inputs of each run")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", type=int, help="run only this input, and print its error")
     parser.add_argument(
         "--command", choices=sorted(draw.__name__ for draw, _ in COMMANDS), help="only this one"
     )
     asked = parser.parse_args()
+    keep_graphs()
+    commands = OF_RUNS if asked.each else None
     counts: dict[str, Counter[str]] = {draw.__name__: Counter() for draw, _ in COMMANDS}
     known: set[str] = set()
     slowest = (0.0, "")
@@ -360,27 +406,33 @@ def main() -> int:
         folder = Path(place)
         store = folder / "store"
         (folder / "steps.yaml").write_text(SCHEDULE)
+        (folder / "measured.yaml").write_text(MEASURED)
         runs = [run.id for run in ingest(asked.data, store)]
         print(f"runs: {len(runs)}", flush=True)
-        for at in range(asked.inputs) if asked.only is None else [asked.only]:
-            words = draw_input(asked.seed, at, runs, folder, asked.command)
-            own = counts[words[1] if words[0] == "hardware" else words[0]]
-            begin = time.monotonic()
-            of_run = [] if words[0] == "hardware" else ["--store", str(store)]
-            code, error, stderr = call([*words, *of_run])
-            slowest = max(slowest, (time.monotonic() - begin, shlex.join(words)))
-            own["inputs"] += 1
-            own["refused" if code else "accepted"] += 1
-            breaches = list(broken_promises(code, error, stderr))
-            if code == 1:
-                breaches.append(("exit 1", stderr))
-            own["broken"] += bool(breaches)
-            if asked.only is not None:
-                print(shlex.join(words), stderr, sep="\n")
-            for kind, what in breaches:
-                if (signature := re.sub(r"[\d.]+", "#", what)) not in known:
-                    known.add(signature)
-                    print(f"{at}: {kind}: {what}\n    cclbench {shlex.join(words)}", flush=True)
+        numbers = range(asked.inputs) if asked.only is None else [asked.only]
+        for drawn in [[run] for run in runs] if asked.each else [runs]:
+            own_seed = f"{asked.seed}/{drawn[0]}" if asked.each else asked.seed
+            for at in numbers:
+                words = draw_input(
+                    own_seed, at, drawn, folder, (asked.command,) if asked.command else commands
+                )
+                own = counts[words[1] if words[0] == "hardware" else words[0]]
+                begin = time.monotonic()
+                of_run = [] if words[0] == "hardware" else ["--store", str(store)]
+                code, error, stderr = call([*words, *of_run])
+                slowest = max(slowest, (time.monotonic() - begin, shlex.join(words)))
+                own["inputs"] += 1
+                own["refused" if code else "accepted"] += 1
+                breaches = list(broken_promises(code, error, stderr))
+                if code == 1:
+                    breaches.append(("exit 1", stderr))
+                own["broken"] += bool(breaches)
+                if asked.only is not None:
+                    print(shlex.join(words), stderr, sep="\n")
+                for kind, what in breaches:
+                    if (signature := re.sub(r"[\d.]+", "#", what)) not in known:
+                        known.add(signature)
+                        print(f"{at}: {kind}: {what}\n    cclbench {shlex.join(words)}", flush=True)
     print(f"longest: {slowest[0]:.1f} s: {slowest[1]}")
     rows = [
         {"command": command, **{what: own[what] for what in ("inputs", "refused", "accepted", "broken")}}

@@ -66,6 +66,16 @@ def test_settings_are_replayed_or_refused_with_a_reason(repository: Path, tmp_pa
     assert int(total[3]) > 8
 
 
+def test_settings_of_each_evidence_are_replayed_or_refused(repository: Path, test_data: Path) -> None:
+    """A few of each run; `--inputs 2000` draws all that were asked for."""
+    done = campaign(repository, "settings", "--each", "--inputs", "4", "--data", str(test_data))
+    assert done.stderr == ""
+    assert done.returncode == 0, done.stdout
+    runs = int(done.stdout.partition("\n")[0].removeprefix("runs: "))
+    assert runs >= 50
+    assert done.stdout.splitlines()[-1].split()[:2] == ["all", str(4 * runs)]
+
+
 def test_a_finding_is_made_smaller_and_seen_again(repository: Path, tmp_path: Path) -> None:
     """Mutators and oracles would be worth nothing if a breach went unseen: here is one that is planted."""
     planted = tmp_path / "cclbench_planted.py"

@@ -103,7 +103,11 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "open": [[card, "-o", "OUT.json"]],
         "compare": [[card, other, "-v", "-o", "OUT.json"], [card, other, "--fail-on", f"{HOSTILE} > 5 s"]],
         "whatif": [[card, "--set", "kernels.time=x2", "-v"], [card, "--set", HOSTILE]],
-        "project": [[card, "--system", "aws-p5", "--gpus", "8"], [card, "--system", HOSTILE, "--gpus", "2"]],
+        "project": [
+            [card, "--system", "aws-p5", "--gpus", "8"],
+            [card, "--system", HOSTILE, "--gpus", "2"],
+            [card, "--system", "aws-p5", "--gpus", "8", "--step", "1s"],
+        ],
         "export": [[card, "--check", "-o", "OUT"]],
         "search": [[card, "--space", root / "space.yaml"]],
         "contribute": [[*data_point, "--replace", "--no-input", "--allow-gaps", "-v"]],

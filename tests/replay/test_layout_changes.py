@@ -212,7 +212,7 @@ def test_experts_over_more_ranks_exchange_as_much_among_more() -> None:
 def test_a_dimension_that_nothing_was_traced_of_is_refused() -> None:
     with traced(simulated(Layout(dp=8), *REDUCED)) as replay:
         for text, what in {
-            "parallelism.cp=2": "keys and values",
+            "parallelism.cp=2": "split sequences among all their ranks",
             "parallelism.ep=2": "to how many experts a token goes",
         }.items():
             with pytest.raises(InputError, match=what):

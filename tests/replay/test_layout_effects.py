@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.replay_rows import item, rank
 from helpers.replay_subjects import a_run, card, degrees, subject
+from msgspec import structs
 
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.replay import nodes as n
@@ -21,6 +22,7 @@ from cclbench.replay.changes.expert_parallel import experts
 from cclbench.replay.changes.failed_ranks import remove, spare
 from cclbench.replay.changes.pipeline_parallel import interleave, pipeline, schedule
 from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.key_values import key_value_elements
 from cclbench.replay.rescale import SAME_LAYOUT
 from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.schedules import SCHEDULES
@@ -391,11 +393,65 @@ def test_sequences_cut_among_more_ranks() -> None:
     elsewhere = asked(degrees(cp=2), {"parallelism.cp": 8}, graph, dimensions={"0-1": "pp"})
     assert effect(context(elsewhere, 8)).repeats == {}
     assert context(asked(degrees(cp=2), {"parallelism.cp": 2}), 2) == SAME_LAYOUT
+
+
+def test_whole_sequences_are_split() -> None:
+    """Keys and values of 1,000 tokens are 1,000 · 12 · 2 · 83.3 elements of 2 bytes; of 4 ranks 4 µs a MB,
+    twice that at most, gathered twice and scattered once by 8 layers for each of 4 micro-batches."""
+    one = asked(degrees(), {"parallelism.cp": 4})
+    made = effect(context(one, 4))
+    assert of_names(made, one.graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
+    keys, gradients = made.added
+    assert keys.what == "exchange of 4 MB of keys and values among 4 ranks"
+    assert keys.time == TimeBounds(0.0, None, pytest.approx(3 * 2 * 16_000 * 8 * 4))
+    assert keys.in_stage
+    assert (gradients.what, gradients.time.high) == ("all-reduce of 6 MB of gradients", 2 * 4 * 6_000)
+    fewer = card({**MODEL, "kv_heads": 3, "head_dim": 100}, BATCH, microbatches=4)
+    split = asked(degrees(), {"parallelism.cp": 2, "parallelism.tp": 3, "parallelism.pp": 2}, of_card=fewer)
+    (keys, _) = effect(context(split, 2)).added
+    assert keys.what == "exchange of 0.4 MB of keys and values among 2 ranks"
+    assert keys.time.high == pytest.approx(3 * 2 * (2 * 400) * 4 * 4)
     with pytest.raises(
-        InputError,
-        match=r"no exchange of keys and values to scale, since cp is 1; .*; trace a run with cp of at",
+        InputError, match="exchange of keys and values, which whole sequences do not need, can"
     ):
-        context(asked(degrees(), {"parallelism.cp": 2}), 2)
+        context(asked(degrees(), {"parallelism.cp": 2}, of_card=card({"hidden": 1000}, BATCH)), 2)
+
+
+def test_sequences_of_several_traced_replicas_are_not_split() -> None:
+    """Their all-reduces are among replicas alone."""
+    with pytest.raises(InputError, match="dp 2 exchange gradients among replicas, and split sequences among"):
+        context(asked(degrees(dp=2), {"parallelism.cp": 2}), 2)
+
+
+def test_sequences_of_inference_are_not_split_by_one_rank_s_trace() -> None:
+    """Of prompts a rank has a part, of single tokens none: neither card nor trace tells them apart."""
+    serves = card(MODEL, BATCH)
+    serves = structs.replace(serves, workload=structs.replace(serves.workload, phase="inference"))
+    with pytest.raises(InputError, match="reads prompts, which can be split, or generates single tokens"):
+        context(asked(degrees(), {"parallelism.cp": 2}, of_card=serves), 2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "elements"),
+    [
+        ({}, 2 * 4096),
+        ({"heads": 32}, 2 * 4096),
+        ({"heads": 32, "kv_heads": 8}, 8 * 2 * 128),
+        ({"heads": 32, "head_dim": 160}, 32 * 2 * 160),
+        ({"heads": 128, "query_key_dim": 192, "value_dim": 128}, 128 * 320),
+    ],
+)
+def test_keys_and_values_of_a_token(sizes: dict[str, int], elements: int) -> None:
+    assert key_value_elements(card({"hidden": 4096, **sizes})) == elements
+
+
+def test_replicas_of_split_sequences_exchange_gradients_among_all_ranks() -> None:
+    """Of dp 2 and cp 4 once, by the setting of replicas."""
+    one = asked(degrees(), {"parallelism.cp": 4, "parallelism.dp": 2})
+    (keys,) = effect(context(one, 4)).added
+    assert keys.what.startswith("exchange of 4 MB")
+    (gradients,) = effect(replicas(one, None)).added
+    assert gradients.time.high == 2 * 8 * 6_000
 
 
 def test_experts_over_more_ranks() -> None:

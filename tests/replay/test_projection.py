@@ -122,6 +122,22 @@ def test_a_layout_makes_as_many_ranks_as_asked(repository: Path, evidence_store:
         project_run(run, "aws-p5", 64, layout="tp=4,dp=8")
     with pytest.raises(UsageError, match="no dimension 'sp'"):
         project_run(run, "aws-p5", 64, layout="sp=4")
+    with pytest.raises(UsageError, match=r"^there is no setting 'odd'"):
+        project_run(run, "aws-p5", 64, sets=["odd=1"])
+    with pytest.raises(UsageError, match="aws-p5 has 8 accelerators a node, not 16"):
+        project_run(run, "aws-p5", 64, per_node=16)
+
+
+def test_sequences_over_two_ranks(repository: Path, evidence_store: Path) -> None:
+    """16 · 512 tokens of 2 · 1,024 elements of 2 bytes in 4 layers; all 64 ranks exchange gradients."""
+    run = opened("workload_cards/llama-train-h100.yaml", repository, repository, evidence_store)
+    found = project_run(run, "aws-p5", 64, layout="cp=2")
+    assert [layout.words for layout in found.layouts] == ["cp 2 x dp 32"]
+    notes = " ".join(found.layouts[0].outcome.basis if found.layouts[0].outcome else ())
+    assert "exchange of 33.55 MB of keys and values among 2 ranks, 4 times a step" in notes
+    assert "all-reduce of 108 MB of gradients among 64 ranks" in notes
+    low, high = step_bounds(found)
+    assert 0 < low < high
 
 
 def test_another_accelerator_scales_kernels(repository: Path, evidence_store: Path) -> None:

@@ -45,7 +45,8 @@ def whatif_page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
     table.add_column("critical path", overflow="fold")
     table.add_row("measured", time_words(found.measured_ns))
     unchanged = found.unchanged
-    table.add_row("replayed unchanged", time_words(unchanged.step_ns), "", "", path_words(unchanged.path))
+    if unchanged.path.length_ns:
+        table.add_row("replayed unchanged", time_words(unchanged.step_ns), "", "", path_words(unchanged.path))
     for one in found.predicted:
         if one.idle is not None:
             table.add_row(Text(printable(one.scenario.label)), "no effect")

@@ -51,8 +51,7 @@ def _spread_experts(subject: ChangeSubject) -> LayoutEffect:
     nbytes = routing.tokens * routing.chosen * size["model.hidden"] * size["element"]
     nbytes *= layouts.sample_share / layouts.new.degrees["pp"] / layouts.new.degrees["cp"]
     calls = routing.calls / layouts.new.degrees["pp"]
-    stride = layouts.new.group_stride("ep")
-    time = subject.price("all_to_all", tuple(range(0, new * stride, stride)), nbytes / calls)
+    time = subject.price("all_to_all", layouts.new.first_group("ep"), nbytes / calls)
     what = f"{times * calls:g} all-to-alls of {nbytes / calls / 1e6:.4g} MB of tokens among {new} ranks"
     added: tuple[AddedCommunication, ...] = (
         AddedCommunication(what, time.times_count(times * calls), in_stage=True),

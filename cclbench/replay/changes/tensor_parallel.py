@@ -16,7 +16,7 @@ from cclbench.replay.rescale import (
     card_sizes,
     compute_nodes,
     cuts_sequences,
-    microbatch_count,
+    layer_passes,
 )
 from cclbench.replay.sharded_operators import BoundedFactor, TensorCutting, cut_kernels
 
@@ -104,26 +104,14 @@ def _kernels(subject: ChangeSubject, cutting: TensorCutting) -> tuple[Scale, tup
 
 
 def _all_reduces(subject: ChangeSubject) -> AddedCommunication:
-    layouts = asked_layouts(subject)
-    new = layouts.new
+    new = asked_layouts(subject).new
     need = "the all-reduces of activations, which unsplit layers do not need,"
     fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element", "model.layers")
     size = card_sizes(subject.run.card, need, *fields)
-    layers = size.pop("model.layers")
-    count = microbatch_count(subject.run.card) or 1
-    several = count > 1 or new.degrees["pp"] > 1
-    nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else layouts.sample_share)
-    passes = 2 if trains(subject) else 1
-    calls = (
-        passes
-        * _ALL_REDUCES
-        * layers
-        / new.degrees["pp"]
-        * count
-        * (layouts.sample_share if several else 1.0)
-    )
-    stride = new.group_stride("tp")
-    time = subject.price("all_reduce", tuple(range(0, new.degrees["tp"] * stride, stride)), nbytes)
+    tokens, passes = layer_passes(subject, size)
+    nbytes = tokens * size["model.hidden"] * size["element"]
+    calls = (2 if trains(subject) else 1) * _ALL_REDUCES * passes
+    time = subject.price("all_reduce", new.first_group("tp"), nbytes)
     return AddedCommunication(
         f"{calls:g} all-reduces of {nbytes / 1e6:.4g} MB of activations among {new.degrees['tp']} ranks",
         time.times_count(calls),

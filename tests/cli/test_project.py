@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench project`: from a trace to a figure in three commands, or from a measured step in one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from helpers.command_line import Answer
+from helpers.page_commands import blocks
+
+import cclbench
+from cclbench.card.fields import put_field
+
+Command = Callable[..., Answer]
+SOURCES = (
+    "graph_replay/sglang_decode_mi300x",
+    "graph_replay/vllm_decode_mi300x",
+    "graph_replay/xdit_flux_sage_mi300x",
+    "kineto/cuda_sync_a100",
+    "kineto/gpu_only_mi210",
+    "kineto/h100_qwen",
+    "kineto/sglang_decode_mi300x",
+    "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz",
+    "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz",
+    "kineto_more/norm_layers_mi300x.json.gz",
+    "kineto_more/torch_compile_triton.json.gz",
+    "nsys/synthetic/nsysai_healthy_1pct_710487.sqlite",
+    "traces/llama-train-compiled-h100",
+    "traces/llama-decode-h100",
+    "traces/tiny-jax-h100",
+)
+"""All evidence with a single rank and a step."""
+WITHOUT_STEP = "kineto/distributed_info_missing"
+STATED = {
+    "workload.phase": "inference",
+    "workload.model.parameters": 25_557_032,
+    "workload.precision": "fp32",
+    "hardware.accelerator": "nvidia-a100-sxm4-80gb",
+}
+"""What the person knows of the job, by the field that a refusal asks for."""
+CARD = """\
+version: 2
+id: neo
+description: A job of 64 ranks
+workload:
+  phase: training
+  model: {parameters: 2651307520, hidden: 2560, layers: 32, vocabulary: 50257}
+  precision: fp16
+  batch: {global: 1024, micro: 4, sequence_length: 2048}
+hardware: {system: alps-gh200, count: 64, per_node: 4}
+parallelism: {dp_replicate: 8, tp: 4, pp: 2}
+"""
+
+
+@pytest.fixture
+def neo(tmp_path: Path) -> Path:
+    path = tmp_path / "neo.yaml"
+    path.write_text(CARD)
+    return path
+
+
+def page_commands(repository: Path) -> list[list[str]]:
+    """The three commands of the page, as words without `cclbench`."""
+    (block,) = [
+        text
+        for language, _, text in blocks((repository / "docs" / "scaling.md").read_text())
+        if language == "bash"
+    ]
+    return [line.partition(" #")[0].split()[1:] for line in block.strip().splitlines()]
+
+
+def asked_fields(refusal: str) -> list[str]:
+    """The card's fields that a refusal asks for."""
+    return re.findall(r"\b(?:workload|hardware|parallelism)\.[\w.]*\w", refusal)
+
+
+def copied(name: str, repository: Path, test_data: Path, folder: Path) -> Path:
+    """The evidence as `traces/my-job` in the folder."""
+    source = (repository if name.startswith("traces/") else test_data) / name
+    place = folder / "traces" / "my-job"
+    if source.is_dir():
+        shutil.copytree(source, place)
+    else:
+        place.mkdir(parents=True)
+        shutil.copy(source, place)
+    return place
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_three_commands_lead_from_a_trace_to_a_figure(
+    name: str,
+    repository: Path,
+    test_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Command,
+) -> None:
+    copied(name, repository, test_data, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    first, new, last = page_commands(repository)
+    code, out, refusal = call(*first)
+    assert code in (0, 3), refusal
+    assert call(*new).code == 0
+    card = tmp_path / "my-job.yaml"
+    stated: set[str] = set()
+    while code:
+        fields = {field for field in asked_fields(refusal) if field in STATED} - stated
+        assert fields, refusal
+        document = yaml.safe_load(card.read_text())
+        for field in fields:
+            put_field(document, field, STATED[field])
+            put_field(document, "workload.phase", (document.get("workload") or {}).get("phase", "training"))
+        stated |= fields
+        card.write_text(yaml.safe_dump(document))
+        code, out, refusal = call(*last)
+    assert "dp 64" in out
+    assert "all figures but the measured step are modelled" in out
+
+
+def test_a_trace_without_a_step_has_no_figure(
+    repository: Path, test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command
+) -> None:
+    copied(WITHOUT_STEP, repository, test_data, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*page_commands(repository)[0])
+    assert code == 3
+    assert "has no windows to replay" in err
+
+
+def test_a_cut_trace_is_projected_from_its_intact_part(
+    test_data: Path, tmp_path: Path, call: Command
+) -> None:
+    """With the option that the refusal names."""
+    (packed,) = (test_data / "kineto" / "h100_qwen").iterdir()
+    cut = tmp_path / "cut.json"
+    text = gzip.decompress(packed.read_bytes())
+    cut.write_bytes(text[: len(text) * 4 // 5])
+    words = ("project", cut, "--system", "aws-p5", "--gpus", 8)
+    code, _, err = call(*words)
+    assert code == 3
+    assert "--allow-truncated" in err
+    code, out, err = call(*words, "--allow-truncated")
+    assert code == 0, err
+    assert "dp 8" in out
+
+
+def test_a_run_without_ranks_needs_a_measured_step(test_data: Path, call: Command) -> None:
+    memory = test_data / "memory" / "inference_ctx128.pickle"
+    code, _, err = call("project", memory, "--system", "aws-p5", "--gpus", 8)
+    assert code == 3
+    assert "has no trace of a rank; a measured step and a card suffice: --step 1.23s" in err
+
+
+def test_the_page_and_the_document(neo: Path, call: Command) -> None:
+    """The same table and the same schema as from a trace; nothing is stored."""
+    words = ("project", neo, "--system", "alps-gh200", "--gpus", 256, "--step", "6.43s")
+    code, out, _ = call(*words)
+    assert code == 0
+    assert "replayed unchanged" not in out
+    assert out.index("measured ") < out.index("tp 4 x dp 32 x pp 2")
+    assert "whether the layout fits into" in out
+    code, out, _ = call(*words, "--json")
+    document = json.loads(out)
+    jsonschema.validate(
+        document, json.loads((Path(cclbench.__file__).parent / "schemas/result.json").read_text())
+    )
+    assert document["run"]["notes"] == ["the measured step was given; no trace was read"]
+    given, *others = document["results"]
+    assert (given["metric"], given["value"], given["provenance"]) == (
+        "whatif.measured_step",
+        6.43,
+        "measured",
+    )
+    assert {row["provenance"] for row in others} == {"modelled"}
+    assert not (neo.parent / "runs").exists()
+
+
+@pytest.mark.parametrize("step", ["0s", "6", "-1s", "inf s", "six"])
+def test_a_step_is_a_time(neo: Path, call: Command, step: str) -> None:
+    code, _, err = call("project", neo, "--system", "alps-gh200", "--gpus", 256, "--step", step)
+    assert code == 2
+    assert "'--step'" in err
