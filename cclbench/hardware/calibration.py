@@ -135,6 +135,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             low_s=times * np.exp(-low),
             high_s=times * np.exp(high),
             basis="calibrated",
+            marks=((),) * len(spec.sizes),
             reason="; ".join(filter(None, (reason, spec.reason))),
         )
 

@@ -20,10 +20,13 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cclbench.ground.units import KIB, MIB
 from cclbench.hardware.shipped_table import read_shipped_table
 
 Floats = NDArray[np.float64]
 
+BANDS: Final = {"below 64 KiB": 64.0 * KIB, "64 KiB to 16 MiB": 16.0 * MIB + 1, "above 16 MiB": float("inf")}
+"""Size bands by name, with the upper end of each (exclusive), B."""
 KNOTS: Final = (2.0**13, 2.0**20, 2.0**27)
 """Sizes, B, at which figures by size band are placed: linear over log size between them, constant beyond."""
 
@@ -35,7 +38,8 @@ class ResidualSetting:
     """What a residual depends on, besides the size.
 
     `machine` names the system, its fabric and its network software; `network` is that software, or the
-    topology of an island; `swept` is False for kinds of machines without any published sweep.
+    topology of an island; `swept` is False for kinds of machines without any published
+    sweep; `architecture` is that of the accelerators.
     """
 
     machine: str
@@ -44,6 +48,7 @@ class ResidualSetting:
     kind: str
     ranks: int
     swept: bool = True
+    architecture: str = ""
 
     @property
     def regime_names(self) -> tuple[str, ...]:
@@ -132,13 +137,26 @@ class Residuals(msgspec.Struct, frozen=True):
         return np.asarray(shared * self.kept.at_size(octaves), np.float64)
 
 
+class ClassScore(msgspec.Struct, frozen=True):
+    """How far off predictions of a class were, by size band: median |predicted / measured − 1| over published
+    sweeps, each without what its system taught (None without any), and the number of machines."""
+
+    errors: tuple[float | None, ...]
+    machines: tuple[int, ...]
+
+
 class ResidualTable(msgspec.Struct, frozen=True):
-    """The table file: what was learned, when, by which version, and from which sweeps."""
+    """The table file: what was learned, when, by which version, and from which sweeps.
+
+    `classes`: scores by class (`weak_classes`); `scored`: sweeps that only these are made of.
+    """
 
     date: str
     version: str
     residuals: Residuals
     sweeps: tuple[Swept, ...]
+    classes: Mapping[str, ClassScore] = {}
+    scored: tuple[Swept, ...] = ()
 
 
 _USED: ContextVar[Residuals | None] = ContextVar("residuals", default=None)

@@ -86,13 +86,14 @@ class JobLayout:
 
 class _Cases(NamedTuple):
     """Assumptions by case, shape (cases,), the expected one last: work of the head in layers; times of a
-    send, of the exchange of gradients, of the optimizer and of the rest, s."""
+    send, of the exchange of gradients, of the optimizer and of the rest, s.  `marks`: of weak classes."""
 
     head: Float64
     send_s: Float64
     exchange_s: Float64
     optimizer_s: Float64
     outside_s: Float64
+    marks: tuple[str, ...]
 
 
 def project_step(
@@ -173,7 +174,9 @@ def _case_assumptions(
     ]
     expected = (head, send.expected or 0.0, exchange.expected or 0.0, optimizer, OUTSIDE[0] * step_s)
     cases = [*product(*edges), expected]
-    return _Cases(*np.array(cases, np.float64).T)
+    heads, sends, exchanges, optimizers, outside = np.array(cases, np.float64).T
+    marks = TimeBounds.total([send, exchange]).marks
+    return _Cases(heads, sends, exchanges, optimizers, outside, marks)
 
 
 def _optimizer_s(system: System, parameters: float) -> float:
@@ -190,7 +193,7 @@ def _price_s(system: System, kind: str, ranks: tuple[int, ...], nbytes: float) -
         raise InputError(
             f"{kind} of {len(ranks):,} ranks cannot be modelled: {price.reason}", where=system.id
         )
-    return TimeBounds(float(price.low_s[0]), float(price.time_s[0]), float(price.high_s[0]))
+    return TimeBounds(float(price.low_s[0]), float(price.time_s[0]), float(price.high_s[0]), price.all_marks)
 
 
 def _step_s(layout: JobLayout, layers: int, cases: _Cases, layer_s: Float64) -> Float64:
@@ -238,4 +241,4 @@ def _notes(layout: JobLayout, cases: _Cases, growth: float) -> list[str]:
     )
     if growth != 1:
         notes.append("another micro-batch: layers take as long as before, or in proportion to samples")
-    return notes
+    return [*notes, *cases.marks]

@@ -22,6 +22,7 @@ from cclbench.hardware.collectives.schedule import SendSchedule, schedule_cost
 from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.residuals import ResidualSetting, current_residuals
 from cclbench.hardware.system import System
+from cclbench.hardware.weak_classes import class_marks
 
 # No sweeps of their collectives are published: only the width of the band is learned for them.
 _NEVER_SWEPT: Final = ("tpu", "trainium")
@@ -34,7 +35,8 @@ class Prediction:
     """Modelled times (s), bandwidths (B/s, with nccl-tests' factors) and the winning algorithm, by size.
 
     The true time is expected between `low_s` and `high_s` in four of five cases.  `basis` is `calibrated` if
-    the figure rests on measured times of the same machine, else `spec`.  `reason` states the assumptions.
+    the figure rests on measured times of the same machine, else `spec`.  `reason` states the assumptions;
+    `marks` are those of weak classes by size (`weak_classes`).
 
     `formula_s` is the time by formulas alone, `fastest_s` and `slowest_s` the same with the assumptions at
     either edge (`ratio` needs them).  `setting` is what the residual depends on.
@@ -54,6 +56,12 @@ class Prediction:
     protocol: tuple[str, ...]
     basis: Literal["spec", "calibrated"]
     reason: str | None
+    marks: tuple[tuple[str, ...], ...]
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """The marks of all sizes, each once."""
+        return tuple(dict.fromkeys(mark for marks in self.marks for mark in marks))
 
 
 def price_collective(
@@ -170,6 +178,7 @@ def price_group(
             )
         )
         or None,
+        marks=class_marks(setting, sizes),
     )
 
 
@@ -201,6 +210,7 @@ def setting_of(kind: str, group: Group) -> ResidualSetting:
         "all_reduce" if kind == "barrier" else kind,
         group.ranks,
         swept=group.architecture not in _NEVER_SWEPT,
+        architecture=group.architecture,
     )
 
 
