@@ -4,7 +4,8 @@
     python scripts/hardware_residuals.py ../shared/fixtures/nccl_tests ../shared/fixtures/nccl_tests_more
 
 The sweeps are those that scripts/hardware_errors.py reads from the first folder, without the misconfigured
-one.  Scores of classes are also of those in the second one, which teach nothing.
+one.  Those in the second one give scores of classes, and the deviation between racks; they teach
+nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from msgspec import structs
 from public_sweeps import (
     PublicSweep,
     folder_sweeps,
@@ -28,7 +30,7 @@ from unseen_machines import class_scores, residuals_without_system
 
 import cclbench
 from cclbench.hardware.collectives import NoPrice
-from cclbench.hardware.residual_learning import learn_residuals
+from cclbench.hardware.residual_learning import largest_between_domains, learn_residuals
 from cclbench.hardware.residuals import ResidualTable, Swept
 
 TARGET = Path(__file__).parents[1] / "cclbench" / "hardware" / "residuals.yaml"
@@ -45,7 +47,8 @@ def table(folder: Path, scored: Path, date: str) -> ResidualTable:
     learned = priced_sweeps(folder)
     others = with_formulas(folder_sweeps(scored))
     observed = [sweep for _, sweep in learned]
-    residuals = learn_residuals(observed)
+    racks = largest_between_domains([*observed, *(sweep for _, sweep in others)])
+    residuals = structs.replace(learn_residuals(observed), between_domains=racks)
     predicted = [
         sweep
         for public, _ in (*learned, *others)

@@ -16,7 +16,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -114,8 +113,8 @@ def floor_rows(scores: Sequence[Score]) -> Iterator[str]:
     """By class and size band: the model's error, the mark of predictions, and what like machines differ by
     among themselves."""
     floors = [each.residual for each in floor_errors([(s.public, s.observed) for s in scores])]
-    columns = zip(*(class_names(score.observed.setting) for score in scores), strict=True)
-    for name in chain.from_iterable(sorted(set(column)) for column in columns):
+    names = {(at, name) for score in scores for at, name in enumerate(class_names(score.observed.setting))}
+    for _, name in sorted(names):
         for number, band in enumerate(BANDS):
             parts = [
                 (score, own, floor[own])

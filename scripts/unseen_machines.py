@@ -68,7 +68,7 @@ def held_out_errors(sweep: ObservedSweep, residuals: Residuals, *, band: int | N
     """Errors of a sweep's rows, of one size band or of all, with residuals learned from other systems."""
     chosen = np.full(len(sweep.sizes), True) if band is None else sweep.size_bands == band
     errors = sweep.residual - residuals.log_correction(sweep.setting, sweep.sizes)
-    low, high = residuals.band_half_widths(sweep.sizes)
+    low, high = residuals.band_half_widths(sweep.setting, sweep.sizes)
     return HeldOutErrors(errors[chosen], low[chosen], high[chosen])
 
 

@@ -42,10 +42,11 @@ OF_RUN: Final = "calibration.yaml"
 # Half-width of the band in log time at measured points: at least what runs of one machine differ by (Alps
 # with another release of its plug-in: 1 to 2 %, machines of one kind more).
 _LEAST_SPREAD: Final = 0.05
-# Doublings of the size from which a deviation counts no more: beside one that contradicts it, and one that
-# agrees.  Chosen by hand on half of the machines: with eight for both, two sizes make a third of the sweeps'
-# size bands worse than none does.
+# Doublings of the size from which a deviation counts no more: beside one that contradicts it, if two sizes
+# were measured, and beside one that agrees.  Chosen by hand on half of the machines: with eight for both, two
+# sizes make a third of the sweeps' size bands worse than none does.
 _REACH: Final = (3.0, 12.0)
+_MOST_CONTRADICTED: Final = 5.0
 _MOST_ERROR: Final = 1e6
 _MOST_BYTES: Final = 16 * MIB
 
@@ -124,7 +125,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             np.hypot(
                 np.maximum(missed, width * shared * np.sqrt(1 - explained)), width * np.sqrt(1 - shared**2)
             )
-            for width in current_residuals().band_half_widths(spec.sizes)
+            for width in current_residuals().band_half_widths(spec.setting, spec.sizes)
         )
         algbw = spec.sizes / times
         return replace(
@@ -313,7 +314,9 @@ def _interpolate_deviation(sweep: Sweep, group: Group, sizes: Floats) -> tuple[F
     if isinstance(spec, NoPrice):
         raise UsageError(f"{sweep.display_name} cannot be priced: {spec.reason}")
     widths = current_residuals().band_half_widths
-    scale, own_scale = (np.maximum(sum(widths(each)), _LEAST_SPREAD) for each in (sizes, sweep.sizes_bytes))
+    scale, own_scale = (
+        np.maximum(sum(widths(spec.setting, each)), _LEAST_SPREAD) for each in (sizes, sweep.sizes_bytes)
+    )
     scaled = np.log(sweep.times_s / spec.time_s) / own_scale
     x, measured = np.log2(np.maximum(sizes, 1.0)), np.log2(sweep.sizes_bytes)
     after = np.searchsorted(measured, x, side="right")
@@ -339,12 +342,15 @@ def _interpolate_deviation(sweep: Sweep, group: Group, sizes: Floats) -> tuple[F
 def _agreed_reach(deviations: Floats, noise: Floats, after: NDArray[np.intp]) -> Floats:
     """Doublings from which a deviation counts no more, where `after` is the next size measured.
 
-    3 + 9 a with the agreement a of the two nearest ones, y and z, on either side or at the end:
+    l + (12 − l) a with the agreement a of the two nearest ones, y and z, on either side or at the end:
     a = 1 − |y − z| / max(|y|, |z|, |y − z|, noise), 0 if their signs differ; 1/2 if only one was measured.
+    l is 3 for two sizes, and 1/2 more for each further one, at most 5: of more sizes it is better known where
+    software switches between them.
     """
     least, most = _REACH
     if len(deviations) == 1:
         return np.full(len(after), (least + most) / 2)
+    least = min(least + (len(deviations) - 2) / 2, _MOST_CONTRADICTED)
     first = (after - 1).clip(0, len(deviations) - 2)
     one, other = deviations[first], deviations[first + 1]
     apart = np.abs(one - other)

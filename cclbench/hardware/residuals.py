@@ -39,7 +39,8 @@ class ResidualSetting:
 
     `machine` names the system, its fabric and its network software; `network` is that software, or the
     topology of an island; `swept` is False for kinds of machines without any published
-    sweep; `architecture` is that of the accelerators.
+    sweep; `architecture` is that of the accelerators; `between_domains`: among several
+    scale-up domains of several nodes, such as racks.
     """
 
     machine: str
@@ -49,6 +50,7 @@ class ResidualSetting:
     ranks: int
     swept: bool = True
     architecture: str = ""
+    between_domains: bool = False
 
     @property
     def regime_names(self) -> tuple[str, ...]:
@@ -104,20 +106,30 @@ class Residuals(msgspec.Struct, frozen=True):
     """The learned table; figures of `centre` (by regime), `low` and `high` are log factors at `KNOTS`.
 
     Four machines in five are expected within exp(−low) and exp(high) of the corrected time.
+    `between_domains` is the largest |log(measured / formula)| of published sweeps between scale-up domains of
+    several nodes, 0 without any.
     """
 
     centre: Mapping[str, tuple[float, ...]]
     low: tuple[float, ...]
     high: tuple[float, ...]
     kept: KeptShares
+    between_domains: float = 0.0
 
     def log_correction(self, setting: ResidualSetting, sizes: Floats) -> Floats:
         """The centre by size, log(expected / formula): the sum over the setting's regimes."""
         known = [self.centre[name] for name in setting.regime_names if name in self.centre]
         return at_sizes(np.sum(known, axis=0) if known else np.zeros(len(KNOTS)), sizes)
 
-    def band_half_widths(self, sizes: Floats) -> tuple[Floats, Floats]:
-        """Half-widths of the band of one prediction by size, in log time: below and above."""
+    def band_half_widths(self, setting: ResidualSetting, sizes: Floats) -> tuple[Floats, Floats]:
+        """Half-widths of the band of one prediction by size, in log time: below and above.
+
+        Between scale-up domains of several nodes, where hardly a machine is published, those of the widest
+        size band, above also, in squares, the largest deviation published: √(max(high)² + between_domains²).
+        """
+        if setting.between_domains:
+            above = np.hypot(max(self.high), self.between_domains)
+            return np.full(sizes.shape, max(self.low)), np.full(sizes.shape, above)
         return at_sizes(self.low, sizes), at_sizes(self.high, sizes)
 
     def deviation_correlation(

@@ -34,8 +34,9 @@ def machine_class(setting: ResidualSetting) -> str:
 
 
 def class_names(setting: ResidualSetting) -> tuple[str, ...]:
-    """The classes that a prediction belongs to: of machines, of collectives, of architectures."""
-    return machine_class(setting), setting.kind, f"architecture {setting.architecture}"
+    """The classes that a prediction belongs to: of machines, of collectives, of architectures, of racks."""
+    racks = ("between scale-up domains",) if setting.between_domains else ()
+    return machine_class(setting), setting.kind, f"architecture {setting.architecture}", *racks
 
 
 def class_marks(setting: ResidualSetting, sizes: Floats) -> tuple[tuple[str, ...], ...]:

@@ -146,6 +146,8 @@ def test_between_sizes_far_apart_little_is_known() -> None:
         ((4.0, 0.5), 3, 0.0),  # slower here, faster there: three doublings
         ((4.0, 0.5), 1, 2 / 3),
         ((4.0,), 3, 3 / 5),  # one size alone: half-way
+        ((4.0, 0.5, 0.5, 0.5), 3, 1 / 4),  # one of four sizes: four doublings
+        ((4.0, *(0.5,) * 6), 3, 2 / 5),  # one of seven: five, as of six
     ],
 )
 def test_deviations_that_contradict_one_another_count_less(

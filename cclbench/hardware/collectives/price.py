@@ -153,7 +153,7 @@ def price_group(
     # Residuals are learned from what libraries choose: algorithms asked for by name have only their formula.
     chosen = algorithm is None and protocol is None and plan is None
     expected = ordered[0] * np.exp(known.log_correction(setting, sizes)) if chosen else ordered[0]
-    low, high = known.band_half_widths(sizes)
+    low, high = known.band_half_widths(setting, sizes)
     algbw = sizes / expected
     return Prediction(
         setting=setting,
@@ -194,23 +194,22 @@ def _extrapolation_notes(group: Group, setting: ResidualSetting) -> Iterator[str
         return
     if group.ranks > MOST_SWEPT_RANKS:
         yield f"no sweep of more than {MOST_SWEPT_RANKS} ranks is published: an extrapolation"
-    if group.nodes > 1 and group.per_node > group.hosted:
-        yield (
-            "between scale-up domains of several nodes: an extrapolation; the two published sweeps took up to"
-            " 1.9 (all-reduce) and 3.5 times as long (all-to-all), outside the band"
-        )
+    if setting.between_domains:
+        yield "between scale-up domains of several nodes: hardly a sweep is published, hence the wide band"
 
 
 def setting_of(kind: str, group: Group) -> ResidualSetting:
     """What the residual of that collective on the group depends on; a barrier is an all-reduce."""
+    swept = group.architecture not in _NEVER_SWEPT
     return ResidualSetting(
         group.machine,
         group.nodes > 1,
         group.network,
         "all_reduce" if kind == "barrier" else kind,
         group.ranks,
-        swept=group.architecture not in _NEVER_SWEPT,
+        swept=swept,
         architecture=group.architecture,
+        between_domains=swept and group.between_domains,
     )
 
 
