@@ -2,7 +2,8 @@
 """Benchmarks that make a machine's predictions more certain: the few that narrow the bands most.
 
 The band after a benchmark is that of a calibration by the benchmark's sizes; it depends on the outcome only
-where deviations contradict one another, and is wider there.  Commands are chosen one after another, each the one that narrows the bands of all targets most.
+where deviations contradict one another, and is wider there.  Commands are chosen one after another, each the
+one that narrows the bands of all targets most.
 """
 
 from __future__ import annotations
