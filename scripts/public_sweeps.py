@@ -38,16 +38,26 @@ SYSTEMS = {
 
 FITTED = ("tcpx-sweeps",)
 """Sources of fabrics' figures that are fits of the formulas to sweeps used here."""
+FITTED_WITHOUT = {"gcp_a3high": "tcpx-skypilot", "skypilot_a3high": "tcpx-dstack"}
+"""The source of figures that another machine gave, by prefix of a machine's file names: what `FITTED` would
+state without this machine."""
 
 
-def specified_system(id: str) -> System:  # noqa: A002 - the catalog's word for it
-    """A system without figures that are fitted to its sweeps: these would say nothing of other machines."""
+def specified_system(id: str, source: str | None = None) -> System:  # noqa: A002 - the catalog's word for it
+    """A system without figures that are fitted to its sweeps: these would say nothing of other machines.
+
+    `source`: with the usable share of its network that this source states in their place; its latency is
+    that of all (both machines gave the same).
+    """
     found = system(id)
     out = found.scale_out
     if out is None or not set(FITTED) & set(out.fabric.cited.values()):
         return found
     transports = dict.fromkeys(out.fabric.transports, Transport(None))
     fabric = structs.replace(out.fabric, usable_fraction=None, transports=transports)
+    for other in out.fabric.disagreements:
+        if (other.field, other.source) == ("usable_fraction", source):
+            fabric = structs.replace(out.fabric, usable_fraction=float(other.says))
     return structs.replace(found, scale_out=structs.replace(out, fabric=fabric))
 
 
@@ -113,9 +123,15 @@ def read_sweeps(path: Path) -> list[Sweep]:
     return sweeps
 
 
-def price_sweep(public: PublicSweep) -> ObservedSweep | NoPrice:
-    """The sweep compared with the formulas, or why there is no price."""
-    sweep, machine = public.sweep, specified_system(public.system)
+def predicted_system(public: PublicSweep) -> System:
+    """The sweep's system as the catalog would describe it without this machine."""
+    source = next((own for prefix, own in FITTED_WITHOUT.items() if public.file.startswith(prefix)), None)
+    return specified_system(public.system, source)
+
+
+def price_sweep(public: PublicSweep, machine: System | None = None) -> ObservedSweep | NoPrice:
+    """The sweep compared with the formulas, or why there is no price; `machine`: as `specified_system`."""
+    sweep, machine = public.sweep, machine or specified_system(public.system)
     prediction = price_collective(
         sweep.kind,
         sweep.sizes_bytes,

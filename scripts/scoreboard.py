@@ -21,13 +21,21 @@ from typing import Final
 
 import numpy as np
 from baselines import alpha_beta_times, line_rate_group, nccl_times
-from public_sweeps import PUBLISHED, PublicSweep, folder_sweeps, price_sweep, specified_system
+from like_machines import floor_errors
+from numpy.typing import NDArray
+from public_sweeps import (
+    PUBLISHED,
+    PublicSweep,
+    folder_sweeps,
+    predicted_system,
+    price_sweep,
+    specified_system,
+)
 from unseen_machines import (
     HeldOutErrors,
     Ratios,
     concatenate_errors,
     held_out_errors,
-    machine_class,
     ratios_between_machines,
     ratios_between_settings,
     residuals_without_system,
@@ -37,6 +45,7 @@ from cclbench.hardware.collectives import NoPrice
 from cclbench.hardware.deviation import BANDS
 from cclbench.hardware.residual_learning import ObservedSweep
 from cclbench.hardware.residuals import Floats, Residuals
+from cclbench.hardware.weak_classes import class_marks, class_names, machine_class
 
 ALTERNATIVES: Final = {"NCCL": nccl_times, "α-β": alpha_beta_times}
 RANKS: Final = {"2 to 8": 8, "9 to 16": 16, "17 to 64": 64, "more than 64": 1 << 30}
@@ -60,17 +69,19 @@ class Score:
 
 def score_sweeps(sweeps: Sequence[PublicSweep]) -> tuple[list[Score], dict[str, str]]:
     """Scores of the sweeps, and why others have none, by file."""
-    observed, refused = [], {}
+    learned, scored, refused = [], [], {}
     for public in sweeps:
-        found = price_sweep(public)
+        specified, predicted = price_sweep(public), price_sweep(public, predicted_system(public))
         if public.misconfigured:
             refused[public.file] = "its source calls the machine misconfigured"
-        elif isinstance(found, NoPrice):
-            refused[public.file] = found.reason
+        elif isinstance(specified, NoPrice) or isinstance(predicted, NoPrice):
+            assert isinstance(specified, NoPrice)  # noqa: S101  (both have the same fields)
+            refused[public.file] = specified.reason
         else:
-            observed.append((public, found))
-    residuals = residuals_without_system([each for _, each in observed])
-    return [_score(public, each, residuals[each.system]) for public, each in observed], refused
+            learned.append(specified)
+            scored.append((public, predicted))
+    residuals = residuals_without_system(learned)
+    return [_score(public, each, residuals[each.system]) for public, each in scored], refused
 
 
 def _score(public: PublicSweep, observed: ObservedSweep, residuals: Residuals) -> Score:
@@ -85,7 +96,7 @@ def class_rows(scores: Sequence[Score]) -> Iterator[str]:
     """Rows of the table: all, then by network, collective, size and ranks."""
     yield score_row("**all**", scores, None)
     kinds: dict[str, Callable[[Score], str]] = {
-        "network": lambda score: machine_class(score.observed),
+        "network": lambda score: machine_class(score.observed.setting),
         "collective": lambda score: score.public.sweep.kind,
         "ranks": lambda score: next(name for name, most in RANKS.items() if score.public.sweep.ranks <= most),
     }
@@ -96,6 +107,41 @@ def class_rows(scores: Sequence[Score]) -> Iterator[str]:
             yield score_row(f"{kind}: {name}", [score for score in scores if class_of(score) == name], None)
     for number, band in enumerate(BANDS):
         yield score_row(f"size: {band}", scores, number)
+
+
+def floor_rows(scores: Sequence[Score]) -> Iterator[str]:
+    """By class and size band: the model's error, the mark of predictions, and what like machines differ by
+    among themselves."""
+    floors = [each.residual for each in floor_errors([(s.public, s.observed) for s in scores])]
+    names = {(at, name) for score in scores for at, name in enumerate(class_names(score.observed.setting))}
+    for _, name in sorted(names):
+        for number, band in enumerate(BANDS):
+            parts = [
+                (score, own, floor[own])
+                for score, floor in zip(scores, floors, strict=True)
+                if name in class_names(score.observed.setting)
+                if (own := score.observed.size_bands == number).any()
+            ]
+            if parts:
+                yield _floor_row(name, band, parts)
+
+
+def _floor_row(name: str, band: str, parts: Sequence[tuple[Score, NDArray[np.bool_], Floats]]) -> str:
+    model = np.concatenate([np.abs(np.expm1(-score.model.residual[own])) for score, own, _ in parts])
+    floor = np.concatenate([np.abs(np.expm1(-floor)) for _, _, floor in parts])
+    first, own, _ = parts[0]
+    marks = class_marks(first.observed.setting, first.observed.sizes[own][:1])[0]
+    mark = "weak" if any(text.startswith(f"weak class: {name}, ") for text in marks) else ""
+    alike = ~np.isnan(floor)
+    machines = len({score.observed.machine for score, _, each in parts if not np.isnan(each).all()})
+    cells = [f"{len({score.observed.machine for score, *_ in parts})} | {len(model)}"]
+    cells.append(f"{np.median(model):.0%} | {mark}")
+    if alike.any():
+        both = float(np.median(model[alike])), float(np.median(floor[alike]))
+        cells.append(f"{machines} | {alike.sum()} | {both[0]:.0%} | {both[1]:.0%} | {both[0] / both[1]:.1f}")
+    else:
+        cells.append("0 | - | - | - | -")
+    return f"| {name}, {band} | " + " | ".join(cells) + " |"
 
 
 def score_row(name: str, scores: Sequence[Score], band: int | None) -> str:
@@ -206,6 +252,14 @@ def page(folders: Sequence[Path]) -> str:
     columns += "".join(f" | {word}: error, bias" for word in ALTERNATIVES)
     rule = "| --- |" + " ---: |" * (4 + len(ALTERNATIVES))
     lines = [f"| class | {columns} |", rule, *class_rows(scores), ""]
+    if folders:  # marks rest on all sweeps
+        lines += [
+            "| class, size | machines | rows | model: error | mark | like machines | rows "
+            "| model: error there | floor | model / floor |",
+            "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+            *floor_rows(scores),
+            "",
+        ]
     faster = " | ".join(f"faster one named: {word}" for word in ("model", *ALTERNATIVES))
     lines += [f"| ratio of times | ratios | model: error | in band (its width) | {faster} |"]
     lines += ["| --- |" + " ---: |" * (4 + len(ALTERNATIVES)), *ratio_rows(scores), ""]

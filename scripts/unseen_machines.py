@@ -17,17 +17,10 @@ from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives.ratio import ratio_half_widths
 from cclbench.hardware.deviation import DeviationSummary, summarise_deviations
 from cclbench.hardware.residual_learning import ObservedSweep, learn_residuals
-from cclbench.hardware.residuals import Floats, Residuals, replaced_residuals
+from cclbench.hardware.residuals import BANDS, ClassScore, Floats, Residuals, replaced_residuals
+from cclbench.hardware.weak_classes import class_names
 
 Indices = NDArray[np.intp]
-
-NETWORKS = {
-    "ib-verbs": "InfiniBand and RoCE",
-    "aws-ofi-nccl": "EFA",
-    "cxi": "Slingshot",
-    "tcpx": "TCPX and TCPXO",
-    "tcpxo": "TCPX and TCPXO",
-}
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,7 @@ def held_out_errors(sweep: ObservedSweep, residuals: Residuals, *, band: int | N
     """Errors of a sweep's rows, of one size band or of all, with residuals learned from other systems."""
     chosen = np.full(len(sweep.sizes), True) if band is None else sweep.size_bands == band
     errors = sweep.residual - residuals.log_correction(sweep.setting, sweep.sizes)
-    low, high = residuals.band_half_widths(sweep.sizes)
+    low, high = residuals.band_half_widths(sweep.setting, sweep.sizes)
     return HeldOutErrors(errors[chosen], low[chosen], high[chosen])
 
 
@@ -122,11 +115,30 @@ def residuals_without_system(sweeps: Sequence[ObservedSweep]) -> dict[str, Resid
     }
 
 
-def machine_class(sweep: ObservedSweep) -> str:
-    """Vendor of the accelerator, and a single node or the network software."""
-    setting = sweep.setting
-    maker = "AMD" if sweep.system.startswith("mi") else "NVIDIA"
-    return f"{maker}, {NETWORKS[setting.network] if setting.several_nodes else 'one node'}"
+def class_scores(
+    sweeps: Sequence[ObservedSweep], residuals: Mapping[str, Residuals]
+) -> dict[str, ClassScore]:
+    """Scores of the sweeps by class (`class_names`), each without residuals of its system.
+
+    `sweeps` may be others than those that `residuals` (by system left out; "" for systems that taught
+    nothing) were learned from.
+    """
+    classes: dict[str, list[tuple[ObservedSweep, Floats]]] = {}
+    for sweep in sweeps:
+        errors = held_out_errors(sweep, residuals.get(sweep.system, residuals[""])).residual
+        for name in class_names(sweep.setting):
+            classes.setdefault(name, []).append((sweep, np.abs(np.expm1(-errors))))
+    return {name: _class_score(classes[name]) for name in sorted(classes)}
+
+
+def _class_score(own: Sequence[tuple[ObservedSweep, Floats]]) -> ClassScore:
+    errors, machines = list[float | None](), list[int]()
+    for band in range(len(BANDS)):
+        rows = [(sweep.machine, each[sweep.size_bands == band]) for sweep, each in own]
+        together = np.concatenate([each for _, each in rows])
+        errors.append(round(float(np.median(together)), 3) if len(together) else None)
+        machines.append(len({machine for machine, each in rows if len(each)}))
+    return ClassScore(tuple(errors), tuple(machines))
 
 
 class Ratios(NamedTuple):

@@ -115,5 +115,5 @@ def _collective_prices(
             lacking[price.reason] = lacking.get(price.reason, 0) + len(of_pair)
             continue
         band[:, of_pair] = np.stack([price.time_s, price.low_s, price.high_s])[:, size] * NS_PER_S
-        assumptions |= {price.reason} if price.reason else set()
+        assumptions |= {*filter(None, [price.reason]), *price.all_marks}
     return band, {why: number for why, number in lacking.items() if number}, assumptions

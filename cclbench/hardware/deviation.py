@@ -9,12 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.ground.units import KIB, MIB
 from cclbench.hardware.collectives import Prediction
+from cclbench.hardware.residuals import BANDS as BANDS
 from cclbench.hardware.sweep import Sweep
-
-BANDS: Final = {"below 64 KiB": 64.0 * KIB, "64 KiB to 16 MiB": 16.0 * MIB + 1, "above 16 MiB": float("inf")}
-"""Size bands by name, with the upper end of each (exclusive), B."""
 
 # Without its network plug-in a run is tens of times slower; software generations differ by less than 4.
 _SUSPECT: Final = 4.0

@@ -14,7 +14,7 @@ from cclbench.hardware.system import System
 
 COLUMNS: Final = (
     *("system", "collective", "ranks", "nodes", "bytes", "time_s", "low_s", "high_s", "algbw", "busbw"),
-    *("algorithm", "protocol", "basis", "provenance", "reason"),
+    *("algorithm", "protocol", "basis", "provenance", "reason", "marks"),
 )
 
 
@@ -71,6 +71,7 @@ def predict_rows(
             **{name: float(getattr(found, name)[at]) for name in figures},
             "algorithm": found.algorithm[at],
             "protocol": found.protocol[at],
+            "marks": "; ".join(found.marks[at]) or None,
         }
         for at, size in enumerate(sizes or [None])
     ]

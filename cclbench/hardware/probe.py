@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks that make a machine's predictions more certain: the few that narrow the bands most.
 
-The band after a benchmark does not depend on its outcome: it is that of a calibration by the benchmark's
-sizes.  Commands are chosen one after another, each the one that narrows the bands of all targets most.
+The band after a benchmark is that of a calibration by the benchmark's sizes; it depends on the outcome only
+where deviations contradict one another, and is wider there.  Commands are chosen one after another, each the
+one that narrows the bands of all targets most.
 """
 
 from __future__ import annotations
@@ -197,7 +198,8 @@ def _targets(system: System, kinds: Iterable[str], nodes: int) -> list[_BandTarg
 
 
 def _expected_sweep(command: ProbeCommand, targets: Sequence[_BandTarget]) -> Sweep:
-    """The command's sweep on a machine that takes the times predicted: its band is that of any outcome."""
+    """The command's sweep on a machine that takes the times predicted: its band is that of any outcome whose
+    deviations agree."""
     alone = next(
         target.alone
         for target in targets

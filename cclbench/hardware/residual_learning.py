@@ -74,10 +74,20 @@ def observe_sweep(name: str, machine: str, system: str, sweep: Sweep, found: Pre
 
 def learn_residuals(sweeps: Sequence[ObservedSweep]) -> Residuals:
     """Learn the table; spreads come from systems left out one at a time, so bands hold for unseen ones."""
-    centre = _regime_medians(sweeps)
-    low, high = _left_out_tails(sweeps)
+    inside = [sweep for sweep in sweeps if not sweep.setting.between_domains]
+    centre = _regime_medians(inside)
+    low, high = _left_out_tails(inside)
     without = Residuals(centre, low, high, KeptShares((), 0.0, ()))
-    return Residuals(centre, low, high, _kept_shares(sweeps, without))
+    return Residuals(centre, low, high, _kept_shares(inside, without), largest_between_domains(sweeps))
+
+
+def largest_between_domains(sweeps: Sequence[ObservedSweep]) -> float:
+    """The largest |log(measured / formula)| between scale-up domains of several nodes; 0 without any.
+
+    Two machines are too few for a centre: in neither does the other's deviation recur.
+    """
+    found = [np.abs(sweep.residual).max() for sweep in sweeps if sweep.setting.between_domains]
+    return round(float(max(found, default=0.0)), 4)
 
 
 def shrunk_medians(medians: Floats, counts: NDArray[Any], variances: Floats) -> Floats:

@@ -20,10 +20,13 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cclbench.ground.units import KIB, MIB
 from cclbench.hardware.shipped_table import read_shipped_table
 
 Floats = NDArray[np.float64]
 
+BANDS: Final = {"below 64 KiB": 64.0 * KIB, "64 KiB to 16 MiB": 16.0 * MIB + 1, "above 16 MiB": float("inf")}
+"""Size bands by name, with the upper end of each (exclusive), B."""
 KNOTS: Final = (2.0**13, 2.0**20, 2.0**27)
 """Sizes, B, at which figures by size band are placed: linear over log size between them, constant beyond."""
 
@@ -35,7 +38,9 @@ class ResidualSetting:
     """What a residual depends on, besides the size.
 
     `machine` names the system, its fabric and its network software; `network` is that software, or the
-    topology of an island; `swept` is False for kinds of machines without any published sweep.
+    topology of an island; `swept` is False for kinds of machines without any published
+    sweep; `architecture` is that of the accelerators; `between_domains`: among several
+    scale-up domains of several nodes, such as racks.
     """
 
     machine: str
@@ -44,6 +49,8 @@ class ResidualSetting:
     kind: str
     ranks: int
     swept: bool = True
+    architecture: str = ""
+    between_domains: bool = False
 
     @property
     def regime_names(self) -> tuple[str, ...]:
@@ -99,20 +106,30 @@ class Residuals(msgspec.Struct, frozen=True):
     """The learned table; figures of `centre` (by regime), `low` and `high` are log factors at `KNOTS`.
 
     Four machines in five are expected within exp(−low) and exp(high) of the corrected time.
+    `between_domains` is the largest |log(measured / formula)| of published sweeps between scale-up domains of
+    several nodes, 0 without any.
     """
 
     centre: Mapping[str, tuple[float, ...]]
     low: tuple[float, ...]
     high: tuple[float, ...]
     kept: KeptShares
+    between_domains: float = 0.0
 
     def log_correction(self, setting: ResidualSetting, sizes: Floats) -> Floats:
         """The centre by size, log(expected / formula): the sum over the setting's regimes."""
         known = [self.centre[name] for name in setting.regime_names if name in self.centre]
         return at_sizes(np.sum(known, axis=0) if known else np.zeros(len(KNOTS)), sizes)
 
-    def band_half_widths(self, sizes: Floats) -> tuple[Floats, Floats]:
-        """Half-widths of the band of one prediction by size, in log time: below and above."""
+    def band_half_widths(self, setting: ResidualSetting, sizes: Floats) -> tuple[Floats, Floats]:
+        """Half-widths of the band of one prediction by size, in log time: below and above.
+
+        Between scale-up domains of several nodes, where hardly a machine is published, those of the widest
+        size band, above also, in squares, the largest deviation published: √(max(high)² + between_domains²).
+        """
+        if setting.between_domains:
+            above = np.hypot(max(self.high), self.between_domains)
+            return np.full(sizes.shape, max(self.low)), np.full(sizes.shape, above)
         return at_sizes(self.low, sizes), at_sizes(self.high, sizes)
 
     def deviation_correlation(
@@ -132,13 +149,26 @@ class Residuals(msgspec.Struct, frozen=True):
         return np.asarray(shared * self.kept.at_size(octaves), np.float64)
 
 
+class ClassScore(msgspec.Struct, frozen=True):
+    """How far off predictions of a class were, by size band: median |predicted / measured − 1| over published
+    sweeps, each without what its system taught (None without any), and the number of machines."""
+
+    errors: tuple[float | None, ...]
+    machines: tuple[int, ...]
+
+
 class ResidualTable(msgspec.Struct, frozen=True):
-    """The table file: what was learned, when, by which version, and from which sweeps."""
+    """The table file: what was learned, when, by which version, and from which sweeps.
+
+    `classes`: scores by class (`weak_classes`); `scored`: sweeps that only these are made of.
+    """
 
     date: str
     version: str
     residuals: Residuals
     sweeps: tuple[Swept, ...]
+    classes: Mapping[str, ClassScore] = {}
+    scored: tuple[Swept, ...] = ()
 
 
 _USED: ContextVar[Residuals | None] = ContextVar("residuals", default=None)

@@ -79,6 +79,8 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
     `transport` is the default software, a key of the fabric's `transports`; `transport_latency_s` its latency
     on this machine, if published.  `hop_latency_s`, set by scenarios, replaces the software's hop latency.
+    `oversubscription`: the rate of the interfaces of a scale-up domain of several nodes (a rack) over that of
+    its uplinks to other domains, at least 1; None if not stated.
     """
 
     fabric: Fabric
@@ -87,6 +89,7 @@ class ScaleOut(msgspec.Struct, frozen=True):
     transport: str | None = None
     transport_latency_s: float | None = None
     hop_latency_s: float | None = None
+    oversubscription: float | None = None
 
     def on_fabric(self, fabric: Fabric, accelerators: int) -> ScaleOut:
         """The interfaces of a node of `accelerators` on another network, with its default software."""

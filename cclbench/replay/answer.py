@@ -18,7 +18,7 @@ from cclbench.machine import Machine, machine_of
 from cclbench.record.run import Run
 from cclbench.replay import tables
 from cclbench.replay.answer_rows import NS_PER_S
-from cclbench.replay.change import ChangeSubject, LayoutEffect, change_named
+from cclbench.replay.change import ChangeSubject, LayoutEffect, TimeBounds, change_named
 from cclbench.replay.contention import replay_contended
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build_graph
@@ -300,6 +300,7 @@ class Replay:
         # the last case, the upper bound or the expected one, is shown
         outcome = ReplayedStep(steps[-1], self._critical_path(changed, times))
         notes = [*relaid.priced_notes(graph, self.since, self.window_ns), *relaid.spread_notes]
+        notes += TimeBounds.total(one.time for one in relaid.added_communication).marks
         most = int(late.expected.max())
         if most:
             notes.append(

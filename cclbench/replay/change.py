@@ -85,26 +85,28 @@ class ChangeSubject:
 
 
 class TimeBounds(NamedTuple):
-    """A time with bounds, ns; `expected` is None where only bounds are known."""
+    """A time with bounds, ns; `expected` is None where only bounds are known.  `marks`: of weak classes."""
 
     low: float
     expected: float | None
     high: float
+    marks: tuple[str, ...] = ()
 
     @classmethod
     def total(cls, times: Iterable[TimeBounds]) -> TimeBounds:
         """The sum of times; only bounds where one has no more."""
         low, expected, high = 0.0, 0.0, 0.0
-        known = True
+        known, marks = True, dict[str, None]()
         for time in times:
+            marks |= dict.fromkeys(time.marks)
             low, high = low + time.low, high + time.high
             expected, known = expected + (time.expected or 0.0), known and time.expected is not None
-        return cls(low, expected if known else None, high)
+        return cls(low, expected if known else None, high, tuple(marks))
 
     def times_count(self, count: float) -> TimeBounds:
         """The time of `count` repetitions."""
         middle = None if self.expected is None else self.expected * count
-        return TimeBounds(self.low * count, middle, self.high * count)
+        return TimeBounds(self.low * count, middle, self.high * count, self.marks)
 
 
 class CollectivePrice(Protocol):

@@ -212,11 +212,11 @@ def _unplaced_gradients(
     sharded = shards_parameters(subject.settings)
     kinds = ("all_gather", "all_gather", "reduce_scatter") if sharded else ("all_reduce",)
     members = _exchanging_ranks(asked_layouts(subject))
-    high = sum(subject.price(kind, members, nbytes).high for kind in kinds)
+    whole = TimeBounds.total(subject.price(kind, members, nbytes) for kind in kinds)
     calls = "two all-gathers and a reduce-scatter" if sharded else "all-reduce"
     what = f"{calls} of {nbytes / 1e6:,.4g} MB of gradients"
     note = f"the {calls} of gradients is not in the trace: bounds are all of it hidden in backward, or none"
-    return (AddedCommunication(what, TimeBounds(0.0, None, high)),), [note]
+    return (AddedCommunication(what, whole._replace(low=0.0, expected=None)),), [note]
 
 
 def _exchanging_ranks(layouts: Relayout) -> tuple[int, ...]:

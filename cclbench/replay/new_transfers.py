@@ -57,6 +57,7 @@ def price_new(
             float(price.low_s[0]) * low * _NS_PER_S,
             float(price.time_s[0]) * expected * _NS_PER_S,
             float(price.high_s[0]) * high * _NS_PER_S,
+            price.all_marks,
         )
     for base, count, size, measured_ns in _measured_transfers(graph, machine, groups, kind, ranks):
         delay, rate = ring_growth(base, count, kind, len(ranks))

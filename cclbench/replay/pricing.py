@@ -121,7 +121,7 @@ def _price_transfers(
                 kind, members, calls.bytes[call[of_label]], nodes.dur[rows], once & is_known, new
             )
             expected, lows, highs, basis = _price_parts(change, machine, library_version, parts)
-            bases.add(basis)
+            bases.update(basis)
         # a part that is not split into wait and transfer may be either
         lows, highs = (
             np.where(is_known, lows, np.minimum(lows, 1)),
@@ -163,8 +163,8 @@ class _TransferParts:
 
 def _price_parts(
     change: Scenario, machine: Machine, library_version: str | None, parts: _TransferParts
-) -> tuple[Float, Float, Float, str]:
-    """Expected, lowest and highest ratio of transfers of one kind and group, and their basis."""
+) -> tuple[Float, Float, Float, tuple[str, ...]]:
+    """Expected, lowest and highest ratio of transfers of one kind and group, and what they rest on."""
     kind, members, size = parts.kind, parts.members, parts.size
     needed = change.needs_system
     new = parts.new
@@ -174,7 +174,7 @@ def _price_parts(
         raise InputError(tier.reason or other.reason or "", hint="give --per-node N, or --system ID")
     if len(goes_to) < 2:
         nothing = np.zeros(len(size))
-        return nothing, nothing, nothing, "groups of one rank move nothing"
+        return nothing, nothing, nothing, ("groups of one rank move nothing",)
     named = machine.named_system
     if named.reason is not None:
         raise InputError(named.reason)
@@ -218,7 +218,8 @@ def _price_parts(
     if not is_sized.all():
         least, most = _unknown_bounds(change)
         low, high = (np.where(np.isnan(b), edge, b) for b, edge in ((low, least), (high, most)))
-    return ratio, low, high, f"times scale as those of {system.id} in the catalog's model"
+    basis = f"times scale as those of {system.id} in the catalog's model"
+    return ratio, low, high, (basis, *old_price.all_marks, *new_price.all_marks)
 
 
 def on_system(
@@ -257,7 +258,9 @@ def ring_growth(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[f
     return (1.0 if new_kind in PAIRS else new * new_ranks) / steps, new / old
 
 
-def _by_fit(change: Scenario, tier: Tier, parts: _TransferParts) -> tuple[Float, Float, Float, str]:
+def _by_fit(
+    change: Scenario, tier: Tier, parts: _TransferParts
+) -> tuple[Float, Float, Float, tuple[str, ...]]:
     """Ratios by factors: on α and β of the run's fit, else on any split that the shortest transfer allows."""
     new = parts.new
     steps, moves = ring_growth(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
@@ -272,7 +275,7 @@ def _by_fit(change: Scenario, tier: Tier, parts: _TransferParts) -> tuple[Float,
         ends = shares * delay + (1 - shares) / rate
         low, high = ends.min(axis=0), ends.max(axis=0)
         why = "the share of latency is unknown: bounds by the shortest transfer"
-        return np.where(low == high, low, np.nan), low, high, why
+        return np.where(low == high, low, np.nan), low, high, (why,)
     alpha, beta, error = fit
     sized = parts.size > 0
     moved = np.where(sized, np.maximum(alpha + beta * np.maximum(parts.size, 0), 1.0), times)
@@ -284,7 +287,7 @@ def _by_fit(change: Scenario, tier: Tier, parts: _TransferParts) -> tuple[Float,
         expected,
         ends[1:].min(axis=0),
         ends[1:].max(axis=0),
-        "factors act on the run's fit t = α + β·S by kind and group; bounds are the 95 % interval of α",
+        ("factors act on the run's fit t = α + β·S by kind and group; bounds are the 95 % interval of α",),
     )
 
 

@@ -104,7 +104,7 @@ class JobLayout:
 class _Cases(NamedTuple):
     """Assumptions by case, shape (cases,), the expected one last: work of the head in layers; times of a
     layer's exchange of keys and values, of a send, of the exchange of gradients, of the optimizer and of the
-    rest, s."""
+    rest, s.  `marks`: of weak classes."""
 
     head: Float64
     context_s: Float64
@@ -112,6 +112,7 @@ class _Cases(NamedTuple):
     exchange_s: Float64
     optimizer_s: Float64
     outside_s: Float64
+    marks: tuple[str, ...]
 
 
 def project_step(
@@ -189,22 +190,26 @@ def _case_assumptions(
             activations = tokens * sizes["model.hidden"] * sizes["element"] / split["cp"]
             whole = _price_s(system, "send_recv", pair, activations)
             send = whole._replace(low=_price_s(system, "send_recv", pair, activations / split["tp"]).low)
-        exposed_s = 0.0
+        keys = TimeBounds(0.0, 0.0, 0.0)
         if split["cp"] > 1:
             nbytes = tokens * key_value_elements(card) * sizes["element"] / split["tp"]
             ranks = layout.degrees.first_group("cp")
-            exposed_s = key_value_exchange(partial(_price_s, system), ranks, nbytes).high
+            keys = key_value_exchange(partial(_price_s, system), ranks, nbytes)
         optimizer = _optimizer_s(system, sizes["model.parameters"] / (split["tp"] * split["pp"]))
         edges = (
             (0.0, HEAVY_HEAD * head),
-            (0.0, exposed_s) if splits_sequences else (0.0,),
+            (0.0, keys.high) if splits_sequences else (0.0,),
             (send.low, send.high),
             exchange.edges_s,
             (0.0, _UNFUSED * optimizer),
             (0.0, OUTSIDE[1] * step_s),
         )
         expected = (head, 0.0, send.expected or 0.0, exchange.expected_s, optimizer, OUTSIDE[0] * step_s)
-        cases.append(_Cases(*np.array([*product(*edges), expected], np.float64).T))
+        head_of, keys_s, send_s, exchange_s, optimizer_s, outside_s = np.array(
+            [*product(*edges), expected], np.float64
+        ).T
+        marks = tuple(dict.fromkeys((*keys.marks, *send.marks, *exchange.marks)))
+        cases.append(_Cases(head_of, keys_s, send_s, exchange_s, optimizer_s, outside_s, marks))
     old, new = cases
     return old, new
 
@@ -214,6 +219,7 @@ class _Exchange(NamedTuple):
 
     edges_s: tuple[float, ...]
     expected_s: float
+    marks: tuple[str, ...] = ()
 
 
 def _gradient_exchanges(
@@ -232,9 +238,11 @@ def _gradient_exchanges(
     old, new = (_gradient_price(sizes, system, layout.degrees) for layout in layouts)
     if new is None:
         exposed_s = min(float(old.high_s[1]), longest_s) if old else 0.0
-        return [_Exchange((0.0, exposed_s), float(old.time_s[0]) if old else 0.0), _Exchange((0.0, 0.0), 0.0)]
+        expected_s = float(old.time_s[0]) if old else 0.0
+        return [_Exchange((0.0, exposed_s), expected_s), _Exchange((0.0, 0.0), 0.0)]
     if old is None:
-        return [_Exchange((0.0, 0.0), 0.0), _Exchange((0.0, float(new.high_s[1])), float(new.time_s[0]))]
+        asked_exchange = _Exchange((0.0, float(new.high_s[1])), float(new.time_s[0]), new.all_marks)
+        return [_Exchange((0.0, 0.0), 0.0), asked_exchange]
     expected_s, ratio = float(old.time_s[0]), time_ratio(new, old)
     whole_s = min(float(old.high_s[1]), step_s)
     exposed_s = min(whole_s, longest_s)
@@ -245,7 +253,11 @@ def _gradient_exchanges(
     asked_s = low_s - hidden_s, high_s - hidden_s, high_s - hides * whole_s
     return [
         _Exchange((0.0, exposed_s, exposed_s, 0.0), expected_s),
-        _Exchange((0.0, *(max(exposed, 0.0) for exposed in asked_s)), expected_s * float(ratio.expected[0])),
+        _Exchange(
+            (0.0, *(max(exposed, 0.0) for exposed in asked_s)),
+            expected_s * float(ratio.expected[0]),
+            new.all_marks,
+        ),
     ]
 
 
@@ -283,7 +295,7 @@ def _optimizer_s(system: System, parameters: float) -> float:
 
 def _price_s(system: System, kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
     price = _collective_price(system, kind, ranks, np.array([nbytes]))
-    return TimeBounds(float(price.low_s[0]), float(price.time_s[0]), float(price.high_s[0]))
+    return TimeBounds(float(price.low_s[0]), float(price.time_s[0]), float(price.high_s[0]), price.all_marks)
 
 
 def _collective_price(system: System, kind: str, ranks: tuple[int, ...], nbytes: Float64) -> Prediction:
@@ -349,4 +361,4 @@ def _notes(layout: JobLayout, cases: _Cases, growth: float) -> list[str]:
             "other tokens of a micro-batch on a rank: products at the peak are in proportion, the rest of a"
             " layer is so, or as before"
         )
-    return notes
+    return [*notes, *cases.marks]

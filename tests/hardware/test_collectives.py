@@ -702,8 +702,12 @@ def test_a_price_s_words() -> None:
 def test_what_a_residual_depends_on() -> None:
     """A barrier is an all-reduce; of trainium and tpu nothing is published."""
     group = nodes(2, 4, machine="here", network="ib-verbs")
-    assert setting_of("barrier", group) == ResidualSetting("here", True, "ib-verbs", "all_reduce", 8)
-    assert setting_of("send", one_node(4)) == ResidualSetting("", False, "", "send", 4)
+    assert setting_of("barrier", group) == ResidualSetting(
+        *("here", True, "ib-verbs", "all_reduce", 8), architecture="ampere"
+    )
+    assert setting_of("send", one_node(4)) == ResidualSetting(
+        *("", False, "", "send", 4), architecture="ampere"
+    )
     assert not setting_of("send", one_node(4, architecture="trainium")).swept
 
 

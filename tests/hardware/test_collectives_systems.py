@@ -339,6 +339,33 @@ def test_a_domain_of_several_nodes_has_the_interfaces_of_all() -> None:
     assert (uneven.nodes, uneven.hosted) == (1, 4)
 
 
+def test_uplinks_of_a_domain_are_shared_by_its_interfaces() -> None:
+    """Half as many uplinks: 90 of 180 GB/s, 11.25 for a rank; in a node or a domain nothing changes.
+
+    Where none is stated they are assumed not to block, aloud; so is nothing in nodes that are domains.
+    """
+    rack = without(NODE, up_domain=8)
+    halved = without(NODE, up_domain=8, out_oversubscription=2.0)
+    whole = group(halved, range(16))
+    assert (whole.out_bytes_per_s, whole.nic_bytes_per_s) == pytest.approx((90e9, 11.25e9))
+    assert group(halved, [0, 8]).out_bytes_per_s == pytest.approx(11.25e9)
+    assert group(halved, range(8)) == group(rack, range(8))
+    single = without(NODE, out_oversubscription=2.0)
+    assert group(single, range(8)).out_bytes_per_s == group(NODE, range(8)).out_bytes_per_s
+    unstated = [note for note in group(rack, range(16)).assumptions if "not to block" in note]
+    assert unstated == ["uplinks between scale-up domains of node are assumed not to block"]
+    assert not [
+        note
+        for other in (group(halved, range(16)), group(NODE, range(8)), group(rack, range(8)))
+        for note in other.assumptions
+        if "not to block" in note
+    ]
+    assert [
+        group(machine, ranks).between_domains
+        for machine, ranks in ((rack, range(16)), (rack, [0, 8]), (rack, range(8)), (NODE, range(8)))
+    ] == [True, True, False, False]
+
+
 def test_domains_that_end_within_a_node_share_its_interfaces() -> None:
     """Ranks 5 and 6 are on the second node of four, in domains of six."""
     assert group(without(NODE, up_domain=6), [5, 6]).out_bytes_per_s == pytest.approx(2 * 22.5e9)

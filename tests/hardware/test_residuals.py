@@ -20,6 +20,7 @@ from cclbench.hardware.collectives.ratio import ratio_half_widths, time_ratio
 from cclbench.hardware.deviation import BANDS
 from cclbench.hardware.residual_learning import (
     ObservedSweep,
+    largest_between_domains,
     learn_residuals,
     median_slope,
     shrunk_medians,
@@ -34,6 +35,7 @@ from cclbench.hardware.residuals import (
     replaced_residuals,
     residual_table,
 )
+from cclbench.hardware.weak_classes import machine_class
 
 HERE = ResidualSetting("here", True, "ib-verbs", "all_reduce", 16)
 LEARNED = Residuals(
@@ -165,9 +167,27 @@ def test_figures_stand_at_8_kib_1_mib_and_128_mib() -> None:
     sizes = np.array([0.0, 2.0**13, 2.0**16.5, 2.0**20, 2.0**27, 2.0**30])
     assert LEARNED.log_correction(HERE, sizes) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3, 0.3])
     spread = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.2, 0.2, 0.8)).band_half_widths(
-        np.array([2.0**23.5])
+        HERE, np.array([2.0**23.5])
     )
     assert [float(side[0]) for side in spread] == pytest.approx([0.3, 0.5])
+
+
+def test_between_racks_the_band_is_the_widest_and_what_is_published() -> None:
+    """At all sizes 0.4 below, and √(0.8² + 0.6²) = 1 above."""
+    by = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.8, 0.2, 0.3), between_domains=0.6)
+    low, high = by.band_half_widths(replace(HERE, between_domains=True), np.array([8.0, 2.0**30]))
+    assert (low.tolist(), high.tolist()) == ([0.4, 0.4], pytest.approx([1.0, 1.0]))
+
+
+def test_racks_teach_only_what_racks_deviate_by() -> None:
+    """Of two racks that take 3 and 1/4 times as long, log 4; centre, band and shares are those of others."""
+    alone = learn_residuals(sweeps(9, 2.0))
+    racks = [
+        replace(sweep, setting=replace(sweep.setting, between_domains=True))
+        for sweep in (*sweeps(1, 3.0, "a"), *sweeps(1, 0.25, "b"))
+    ]
+    found = learn_residuals([*sweeps(9, 2.0), *racks])
+    assert found == replace_struct(alone, between_domains=round(float(np.log(4)), 4))
 
 
 def test_figures_are_those_stated_within() -> None:
@@ -248,7 +268,9 @@ def program(name: str) -> ModuleType:
 def test_the_table_is_what_its_script_makes(test_data: Path) -> None:
     """But for its date, which is that of the last time it was made."""
     kept = residual_table()
-    made = program("hardware_residuals").table(test_data / "nccl_tests", kept.date)
+    made = program("hardware_residuals").table(
+        test_data / "nccl_tests", test_data / "nccl_tests_more", kept.date
+    )
     assert msgspec.to_builtins(made) == msgspec.to_builtins(kept)
     assert len(kept.sweeps) > 50
     assert not any("tcp_fallback" in each.name for each in kept.sweeps)
@@ -269,8 +291,8 @@ def test_on_machines_left_out(test_data: Path) -> None:
         assert found.median <= GOALS[name], name
         assert abs(found.bias) <= 0.05, name
         assert 0.75 <= found.within <= 0.88, name
-    for of in {unseen.machine_class(own) for own in known}:
-        parts = [own for own in known if unseen.machine_class(own) == of]
+    for of in {machine_class(own.setting) for own in known}:
+        parts = [own for own in known if machine_class(own.setting) == of]
         assert (
             unseen.concatenate_errors([unseen.held_out_errors(own, by[own.system]) for own in parts]).within
             >= 0.65
@@ -317,10 +339,21 @@ def test_predictions_beyond_all_sweeps_say_so(test_data: Path) -> None:
     assert "extrapolation" not in reason("dgx-h100", 256) + reason("gb200-nvl72", 72)
     assert "no sweep of more than 256 ranks" in reason("dgx-h100", 264)
     assert "between scale-up domains of several nodes" in reason("gb200-nvl72", 144)
-    racks = public_sweeps.with_formulas(
-        public
-        for public in public_sweeps.folder_sweeps(test_data / "nccl_tests_more")
-        if "2racks" in public.file
+    racks = list(
+        public_sweeps.with_formulas(
+            public
+            for public in public_sweeps.folder_sweeps(test_data / "nccl_tests_more")
+            if "2racks" in public.file
+        )
     )
     most = {public.sweep.kind: float(np.exp(observed.residual.max())) for public, observed in racks}
     assert most == pytest.approx({"all_reduce": 1.9, "all_to_all": 3.5}, abs=0.05)
+    kept = current_residuals()
+    assert kept.between_domains == pytest.approx(np.log(3.46), abs=0.01)
+    # each within the band that the other leaves
+    for _, observed in racks:
+        others = [other for _, other in racks if other.machine != observed.machine]
+        by = replace_struct(kept, between_domains=largest_between_domains(others))
+        low, high = by.band_half_widths(observed.setting, observed.sizes)
+        off = observed.residual - by.log_correction(observed.setting, observed.sizes)
+        assert ((-low <= off) & (off <= high)).all(), observed.name

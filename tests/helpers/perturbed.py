@@ -97,7 +97,7 @@ class World:
         if not found:
             raise InputError("no price")
         formula = min(float(cost.time_s(size)[0]) for cost in found)
-        low, high = (float(edge[0]) for edge in table.band_half_widths(size))
+        low, high = (float(edge[0]) for edge in table.band_half_widths(setting, size))
         z = self.draws.deviation(setting.machine, kind, group)
         y = z / TENTH * (high if z > 0 else low)
         return max(round(1e9 * formula * float(np.exp(table.log_correction(setting, size)[0] + y))), 1)

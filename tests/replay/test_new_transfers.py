@@ -104,17 +104,17 @@ def test_without_a_line_the_transfer_nearest_in_size_is_latency_or_bandwidth() -
         ("all_reduce", 100_000, 500),
         ("all_reduce", 100_000, 90),
     )
-    assert priced(graph, "all_reduce", (0, 1), 8_000) == (20_000, None, 160_000)
-    assert priced(graph, "all_reduce", (0, 1), 20_000) == (24_000, None, 120_000)
-    assert priced(graph, "all_reduce", (0, 1, 2, 3), 20_000) == (36_000, None, 360_000)
+    assert priced(graph, "all_reduce", (0, 1), 8_000) == TimeBounds(20_000, None, 160_000)
+    assert priced(graph, "all_reduce", (0, 1), 20_000) == TimeBounds(24_000, None, 120_000)
+    assert priced(graph, "all_reduce", (0, 1, 2, 3), 20_000) == TimeBounds(36_000, None, 360_000)
 
 
 def test_the_kind_s_own_transfers_come_first_then_those_of_a_ring() -> None:
     graph = moved(("all_gather", 1_000, 20), ("all_to_all", 1_000, 30), ("all_reduce", 1_000, 40))
-    assert priced(graph, "all_to_all", (0, 1), 1_000) == (30_000, None, 30_000)
-    assert priced(graph, "all_gather", (0, 1), 1_000) == (20_000, None, 20_000)
+    assert priced(graph, "all_to_all", (0, 1), 1_000) == TimeBounds(30_000, None, 30_000)
+    assert priced(graph, "all_gather", (0, 1), 1_000) == TimeBounds(20_000, None, 20_000)
     # of a broadcast nothing is traced: a ring's all-reduce of two, of as many bytes
-    assert priced(graph, "reduce_scatter", (0, 1), 1_000) == (20_000, None, 20_000)
+    assert priced(graph, "reduce_scatter", (0, 1), 1_000) == TimeBounds(20_000, None, 20_000)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,13 @@ def test_a_named_machine_prices_by_its_model() -> None:
     machine = Machine(Hardware(system="dgx-h100"))
     known = price_collective("all_reduce", [1 << 20], (0, 8), catalog.system("dgx-h100"))
     found = priced(of_line(), "all_reduce", (0, 8), 1 << 20, machine)
-    assert found == pytest.approx(
+    assert found[:3] == pytest.approx(
         tuple(1e9 * float(s[0]) for s in (known.low_s, known.time_s, known.high_s)), rel=1e-12
     )
+    assert found.marks == known.all_marks == ()
+    alps = Machine(Hardware(system="alps-gh200"))
+    (mark,) = priced(of_line(), "all_reduce", (0, 4), 1 << 20, alps).marks
+    assert mark.startswith("weak class: NVIDIA, Slingshot")
     # nine ranks of two nodes, one of them with one: as of one each, times what a rank moves
     uneven = priced(of_line(), "all_reduce", (*range(8), 8), 1 << 20, machine)
     assert uneven.expected == pytest.approx(1e9 * float(known.time_s[0]) * 16 / 9)

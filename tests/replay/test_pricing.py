@@ -156,6 +156,19 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     assert made.scale_up == machine.scale_up
 
 
+@pytest.mark.parametrize(
+    ("machine", "size", "weak"),
+    [("alps-gh200", 2**20, True), ("alps-gh200", 64, False), ("aws-p5", 2**20, False)],
+)
+def test_ratios_carry_the_marks_of_weak_classes(machine: str, size: int, weak: bool) -> None:
+    """Between nodes of Alps, whose predictions of 1 MiB were far off, of 64 B not."""
+    own = Machine(Hardware(system=machine))
+    groups = {"0-1": (0, catalog.system(machine).per_node)}
+    found = time_ratios(transfers([1e5], [size]), parse_scenario(["scale_out.bandwidth=x2"]), own, groups)
+    assert any(line.startswith("weak class: NVIDIA, Slingshot, ") for line in found.basis) == weak
+    assert found.basis[-1].startswith("weak class" if weak else "times scale as those of")
+
+
 def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str) -> float:
     """An all-reduce's modelled time."""
     found = price_collective(asked.pop("kind", "all_reduce"), [size], range(ranks), machine, **asked)

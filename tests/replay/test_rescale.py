@@ -185,5 +185,8 @@ def test_values_that_mean_nothing_are_quoted(read: Any, value: str, says: str) -
 
 
 def test_a_time_as_often() -> None:
-    assert TimeBounds(1.0, 2.0, 4.0).times_count(3) == (3.0, 6.0, 12.0)
-    assert TimeBounds(1.0, None, 4.0).times_count(2) == (2.0, None, 8.0)
+    assert TimeBounds(1.0, 2.0, 4.0).times_count(3) == TimeBounds(3.0, 6.0, 12.0)
+    marked = TimeBounds.total([TimeBounds(1.0, 2.0, 4.0, ("a",)), TimeBounds(1.0, 1.0, 1.0, ("b", "a"))])
+    assert marked == TimeBounds(2.0, 3.0, 5.0, ("a", "b"))
+    assert marked.times_count(2).marks == ("a", "b")
+    assert TimeBounds(1.0, None, 4.0).times_count(2) == TimeBounds(2.0, None, 8.0)

@@ -69,6 +69,14 @@ def test_stages_that_replicas_do_not_need_to_wait_for() -> None:
     assert not [note for note in notes if "gradients" in note or "send" in note]
 
 
+def test_notes_name_the_weak_classes_of_its_transfers() -> None:
+    """No published machine has a sweep of sends; those without stages and replicas have no such note."""
+    _, notes = project_step(CARD, SYSTEM, layout(), 6.0, layout(batch=2048))
+    assert [note for note in notes if note.startswith("weak class: send_recv, ")]
+    _, alone = project_step(CARD, SYSTEM, layout(1, 1, batch=64), 4.0, layout(1, 1, batch=128))
+    assert not [note for note in alone if note.startswith("weak class")]
+
+
 def test_the_rest_of_a_step_is_that_of_two_traced_jobs(test_data: Path) -> None:
     """Neither pipeline nor, on the rank that waits least, exchange or optimizer; medians over steps."""
     shares = []

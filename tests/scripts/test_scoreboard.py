@@ -77,6 +77,27 @@ def test_its_system_is_left_out(tmp_path: Path) -> None:
     assert predicted[0] == pytest.approx(predicted[1])
 
 
+def test_fitted_figures_are_those_of_the_other_machine(test_data: Path) -> None:
+    """TCPX: 0.47 of the line rate by SkyPilot's cluster predicts dstack's, 0.53 by dstack's SkyPilot's."""
+    sweeps = program("public_sweeps")
+    publics = [
+        *sweeps.folder_sweeps(sweeps.PUBLISHED),
+        *sweeps.folder_sweeps(test_data / "nccl_tests_more"),
+    ]
+    shares, errors = {}, {}
+    for public in publics:
+        if public.system == "gcp-a3-high":
+            machine = sweeps.predicted_system(public)
+            shares[public.file] = machine.scale_out.fabric.usable_fraction
+            off = sweeps.price_sweep(public, machine).residual
+            errors[public.file] = float(np.median(np.abs(np.expm1(-off))))
+            assert sweeps.specified_system(public.system).scale_out.fabric.usable_fraction is None
+        elif public.system != "mi250x-node":
+            assert sweeps.predicted_system(public) == system(public.system), public.file
+    assert shares == {"gcp_a3high_2n16_allgather": 0.47, "skypilot_a3high_2n16_allreduce": 0.53}
+    assert max(errors.values()) < 0.2
+
+
 def test_bias_error_and_coverage_by_hand(tmp_path: Path) -> None:
     """Three rows, 1, 2 and 8 times the predicted time, in a band of 0.25 to 4 times."""
     board, unseen = program("scoreboard"), program("unseen_machines")

@@ -48,7 +48,7 @@ class Group:
     each closes.  `hosted` is the number of ranks on one host.  The network software sets `out_hop` and
     `rendezvous` (latency ranges) and the protocols it permits: `protocols`, or only `surely` at worst.
     `machine` names the system, the tier's fabric and the network software; `network` is that software, or
-    the topology of an island.
+    the topology of an island.  `between_domains`: the islands are domains of several nodes, such as racks.
     """
 
     ranks: int
@@ -75,6 +75,7 @@ class Group:
     assumptions: tuple[str, ...] = ()
     machine: str = ""
     network: str = ""
+    between_domains: bool = False
 
     @property
     def per_node(self) -> int:
@@ -175,14 +176,18 @@ def _group_across_nodes(
             "scale_out.transport_latency_s",
         )
     island = rate * system.nearest_interfaces(members)
-    # Islands of several nodes (NVL72) have the interfaces of all their nodes.
+    # Islands of several nodes (NVL72) have the interfaces of all their nodes, behind uplinks that they share.
     if system.domain_size > system.per_node:
         island *= max(len(system.ranks_by_node(members)) // group.nodes, 1)
+        island /= out.oversubscription or 1.0
+        if out.oversubscription is None:
+            assumptions += (f"uplinks between scale-up domains of {system.id} are assumed not to block",)
     name = transport or out.transport or ""
     return replace(
         group,
         machine=f"{system.id} {out.fabric.id} {name}",
         network=name,
+        between_domains=system.domain_size > system.per_node,
         out_bytes_per_s=island,
         nic_bytes_per_s=island / group.per_node,
         out_hop=driver.hop,

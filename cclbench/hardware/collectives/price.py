@@ -22,6 +22,7 @@ from cclbench.hardware.collectives.schedule import SendSchedule, schedule_cost
 from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.residuals import ResidualSetting, current_residuals
 from cclbench.hardware.system import System
+from cclbench.hardware.weak_classes import class_marks
 
 # No sweeps of their collectives are published: only the width of the band is learned for them.
 _NEVER_SWEPT: Final = ("tpu", "trainium")
@@ -34,7 +35,8 @@ class Prediction:
     """Modelled times (s), bandwidths (B/s, with nccl-tests' factors) and the winning algorithm, by size.
 
     The true time is expected between `low_s` and `high_s` in four of five cases.  `basis` is `calibrated` if
-    the figure rests on measured times of the same machine, else `spec`.  `reason` states the assumptions.
+    the figure rests on measured times of the same machine, else `spec`.  `reason` states the assumptions;
+    `marks` are those of weak classes by size (`weak_classes`).
 
     `formula_s` is the time by formulas alone, `fastest_s` and `slowest_s` the same with the assumptions at
     either edge (`ratio` needs them).  `setting` is what the residual depends on.
@@ -54,6 +56,12 @@ class Prediction:
     protocol: tuple[str, ...]
     basis: Literal["spec", "calibrated"]
     reason: str | None
+    marks: tuple[tuple[str, ...], ...]
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """The marks of all sizes, each once."""
+        return tuple(dict.fromkeys(mark for marks in self.marks for mark in marks))
 
 
 def price_collective(
@@ -145,7 +153,7 @@ def price_group(
     # Residuals are learned from what libraries choose: algorithms asked for by name have only their formula.
     chosen = algorithm is None and protocol is None and plan is None
     expected = ordered[0] * np.exp(known.log_correction(setting, sizes)) if chosen else ordered[0]
-    low, high = known.band_half_widths(sizes)
+    low, high = known.band_half_widths(setting, sizes)
     algbw = sizes / expected
     return Prediction(
         setting=setting,
@@ -170,6 +178,7 @@ def price_group(
             )
         )
         or None,
+        marks=class_marks(setting, sizes),
     )
 
 
@@ -185,22 +194,22 @@ def _extrapolation_notes(group: Group, setting: ResidualSetting) -> Iterator[str
         return
     if group.ranks > MOST_SWEPT_RANKS:
         yield f"no sweep of more than {MOST_SWEPT_RANKS} ranks is published: an extrapolation"
-    if group.nodes > 1 and group.per_node > group.hosted:
-        yield (
-            "between scale-up domains of several nodes: an extrapolation; the two published sweeps took up to"
-            " 1.9 (all-reduce) and 3.5 times as long (all-to-all), outside the band"
-        )
+    if setting.between_domains:
+        yield "between scale-up domains of several nodes: hardly a sweep is published, hence the wide band"
 
 
 def setting_of(kind: str, group: Group) -> ResidualSetting:
     """What the residual of that collective on the group depends on; a barrier is an all-reduce."""
+    swept = group.architecture not in _NEVER_SWEPT
     return ResidualSetting(
         group.machine,
         group.nodes > 1,
         group.network,
         "all_reduce" if kind == "barrier" else kind,
         group.ranks,
-        swept=group.architecture not in _NEVER_SWEPT,
+        swept=swept,
+        architecture=group.architecture,
+        between_domains=swept and group.between_domains,
     )
 
 

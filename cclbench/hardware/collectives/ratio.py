@@ -49,7 +49,10 @@ def ratio_half_widths(
     """
     octaves = np.abs(np.log2(np.maximum(new_sizes, 1.0) / np.maximum(old_sizes, 1.0)))
     shared = by.deviation_correlation(new, old, octaves)
-    (low, high), (old_low, old_high) = by.band_half_widths(new_sizes), by.band_half_widths(old_sizes)
+    (low, high), (old_low, old_high) = (
+        by.band_half_widths(new, new_sizes),
+        by.band_half_widths(old, old_sizes),
+    )
     above = (1 - shared) * (high**2 + old_low**2) + shared * (high - old_high) ** 2
     below = (1 - shared) * (low**2 + old_high**2) + shared * (low - old_low) ** 2
     return np.sqrt(below), np.sqrt(above)

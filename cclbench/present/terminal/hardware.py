@@ -78,7 +78,8 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
         }
         for row in rows
     ]
-    lines = [f"- {line}" for line in (first["reason"] or "").split("; ") if line]
+    notes = [first["reason"], *(row["marks"] for row in rows)]
+    lines = [f"- {line}" for line in dict.fromkeys("; ".join(filter(None, notes)).split("; ")) if line]
     return [
         Text(f"{first['system']}: {group}; modelled{basis}\n"),
         *grid_table(shown, list(shown[0])),

@@ -158,7 +158,8 @@ def _hops(subject: ChangeSubject, asked: LayerPipeline, head: float) -> tuple[Ad
     description = f"{exposed:g} sends of {nbytes / 1e6:.4g} MB past {stages} stages, not hidden"
     # at best only those that fill the pipeline are exposed, at worst one for each micro-batch and pass
     expected = None if time.expected is None else time.expected * exposed
-    return (AddedCommunication(description, TimeBounds(time.low * hops, expected, time.high * most)),)
+    sends = TimeBounds(time.low * hops, expected, time.high * most, time.marks)
+    return (AddedCommunication(description, sends),)
 
 
 @change(
