@@ -65,7 +65,7 @@ def read_captures(files: Sequence[SourceFile], folder: Path) -> list[Capture]:
 
 def _read_captures(file: SourceFile, folder: Path) -> list[Capture]:
     folder.mkdir(parents=True)
-    read_part(PartTask(file, Part(), 0, folder, Options()))
+    read_part(PartTask(file, Part(calls_only=True), 0, folder, Options()))
     launches = _host_rows(folder, "launch", "track", "name", "launched")
     at, track = launches["start_ns"].to_numpy(), launches["track"].to_numpy()
     copies = pc.match_substring_regex(launches["name"].cast(pa.string()), "Memcpy|Memset")

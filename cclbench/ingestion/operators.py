@@ -9,9 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.classify.python_rows import is_site
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ground.schema import PHASES
-from cclbench.ingestion.host import Host, innermost_names, is_site
+from cclbench.ingestion.host import Host, innermost_names
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.modules import Modules
