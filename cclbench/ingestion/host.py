@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from cclbench.classify.python_rows import is_informative, is_site
 from cclbench.classify.serving_steps import is_vllm_step, serving_phase
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.ingestion.host_rows import read_calls, read_named
+from cclbench.ingestion.host_rows import EventTables, read_calls, read_named
 from cclbench.ingestion.launched import Launched
 from cclbench.normalize.phases import HostActivity, Named, Phases, runs_node
 
@@ -20,13 +19,13 @@ from cclbench.normalize.phases import HostActivity, Named, Phases, runs_node
 class Host:
     """Host rows of one rank that enclose a launch; all host rows of a rank without a device."""
 
-    def __init__(self, folder: Path, launched: Launched | None) -> None:
-        """`folder` holds the rank's events; `launched` is None if the host is the device."""
+    def __init__(self, events: EventTables, launched: Launched | None) -> None:
+        """`events` are the rank's; `launched` is None if the host is the device."""
         at = None if launched is None else launched.by_thread()
         stated = np.empty(0, np.int64) if launched is None else launched.stated_calls()
-        self.calls = read_calls(folder, at, stated)
-        self.annotations = read_named(folder, "annotation", at, lambda _: True)
-        self.python = read_named(folder, "python", at, is_informative)
+        self.calls = read_calls(events, at, stated)
+        self.annotations = read_named(events, "annotation", at, lambda _: True)
+        self.python = read_named(events, "python", at, is_informative)
         calls, python = self.calls.named_ranges, self.python.named_ranges
         self.backward_node: Mask = self.calls.columns["in_backward"] | runs_node(calls)
         """Which calls run a node of the backward graph."""
