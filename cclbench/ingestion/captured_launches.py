@@ -92,6 +92,7 @@ def _capture_ranges(marks: pa.Table) -> list[tuple[int, int, int, bool]]:
 
     A capture that has no end in the trace is left out: an error ended it, or the trace ends first.
     """
+    marks = marks.filter(pc.match_substring(marks["name"].cast(pa.string()), "Capture"))
     begun: dict[int, int] = {}
     ranges: list[tuple[int, int, int]] = []
     columns = (marks[name].to_pylist() for name in ("start_ns", "track", "name"))
