@@ -154,6 +154,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     # K² = 36·12/48: 2·48·3, from either side of the weight
     ("te_gemm", (bf16(2, 6, 3), t(1), bf16(3, 4), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
     ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
+    ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), t(1), bf16(4), (2, 6, 4), "bf16"), (288, 112, 96, "bf16")),
     # no mask: 144 pairs of 8 and 8; a float per query and head twice
     (
         "triton_tem_fused_flex_attention_0",
