@@ -28,12 +28,12 @@ from cclbench.ground.errors import InputError
 E = TypeVar("E")
 _WHOLE: Final = Part()
 
-CHUNK: Final = 4 << 20
+CHUNK: Final = 1 << 20
 LONGEST_EVENT: Final = 64 << 20
 END: Final = 64 << 10
 """Bytes at a file's end that are read separately."""
-_NEAR: Final = 32 << 10
-"""Bytes at a chunk's end that usually contain the beginning of its last event."""
+_NEAR: Final = (4 << 10, 32 << 10)
+"""Bytes at a chunk's end that usually contain the beginning of its last event, fewer first."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
 _ARRAY_END = re.compile(rb"\}\s*\](?=\s*(?:[,}]|$))")
@@ -255,7 +255,7 @@ class JsonEvents(Generic[E]):
         boundary = _last_boundary(buffer)
         if boundary is None:
             return None
-        chunk = b"[" + buffer[: boundary.start() + 1] + b"]"
+        chunk = _as_array(buffer, boundary.start() + 1)
         try:
             return boundary.end(), chunk, self.decoder.decode(chunk)
         except msgspec.DecodeError as error:
@@ -264,7 +264,7 @@ class JsonEvents(Generic[E]):
         ends = [end for end in _event_ends(buffer) if _COMMA.match(buffer, end)]
         if not ends:
             return None
-        chunk = b"[" + buffer[: ends[-1]] + b"]"
+        chunk = _as_array(buffer, ends[-1])
         return _after_comma(buffer, ends[-1]), chunk, self.decoder.decode(chunk)
 
     def _last_chunks(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
@@ -332,7 +332,7 @@ class JsonEvents(Generic[E]):
         if not self.allow_truncated:
             raise self._damage_error(at - 1, reason) from None
         if good:
-            chunk = b"[" + buffer[:last_end] + b"]"
+            chunk = _as_array(buffer, last_end)
             yield chunk, self.decoder.decode(chunk)
         self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, reason)
 
@@ -349,6 +349,11 @@ class JsonEvents(Generic[E]):
             where=f"{self.path}: byte {self._offset + at:,}",
             hint="re-run with --allow-truncated to use the part before it",
         )
+
+
+def _as_array(buffer: bytes, end: int) -> bytes:
+    """The events in a buffer up to `end` as a JSON array, copied once."""
+    return b"".join((b"[", memoryview(buffer)[:end], b"]"))
 
 
 def _likely_end(buffer: bytes) -> int:
@@ -381,7 +386,7 @@ def _event_ends(buffer: bytes, begin: int = 0) -> Iterator[int]:
 
 def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
     """The last match of an event's end followed by an event's beginning."""
-    for begin in (len(buffer) - _NEAR, 0):
+    for begin in (*(len(buffer) - near for near in _NEAR), 0):
         last = None
         for match in _BETWEEN.finditer(buffer, begin):
             last = match

@@ -217,6 +217,10 @@ class Part(msgspec.Struct, frozen=True):
     """Whether it is a whole compressed file, whose parts `Reader.inflate_parts` yields."""
     inflated: str | None = None
     """The file with the part's inflated bytes; deleted once it is read."""
+    calls_only: bool = False
+    """Whether only the host's calls and launches are needed, with names and times of its other rows: a
+    reader may leave out uninformative Python rows, and all that states devices, synchronisation, collectives
+    and allocations."""
 
     @property
     def is_whole(self) -> bool:

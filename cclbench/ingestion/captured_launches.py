@@ -4,29 +4,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.formats import Part
+from cclbench.formats import Part, Rows, trace_reader
 from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.registry import plugin_code
 from cclbench.ground.schema import OPERATORS
-from cclbench.ingestion.host_rows import ARGUMENTS, Texts
+from cclbench.ingestion.host_rows import ARGUMENTS, CALL_COLUMNS, SPANS, Texts
 from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.operator_rows import operator_rows
 from cclbench.ingestion.operators import Operators
-from cclbench.ingestion.part import PartTask, read_part
 from cclbench.ingestion.source import SourceFile, captured_batch
+from cclbench.normalize.rows import stated_columns
 from cclbench.normalize.steps import NO_MARKS
-from cclbench.record.files import parquet_file
-from cclbench.record.manifest import Options
 
+_COLUMNS: Final = {"op": CALL_COLUMNS, "launch": (*SPANS, "launched")}
 _BEGIN: Final = re.compile(r"(cuda|hip)StreamBeginCapture\w*")
 _END: Final = re.compile(r"(cuda|hip)StreamEndCapture\w*")
 
@@ -53,27 +53,21 @@ class Capture:
     """Code of `work` and the call's module."""
 
 
-def read_captures(files: Sequence[SourceFile], folder: Path) -> list[Capture]:
-    """Graph captures recorded in the files; intermediate tables stay in `folder`."""
-    captures = [
-        capture
-        for number, file in enumerate(files)
-        for capture in _read_captures(file, folder / f"capture-{number}")
-    ]
-    return _with_content_codes(captures)
+def read_captures(files: Sequence[SourceFile]) -> list[Capture]:
+    """Graph captures recorded in the files."""
+    return _with_content_codes([capture for file in files for capture in _read_captures(file)])
 
 
-def _read_captures(file: SourceFile, folder: Path) -> list[Capture]:
-    folder.mkdir(parents=True)
-    read_part(PartTask(file, Part(), 0, folder, Options()))
-    launches = _host_rows(folder, "launch", "track", "name", "launched")
+def _read_captures(file: SourceFile) -> list[Capture]:
+    events = _host_events(file)
+    launches = _sorted_rows(events, "launch")
     at, track = launches["start_ns"].to_numpy(), launches["track"].to_numpy()
     copies = pc.match_substring_regex(launches["name"].cast(pa.string()), "Memcpy|Memset")
     captures = []
-    for thread, begin, end, alone in _capture_ranges(_host_rows(folder, "other", "track", "name")):
+    for thread, begin, end, alone in _capture_ranges(_sorted_rows(events, "other")):
         own = np.flatnonzero((at >= begin) & (at < end) & (alone | (track == thread)))
         none = np.full(len(own), -1, np.int64)
-        called = Operators(folder, Launched(track[own], at[own], at[own], at[own], none))
+        called = Operators(events, Launched(track[own], at[own], at[own], at[own], none))
         operator = called.link_rows().operator
         tables = operator_rows(called, 0, operator, called.host.calls.texts_of("shapes"), NO_MARKS)
         calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
@@ -98,6 +92,7 @@ def _capture_ranges(marks: pa.Table) -> list[tuple[int, int, int, bool]]:
 
     A capture that has no end in the trace is left out: an error ended it, or the trace ends first.
     """
+    marks = marks.filter(pc.match_substring(marks["name"].cast(pa.string()), "Capture"))
     begun: dict[int, int] = {}
     ranges: list[tuple[int, int, int]] = []
     columns = (marks[name].to_pylist() for name in ("start_ns", "track", "name"))
@@ -112,13 +107,26 @@ def _capture_ranges(marks: pa.Table) -> list[tuple[int, int, int, bool]]:
     ]
 
 
-def _host_rows(folder: Path, kind: str, *columns: str) -> pa.Table:
-    """`start_ns` and `columns` of the host's rows of a kind, sorted by start."""
-    path = folder / f"{kind}-000.parquet"
-    if not path.is_file():
-        return pa.table({name: [] for name in ("start_ns", *columns)})
-    with parquet_file(path) as file:
-        return file.read(["start_ns", *columns]).sort_by("start_ns")
+def _host_events(file: SourceFile) -> dict[str, pa.Table]:
+    """The calls and launches in a file, and names and times of its other host rows, by kind.
+
+    They are kept in memory: a capture runs a model once, its rows are a small part of those of a run.
+    """
+    reader = trace_reader(file.reader)
+    batches = defaultdict[str, list[Rows]](list)
+    with plugin_code(type(reader).__module__):
+        trace = reader.read(file.path, part=Part(calls_only=True), allow_truncated=False)
+        for rows in trace.batches:
+            if isinstance(rows, Rows) and rows.side == "host":
+                batches[rows.kind].append(rows)
+    return {kind: pa.table(stated_columns(own, _COLUMNS.get(kind, SPANS))) for kind, own in batches.items()}
+
+
+def _sorted_rows(events: Mapping[str, pa.Table], kind: str) -> pa.Table:
+    """The rows of a kind, sorted by start."""
+    if kind not in events:
+        return pa.table({name: [] for name in _COLUMNS.get(kind, SPANS)})
+    return events[kind].sort_by("start_ns")
 
 
 def _by_index(calls: pa.Table, parents: Index) -> pa.Table:

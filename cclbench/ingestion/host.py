@@ -3,38 +3,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
-from typing import Final
 
 import numpy as np
 
+from cclbench.classify.python_rows import is_informative, is_site
 from cclbench.classify.serving_steps import is_vllm_step, serving_phase
 from cclbench.ground.intervals import Index, Int64, Mask
-from cclbench.ingestion.host_rows import read_calls, read_named
+from cclbench.ingestion.host_rows import EventTables, read_calls, read_named
 from cclbench.ingestion.launched import Launched
-from cclbench.normalize.phases import HostActivity, Named, Phases, runs_node, starts_backward
-
-MODULE: Final = "nn.Module: "
-_FRAMEWORK: Final = re.compile(
-    r"(.*/)?(torch|jax|jaxlib)/|<|nn\.Module: |.*/lib/python[\d.]*/"
-    r"|(threading|contextlib|functools|runpy|queue)\.py\("
-)
-"""Python rows that are not lines of the workload itself."""
+from cclbench.normalize.phases import HostActivity, Named, Phases, runs_node
 
 
 class Host:
     """Host rows of one rank that enclose a launch; all host rows of a rank without a device."""
 
-    def __init__(self, folder: Path, launched: Launched | None) -> None:
-        """`folder` holds the rank's events; `launched` is None if the host is the device."""
+    def __init__(self, events: EventTables, launched: Launched | None) -> None:
+        """`events` are the rank's; `launched` is None if the host is the device."""
         at = None if launched is None else launched.by_thread()
         stated = np.empty(0, np.int64) if launched is None else launched.stated_calls()
-        self.calls = read_calls(folder, at, stated)
-        self.annotations = read_named(folder, "annotation", at, lambda _: True)
-        self.python = read_named(folder, "python", at, _is_informative)
+        self.calls = read_calls(events, at, stated)
+        self.annotations = read_named(events, "annotation", at, lambda _: True)
+        self.python = read_named(events, "python", at, is_informative)
         calls, python = self.calls.named_ranges, self.python.named_ranges
         self.backward_node: Mask = self.calls.columns["in_backward"] | runs_node(calls)
         """Which calls run a node of the backward graph."""
@@ -59,21 +50,6 @@ def innermost_names(rows: Named, chosen: Callable[[str], bool], track: Int64, at
     """Name code of the innermost range with a `chosen` name around each instant, −1 for none."""
     own = rows.select_ranges(rows.name_is(chosen))
     return np.append(own.name, np.int32(-1))[own.ranges.innermost_at(track, at)]
-
-
-def is_module(name: str) -> bool:
-    """Whether a Python row is the run of a module."""
-    return name.startswith(MODULE)
-
-
-def is_site(name: str) -> bool:
-    """Whether a Python row is a line of the workload itself."""
-    return _FRAMEWORK.match(name) is None
-
-
-def _is_informative(name: str) -> bool:
-    """Whether a Python row is a module, a line of the workload or the call of backward."""
-    return is_module(name) or is_site(name) or starts_backward(name)
 
 
 def _is_step(name: str) -> bool:

@@ -22,7 +22,7 @@ from cclbench.operators.cost import MODELS, model_of
 from cclbench.record.files import parquet_file
 
 ARGUMENTS: Final = ("shapes", "dtypes", "strides", "values")
-_SPANS: Final = ("track", "start_ns", "dur_ns", "name")
+SPANS: Final = ("track", "start_ns", "dur_ns", "name")
 _Kinds = dict[str, type[np.generic]]
 _RANGES: Final[_Kinds] = {**dict.fromkeys(("track", "start_ns", "end_ns"), np.int64), "name": np.int32}
 _CALLS: Final[_Kinds] = {
@@ -35,6 +35,9 @@ _CALLS: Final[_Kinds] = {
 _ACCUMULATION: Final = "torch::autograd::AccumulateGrad"
 _GRADIENTS: Final[_Kinds] = {"start_ns": np.int64, "shapes": np.int32}
 Columns = dict[str, npt.NDArray[Any]]
+EventTables = Path | Mapping[str, pa.Table]
+"""A rank's events: the folder of its files, or a table for each kind of the host's rows, in memory."""
+CALL_COLUMNS: Final = (*SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +84,7 @@ class HostRows:
         return self.named_ranges.ranges
 
 
-def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> HostRows:
+def read_calls(events: EventTables, launched: Mapping[int, Int64] | None, stated: Int64) -> HostRows:
     """Calls that enclose a launch or whose id is in `stated`; all calls of a rank without a device.
 
     Also calls inside of them that a cost model reads.  Calls without an id are numbered from the largest id
@@ -93,8 +96,8 @@ def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64
     gradients: list[Columns] = []
     read_inside = frozenset[str]().union(*(MODELS.get(name).reads_inner for name in MODELS))
     read = 0
-    for batch in _host_batches(folder, "op", (*_SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)):
-        track, start, duration = (batch[name].to_numpy() for name in _SPANS[:3])
+    for batch in _host_batches(events, "op", CALL_COLUMNS):
+        track, start, duration = (batch[name].to_numpy() for name in SPANS[:3])
         unknown = batch["operator"].is_null().to_numpy(zero_copy_only=False)
         place = np.arange(read, read + len(batch))
         read += len(batch)
@@ -156,16 +159,16 @@ def _select_rows(columns: Columns, chosen: Mask) -> Columns:
 
 
 def read_named(
-    folder: Path, kind: str, launched: Mapping[int, Int64] | None, wanted: Callable[[str], bool]
+    events: EventTables, kind: str, launched: Mapping[int, Int64] | None, wanted: Callable[[str], bool]
 ) -> HostRows:
     """Host rows of a kind that have a `wanted` name and enclose a launch; any time if `launched` is None."""
     names = Names()
     parts: list[Columns] = []
-    for batch in _host_batches(folder, kind, _SPANS):
+    for batch in _host_batches(events, kind, SPANS):
         words = batch["name"].dictionary.to_pylist()
         own = np.array([wanted(word) for word in words], np.bool_)[batch["name"].indices.to_numpy()]
         batch = batch.filter(pa.array(own))
-        track, start, duration = (batch[name].to_numpy() for name in _SPANS[:3])
+        track, start, duration = (batch[name].to_numpy() for name in SPANS[:3])
         rows: Columns = {"track": track, "start_ns": start, "end_ns": start + duration}
         rows["name"] = _text_codes(batch["name"], names)
         if launched is not None:
@@ -188,9 +191,13 @@ def _sort_columns(columns: Columns, number: Int64, words: Mapping[str, Sequence[
     return HostRows({name: columns.pop(name)[order] for name in list(columns)}, words)
 
 
-def _host_batches(folder: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _host_batches(events: EventTables, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Host rows of a kind, file by file, on this thread: each Arrow thread keeps memory."""
-    for path in sorted(folder.glob(f"{kind}-[0-9][0-9][0-9].parquet")):
+    if isinstance(events, Mapping):
+        if kind in events:
+            yield from events[kind].select(list(columns)).to_batches(ROW_GROUP)
+        return
+    for path in sorted(events.glob(f"{kind}-[0-9][0-9][0-9].parquet")):
         with parquet_file(path) as file:
             yield from file.iter_batches(ROW_GROUP, columns=list(columns), use_threads=False)
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.classify.python_rows import MODULE, is_module
 from cclbench.formats import Names
 from cclbench.ground.intervals import Index, Int64
-from cclbench.ingestion.host import MODULE, is_module
 from cclbench.ingestion.host_rows import HostRows
 
 _DEEPEST: Final = 64

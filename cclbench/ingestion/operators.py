@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from cclbench.classify.python_rows import is_site
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ground.schema import PHASES
-from cclbench.ingestion.host import Host, innermost_names, is_site
-from cclbench.ingestion.host_rows import Texts
+from cclbench.ingestion.host import Host, innermost_names
+from cclbench.ingestion.host_rows import EventTables, Texts
 from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.modules import Modules
 from cclbench.normalize.operators import Ids, nearest_flagged
@@ -37,10 +37,10 @@ class Operators:
     Arrays of shape (calls,), in the order of `Ranges.order_of`.
     """
 
-    def __init__(self, folder: Path, launched: Launched | None) -> None:
-        """`folder` holds the rank's events; `launched` is None if the host is the device."""
+    def __init__(self, events: EventTables, launched: Launched | None) -> None:
+        """`events` are the rank's; `launched` is None if the host is the device."""
         self.launched = launched
-        self.host = Host(folder, launched)
+        self.host = Host(events, launched)
         self.modules = Modules(self.host.python)
         calls = self.host.calls
         self.id: Int64 = calls.columns["id"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from cclbench.formats import Names
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import OPERATORS, PHASES
 from cclbench.ground.table_schema import WORD
-from cclbench.ingestion.captured_launches import Capture, read_captures
+from cclbench.ingestion.captured_launches import read_captures
 from cclbench.ingestion.graph_captures import GraphLaunch, GraphReplays, GraphRows, join_captures
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched
@@ -58,7 +57,7 @@ def write_operators(
     tables: Iterable[pa.Table] = []
     operator, phase, module = linked.operator, linked.phase, linked.module
     if on_device:
-        found = _graph_replays(folder, rank, calls, captures, pending, files, launches, annotated)
+        found = _graph_replays(rank, calls, captures, pending, files, launches, annotated)
         if found is not None:
             np.copyto(operator, found.operator, where=found.operator >= 0)
             module = _first_known(found.module, module)
@@ -116,7 +115,6 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _graph_replays(
-    folder: Path,
     rank: int,
     calls: Operators,
     captures: Sequence[SourceFile],
@@ -141,10 +139,7 @@ def _graph_replays(
             of_graphs.tolist(), track.tolist(), at.tolist(), step, phases, annotations, strict=True
         )
     }
-    read: list[Capture] = []
-    if captures:
-        with TemporaryDirectory(prefix="captures-", dir=folder) as place:
-            read = read_captures(captures, Path(place))
+    read = read_captures(captures)
     first = max(int(calls.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
     stream, kernels = _streams_and_kernels(files, pending)
     launch = pending.launch.astype(np.int64)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.classify.python_rows import starts_backward
 from cclbench.classify.serving_steps import serving_phase
 from cclbench.ground.intervals import Index, Int64, Mask, begins
 from cclbench.ground.schema import PHASES
@@ -27,9 +28,6 @@ _NODE: Final = r"autograd::engine::evaluate_function|torch::autograd::\w|\w+Back
 """Names of runs of a node of the backward graph: by the engine, in torch before 1.10 by the node."""
 _AFTER_BACKWARD: Final = r"torch\.distributed\.ddp\.reducer::"
 """Calls that the engine makes after the graph is finished."""
-_STARTS_BACKWARD: Final = re.compile(
-    r"(?:.*/)?torch/(?:_tensor|autograd/__init__)\.py\(\d+\): (?:backward|grad)"
-)
 _OPTIMIZER: Final = r"(?i)optimizer[.#_ -]|.*\boptimizer\b"
 _BACKWARD: Final = r"(?i)(.*[.#_: -])?backward([-_ ](compute|pass|step))?\W*$"
 _FORWARD: Final = r"nn\.Module: |(?i:(.*[.#_: -])?forward([-_ ](compute|pass|step))?\W*$)"
@@ -38,11 +36,6 @@ _LOSS: Final = (
     r"|ctc_loss|cosine_embedding_loss|margin_ranking_loss|triplet_margin_loss)(_nd|2d|_with_logits|_forward)?"
 )
 _LOSS_RANGE: Final = r"(?i)(.*[.#_: -])?loss(es|[-_ ]fn|[-_ ]func(tion)?)?\W*$|nn\.Module: \w*Loss_\d+"
-
-
-def starts_backward(name: str) -> bool:
-    """Whether a Python row is the call that starts autograd's engine."""
-    return _STARTS_BACKWARD.fullmatch(name) is not None
 
 
 def phase_told(annotation: str) -> str | None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from cclbench.ground.table_schema import WORD
 
 _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
+_SPANS = ("name", "track", "start_ns", "dur_ns")
 _COLUMNS = (
     *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
     *("blocks", "occupancy", "operator", "event_stream", "event_record", "sequence", "forward_thread"),
@@ -55,26 +56,33 @@ def events_table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
     first = batches[0]
     codes = np.concatenate([rows.codes for rows in batches])
     length = len(codes)
-    columns: dict[str, pa.Array] = {
+    columns = {
         "side": _constant_column(SIDES, first.side, length),
         "kind": _constant_column(KINDS, first.kind, length),
         "category": _vocabulary_column(
             CATEGORIES, categories.category_codes(first.names, batches[-1].name_categories)[codes]
         ),
-        "name": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(first.names), pa.string())),
-        "track": pa.array(np.concatenate([rows.track for rows in batches])),
-        "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
-        "dur_ns": pa.array(np.concatenate([rows.dur_ns for rows in batches])),
         "copy_direction": _copy_directions(batches),
+        **stated_columns(batches, (*_SPANS, *_COLUMNS, *_TEXTS)),
     }
-    for name in _COLUMNS:
-        columns[name] = _optional_column(batches, name)
-    for name in _TEXTS:
-        columns[name] = _text_column(batches, name)
     for field in EVENTS:
         if field.name not in columns:
             columns[field.name] = pa.nulls(length, field.type)
     return pa.table([columns[field.name] for field in EVENTS], schema=EVENTS)
+
+
+def stated_columns(batches: Sequence[Rows], names: Iterable[str]) -> dict[str, pa.Array]:
+    """Columns of `schema.EVENTS` that a reader states, of batches of one kind and side, by name."""
+    return {name: _stated_column(batches, name) for name in names}
+
+
+def _stated_column(batches: Sequence[Rows], name: str) -> pa.Array:
+    if name == "name":
+        codes = np.concatenate([rows.codes for rows in batches])
+        return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(batches[0].names), pa.string()))
+    if name in _SPANS:
+        return pa.array(np.concatenate([getattr(rows, name) for rows in batches]))
+    return (_text_column if name in _TEXTS else _optional_column)(batches, name)
 
 
 def _optional_column(batches: Sequence[Rows], name: str) -> pa.Array:

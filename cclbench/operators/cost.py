@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from inspect import cleandoc
 from typing import Any, Final
 
@@ -107,9 +107,8 @@ def require_explained(model: CostModel) -> None:
             re.compile(pattern)
         except re.error as error:
             raise UsageError(f"cost model {model.name!r}: the pattern {pattern!r}: {error}") from None
-    lacking = [
-        part for part in ("definition", "FLOPs", "Bytes", "Source") if not model.docstring_parts.get(part)
-    ]
+    parts = model.docstring_parts
+    lacking = [part for part in ("definition", "FLOPs", "Bytes", "Source") if not parts.get(part)]
     if lacking:
         raise UsageError(f"cost model {model.name!r}: its docstring lacks {', '.join(lacking)}")
 
@@ -143,9 +142,17 @@ def cost_model(
     def register(formula: Formula) -> Formula:
         name = formula.__name__
         MODELS.add(name, CostModel(name, family, patterns, formula, reads_inner), origin=formula.__module__)
+        _expressions.cache_clear()
+        model_of.cache_clear()
         return formula
 
     return register
+
+
+@cache
+def _expressions() -> list[tuple[re.Pattern[str], CostModel]]:
+    """The patterns of all models, compiled, by the models' names."""
+    return [(re.compile(pattern), model) for model in map(MODELS.get, MODELS) for pattern in model.patterns]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -154,12 +161,8 @@ def model_of(operator: str) -> CostModel | None:
 
     A plug-in's model takes precedence over ours, with a warning.
     """
-    models = [
-        model
-        for model in map(MODELS.get, MODELS)
-        if any(re.fullmatch(pattern, operator) for pattern in model.patterns)
-    ]
-    models.sort(key=lambda model: model.is_ours)
+    matches = dict.fromkeys(model for pattern, model in _expressions() if pattern.fullmatch(operator))
+    models = sorted(matches, key=lambda model: model.is_ours)
     if len(models) > 1 and not models[0].is_ours:
         used, unused = (f"{model.name} of {model.formula.__module__}" for model in models[:2])
         warnings.warn(f"{operator} has two cost models: {used} is used, {unused} is not", stacklevel=2)

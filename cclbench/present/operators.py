@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.analyzers.view.operator_rows import OperatorRow
+from cclbench.analyzers.view.work_keys import NO_MODULE
 from cclbench.classify.kernel_labels import shorten_name
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import first_few, printable
 from cclbench.ground.units import humanise
-from cclbench.operator_table import OperatorTable, has_operators, operator_costs_by
+from cclbench.operator_table import (
+    OperatorTable,
+    TableOptions,
+    has_operators,
+    operator_costs,
+    operator_costs_by,
+)
 from cclbench.present.charts.chart import Chart
 from cclbench.present.charts.modules import module_chart
 from cclbench.present.charts.operator_roofline import operator_roofline
@@ -26,6 +33,8 @@ NO_OPERATORS: Final = (
     "no operators: the traces record no operator calls; profile CPU activities to record them, with"
     " record_shapes for FLOPs and bytes and with_stack for modules"
 )
+PROFILE_KEYS: Final = "program,category,shape"
+_PROFILE_COLUMNS: Final = ("calls", "time", "share", "achieved", "roofline", "gap", "of peak", "wasted")
 _LONGEST_KERNEL: Final = 100
 _MOST_UNMODELLED: Final = 6
 
@@ -44,6 +53,20 @@ class OperatorSection:
     """Share of the time that is linked to operators and has a cost, and what has none."""
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
+    profile: OpProfile | None = None
+    """Of compiled programs; None without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpProfile:
+    """Compiled programs, in each its categories, in each its operators with equal operands."""
+
+    rows: tuple[OperatorRow, ...]
+    """Those with most time, each before the rows in it."""
+    columns: tuple[OperatorColumn, ...]
+    """Those with a value in any row."""
+    more: int
+    """Number of rows with less time."""
 
 
 def operator_section(
@@ -53,13 +76,13 @@ def operator_section(
     if not has_operators(run.stored):
         return OperatorSection(notes=(NO_OPERATORS,))
     try:
-        by_shape, by_module = operator_costs_by(
-            run.stored,
-            ("shape", "module"),
-            window=run.window_policy or "steps",
-            engine=engine,
-            progress=progress,
+        options = TableOptions(window=run.window_policy or "steps", engine=engine, progress=progress)
+        by_shape, by_module, by_program = operator_costs_by(
+            run.stored, ("shape", "module", "program"), **options
         )
+        profile = None
+        if any(row.key != NO_MODULE for row in by_program.rows):
+            profile = op_profile(operator_costs(run.stored, PROFILE_KEYS, **(options | {"tree": True})))
     except UsageError as why:
         return OperatorSection(notes=(str(why),))
     lacking = "; ".join([*unmodelled_lines(by_shape)][:_MOST_UNMODELLED])
@@ -73,6 +96,17 @@ def operator_section(
         told=f"{linked_shares(by_shape)}{f'; without: {lacking}' if lacking else ''}",
         charts=(operator_roofline(by_shape), module_chart(by_module), *phase_charts(run)),
         notes=(*([listed] if more else []), *by_shape.notes),
+        profile=profile,
+    )
+
+
+def op_profile(tree: OperatorTable) -> OpProfile:
+    """The `MOST_ROWS` rows of a tree with most time: with a row all that hold it."""
+    most = sorted(tree.rows, key=lambda row: (-row.time_ns, row.row))[:MOST_ROWS]
+    rows = tuple(sorted(most, key=lambda row: row.row))
+    columns = (column for column in SHOWN if column.heading in _PROFILE_COLUMNS)
+    return OpProfile(
+        rows, tuple(column for column in columns if any(map(column.text, rows))), len(tree.rows) - len(rows)
     )
 
 

@@ -490,8 +490,9 @@ def test_solutions_factors_and_products_by_libraries() -> None:
     ):
         product = custom_call("__cublas$gemm", config % stated, both, square, square)
         assert product.values == f'["","","[1]","[0]","[]","[]","f32"{precision}]'
-    engine = custom_call("te_gemm_ffi", "{transpose = false}", both, square, array(1), square, array(0))
-    assert (engine.framework_op, engine.values) == ("te_gemm", '["","","","[4,4]","f32"]')
+    for target in ("te_gemm_ffi", "te_gemm_v2_ffi"):
+        engine = custom_call(target, "{transpose = false}", both, square, array(1), square, array(0))
+        assert (engine.framework_op, engine.values) == ("te_gemm", '["","","","","[4,4]","f32"]')
     other = custom_call("my_library", "", both, square)
     assert (other.framework_op, other.values) == (
         "custom-call",

@@ -307,7 +307,7 @@ class TestBounds:
 
 
 def test_an_event_is_longer_than_so_many_mebibytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (json_events.CHUNK, json_events.LONGEST_EVENT, json_events.END) == (4 << 20, 64 << 20, 64 << 10)
+    assert (json_events.CHUNK, json_events.LONGEST_EVENT, json_events.END) == (1 << 20, 64 << 20, 64 << 10)
     monkeypatch.setattr(json_events, "CHUNK", 1 << 19)
     monkeypatch.setattr(json_events, "LONGEST_EVENT", 3 << 20)
     error = refusal(tmp_path, b'[{"ph":"' + b"x" * (5 << 20))

@@ -500,7 +500,7 @@ class TestTime:
             with pytest.raises(InputError) as caught:
                 read(path)
             assert str(caught.value) == (
-                f"{path}: within 4 MiB after byte 17: impossible time: {said} µs; is the file damaged?"
+                f"{path}: within 1 MiB after byte 17: impossible time: {said} µs; is the file damaged?"
             )
 
     @pytest.mark.parametrize(("sign", "ts"), [(1, 1), (-1, -1)])
@@ -581,5 +581,5 @@ def test_where_a_chunk_with_an_impossible_value_begins(read, write, event):
     with pytest.raises(InputError) as caught:
         read(path)
     begin = path.read_bytes().index(b"[") + 1
-    assert caught.value.where == f"{path}: within 4 MiB after byte {begin}"
+    assert caught.value.where == f"{path}: within 1 MiB after byte {begin}"
     assert caught.value.what == "impossible grid of -1 × 1 × 1 blocks"

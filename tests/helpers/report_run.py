@@ -152,11 +152,13 @@ def stored(
     *,
     kind: str = "kernel",
     calls: Mapping[str, Row] | None = None,
+    program: str | None = None,
     **other: Any,
 ) -> Run:
     """A run of two ranks on disk, with two windows each.
 
-    `calls` are calls of operators by the name of the event that each launches.
+    `calls` are calls of operators by the name of the event that each launches, `program` is the compiled
+    program of all events.
     """
     calls = calls or {}
     numbers = {name: number for number, name in enumerate(calls, start=1)}
@@ -172,6 +174,7 @@ def stored(
             "dur_ns": [event[4] for event in own],
             "operator": [numbers.get(event[1]) for event in own],
             "module": [calls.get(event[1], {}).get("module") for event in own],
+            "program": [program for _ in own],
         }
         file = EventFile(path / "events" / f"rank={rank}", kind, 0)
         file.write(filled(columns, EVENTS, len(own)))

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import cclbench
+from cclbench.formats import Part, Reader, Trace, trace_reader
 from cclbench.ground.errors import InputError
+from cclbench.ingestion.captured_launches import read_captures
+from cclbench.ingestion.source import find_source
 from cclbench.operator_table import operator_costs
 from cclbench.record.manifest import GraphJoins
 from tests.ingestion.test_operators import Event, event, op
@@ -218,3 +222,26 @@ def test_a_diffusion_model_in_a_graph_has_costs(test_data: Path, evidence_store:
     """14.6 % were modelled while one captured launch more than the replay's rows kept them apart."""
     run = cclbench.ingest(test_data / "graph_replay" / "xdit_flux_sage_mi300x", store=evidence_store)
     assert operator_costs(run).modelled_share >= 0.9
+
+
+@pytest.mark.parametrize("name", ["sglang_decode_mi300x", "vllm_decode_mi300x", "xdit_flux_sage_mi300x"])
+def test_what_a_reader_leaves_out_changes_no_capture(
+    test_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The same launches, calls and modules from all rows of a real capture as from its calls only."""
+    files = find_source(test_data / "graph_replay" / name).captures
+    own = read_captures(files)
+    reader = type(trace_reader("kineto"))
+    read = reader.read
+
+    def read_all(self: Reader, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
+        return read(self, path, part=replace(part, calls_only=False), allow_truncated=allow_truncated)
+
+    monkeypatch.setattr(reader, "read", read_all)
+    for capture, of_all in zip(own, read_captures(files), strict=True):
+        assert capture.calls.equals(of_all.calls)
+        assert len(capture.calls)
+        for column in ("copies", "call", "work", "place"):
+            assert (getattr(capture, column) == getattr(of_all, column)).all()
+        assert capture.kernels.words == of_all.kernels.words
+        assert (capture.kernels.codes == of_all.kernels.codes).all()

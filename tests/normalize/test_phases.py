@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from cclbench.classify.python_rows import starts_backward
 from cclbench.ground.schema import PHASES
 from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import (
@@ -17,7 +18,6 @@ from cclbench.normalize.phases import (
     Vocabulary,
     phase_told,
     runs_node,
-    starts_backward,
 )
 
 MAIN, ENGINE = 1, 2

@@ -154,6 +154,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     # K² = 36·12/48: 2·48·3, from either side of the weight
     ("te_gemm", (bf16(2, 6, 3), t(1), bf16(3, 4), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
     ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
+    ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), t(1), bf16(4), (2, 6, 4), "bf16"), (288, 112, 96, "bf16")),
     # no mask: 144 pairs of 8 and 8; a float per query and head twice
     (
         "triton_tem_fused_flex_attention_0",
@@ -682,6 +683,33 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
         (*(bf16(11, 2, 8),) * 3, t(4, dtype="int"), t(4, dtype="int"), 4, 4, 0.0, 1.0, True),
         (2 * 52 * 16, 1056, 352 + 88, "bf16"),
     ),
+    # 4 heads of 6 queries: causal 21 pairs each, 11 of them in a window of one key before the query
+    (
+        "xformers_flash::flash_fwd",
+        (*(bf16(1, 6, 4, 8),) * 3, None, None, None, 6, 6, 0.0, 1.0, True, -1, -1, False, None),
+        (2 * 84 * 16, 1152, 384 + 96, "bf16"),
+    ),
+    (
+        "xformers_flash::flash_fwd",
+        (*(bf16(1, 6, 4, 8),) * 3, None, None, None, 6, 6, 0.0, 1.0, True, 1, 0, False, None),
+        (2 * 44 * 16, 1152, 384 + 96, "bf16"),
+    ),
+    # without seqused_k; 12 tokens in 3 sequences of at most 4
+    (
+        "xformers_flash::flash_fwd",
+        (*(bf16(12, 2, 8),) * 3, t(4, dtype="int"), t(4, dtype="int"), 4, 4, 0.0, 1.0, False, -1, -1, False),
+        (2 * 96 * 16, 3 * 384, 384 + 96, "bf16"),
+    ),
+    (
+        "xformers_flash::flash_bwd",
+        (
+            *(bf16(1, 6, 4, 8),) * 5,
+            t(1, 4, 6),
+            *(bf16(1, 6, 4, 8),) * 3,
+            *(None, None, 6, 6, 0.0, 1.0, True, -1, -1, None),
+        ),
+        (2 * 84 * 40, 5 * 384 + 96, 1152, "bf16"),
+    ),
 ]
 
 
@@ -872,6 +900,17 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("lu", (t(3, 3, dtype="c64"), (3, 3)), "complex numbers"),
     ("eigh", (t(3, 3), (3, 3)), "number of iterations of eigh"),
     ("ragged_dot_general", (bf16(6, 3), bf16(2, 3, 4), GROUPS), "its attributes are not recorded"),
+    (
+        "xformers_flash::flash_fwd",
+        (*(bf16(1, 6, 4, 8),) * 3, None, None, t(1, dtype="int"), 6, 6, 0.0, 1.0, True, -1, -1, False, None),
+        "lengths of its cached keys",
+    ),
+    # before it had a window: argument 10 is return_softmax
+    (
+        "xformers_flash::flash_fwd",
+        (*(bf16(12, 2, 8),) * 3, t(4, dtype="int"), t(4, dtype="int"), 4, 4, 0.0, 1.0, True, False),
+        "its window is not recorded",
+    ),
     ("te_gemm", (bf16(6, 3), t(1), bf16(4, 4), (6, 4), "bf16"), "which dimensions it contracts"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
     ("dot_general", (t(2, 3), t(3, 4)), "its attributes are not recorded"),

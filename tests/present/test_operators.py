@@ -200,3 +200,28 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
     assert len(text) < 500_000
     assert len(page.ids) == len(set(page.ids))
     assert not re.search(r"n{2001}", text)
+
+
+def test_the_op_profile_is_of_compiled_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level for each key, folded; of many rows those with most time, none without those that hold it."""
+    run = run_of(tmp_path / "run", events=EVENTS[:3], program="jit_step")
+    profile = operator_section(run).profile
+    assert profile is not None
+    assert [(row.depth, row.words[-1], row.time_ns) for row in profile.rows] == [
+        (1, "jit_step", 600),
+        (2, "gemm", 400),
+        (3, "aten::mm(bf16[1000,1000], bf16[1000,1000])", 400),
+        (2, "elementwise", 200),
+        (3, "aten::add(bf16[2000,1000], bf16[2000,1000])", 200),
+    ]
+    assert profile.more == 0
+    assert profile.rows[2].operator_and_shapes == ("aten::mm", "bf16[1000,1000], bf16[1000,1000]")
+    assert {"share", "of peak", "wasted"} <= {column.heading for column in profile.columns}
+    monkeypatch.setattr(module, "MOST_ROWS", 3)
+    fewer = operator_section(run).profile
+    assert fewer is not None
+    assert ([row.depth for row in fewer.rows], fewer.more) == ([1, 2, 3], 2)
+    text = run_page(run)
+    assert '<details id="op-profile"><summary>' in text
+    assert "2 rows with less time" in text
+    assert operator_section(run_of(tmp_path / "eager")).profile is None

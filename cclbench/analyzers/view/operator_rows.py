@@ -143,9 +143,9 @@ class OperatorRow:
 
     @property
     def operator_and_shapes(self) -> tuple[str, str]:
-        """Operator and shapes of a row by shape: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
-        operator = self.operator or self.key
-        return operator, self.key.removeprefix(operator).removeprefix("(").removesuffix(")")
+        """Operator and shapes of a row whose last key is shape: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
+        operator = self.operator or self.words[-1]
+        return operator, self.words[-1].removeprefix(operator).removeprefix("(").removesuffix(")")
 
     @property
     def roofline_share(self) -> float | None:

@@ -20,26 +20,12 @@ Flops = Annotated[float, msgspec.Meta(ge=0, le=1 << 64)]
 """FLOPs of an operator: torch counts them in unsigned 64 bits."""
 
 
-class Args(msgspec.Struct, gc=False):
-    """`args` of an event: device rows, waits, operators, collectives (old and new keys), allocations."""
+class CallArgs(msgspec.Struct, gc=False):
+    """`args` of operators and launches."""
 
     correlation: Int64 | None = None
-    device: Int64 | str | None = None
-    stream: Int64 | str | None = None
-    bytes: Int64 | float | str | None = None
-    grid: tuple[Int32, Int32, Int32] | str | None = None
-    """A kernel's three dimensions; the text `grid(100,)` for an op compiled by TorchInductor."""
-    occupancy: float | None = msgspec.field(name="est. achieved occupancy %", default=None)
-    warps: float | None = msgspec.field(name="warps per SM", default=None)
-    kind: Any = None
     kernel: Any = None
-    direction: Any = None
-    size: Any = None
     flops: Flops | None = None
-    wait_on_stream: Int64 | float | str | None = None
-    wait_on_record: Int64 | float | str | None = msgspec.field(
-        name="wait_on_cuda_event_record_corr_id", default=None
-    )
     external_id: Any = msgspec.field(name="External id", default=None)
     external_id_2021: Any = msgspec.field(name="external id", default=None)
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
@@ -49,6 +35,25 @@ class Args(msgspec.Struct, gc=False):
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw())
     sequence: Any = msgspec.field(name="Sequence number", default=None)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
+
+
+class Args(CallArgs, gc=False):
+    """The same with those of device rows, waits, collectives (old and new keys) and allocations."""
+
+    device: Int64 | str | None = None
+    stream: Int64 | str | None = None
+    bytes: Int64 | float | str | None = None
+    grid: tuple[Int32, Int32, Int32] | str | None = None
+    """A kernel's three dimensions; the text `grid(100,)` for an op compiled by TorchInductor."""
+    occupancy: float | None = msgspec.field(name="est. achieved occupancy %", default=None)
+    warps: float | None = msgspec.field(name="warps per SM", default=None)
+    kind: Any = None
+    direction: Any = None
+    size: Any = None
+    wait_on_stream: Int64 | float | str | None = None
+    wait_on_record: Int64 | float | str | None = msgspec.field(
+        name="wait_on_cuda_event_record_corr_id", default=None
+    )
     collective: str | None = msgspec.field(name="Collective name", default=None)
     in_elements: Count | None = msgspec.field(name="In msg nelems", default=None)
     out_elements: Count | None = msgspec.field(name="Out msg nelems", default=None)
@@ -79,8 +84,8 @@ class Args(msgspec.Struct, gc=False):
     device_id: Int32 | None = msgspec.field(name="Device Id", default=None)
 
 
-class Event(msgspec.Struct, gc=False):
-    """An entry of `traceEvents`; times in µs."""
+class CallEvent(msgspec.Struct, gc=False):
+    """An entry of `traceEvents` with the `args` of operators and launches; times in µs."""
 
     ph: str = ""
     cat: str | None = None
@@ -89,11 +94,24 @@ class Event(msgspec.Struct, gc=False):
     tid: Int64 | str | None = None
     ts: int | float | None = None
     dur: int | float | None = None
+    args: CallArgs | None = None
+
+
+class Event(CallEvent, gc=False):
+    """The same with all `args`."""
+
     args: Args | None = None
 
 
+class ExactCallEvent(CallEvent, gc=False):
+    """A `CallEvent` with every digit of its times."""
+
+    ts: Decimal | None = None  # type: ignore[assignment]
+    dur: Decimal | None = None  # type: ignore[assignment]
+
+
 class ExactEvent(Event, gc=False):
-    """The same with every digit of its times."""
+    """An `Event` with every digit of its times."""
 
     ts: Decimal | None = None  # type: ignore[assignment]
     dur: Decimal | None = None  # type: ignore[assignment]
@@ -101,6 +119,9 @@ class ExactEvent(Event, gc=False):
 
 DECODER = msgspec.json.Decoder(list[Event])
 EXACT_DECODER = msgspec.json.Decoder(list[ExactEvent])
+# An event with the few `args` of calls is decoded in half the time.
+CALL_DECODER = msgspec.json.Decoder(list[CallEvent])
+EXACT_CALL_DECODER = msgspec.json.Decoder(list[ExactCallEvent])
 NO_ARGS = Args()
 _FULL_WARPS = 64
 """Most resident warps of a multiprocessor, on any NVIDIA GPU since 2012."""

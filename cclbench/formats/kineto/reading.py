@@ -15,10 +15,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cclbench.classify.python_rows import is_informative
 from cclbench.formats import Names, Part, Rows, Trace, several_processes
 from cclbench.formats.json_events import CHUNK, END, JsonEvents
 from cclbench.formats.kineto.events import (
+    CALL_DECODER,
     DECODER,
+    EXACT_CALL_DECODER,
     EXACT_DECODER,
     NO_ARGS,
     Args,
@@ -50,6 +53,8 @@ _PHASES: Final = {
     "M": "label",
     "C": "counter",
 }
+_CALLS: Final = {(kind, "host") for kind in ("op", "launch", "annotation", "python", "other")}
+"""Kinds and sides of the rows of a part with `calls_only`."""
 _EXACT_BELOW: Final = float(1 << 43)
 """µs; below it float64 resolves nanoseconds, above it (epoch times) it does not."""
 _BACKWARD_ONE_IN: Final = 1000
@@ -63,7 +68,9 @@ class KinetoFile:
 
     def __init__(self, path: Path, trace: Trace, part: Part, allow_truncated: bool) -> None:
         self.path, self.trace = path, trace
-        self.stream = JsonEvents(path, DECODER, part=part, allow_truncated=allow_truncated)
+        self.calls_only = part.calls_only
+        decoder: Any = CALL_DECODER if part.calls_only else DECODER
+        self.stream = JsonEvents(path, decoder, part=part, allow_truncated=allow_truncated)
         self.names: dict[str, Names] = defaultdict(Names)
         self.dropped: Counter[str] = Counter()
         self.kernels = 0
@@ -82,11 +89,13 @@ class KinetoFile:
     def read_batches(self) -> Iterator[Rows]:
         """All rows; `trace` is complete after the last batch."""
         for index, (chunk, decoded) in enumerate(self.stream):
-            events: list[Any] = decoded
+            events = self._needed_events(decoded)
             if index == 0:
                 self.base_ns = 0 if self.stream.forward else self._base_time_ns()
-            if self.exact or _loses_digits(decoded):
-                self.exact, events = True, EXACT_DECODER.decode(chunk)
+            if self.exact or _loses_digits(events):
+                self.exact = True
+                exact = EXACT_CALL_DECODER if self.calls_only else EXACT_DECODER
+                events = self._needed_events(exact.decode(chunk))
             if self.stream.allow_truncated:
                 self._check_order(events)
             for (kind, side), group in self._sort_events(events).items():
@@ -125,6 +134,12 @@ class KinetoFile:
         except OSError:
             return b""  # the main pass meets the same error and reports it
 
+    def _needed_events(self, events: list[Any]) -> list[Any]:
+        """The events, of a part with `calls_only` without Python rows that are of no use to it."""
+        if not self.calls_only:
+            return events
+        return [e for e in events if e.cat != "python_function" or is_informative(e.name)]
+
     def _sort_events(self, events: list[Any]) -> Groups:
         """Events by kind and side; all others are counted as dropped."""
         by_category: dict[str | None, list[Any]] = defaultdict(list)
@@ -140,7 +155,8 @@ class KinetoFile:
                 self.dropped["profiler span"] += len(intervals)
             else:
                 sort_into_kinds(category or "", intervals, groups)
-        return {key: group for key, group in groups.items() if group}
+        needed = _CALLS if self.calls_only else groups.keys()
+        return {key: group for key, group in groups.items() if group and key in needed}
 
     def _drop_negative_durations(self, group: list[Any]) -> list[Any]:
         """Rows without those of negative duration, which are counted."""
@@ -195,14 +211,15 @@ class KinetoFile:
             codes=np.fromiter(map(table.__getitem__, names), np.int32, len(names)),
             start_ns=start,
             dur_ns=dur,
-            track=np.array([t if type(t) is int else track_number(t) for t in tracks], np.int64),
+            track=_track_numbers(tracks),
         )
-        self._collect_payloads(rows, names, args)
+        if not self.calls_only:
+            self._collect_payloads(rows, names, args)
         yield replace(rows, **self._kind_columns(kind, side, events, args))
 
     def _kind_columns(self, kind: str, side: str, events: list[Any], args: list[Args]) -> dict[str, Any]:
         """The columns of a kind of rows besides times and names."""
-        if kind in ("python", "annotation"):
+        if kind in ("python", "annotation") or (self.calls_only and kind == "other"):
             return {}
         if kind == "op":
             self.processes |= {e.pid for e in events if e.pid is not None}
@@ -314,6 +331,13 @@ class KinetoFile:
                 begin = int(rows.start_ns[i])
                 end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
                 self.trace.told.add_payload(payload, track=thread, start_ns=begin, end_ns=end, seq=seq)
+
+
+def _track_numbers(tracks: list[Any]) -> Int64:
+    numbers = np.array(tracks)
+    if numbers.dtype == np.int64:
+        return numbers
+    return np.array([t if type(t) is int else track_number(t) for t in tracks], np.int64)
 
 
 def _time_of(event: Any) -> str:

@@ -39,7 +39,7 @@ _OPERATORS: Final = {
     "gees": "schur",
 }
 """JAX's operator by the routine of LAPACK or cuSOLVER."""
-_ENGINE_PRODUCT: Final = "te_gemm_ffi"
+_ENGINE_PRODUCT: Final = re.compile(r"te_gemm(_v2)?_ffi")
 _SOLUTION: Final = re.compile(r"__cublas\$triangularSolve")
 _WORKSPACE: Final = (2, 6)
 """Types of scratch memory among the results of a custom call: s8, u8."""
@@ -156,8 +156,8 @@ def operator_call(
     routine = _ROUTINE.fullmatch(i.target)
     if routine and result is not None and (operator := _OPERATORS.get(routine[1] or routine[2])):
         return OperatorCall(operator, operands, (list(result.dimensions),))
-    if i.target == _ENGINE_PRODUCT and result is not None:
-        return OperatorCall("te_gemm", operands[:3], (list(result.dimensions), type_name(result)))
+    if _ENGINE_PRODUCT.fullmatch(i.target) and result is not None:
+        return OperatorCall("te_gemm", operands, (list(result.dimensions), type_name(result)))
     return _configured_call(i, operands, size, type_name)
 
 

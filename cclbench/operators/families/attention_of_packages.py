@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of the packages flash-attn and AITER, and of serving engines."""
+"""Attention of the packages flash-attn, AITER and xFormers, and of serving engines."""
 
 from __future__ import annotations
 
@@ -105,6 +105,47 @@ def flash_attn_varlen_backward(call: Call) -> Cost:
     return backward_cost(
         call, query_key_value(call, 1, (9, 10), (11, 12)), mask, out=4, statistics=5, bias=None
     )
+
+
+def _xformers_mask(call: Call, causal: int) -> Mask:
+    """The mask of an operator whose window is recorded after `is_causal`, as in xFormers since it has one."""
+    left, right = call.value(causal + 1), call.value(causal + 2)
+    if type(left) is not int or type(right) is not int:
+        raise NoModel("its window is not recorded")
+    return Mask(causal=is_causal(call.value(causal)), aligned_at_end=True, left=left, right=right)
+
+
+@cost_model(FAMILY, r"xformers_flash::flash_fwd")
+def xformers_forward(call: Call) -> Cost:
+    """Flash attention as xFormers calls it: (B, L, H, E), or packed (T, H, E).
+
+    FLOPs: 2·P·(E + E_v), where lengths differ, a lower bound; the last query sees the last key
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: xformers/ops/fmha/flash.py: flash_fwd(query, key, value, cu_seqlens_q, cu_seqlens_k, seqused_k,
+    max_seqlen_q, max_seqlen_k, p, softmax_scale, is_causal, window_left, window_right, return_softmax,
+    block_tables); before that without seqused_k and block_tables
+    Tested: no trace
+    """
+    if any(call.optional_tensor(index) is not None for index in (5, 14)):
+        raise NoModel("the lengths of its cached keys are in device memory, which no trace records")
+    longest = 5 if type(call.value(5)) is int else 6
+    sizes = query_key_value(call, 0, (3, 4), (longest, longest + 1))
+    return forward_cost(call, sizes, _xformers_mask(call, longest + 4), bias=None, statistics=True)
+
+
+@cost_model(FAMILY, r"xformers_flash::flash_bwd")
+def xformers_backward(call: Call) -> Cost:
+    """The gradients of flash attention as xFormers calls it.
+
+    FLOPs: 2·P·(3·E + 2·E_v), where lengths differ, a lower bound
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: xformers/ops/fmha/flash.py: flash_bwd(dout, query, key, value, out, softmax_lse, dq, dk, dv,
+    cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, p, softmax_scale, is_causal, window_left,
+    window_right, rng_state)
+    Tested: no trace
+    """
+    sizes = query_key_value(call, 1, (9, 10), (11, 12))
+    return backward_cost(call, sizes, _xformers_mask(call, 15), out=4, statistics=5, bias=None)
 
 
 @cost_model(FAMILY, r"flash_attn_3::(?:fwd|_flash_attn_forward)")

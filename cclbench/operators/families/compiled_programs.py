@@ -259,13 +259,14 @@ def compiled_grouped_product(call: Call) -> Cost:
 
 @cost_model(matrix_products.FAMILY, r"te_gemm")
 def engine_product(call: Call) -> Cost:
-    """Transformer Engine's product in JAX: of A, its scale and B; without dimensions of a batch.
+    """Transformer Engine's product in JAX: of A, its scale, B, its scale and a bias; without a batch.
 
     Which dimensions it contracts follows from the elements, which are M·K, K·N and M·N.
 
     FLOPs: 2·M·N·K
-    Bytes: both operands, A's scale; the result
-    Source: transformer_engine/jax/csrc/extensions/gemm.cpp: GemmHandler
+    Bytes: all operands, those that it does not use are empty; the result
+    Source: NVIDIA/TransformerEngine, transformer_engine/jax/cpp_extensions/gemm.py: GemmPrimitive.lowering:
+    te_gemm_ffi (lhs, lhs_scale_inv, rhs, rhs_scale_inv, bias, gelu_input), te_gemm_v2_ffi without gelu_input
     Tested: no trace
     """
     a, b = call.tensor(0), call.tensor(2)
