@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps of nccl-tests and rccl-tests: wrong results, bandwidth by size against the model, latency, dips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from cclbench.analyzers.timings import group_size_words
+from cclbench.analyzers.view.collectives import UNKNOWN
+from cclbench.analyzers.view.columns import with_words
+from cclbench.classify import bus_factor
+from cclbench.formats import READERS
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import first_few
+from cclbench.ground.units import KIB, humanise, size_text
+from cclbench.hardware.collectives import NoPrice
+from cclbench.hardware.deviation import Deviation
+from cclbench.hardware.matching import StatedMachine, fitting_systems, stated_machine, system_contradiction
+from cclbench.hardware.sweep import sweeps_of
+from cclbench.hardware.system import System
+from cclbench.hardware.validation import SweepValidation, validate_sweeps
+from cclbench.machine import Machine
+from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
+
+_NS_PER_S: Final = 1e9
+_DIP: Final = 0.9
+"""Bandwidth below this factor of a smaller size's is a dip."""
+_SMALL_BYTES: Final = 64 * KIB
+"""Up to this size a message's time is mostly latency."""
+_COLUMNS: Final = (
+    Column(name="size", unit="B", key=True),
+    Column(name="time", unit="s"),
+    Column(name="algbw", unit="B/s"),
+    Column(name="busbw", unit="B/s", lead=True),
+    Column(name="time in place", unit="s"),
+    Column(name="algbw in place", unit="B/s", detail=True),
+    Column(name="busbw in place", unit="B/s"),
+    Column(name="wrong", unit="count"),
+    Column(name="of model", unit="ratio"),
+    Column(name="model", unit="B/s", detail=True),
+    Column(name="model low", unit="B/s", detail=True),
+    Column(name="model high", unit="B/s", detail=True),
+)
+
+
+class _Setting(NamedTuple):
+    """What is equal in all rows of one sweep; None where not stated."""
+
+    kind: str | None
+    file: str | None
+    library: str | None
+    group_size: int | None
+    nodes: int | None
+    dtype: str | None
+
+    @property
+    def group_words(self) -> str:
+        """`16 ranks on 2 nodes`, as far as stated."""
+        return group_size_words(self.group_size, self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Means of a sweep's rows of one size and placement: s, B/s; None where not stated, or as 0.00 GB/s."""
+
+    time_s: float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    wrong: int | None = None
+    """Sum over the rows."""
+
+
+_Points = Mapping[tuple[int, bool], _Measured]
+"""By size, B, and whether in place."""
+
+
+def summarise_sweeps(source: Source) -> Iterator[SourceSummary]:
+    """All sweeps of the source, with a table of sizes each; wrong results first."""
+    benchmarks = [name for name in READERS if READERS.get(name).benchmark]
+    rows = with_words(source.view.table("timings"), "source", benchmarks)
+    rows = rows.filter(rows["bytes"].is_valid())
+    sweeps = _sweeps_of_rows(rows)
+    if not sweeps:
+        return
+    warnings, sentences, tables, absent = list[str](), list[str](), list[FigureTable](), list[str]()
+    files = {setting.file for setting in sweeps}
+    for setting, points in sweeps.items():
+        title = _title(setting, with_file=len(files) > 1)
+        of = f"{title}: " if len(sweeps) > 1 else ""
+        checked, unpriced = _validation(source, rows, setting)
+        by_size = {each.size: each for each in checked.size_deviations} if checked else {}
+        tables.append(_table(setting, title, points, by_size))
+        suspicion = checked.suspicion if checked else None
+        warnings += [f"{of}{words}" for words in (*_wrong_words(points), suspicion) if words]
+        if sentence := " ".join(_sweep_sentences(points, by_size)):
+            sentences.append(f"{of}{sentence}")
+        absent += [f"{of}{words}" for words in (unpriced, *_absences(points)) if words]
+    yield SourceSummary(
+        kind="sweep",
+        heading=f"{len(tables)} sweeps of collectives" if len(tables) > 1 else f"Sweep of {tables[0].title}",
+        warnings=warnings,
+        sentences=sentences,
+        tables=tables,
+        absent=absent,
+    )
+
+
+def _sweeps_of_rows(rows: pa.Table) -> dict[_Setting, _Points]:
+    """Points of each sweep, by size; sweeps by kind, file and the rest of their setting."""
+    keys = [*_Setting._fields, "bytes", "in_place"]
+    plain = rows.select([*keys, "dur_ns", "algbw", "busbw", "errors"])
+    plain = plain.cast(pa.schema([(f.name, _plain_type(f.type)) for f in plain.schema]))
+    found: dict[_Setting, dict[tuple[int, bool], _Measured]] = {}
+    grouped = plain.group_by(keys).aggregate(
+        [(name, "mean") for name in ("dur_ns", "algbw", "busbw")] + [("errors", "sum")]
+    )
+    for row in grouped.to_pylist():
+        setting = _Setting(*(row[name] for name in _Setting._fields))
+        found.setdefault(setting, {})[row["bytes"], bool(row["in_place"])] = _Measured(
+            None if row["dur_ns_mean"] is None else row["dur_ns_mean"] / _NS_PER_S,
+            row["algbw_mean"] or None,
+            row["busbw_mean"] or None,
+            row["errors_sum"],
+        )
+    order = sorted(found, key=lambda setting: [(value is not None, value) for value in setting])
+    return {setting: dict(sorted(found[setting].items())) for setting in order}
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _rows_of(rows: pa.Table, setting: _Setting) -> pa.Table:
+    """The rows of one sweep."""
+    for name, value in zip(setting._fields, setting, strict=True):
+        column = rows[name].cast(_plain_type(rows[name].type))
+        rows = rows.filter(pc.is_null(column) if value is None else pc.equal(column, value))
+    return rows
+
+
+def _title(setting: _Setting, *, with_file: bool) -> str:
+    """`all_reduce, 16 ranks on 2 nodes, float`."""
+    file = setting.file if with_file else None
+    return ", ".join(filter(None, (setting.kind or UNKNOWN, setting.group_words, setting.dtype, file)))
+
+
+def _validation(
+    source: Source, rows: pa.Table, setting: _Setting
+) -> tuple[SweepValidation | None, str | None]:
+    """The sweep against the model of its system; else why there is none."""
+    facts = source.view.settings.get(setting.file or "", {})
+    version = facts.get("library_version")
+    try:
+        sweeps, left_out = sweeps_of(_rows_of(rows, setting), None if version is None else str(version))
+    except InputError as error:
+        return None, f"no model: {error.what}"
+    if not sweeps:
+        why = first_few([f"{count:,} rows {reason}" for reason, count in left_out.items()])
+        return None, f"no model: {why}"
+    stated = stated_machine(setting.file or "", facts, sweeps)
+    system = _system(source.view.machine, stated)
+    if isinstance(system, str):
+        return None, f"no model: {system}"
+    (checked,) = validate_sweeps(sweeps, system)
+    if isinstance(checked.found, NoPrice):
+        return None, f"no model of {system.id}: {checked.found.reason}"
+    return checked, None
+
+
+def _system(machine: Machine, stated: StatedMachine) -> System | str:
+    """The card's system, else the only one of the catalog that fits; or why there is none."""
+    named = machine.named_system
+    if named.value is not None:
+        return system_contradiction(stated, named.value) or named.value
+    fits = fitting_systems([stated])
+    if len(fits) == 1:
+        return fits[0]
+    card = "a card can name the system (hardware.system)"
+    if not fits:
+        return f"no machine in the catalog fits what the file states; {card}"
+    names = first_few([system.id for system in fits])
+    return f"{len(fits)} machines in the catalog fit what the file states ({names}); {card}"
+
+
+def _table(setting: _Setting, title: str, points: _Points, by_size: Mapping[int, Deviation]) -> FigureTable:
+    wrong = any(point.wrong for point in points.values())
+    factor = bus_factor(setting.kind or "", setting.group_size or 1)
+    rows = list[tuple[Cell, ...]]()
+    for size in dict.fromkeys(size for size, _ in points):
+        out, in_place = (points.get((size, placement), _Measured()) for placement in (False, True))
+        model = by_size.get(size)
+        seconds = (model.predicted_s, model.high_s, model.low_s) if model else ()
+        busbw: list[Cell] = [size / each * factor for each in seconds]
+        counts = [each.wrong for each in (out, in_place) if each.wrong is not None]
+        rows.append(
+            (
+                *(size, out.time_s, out.algbw, out.busbw),
+                *(in_place.time_s, in_place.algbw, in_place.busbw),
+                sum(counts) if counts else None,
+                model.predicted_s / out.time_s if model and out.time_s else None,
+                *(busbw or [None] * 3),
+            )
+        )
+    columns = [replace(each, detail=not wrong) if each.name == "wrong" else each for each in _COLUMNS]
+    return FigureTable(
+        subject=setting.kind or UNKNOWN, title=title, columns=tuple(columns), rows=rows, ascending=True
+    )
+
+
+def _wrong_words(points: _Points) -> Iterator[str]:
+    """A sentence if the benchmark found wrong results: how many, and at which sizes."""
+    wrong = {key: point.wrong for key, point in points.items() if point.wrong}
+    if wrong:
+        places = [
+            f"{size_text(size)} {'in' if in_place else 'out of'} place: {count:,}"
+            for (size, in_place), count in wrong.items()
+        ]
+        yield f"{sum(wrong.values()):,} wrong results ({first_few(places)})"
+
+
+def _sweep_sentences(points: _Points, by_size: Mapping[int, Deviation]) -> Iterator[str]:
+    known = [(point.busbw, size, in_place) for (size, in_place), point in points.items() if point.busbw]
+    if known:
+        busbw, size, in_place = max(known)
+        where = f"at {size_text(size)}, {'in' if in_place else 'out of'} place"
+        yield f"At most {humanise(busbw, 'B/s')} bus bandwidth, {where}."
+    if (latency := _latency(points)) is not None:
+        yield f"A message of {size_text(latency[0])} takes {humanise(latency[1], 's')}."
+    dips = _dips(points)
+    if dips:
+        low, high = min(dips, key=lambda dip: dip[1][1] / dip[0][1])
+        before, after = (f"{humanise(busbw, 'B/s')} at {size_text(size)}" for size, busbw in (low, high))
+        sizes = first_few([size_text(size) for _, (size, _) in dips])
+        yield f"Bandwidth dips at {sizes}: {after} after {before}."
+    if by_size:
+        within = sum(each.is_within_band for each in by_size.values())
+        ratios = [each.predicted_s / each.measured_s for each in by_size.values()]
+        yield (
+            f"{humanise(median(ratios), 'ratio')} of the model's bandwidth in the median of {len(ratios)}"
+            f" sizes, {within} of them within its 80 % band."
+        )
+    checked = [point.wrong for point in points.values() if point.wrong is not None]
+    if checked and not any(checked):
+        yield f"No wrong results in {len(checked):,} checked rows."
+
+
+def _latency(points: _Points) -> tuple[int, float] | None:
+    """Size and time of the smallest message out of place; None if it is large or its time unknown."""
+    times = [(size, point.time_s) for (size, in_place), point in points.items() if not in_place and size]
+    size, seconds = min(times, default=(0, None))
+    return (size, seconds) if seconds is not None and size <= _SMALL_BYTES else None
+
+
+def _dips(points: _Points) -> list[tuple[tuple[int, float], tuple[int, float]]]:
+    """Sizes out of place with less than `_DIP` times the bandwidth of a smaller size, which stands first."""
+    curve = [(size, p.busbw) for (size, in_place), p in points.items() if p.busbw and not in_place]
+    dips, highest = [], (0, 0.0)
+    for size, busbw in curve:
+        if busbw < _DIP * highest[1]:
+            dips.append((highest, (size, busbw)))
+        elif busbw > highest[1]:
+            highest = (size, busbw)
+    return dips
+
+
+def _absences(points: _Points) -> Iterator[str]:
+    if not any(point.busbw for point in points.values()):
+        yield "no bandwidth: none is stated, or all as 0.00 GB/s"
+    elif any(point.busbw is None for point in points.values()):
+        yield "bandwidths that the benchmark prints as 0.00 GB/s are left out"
+    if _latency(points) is None:
+        yield f"no latency: no time of a message up to {size_text(_SMALL_BYTES)}"
+    if all(point.wrong is None for point in points.values()):
+        yield "whether results are right is not stated (nccl-tests checks them with -c 1)"
