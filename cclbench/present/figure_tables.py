@@ -70,6 +70,14 @@ def comparison_cells(table: TableComparison, most: int | None = None) -> list[li
     ]
 
 
+def unmatched_words(table: TableComparison) -> str:
+    """`1 row only in A; 3 rows only in B`; empty where both have the same rows."""
+    counts = zip((table.base, table.other), table.unmatched, strict=True)
+    return "; ".join(
+        f"{count:,} row{'s'[: count != 1]} only in {letter}" for letter, count in counts if count
+    )
+
+
 def _used_keys(table: TableComparison) -> list[int]:
     """Places of the keys that any row has: a single log or benchmark has no name."""
     return [at for at in range(len(table.keys)) if any(row.keys[at] is not None for row in table.rows)]

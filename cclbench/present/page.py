@@ -19,7 +19,13 @@ from cclbench.present.charts.chart import charts_of, merge_alike
 from cclbench.present.charts.palette import colour_name
 from cclbench.present.charts.waterfall import signed_time, waterfall_chart
 from cclbench.present.facts_section import facts_section
-from cclbench.present.figure_tables import cell_text, comparison_cells, comparison_heads, used_columns
+from cclbench.present.figure_tables import (
+    cell_text,
+    comparison_cells,
+    comparison_heads,
+    unmatched_words,
+    used_columns,
+)
 from cclbench.present.headline import headline_tiles, run_findings, step_story
 from cclbench.present.html import render_page
 from cclbench.present.kernels import absence_words, kernel_table
@@ -112,12 +118,14 @@ def _common_context(runs: Sequence[ComparisonSubject], title: str) -> dict[str, 
 
 
 def _charts(runs: Sequence[ComparisonSubject]) -> dict[str, Any]:
-    """The charts; of sources without device steps only those with a drawing, the others by heading."""
-    charts = charts_of(runs)
-    if not all(run.summaries for run in runs):
-        return {"charts": charts, "not_drawn": []}
-    drawn = [chart for chart in charts if chart.svg is not None]
-    return {"charts": drawn, "not_drawn": [chart.heading for chart in charts if chart.svg is None]}
+    """The charts; of sources without traces only those with a drawing, the others by heading."""
+    charts, traceless = charts_of(runs), all(run.summaries and not run.ranks for run in runs)
+    drawn = [chart for chart in charts if chart.svg is not None or not traceless]
+    return {
+        "traceless": traceless,
+        "charts": drawn,
+        "not_drawn": [chart.heading for chart in charts if chart not in drawn],
+    }
 
 
 def seconds_markup(value: float, *told: str) -> Markup:
@@ -150,6 +158,7 @@ _CALLED: Final = (
     cell_text,
     comparison_cells,
     comparison_heads,
+    unmatched_words,
     whole_work,
 )
 """Functions for templates."""

@@ -30,6 +30,9 @@ from cclbench.machine import Machine
 from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
 
 _NS_PER_S: Final = 1e9
+_STATED_DIGIT: Final = 1e7
+"""Bandwidths are printed in 0.01 GB/s."""
+_AGREE: Final = 0.01
 _DIP: Final = 0.9
 """Bandwidth below this factor of a smaller size's is a dip."""
 _SMALL_BYTES: Final = 64 * KIB
@@ -65,10 +68,16 @@ class _Setting(NamedTuple):
         """`16 ranks on 2 nodes`, as far as stated."""
         return group_size_words(self.group_size, self.nodes)
 
+    @property
+    def bus_factor(self) -> float | None:
+        """busbw / algbw; None where the collective or its ranks are not stated."""
+        known = self.kind is not None and self.group_size is not None
+        return bus_factor(self.kind or "", self.group_size or 1) if known else None
+
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Means of a sweep's rows of one size and placement: s, B/s; None where not stated, or as 0.00 GB/s."""
+    """Means of a sweep's rows of one size and placement: s, B/s; None where not known."""
 
     time_s: float | None = None
     algbw: float | None = None
@@ -116,6 +125,9 @@ def _sweeps_of_rows(rows: pa.Table) -> dict[_Setting, _Points]:
     """Points of each sweep, by size; sweeps by kind, file and the rest of their setting."""
     keys = [*_Setting._fields, "bytes", "in_place"]
     plain = rows.select([*keys, "dur_ns", "algbw", "busbw", "errors"])
+    plain = plain.set_column(
+        plain.column_names.index("in_place"), "in_place", plain["in_place"].fill_null(False)
+    )
     plain = plain.cast(pa.schema([(f.name, _plain_type(f.type)) for f in plain.schema]))
     found: dict[_Setting, dict[tuple[int, bool], _Measured]] = {}
     grouped = plain.group_by(keys).aggregate(
@@ -123,14 +135,22 @@ def _sweeps_of_rows(rows: pa.Table) -> dict[_Setting, _Points]:
     )
     for row in grouped.to_pylist():
         setting = _Setting(*(row[name] for name in _Setting._fields))
-        found.setdefault(setting, {})[row["bytes"], bool(row["in_place"])] = _Measured(
-            None if row["dur_ns_mean"] is None else row["dur_ns_mean"] / _NS_PER_S,
-            row["algbw_mean"] or None,
-            row["busbw_mean"] or None,
-            row["errors_sum"],
-        )
+        seconds = None if row["dur_ns_mean"] is None else row["dur_ns_mean"] / _NS_PER_S
+        algbw = _rate(row["bytes"], seconds, 1.0, row["algbw_mean"])
+        busbw = _rate(row["bytes"], seconds, setting.bus_factor, row["busbw_mean"])
+        point = _Measured(seconds, algbw, busbw, row["errors_sum"])
+        found.setdefault(setting, {})[row["bytes"], row["in_place"]] = point
     order = sorted(found, key=lambda setting: [(value is not None, value) for value in setting])
     return {setting: dict(sorted(found[setting].items())) for setting in order}
+
+
+def _rate(size: int, seconds: float | None, factor: float | None, stated: float | None) -> float | None:
+    """size · factor / time, since small bandwidths are stated with few digits; the stated one if it differs."""
+    if not seconds or factor is None or not size:
+        return stated or None
+    rate = size * factor / seconds
+    differs = stated is not None and abs(stated - rate) > _STATED_DIGIT / 2 + _AGREE * rate
+    return stated if differs else rate
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -191,7 +211,7 @@ def _system(machine: Machine, stated: StatedMachine) -> System | str:
 
 def _table(setting: _Setting, title: str, points: _Points, by_size: Mapping[int, Deviation]) -> FigureTable:
     wrong = any(point.wrong for point in points.values())
-    factor = bus_factor(setting.kind or "", setting.group_size or 1)
+    factor = setting.bus_factor or 1.0
     rows = list[tuple[Cell, ...]]()
     for size in dict.fromkeys(size for size, _ in points):
         out, in_place = (points.get((size, placement), _Measured()) for placement in (False, True))
@@ -272,9 +292,7 @@ def _dips(points: _Points) -> list[tuple[tuple[int, float], tuple[int, float]]]:
 
 def _absences(points: _Points) -> Iterator[str]:
     if not any(point.busbw for point in points.values()):
-        yield "no bandwidth: none is stated, or all as 0.00 GB/s"
-    elif any(point.busbw is None for point in points.values()):
-        yield "bandwidths that the benchmark prints as 0.00 GB/s are left out"
+        yield "no bandwidth: none is stated, and times or ranks are unknown"
     if _latency(points) is None:
         yield f"no latency: no time of a message up to {size_text(_SMALL_BYTES)}"
     if all(point.wrong is None for point in points.values()):

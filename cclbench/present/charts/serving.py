@@ -49,7 +49,7 @@ def latency_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
             "Latencies by concurrency",
             "Time to first token (TTFT) and time per output token (TPOT) over the requests at a time; a mark"
             " is one benchmark.",
-            [(run, own) for run, table in several if (own := _curves(table))],
+            [(run, curves) for run, table in several if (curves := _curves(table))],
             by_load=True,
         )
 
@@ -89,8 +89,8 @@ def _chart(key: str, heading: str, caption: str, drawn: Sequence[_Drawn], *, by_
     draw = _draw_curves if by_load else _draw_percentiles
     names = list(dict.fromkeys(name for _, own in drawn for name in own))
     legend = legend_entries(run for run, _ in drawn)
-    if by_load:
-        legend += tuple(("ink", MARKERS[marker_of(place)], name) for place, name in enumerate(names))
+    marks = names if by_load else _PERCENTILES
+    legend += tuple(("ink", MARKERS[marker_of(place)], name) for place, name in enumerate(marks))
     return Chart(
         key,
         heading,
@@ -102,7 +102,7 @@ def _chart(key: str, heading: str, caption: str, drawn: Sequence[_Drawn], *, by_
 
 def _draw_percentiles(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Figure, Titles]:
     """A line from the lowest to the highest percentile of each latency, a row for each run."""
-    height = 70 + 46 * len(names) + 14 * (len(drawn) - 1) * len(names)
+    height = 66 + 30 * len(names) + 14 * (len(drawn) - 1) * len(names)
     figure, axes = blank_canvas(HALF_PX, height, left=150, right=24, top=14, bottom=44)
     axes.set_xscale("log")
     titles: dict[str, str] = {}
@@ -115,11 +115,15 @@ def _draw_percentiles(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Fi
             for place, (stat, value) in enumerate(points):
                 gid = f"stat-{number}-{row}-{place}"
                 (mark,) = axes.plot(
-                    [value], [at], marker=marker_of(place), color=own, markersize=7, linestyle="none"
+                    [value],
+                    [at],
+                    marker=marker_of(_PERCENTILES.index(stat)),
+                    color=own,
+                    markersize=7,
+                    linestyle="none",
                 )
                 mark.set_gid(gid)
                 titles[gid] = f"{with_letter(run, name)}, {stat}: {humanise(value, 's')}"
-                axes.annotate(stat, (value, at), (0, 6), textcoords="offset points", fontsize=9, ha="center")
     axes.set_yticks([-row for row in range(len(names))], list(names))
     axes.set_ylim(-len(names) + 0.4, 0.6)
     axes.xaxis.set_major_formatter(lambda value, _: humanise(value, "s"))

@@ -29,7 +29,7 @@ MOST_CHARTS: Final = 6
 """Most sweeps of a run that are drawn."""
 _TICKS: Final = 6
 _CAPTION: Final = (
-    "Bus bandwidth as the benchmark states it, by message size: filled marks out of place, hollow ones in"
+    "Bus bandwidth by message size, from the benchmark's times: filled marks out of place, hollow ones in"
     " place. The band is where the cost model expects it in four of five cases, from the catalog's figures of"
     " the machine."
 )
@@ -72,7 +72,6 @@ def _known_rates(table: FigureTable) -> list[float]:
 def _draw_sweeps(sweeps: Sequence[_Sweep]) -> tuple[Figure, Titles]:
     figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     titles: dict[str, str] = {}
     for number, (run, table) in enumerate(sweeps):
         own = drawing_colour(run.index if run.letter else 0)
@@ -130,6 +129,7 @@ def _label_axes(axes: Axes, sizes: Sequence[float]) -> None:
     powers = range(first, last + 1, -(-(last - first) // _TICKS) or 1)
     axes.set_xticks([2.0**power for power in powers], [size_text(2**power) for power in powers])
     axes.minorticks_off()
+    axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: humanise(value, "B/s"))
     axes.set_xlabel("message size")
     axes.set_ylabel("bus bandwidth")

@@ -20,6 +20,7 @@ from cclbench.present.figure_tables import (
     comparison_cells,
     comparison_heads,
     leading_rows,
+    unmatched_words,
     used_columns,
 )
 from cclbench.source_summaries.summary import FigureTable, SourceSummary
@@ -79,13 +80,8 @@ def compared_table_lines(table: TableComparison, most: int | None) -> Iterator[R
     yield Text()
     whole = len(comparison_cells(table))
     yield from _drawn_table(table.title, comparison_heads(table), cells, whole, short=most is not None)
-    if any(table.unmatched):
-        only = [
-            f"{count:,} row{'s'[: count != 1]} only in {letter}"
-            for letter, count in zip((table.base, table.other), table.unmatched, strict=True)
-            if count
-        ]
-        yield Text("; ".join(only), "dim")
+    if only := unmatched_words(table):
+        yield Text(only, "dim")
 
 
 def _drawn_table(
