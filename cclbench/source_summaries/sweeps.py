@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
@@ -51,6 +52,18 @@ _COLUMNS: Final = (
     Column(name="model low", unit="B/s", detail=True),
     Column(name="model high", unit="B/s", detail=True),
 )
+_OVERVIEW: Final = (
+    Column(name="sweep", key=True),
+    Column(name="collective"),
+    Column(name="ranks", unit="count"),
+    Column(name="nodes", unit="count"),
+    Column(name="busbw", unit="B/s", lead=True),
+    Column(name="smallest", unit="s"),
+    Column(name="of model", unit="ratio"),
+    Column(name="wrong", unit="count"),
+    Column(name="dips at"),
+)
+"""Highest bandwidth, time of the smallest message, median over sizes of measured / modelled bandwidth."""
 
 
 class _Setting(NamedTuple):
@@ -90,31 +103,67 @@ _Points = Mapping[tuple[int, bool], _Measured]
 """By size, B, and whether in place."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """A sweep, and its comparison with the model, or why there is none."""
+
+    setting: _Setting
+    title: str
+    points: _Points
+    checked: SweepValidation | None
+    unpriced: str | None
+
+    @property
+    def deviations(self) -> dict[int, Deviation]:
+        """Measured and predicted times by size."""
+        return {each.size: each for each in self.checked.size_deviations} if self.checked else {}
+
+    @property
+    def of_model(self) -> float | None:
+        """Median over sizes of measured / predicted bandwidth; None without a prediction."""
+        ratios = [each.predicted_s / each.measured_s for each in self.deviations.values()]
+        return median(ratios) if ratios else None
+
+    @property
+    def wrong(self) -> int | None:
+        """Number of wrong results; None where no row was checked."""
+        counts = [point.wrong for point in self.points.values() if point.wrong is not None]
+        return sum(counts) if counts else None
+
+
 def summarise_sweeps(source: Source) -> Iterator[SourceSummary]:
     """All sweeps of the source, with a table of sizes each; wrong results first."""
     benchmarks = [name for name in READERS if READERS.get(name).benchmark]
     rows = with_words(source.view.table("timings"), "source", benchmarks)
     rows = rows.filter(rows["bytes"].is_valid())
-    sweeps = _sweeps_of_rows(rows)
-    if not sweeps:
+    found = _sweeps_of_rows(rows)
+    if not found:
         return
-    warnings, sentences, tables, absent = list[str](), list[str](), list[FigureTable](), list[str]()
-    files = {setting.file for setting in sweeps}
-    for setting, points in sweeps.items():
-        title = _title(setting, with_file=len(files) > 1)
-        of = f"{title}: " if len(sweeps) > 1 else ""
-        checked, unpriced = _validation(source, rows, setting)
-        by_size = {each.size: each for each in checked.size_deviations} if checked else {}
-        tables.append(_table(setting, title, points, by_size))
-        suspicion = checked.suspicion if checked else None
-        warnings += [f"{of}{words}" for words in (*_wrong_words(points), suspicion) if words]
-        if sentence := " ".join(_sweep_sentences(points, by_size)):
-            sentences.append(f"{of}{sentence}")
-        absent += [f"{of}{words}" for words in (unpriced, *_absences(points)) if words]
+    files = Counter(setting.file for setting in found)
+    sweeps = [
+        _Sweep(
+            setting, _title(setting, with_file=len(files) > 1), points, *_validation(source, rows, setting)
+        )
+        for setting, points in found.items()
+    ]
+    tables = [_size_table(sweep, detail=len(sweeps) > 2) for sweep in sweeps]
+    if len(sweeps) == 1:
+        (sweep,) = sweeps
+        heading, sentences = f"Sweep of {sweep.title}", list(_sweep_sentences(sweep))
+        absent = list(_absences(sweep))
+    else:
+        heading, sentences = f"{len(sweeps)} sweeps of collectives", list(_best_sentence(sweeps))
+        tables.insert(0, _overview(sweeps, by_file=max(files.values()) == 1))
+        reasons = Counter(words for sweep in sweeps for words in _absences(sweep))
+        absent = [f"{count} sweep{'s'[: count > 1]}: {words}" for words, count in reasons.items()]
     yield SourceSummary(
         kind="sweep",
-        heading=f"{len(tables)} sweeps of collectives" if len(tables) > 1 else f"Sweep of {tables[0].title}",
-        warnings=warnings,
+        heading=heading,
+        warnings=[
+            words if len(sweeps) == 1 else f"{sweep.title}: {words}"
+            for sweep in sweeps
+            for words in _failures(sweep)
+        ],
         sentences=sentences,
         tables=tables,
         absent=absent,
@@ -145,7 +194,7 @@ def _sweeps_of_rows(rows: pa.Table) -> dict[_Setting, _Points]:
 
 
 def _rate(size: int, seconds: float | None, factor: float | None, stated: float | None) -> float | None:
-    """size · factor / time, since small bandwidths are stated with few digits; the stated one if it differs."""
+    """size · factor / time, as small bandwidths are stated with few digits; the stated one if it differs."""
     if not seconds or factor is None or not size:
         return stated or None
     rate = size * factor / seconds
@@ -209,15 +258,14 @@ def _system(machine: Machine, stated: StatedMachine) -> System | str:
     return f"{len(fits)} machines in the catalog fit what the file states ({names}); {card}"
 
 
-def _table(setting: _Setting, title: str, points: _Points, by_size: Mapping[int, Deviation]) -> FigureTable:
-    wrong = any(point.wrong for point in points.values())
-    factor = setting.bus_factor or 1.0
+def _size_table(sweep: _Sweep, *, detail: bool) -> FigureTable:
+    setting, points, by_size = sweep.setting, sweep.points, sweep.deviations
     rows = list[tuple[Cell, ...]]()
     for size in dict.fromkeys(size for size, _ in points):
         out, in_place = (points.get((size, placement), _Measured()) for placement in (False, True))
         model = by_size.get(size)
         seconds = (model.predicted_s, model.high_s, model.low_s) if model else ()
-        busbw: list[Cell] = [size / each * factor for each in seconds]
+        busbw: list[Cell] = [size / each * (setting.bus_factor or 1.0) for each in seconds]
         counts = [each.wrong for each in (out, in_place) if each.wrong is not None]
         rows.append(
             (
@@ -228,24 +276,64 @@ def _table(setting: _Setting, title: str, points: _Points, by_size: Mapping[int,
                 *(busbw or [None] * 3),
             )
         )
-    columns = [replace(each, detail=not wrong) if each.name == "wrong" else each for each in _COLUMNS]
     return FigureTable(
-        subject=setting.kind or UNKNOWN, title=title, columns=tuple(columns), rows=rows, ascending=True
+        subject=setting.kind or UNKNOWN,
+        title=sweep.title,
+        columns=_columns(_COLUMNS, sweep.wrong or 0),
+        rows=rows,
+        detail=detail,
+        ascending=True,
     )
 
 
-def _wrong_words(points: _Points) -> Iterator[str]:
-    """A sentence if the benchmark found wrong results: how many, and at which sizes."""
-    wrong = {key: point.wrong for key, point in points.items() if point.wrong}
+def _columns(columns: Sequence[Column], wrong: int) -> tuple[Column, ...]:
+    """The columns, with that of wrong results on a terminal if there are any."""
+    return tuple(replace(each, detail=not wrong) if each.name == "wrong" else each for each in columns)
+
+
+def _overview(sweeps: Sequence[_Sweep], *, by_file: bool) -> FigureTable:
+    """A row for each sweep: its highest bandwidth, its smallest message, and whether something is wrong."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            sweep.setting.file if by_file else sweep.title,
+            sweep.setting.kind,
+            sweep.setting.group_size,
+            sweep.setting.nodes,
+            max((point.busbw for point in sweep.points.values() if point.busbw), default=None),
+            None if (latency := _latency(sweep.points)) is None else latency[1],
+            sweep.of_model,
+            sweep.wrong,
+            ", ".join(size_text(size) for _, (size, _) in _dips(sweep.points)) or None,
+        )
+        for sweep in sweeps
+    ]
+    wrong = sum(sweep.wrong or 0 for sweep in sweeps)
+    return FigureTable(subject="sweeps", title="Sweeps", columns=_columns(_OVERVIEW, wrong), rows=rows)
+
+
+def _failures(sweep: _Sweep) -> Iterator[str]:
+    """Wrong results, with the sizes; sizes that are far slower than the model."""
+    wrong = {key: point.wrong for key, point in sweep.points.items() if point.wrong}
     if wrong:
         places = [
             f"{size_text(size)} {'in' if in_place else 'out of'} place: {count:,}"
             for (size, in_place), count in wrong.items()
         ]
         yield f"{sum(wrong.values()):,} wrong results ({first_few(places)})"
+    if sweep.checked is not None and sweep.checked.suspicion:
+        yield sweep.checked.suspicion
 
 
-def _sweep_sentences(points: _Points, by_size: Mapping[int, Deviation]) -> Iterator[str]:
+def _best_sentence(sweeps: Sequence[_Sweep]) -> Iterator[str]:
+    """The sweep with the highest bandwidth."""
+    known = [(point.busbw, sweep.title) for sweep in sweeps for point in sweep.points.values() if point.busbw]
+    if known:
+        busbw, title = max(known)
+        yield f"At most {humanise(busbw, 'B/s')} bus bandwidth: {title}."
+
+
+def _sweep_sentences(sweep: _Sweep) -> Iterator[str]:
+    points, by_size = sweep.points, sweep.deviations
     known = [(point.busbw, size, in_place) for (size, in_place), point in points.items() if point.busbw]
     if known:
         busbw, size, in_place = max(known)
@@ -259,16 +347,15 @@ def _sweep_sentences(points: _Points, by_size: Mapping[int, Deviation]) -> Itera
         before, after = (f"{humanise(busbw, 'B/s')} at {size_text(size)}" for size, busbw in (low, high))
         sizes = first_few([size_text(size) for _, (size, _) in dips])
         yield f"Bandwidth dips at {sizes}: {after} after {before}."
-    if by_size:
+    if sweep.of_model is not None:
         within = sum(each.is_within_band for each in by_size.values())
-        ratios = [each.predicted_s / each.measured_s for each in by_size.values()]
         yield (
-            f"{humanise(median(ratios), 'ratio')} of the model's bandwidth in the median of {len(ratios)}"
+            f"{humanise(sweep.of_model, 'ratio')} of the model's bandwidth in the median of {len(by_size)}"
             f" sizes, {within} of them within its 80 % band."
         )
-    checked = [point.wrong for point in points.values() if point.wrong is not None]
-    if checked and not any(checked):
-        yield f"No wrong results in {len(checked):,} checked rows."
+    checked = sum(point.wrong is not None for point in points.values())
+    if checked and not sweep.wrong:
+        yield f"No wrong results in {checked:,} checked rows."
 
 
 def _latency(points: _Points) -> tuple[int, float] | None:
@@ -279,21 +366,26 @@ def _latency(points: _Points) -> tuple[int, float] | None:
 
 
 def _dips(points: _Points) -> list[tuple[tuple[int, float], tuple[int, float]]]:
-    """Sizes out of place with less than `_DIP` times the bandwidth of a smaller size, which stands first."""
+    """Sizes out of place with less than `_DIP` times the bandwidth of a smaller size, which stands first.
+
+    Below `_SMALL_BYTES`, where latency varies from size to size, there are none.
+    """
     curve = [(size, p.busbw) for (size, in_place), p in points.items() if p.busbw and not in_place]
     dips, highest = [], (0, 0.0)
     for size, busbw in curve:
-        if busbw < _DIP * highest[1]:
-            dips.append((highest, (size, busbw)))
-        elif busbw > highest[1]:
+        if busbw >= highest[1]:
             highest = (size, busbw)
+        elif size >= _SMALL_BYTES and busbw < _DIP * highest[1]:
+            dips.append((highest, (size, busbw)))
     return dips
 
 
-def _absences(points: _Points) -> Iterator[str]:
-    if not any(point.busbw for point in points.values()):
+def _absences(sweep: _Sweep) -> Iterator[str]:
+    if sweep.unpriced is not None:
+        yield sweep.unpriced
+    if not any(point.busbw for point in sweep.points.values()):
         yield "no bandwidth: none is stated, and times or ranks are unknown"
-    if _latency(points) is None:
+    if _latency(sweep.points) is None:
         yield f"no latency: no time of a message up to {size_text(_SMALL_BYTES)}"
-    if all(point.wrong is None for point in points.values()):
+    if sweep.wrong is None:
         yield "whether results are right is not stated (nccl-tests checks them with -c 1)"

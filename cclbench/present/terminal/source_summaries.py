@@ -32,7 +32,7 @@ _GAP: Final = 2
 """Characters between two columns of a table."""
 _LEAST_HEAD: Final = 8
 """Least width of a heading before it is wrapped."""
-_LEAST_TEXT: Final = 12
+_LEAST_TEXT: Final = 20
 """Least width to which a column of texts is shortened."""
 _MOST_TABLES: Final = 3
 """Most tables of a summary on the first screen."""
