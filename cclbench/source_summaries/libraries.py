@@ -104,7 +104,8 @@ def _slow_paths(facts: Mapping[str, list[str]]) -> Iterator[str]:
     """Warnings of the library, and transports that are slower than what the machine may have."""
     warned = sum(map(int, facts.get("warnings", [])))
     if warned:
-        yield f"The library warned {warned:,} times: search the log for NCCL WARN."
+        times = f"{warned:,} time{'s'[: warned != 1]}"
+        yield f"The library warned {times}: search the log for NCCL WARN."
     transports = facts.get("transports", [])
     kinds = {transport.partition("/")[0] for transport in transports}
     if any(transport.startswith("NET/Socket") for transport in transports):

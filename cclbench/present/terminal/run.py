@@ -38,13 +38,14 @@ from cclbench.source_summaries.summary import SourceSummary, summary_document
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts on the first screen."""
 _MOST_LINES: Final = 40
-_ROOM: Final = (
-    *((8, MOST_CAUSES, rows) for rows in (24, 16, 12, 8, 6)),
-    *((4, causes, 4) for causes in (MOST_CAUSES, MOST_CAUSES - 1)),
-)
-"""Ranks, causes and rows of each table on the first screen: the first that fit, else the last."""
+_ROOM: Final = ((8, MOST_CAUSES), (4, MOST_CAUSES), (4, MOST_CAUSES - 1))
+"""Ranks and causes on the first screen: the first pair that fits, else the last."""
+_TABLE_ROWS: Final = (24, 16, 12, 8, 6, 4, 3, 2)
+"""Rows of each table of a source without device steps: the most that fit, else the last."""
 _PAPER: Final = Console(width=80, color_system=None)
 _NOTE: Final = 64
+_LONG_NOTE: Final = 240
+"""Most characters of the first note; of a source without traces it may say that the file is cut."""
 
 
 def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
@@ -105,7 +106,8 @@ def first_screen(
     head, rows = _head_of(record, results, window), list(results.summary)
     matter = [] if summaries else list(key_figures(rows))
     parts: list[RenderableType] = []
-    for ranks, most, of_table in _ROOM:
+    rooms = [(*_ROOM[0], rows) for rows in _TABLE_ROWS if summaries]
+    for ranks, most, of_table in (*rooms, *((*room, _TABLE_ROWS[-1]) for room in _ROOM)):
         parts = [head]
         if bars := list(bar_chart(rows, unicode=unicode, most=ranks)):
             parts += [Text(), Group(*bars)]
@@ -125,7 +127,7 @@ def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
-        told.append(("note", f"{shorten_middle(notes[0], _NOTE)}{more}"))
+        told.append(("note", f"{shorten_middle(notes[0], _NOTE if record.ranks else _LONG_NOTE)}{more}"))
     return labelled_table((label, Text(cut_text(text))) for label, text in told)
 
 

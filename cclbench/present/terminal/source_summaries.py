@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from textwrap import wrap
-from typing import Final
+from typing import Final, Literal
 
 from rich import box
 from rich.console import RenderableType
@@ -88,20 +87,22 @@ def _drawn_table(
     title: str, heads: Sequence[tuple[str, bool]], cells: list[list[str]], whole: int, *, short: bool
 ) -> Iterator[RenderableType]:
     """Title and table of `heads` (name, whether of numbers), and how many of `whole` rows are left out."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     names = [_wrapped_head(name, [row[at] for row in cells]) for at, (name, _) in enumerate(heads)]
     if short:
         texts = [at for at, (_, number) in enumerate(heads) if not number]
         cells = _with_short_texts(names, cells, texts)
-        fitting = _fitting_columns(_widths(names, cells))
-        names, cells = names[:fitting], [row[:fitting] for row in cells]
-    for name, (_, number) in zip(names, heads, strict=False):
-        drawn.add_column(Text(name), justify="right" if number else "left", no_wrap=number, overflow="fold")
-    for row in cells:
-        drawn.add_row(*map(Text, row))
     if title:
         yield Text(printable(title))
-    yield drawn
+    blocks = _column_blocks(_widths(names, cells))
+    for block in blocks[:1] if short else blocks:
+        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+        for at in block:
+            number = heads[at][1]
+            justify: Literal["right", "left"] = "right" if number else "left"
+            drawn.add_column(Text(names[at]), justify=justify, no_wrap=number, overflow="fold")
+        for row in cells:
+            drawn.add_row(*(Text(row[at]) for at in block))
+        yield drawn
     if more := whole - len(cells):
         yield Text(f"{more} more row{'s'[: more != 1]}: report, -v, --json", "dim")
 
@@ -117,10 +118,16 @@ def _widths(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
     ]
 
 
-def _fitting_columns(widths: Sequence[int]) -> int:
-    """Number of columns that fit the screen."""
-    ends = accumulate(widths, lambda end, width: end + _GAP + width)
-    return sum(end <= _WIDTH for end in ends)
+def _column_blocks(widths: Sequence[int]) -> list[list[int]]:
+    """The columns in blocks that fit the screen, each beginning with the first column."""
+    blocks, end = [[0]], widths[0]
+    for at, width in enumerate(widths[1:], 1):
+        if end + _GAP + width > _WIDTH and blocks[-1] != [0]:
+            blocks.append([0])
+            end = widths[0]
+        blocks[-1].append(at)
+        end += _GAP + width
+    return blocks
 
 
 def _with_short_texts(heads: Sequence[str], cells: list[list[str]], texts: Sequence[int]) -> list[list[str]]:
