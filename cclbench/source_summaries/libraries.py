@@ -63,7 +63,7 @@ def summarise_libraries(source: Source) -> Iterator[SourceSummary]:
     yield SourceSummary(
         kind="library",
         heading="Communication library, by its debug output",
-        warnings=list(_slow_paths(facts)),
+        warnings=[*_warned(files), *_slow_paths(facts)],
         sentences=list(_sentences(facts)),
         tables=[FigureTable(subject="library", title="Settings", columns=_COLUMNS, rows=rows, detail=True)],
         absent=list(_absences(facts)),
@@ -100,12 +100,15 @@ def _distinct_values(files: Sequence[Mapping[str, str | int | float | list[str]]
     )
 
 
-def _slow_paths(facts: Mapping[str, list[str]]) -> Iterator[str]:
-    """Warnings of the library, and transports that are slower than what the machine may have."""
-    warned = sum(map(int, facts.get("warnings", [])))
-    if warned:
-        times = f"{warned:,} time{'s'[: warned != 1]}"
+def _warned(files: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    counts = [count for facts in files if isinstance(count := facts.get("warnings"), int)]
+    if counts:
+        times = f"{sum(counts):,} time{'s'[: sum(counts) != 1]}"
         yield f"The library warned {times}: search the log for NCCL WARN."
+
+
+def _slow_paths(facts: Mapping[str, list[str]]) -> Iterator[str]:
+    """Transports that are slower than what the machine may have."""
     transports = facts.get("transports", [])
     kinds = {transport.partition("/")[0] for transport in transports}
     if any(transport.startswith("NET/Socket") for transport in transports):

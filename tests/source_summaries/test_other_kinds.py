@@ -211,3 +211,12 @@ def test_slow_paths_come_first(call: Call, tmp_path: Path, messages: list[str], 
     head = ["NCCL INFO NCCL version 2.27.3+cuda12.9", "NCCL INFO Using network IB"]
     path.write_text("".join(f"host:1:2 [0] {message}\n" for message in (*head, *messages)))
     assert only_summary(call, path)["warnings"] == ([] if warning is None else [warning])
+
+
+def test_warnings_of_all_processes_are_summed(call: Call, tmp_path: Path) -> None:
+    for rank in range(2):
+        path = log(tmp_path / f"nccl-{rank}.log")
+        path.write_text(path.read_text() + f"host:{rank}:2 [0] NCCL WARN a\n" * 3)
+    assert only_summary(call, tmp_path)["warnings"] == [
+        "The library warned 6 times: search the log for NCCL WARN."
+    ]
