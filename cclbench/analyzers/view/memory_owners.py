@@ -62,6 +62,7 @@ def owner_rows(history: History, grouping: str) -> list[dict[str, Any]]:
 
 
 def group_label(grouping: str, group: int, name: str | None) -> str:
+    """A group's name in words, also of blocks outside of modules and without a stack."""
     if grouping == "call_site" and group == OLDER:
         return OLDER_WORDS
     return name or (NO_MODULE if grouping == "module" else NO_STACK)
