@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from cclbench.formats.nccl_log import NcclLog
 from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
 
 _FACTS: Final[Mapping[str, str]] = {
@@ -36,7 +37,7 @@ _FACTS: Final[Mapping[str, str]] = {
 }
 """Facts of the library's output, and their names in words; settings of the environment keep theirs."""
 _ONLY_FROM_OUTPUT: Final = frozenset(("network", "transports", "rings", "coll_channels", "tuning", "nvls"))
-"""Without one of these there is no debug output: a sweep's header states a version, too."""
+"""Facts that only debug output states: a sweep's header has a version, too."""
 _PATHS: Final = (
     *("transports", "network", "network_plugin", "gpudirect_rdma"),
     *("coll_channels", "p2p_channels", "nvls_channels"),
@@ -49,7 +50,9 @@ _COLUMNS: Final = (Column(name="setting", key=True), Column(name="value", lead=T
 def summarise_libraries(source: Source) -> Iterator[SourceSummary]:
     """The library's facts, those of all files together; slow paths first."""
     files = [
-        file.facts for file in source.run.record.evidence if not _ONLY_FROM_OUTPUT.isdisjoint(file.facts)
+        file.facts
+        for file in source.run.record.evidence
+        if file.reader == NcclLog.name or not _ONLY_FROM_OUTPUT.isdisjoint(file.facts)
     ]
     if not files:
         return
@@ -79,7 +82,8 @@ def _sentences(facts: Mapping[str, list[str]]) -> Iterator[str]:
         for name in ("ranks", "nodes", "communicators")
         if name in first
     ]
-    yield f"{'; '.join(filter(None, (library, ', '.join(counts))))}."
+    if words := "; ".join(filter(None, (library, ", ".join(counts)))):
+        yield f"{words}."
     paths = [f"{_FACTS[name]} {first[name]}" for name in _PATHS if first.get(name, "0") != "0"]
     if paths:
         text = "; ".join(paths)
@@ -115,7 +119,7 @@ def _slow_paths(facts: Mapping[str, list[str]]) -> Iterator[str]:
         yield "Channels between nodes use TCP sockets (NET/Socket), not the network's own transport."
     elif facts.get("gpudirect_rdma") not in (None, ["yes"]):
         some = "Channels" if facts["gpudirect_rdma"] == ["no"] else "Some channels"
-        yield f"{some} of the network do not use GPUDirect RDMA: their data pass through host memory."
+        yield f"{some} of the network state no GDRDMA: without GPUDirect RDMA, data pass through host memory."
     if "SHM" in kinds and "P2P" not in kinds:
         yield "No channel uses peer-to-peer access: data within a node pass through host memory (SHM)."
 

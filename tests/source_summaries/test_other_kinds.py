@@ -13,6 +13,10 @@ import pytest
 from formats.test_memory_snapshot import event, snapshot
 from formats.test_nccl_log import EFA, PREFIX
 
+import cclbench
+from cclbench.agents.reach import Reach
+from cclbench.agents.tools import Tools
+
 Call = Callable[..., Any]
 
 CLIENT: dict[str, Any] = {
@@ -190,7 +194,7 @@ def test_a_log_of_the_library(call: Call, tmp_path: Path) -> None:
         ),
         (
             ["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0"],
-            "Channels of the network do not use GPUDirect RDMA: their data pass through host memory.",
+            "Channels of the network state no GDRDMA: without GPUDirect RDMA, data pass through host memory.",
         ),
         (["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"], None),
         (
@@ -220,3 +224,20 @@ def test_warnings_of_all_processes_are_summed(call: Call, tmp_path: Path) -> Non
     assert only_summary(call, tmp_path)["warnings"] == [
         "The library warned 6 times: search the log for NCCL WARN."
     ]
+
+
+def test_a_log_that_states_nothing_but_a_warning(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("host:1:2 [0] NCCL WARN a\n")
+    found = only_summary(call, path)
+    assert found["warnings"] == ["The library warned 1 time: search the log for NCCL WARN."]
+    assert found["sentences"] == []
+    answer = call("run", path)
+    assert "No step" not in answer.out
+
+
+def test_agents_are_told_what_the_source_is(tmp_path: Path) -> None:
+    run = cclbench.run(result(tmp_path / "a.json"), store=tmp_path / "store")
+    found = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id)
+    (source,) = found.fields["source"]
+    assert (source["kind"], source["warnings"]) == ("serving", ["a.json: 1 of 5 requests were not answered"])
