@@ -9,7 +9,7 @@ from typing import Any, Final
 from cclbench.comparison.comparison import PARTS
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, evidence_contradiction
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.ground.text import letters_and_digits
+from cclbench.ground.text import letters_and_digits, listed
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.metric_name import metric_name
 from cclbench.source_summaries.job_logs import JOB_LOG
@@ -156,8 +156,10 @@ def _has_steps(subject: ComparisonSubject) -> bool:
 
 
 def _subject_warnings(subject: ComparisonSubject) -> Iterator[str]:
-    """Limitations of one subject's own figures."""
+    """Limitations of one subject's own figures; of a source without steps what is wrong in it."""
     letter = subject.letter
+    failures = [words for summary in subject.summaries for words in summary.warnings]
+    yield from (f"{letter}: {words}" for words in listed(failures, _LISTED))
     if subject.is_published:
         yield f"the figures of {letter} are published, not computed from a trace"
         return

@@ -226,3 +226,11 @@ def test_compared_sweeps_are_ratios_by_size(call: Call, tmp_path: Path) -> None:
     assert versus["outcome"] == "undecided"
     assert "B's busbw is 2.00× A's in the median of 2 rows, 2.00× to 2.00×." in versus["words"]
     assert "step" not in call("compare", tmp_path / "a.txt", tmp_path / "b.txt").out
+
+
+def test_compared_sweeps_state_wrong_results(call: Call, tmp_path: Path) -> None:
+    """The faster one computes something else."""
+    (tmp_path / "a.txt").write_text(sweep(row(MIB, 50, 50)))
+    (tmp_path / "b.txt").write_text(sweep(row(MIB, 25, 25, ("7", "0"))))
+    document = json.loads(call("compare", tmp_path / "a.txt", tmp_path / "b.txt", "--json").out)
+    assert document["warnings"] == ["B: 7 wrong results (1 MiB out of place: 7)"]
