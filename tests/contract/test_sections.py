@@ -50,7 +50,7 @@ def test_each_section_has_a_place_of_its_own() -> None:
         "straggler",
         "memory",
     }
-    assert len({SECTIONS.get(name).place for name in SECTIONS}) == len(SECTIONS)
+    assert len({SECTIONS.get(name).place for name in SECTIONS}) == len(list(SECTIONS))
 
 
 def test_a_section_from_outside_is_part_of_the_page(

@@ -60,7 +60,7 @@ def test_screen_page_and_json_agree(
     page = tmp_path / "page.html"
     assert call("report", path, "-o", page).code == 0
     html = page.read_text()
-    assert not ABOUT_STEPS.search(html[: html.index('id="missing"')])
+    assert not ABOUT_STEPS.search(html[: html.index('id="metrics"')])
     text, shown = plain(unescape(html)), plain(screen)
     whole = plain(call("run", path, "-v").out)
     for summary in summaries:
@@ -115,7 +115,7 @@ def test_two_of_a_kind_are_compared_by_their_tables(
     page = tmp_path / "page.html"
     assert call("compare", *pair, "-o", page, "-q").code == 0
     html = page.read_text()
-    assert not ABOUT_STEPS.search(html[: html.index('id="missing"')])
+    assert not ABOUT_STEPS.search(html[: html.index('id="metrics"')])
 
 
 def rows_of(
