@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Unpack
@@ -11,7 +11,7 @@ from typing import Unpack
 from cclbench.analyzers.swept import own_sweeps
 from cclbench.formats import READERS
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.hardware.matching import StatedMachine, must_fit
+from cclbench.hardware.matching import StatedMachine, must_fit, stated_machine
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
 from cclbench.ingestion.source import SourceFile
@@ -91,22 +91,8 @@ def _sweeps_of_files(files: Iterable[SourceFile]) -> SweepsRead:
         except InputError as error:
             raise InputError(error.lines, where=str(file.path), hint=error.hint) from None
         result.add_sweeps(sweeps, (*read.left_out.items(), *unused.items()))
-        result.stated.append(_stated_machine(file.name, read.facts, sweeps))
+        result.stated.append(stated_machine(file.name, read.facts, sweeps))
     return result
-
-
-def _stated_machine(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
-    """The machine that a file's header and its sweeps state."""
-    named = facts.get("device_name", [])
-    devices = named if isinstance(named, list) else [named]
-    counts = [-(-each.ranks // each.nodes) for each in sweeps]
-    return StatedMachine(
-        name,
-        devices=tuple(map(str, devices)),
-        ranks_a_node=max(counts, default=None),
-        network=str(facts.get("scale_out", "")),
-        driver=str(facts.get("network", "")),
-    )
 
 
 def _sweeps_of_run(run: Run, system: System) -> SweepsRead:

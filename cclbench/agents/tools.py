@@ -15,6 +15,7 @@ from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
 from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
+from cclbench.source_summaries import source_summaries
 from cclbench.workspace import source_at, store_at
 
 _STEP: Final = metric_name("time.step")
@@ -65,6 +66,16 @@ class Tools:
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
             for row in api.diagnose(computed).top_rows()
         ]
+        if summaries := source_summaries(computed, computed.figures):
+            fields["source"] = [
+                {
+                    "kind": one.kind,
+                    "heading": one.heading,
+                    "warnings": one.warnings,
+                    "sentences": one.sentences,
+                }
+                for one in summaries
+            ]
         return answer_page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
     def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> ToolAnswer:

@@ -41,8 +41,13 @@ class _Sweep:
     def group_words(self) -> str:
         """`16 ranks on 2 nodes`, as far as known."""
         _, _, ranks, nodes, _ = self.setting
-        words = [f"{ranks} ranks" if ranks else "", f"on {nodes} node{'s'[: nodes > 1]}" if nodes else ""]
-        return " ".join(filter(None, words)) or "ranks not stated"
+        return group_size_words(ranks, nodes)
+
+
+def group_size_words(ranks: int | None, nodes: int | None) -> str:
+    """`16 ranks on 2 nodes`, as far as known."""
+    words = [f"{ranks} ranks" if ranks else "", f"on {nodes} node{'s'[: nodes > 1]}" if nodes else ""]
+    return " ".join(filter(None, words)) or "ranks not stated"
 
 
 @run_metric(

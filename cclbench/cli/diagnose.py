@@ -54,21 +54,24 @@ def diagnose(
     from cclbench.present.terminal.findings import COLUMNS, findings_page
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.run import document_head
+    from cclbench.source_summaries import source_summaries
+    from cclbench.source_summaries.summary import summary_document
 
     gain_limits = [GainLimit.from_text(text) for text in limits]
     with progress_bar(verbosity) as bars:
         computed = metrics(run, progress=bars, **opening, **arguments)
-    diagnosis = diagnose_run(computed)
+    diagnosis, summaries = diagnose_run(computed), source_summaries(computed, computed.figures)
     emit_answer(
         form,
         document={
             **document_head(computed.record, computed.figures, computed.window, schema="findings.v1"),
             **({"unknown": diagnosis.unknown} if diagnosis.unknown else {}),
+            **({"summaries": list(map(summary_document, summaries))} if summaries else {}),
             "findings": diagnosis.top_rows(top),
         },
         rows=diagnosis.top_rows(top),
         columns=COLUMNS,
-        table=lambda: findings_page(diagnosis, top),
+        table=lambda: findings_page(diagnosis, top, summaries),
     )
     if gain_limits and diagnosis.unknown:
         raise CheckFailed(f"no findings: {diagnosis.unknown}")

@@ -31,7 +31,8 @@ from cclbench.comparison.percentiles import with_pooled_percentiles
 from cclbench.comparison.repeats import repeated_captures
 from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.comparison.verdict import judge_subject
+from cclbench.comparison.summaries import table_comparisons
+from cclbench.comparison.verdict import judge_subject, with_table_words
 from cclbench.comparison.work import comparison_warnings
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
@@ -92,6 +93,7 @@ def compare(
         _work_equality(fingerprints[base.letter], fingerprints[other.letter], unit)
         for other, unit in zip(others, units, strict=True)
     ]
+    compared = table_comparisons(subjects)
     repeats = repeated_captures(session.store, subjects)
     pairs = list(zip(others, work, strict=True))
     verdicts = [
@@ -103,12 +105,13 @@ def compare(
     return Comparison(
         subjects=subjects,
         warnings=comparison_warnings(subjects, work),
-        versus=tuple(verdicts),
+        versus=tuple(with_table_words(one, compared) for one in verdicts),
         cards=card_differences(subjects),
         lines=with_scaling(
             metric_lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))), verdicts
         ),
         operators=work_differences(subjects, tables),
+        tables=compared,
         checks=tuple(
             gate.check_gate(condition, base, other, equality, repeats)
             for condition in gates

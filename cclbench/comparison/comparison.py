@@ -11,6 +11,7 @@ from cclbench.analyzers.step_parts import PARTS as STEP_PARTS
 from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import CaptureSpread
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.summaries import TableComparison
 from cclbench.ground.text import html_of
 from cclbench.record.metric_name import MetricName
 
@@ -268,6 +269,8 @@ class Comparison:
     lines: tuple[Line, ...]
     operators: tuple[WorkDifference, ...] = ()
     """Each further subject against the first, where both have operators."""
+    tables: tuple[TableComparison, ...] = ()
+    """Figures of sources without device steps, each further subject against the first."""
     checks: tuple[GateCheck, ...] = ()
     """The regression gate: each expression for each further subject."""
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from cclbench.comparison.comparison import Comparison, MetricFigure, Versus
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.summaries import TableComparison
+from cclbench.source_summaries.summary import column_document
 
 COLUMNS: Final = ("metric", "unit", "better", "subject", *(field.name for field in fields(MetricFigure)))
 """Columns of `flat_rows`."""
@@ -24,6 +26,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "cards": [_as_lists(asdict(entry)) for entry in comparison.cards],
         "lines": [_as_lists(asdict(entry)) for entry in comparison.lines],
         "operators": [_as_lists(asdict(entry)) for entry in comparison.operators],
+        "tables": [_table_document(entry) for entry in comparison.tables],
         "checks": [{**asdict(entry), "passed": entry.is_passed} for entry in comparison.checks],
         "passed": comparison.is_passed,
     }
@@ -35,6 +38,32 @@ def flat_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
         head = {"metric": line.metric, "unit": line.unit, "better": line.better}
         for letter, figure in line.figures.items():
             yield {**head, "subject": letter, **asdict(figure)}
+
+
+def _table_document(table: TableComparison) -> dict[str, Any]:
+    """Rows as objects by column: cells of keys, else base, other and their ratio."""
+    keys, names = ([column.name for column in columns] for columns in (table.keys, table.columns))
+    return {
+        "base": table.base,
+        "other": table.other,
+        "kind": table.kind,
+        "subject": table.subject,
+        "titles": list(table.titles),
+        "columns": [column_document(column) for column in (*table.keys, *table.columns)],
+        "unmatched": list(table.unmatched),
+        "rows": [
+            {
+                **dict(zip(keys, row.keys, strict=True)),
+                **{
+                    name: {"base": before, "other": after, "ratio": ratio}
+                    for name, before, after, ratio in zip(
+                        names, row.before, row.after, row.ratios, strict=True
+                    )
+                },
+            }
+            for row in table.rows
+        ],
+    }
 
 
 def _versus_document(versus: Versus) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from cclbench.record.metric_name import metric_name
 from cclbench.record.published import metadata_count, metadata_text
 from cclbench.record.results import Results
 from cclbench.record.run import Run
+from cclbench.source_summaries import source_summaries
+from cclbench.source_summaries.summary import SourceSummary
 
 _STEP: Final = metric_name("time.step")
 
@@ -122,6 +124,11 @@ class ComparisonSubject:
     def machine(self) -> Machine:
         """The machine it ran on."""
         return machine_of(self.stored)
+
+    @cached_property
+    def summaries(self) -> list[SourceSummary]:
+        """What it says if it has no device steps, by kind of source."""
+        return source_summaries(self.stored, self.results)
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from cclbench.comparison.interval import (
     compare_captures,
 )
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.summaries import TableComparison
 from cclbench.comparison.work import PHASE, is_different, is_work_unknown, work_inequalities
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName, metric_name
@@ -95,6 +96,19 @@ def judge_subject(
         change_ns=change_ns,
         changes=parts,
     )
+
+
+def with_table_words(versus: Versus, tables: Sequence[TableComparison]) -> Versus:
+    """The verdict on sources without steps: the ratios of the first common table that has any.
+
+    A verdict by a measured rate is unchanged, and one on subjects without a common table.
+    """
+    own = [table for table in tables if (table.base, table.other) == (versus.base, versus.other)]
+    words = next((table.ratio_words for table in own if table.ratio_words), None)
+    if versus.ratio is not None or words is None:
+        return versus
+    chance = "It is one measurement of each: whether the difference is chance is unknown."
+    return replace(versus, outcome="undecided", words=f"{words} {chance}")
 
 
 def _incomparable_reason(

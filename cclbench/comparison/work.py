@@ -9,9 +9,10 @@ from typing import Any, Final
 from cclbench.comparison.comparison import PARTS
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, evidence_contradiction
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.ground.text import letters_and_digits
+from cclbench.ground.text import letters_and_digits, listed
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.metric_name import metric_name
+from cclbench.source_summaries.job_logs import JOB_LOG
 
 _TOKENS: Final = metric_name("throughput.tokens")
 _STEP: Final = metric_name("time.step")
@@ -136,22 +137,29 @@ def _fact_differences(
 
 
 def _unknown_work(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
-    unknown = [subject.letter for subject in subjects if is_work_unknown(subject)]
+    unknown = [s.letter for s in subjects if is_work_unknown(s) and _has_steps(s)]
     if unknown:
         yield (
             f"the work of a step of {_join_words(unknown)} is unknown (a workload card can state it):"
             " equal work cannot be checked"
         )
-    for subject in subjects:
+    for subject in filter(_has_steps, subjects):
         needed = () if is_work_unknown(subject) else _NEEDED
         lacking = [paths[0] for paths in needed if all(subject.card_field(path) is None for path in paths)]
         if lacking:
             yield f"the card of {subject.letter} lacks {_join_words(lacking)}: equal work is not certain"
 
 
+def _has_steps(subject: ComparisonSubject) -> bool:
+    """Whether it is of a job with steps: a trace, or a job's log."""
+    return not subject.summaries or any(summary.kind == JOB_LOG for summary in subject.summaries)
+
+
 def _subject_warnings(subject: ComparisonSubject) -> Iterator[str]:
-    """Limitations of one subject's own figures."""
+    """Limitations of one subject's own figures; of a source without steps what is wrong in it."""
     letter = subject.letter
+    failures = [words for summary in subject.summaries for words in summary.warnings]
+    yield from (f"{letter}: {words}" for words in listed(failures, _LISTED))
     if subject.is_published:
         yield f"the figures of {letter} are published, not computed from a trace"
         return

@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from cclbench.classify import kind_of
+from cclbench.ground.units import binary_text
+
 _MOST_VALUES: Final = 64
 """Most different values of one fact that are kept."""
 
@@ -62,6 +65,12 @@ _OVERRIDES: Final = frozenset(
         *("NSOCKS_PERTHREAD", "SOCKET_NTHREADS", "DMABUF_ENABLE", "RUNTIME_CONNECT", "LAUNCH_MODE"),
     )
 )
+_TUNED: Final = re.compile(
+    r"(?:([A-Z]\w{2,30}): )?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})\b", re.ASCII
+)
+_ALGORITHMS: Final = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
+"""Names of the numbers that NCCL before 2.24 prints in their place (src/include/nccl_common.h)."""
 _LIBRARY = re.compile(r"\b([NR])CCL version|\+hip", re.ASCII)
 _SETTING = re.compile(
     r"\b((?:NCCL|RCCL|OFI_NCCL|UCX|FI|CUDA)_\w+) (?:set by environment )?(?:set )?to\b", re.ASCII
@@ -94,6 +103,8 @@ class LineFacts:
         self.warnings = 0
         self._found: dict[str, dict[str, None]] = {}
         self._remote: set[bool] = set()
+        self._tuned: dict[tuple[str | None, str, str], tuple[int, int]] = {}
+        """Smallest and largest size, B, by collective, algorithm and protocol."""
 
     def read_line(self, line: str) -> None:
         """Collect the facts in a line."""
@@ -107,6 +118,8 @@ class LineFacts:
         if "NET/IB" in line and (ports := _PORTS.findall(line)):
             self._add_values("network_interfaces", [str(len(ports))])
             self._add_values("network_link", sorted(set(ports)))
+        if "Bytes -> Algo" in line and (match := _TUNED.search(line)):
+            self._add_choice(match)
         if "set by environment" in line and (match := _OVERRIDE.search(line)) and match[1] in _OVERRIDES:
             self._add_values(match[1], [match[2]])
         if "CCL version" in line and (match := _LIBRARY.search(line)):
@@ -121,6 +134,10 @@ class LineFacts:
             else:
                 (only,) = values
                 facts[name] = int(only) if name in _NUMBERS else only
+        if self.warnings:
+            facts["warnings"] = self.warnings
+        if self._tuned:
+            facts["tuning"] = self._choices()
         if self._remote:
             facts["gpudirect_rdma"] = (
                 "some channels" if len(self._remote) > 1 else "yes" if True in self._remote else "no"
@@ -133,8 +150,31 @@ class LineFacts:
         if parts[0] == "NET":
             self._remote.add("GDRDMA" in parts)
 
+    def _add_choice(self, match: re.Match[str]) -> None:
+        algorithm, protocol = (
+            names[int(word)] if word.isdecimal() and int(word) < len(names) else word.upper()
+            for word, names in ((match[3], _ALGORITHMS), (match[4], _PROTOCOLS))
+        )
+        key, size = (match[1] and kind_of(match[1]), algorithm, protocol), int(match[2])
+        if key in self._tuned or len(self._tuned) < _MOST_VALUES:
+            low, high = self._tuned.get(key, (size, size))
+            self._tuned[key] = min(low, size), max(high, size)
+
+    def _choices(self) -> list[str]:
+        """`all_reduce 4B-64KiB: TREE LL`, by collective and size."""
+        order = sorted(self._tuned.items(), key=lambda one: (one[0][0] or "", one[1], one[0][1:]))
+        return [
+            f"{kind or 'collectives'} {_size_range(*sizes)}: {algorithm} {protocol}"
+            for (kind, algorithm, protocol), sizes in order
+        ]
+
     def _add_values(self, fact: str, values: Iterable[str]) -> None:
         known = self._found.setdefault(fact, {})
         for value in values:
             if len(known) < _MOST_VALUES:
                 known[value.lstrip("0") or "0" if fact in _NUMBERS else value] = None
+
+
+def _size_range(low: int, high: int) -> str:
+    """`4B-64KiB`; `4B` for a single size."""
+    return binary_text(low) if low == high else f"{binary_text(low)}-{binary_text(high)}"

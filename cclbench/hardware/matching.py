@@ -7,7 +7,7 @@ Missing statements fit every machine; a network that the catalog does not know c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -18,6 +18,7 @@ from cclbench.ground.errors import UsageError
 from cclbench.ground.text import printable
 from cclbench.hardware import catalog
 from cclbench.hardware.fabric import Fabric
+from cclbench.hardware.sweep import Sweep
 from cclbench.hardware.system import System
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
@@ -45,6 +46,20 @@ class StatedMachine:
     driver: str = ""
 
 
+def stated_machine(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
+    """The machine that a file's header and its sweeps state."""
+    named = facts.get("device_name", [])
+    devices = named if isinstance(named, list) else [named]
+    counts = [-(-each.ranks // each.nodes) for each in sweeps]
+    return StatedMachine(
+        name,
+        devices=tuple(map(str, devices)),
+        ranks_a_node=max(counts, default=None),
+        network=str(facts.get("scale_out", "")),
+        driver=str(facts.get("network", "")),
+    )
+
+
 def system_contradiction(stated: StatedMachine, system: System) -> str | None:
     """Why the sweep cannot come from the system; None if it can (node size is not checked)."""
     has = catalog.accelerator(system.accelerator)
@@ -68,14 +83,14 @@ def must_fit(stated: Iterable[StatedMachine], system: System) -> None:
     """`UsageError` if one of them cannot come from the system, with a hint that lists the ones it fits."""
     for one in stated:
         if why := system_contradiction(one, system):
-            fits = _fitting_systems([one])
+            fits = fitting_systems([one])
             hint = f"it fits {_listed_ids(fits)}" if fits else "no machine in the catalog fits"
             raise UsageError(f"{one.source} is not from {system.id}: {why}", hint=hint)
 
 
 def system_of(stated: Sequence[StatedMachine]) -> System:
     """The one system that fits all statements; `UsageError` if none or several do."""
-    fits = _fitting_systems(stated)
+    fits = fitting_systems(stated)
     names = ", ".join(dict.fromkeys(one.source for one in stated))
     if len(fits) == 1:
         return fits[0]
@@ -88,7 +103,7 @@ def system_of(stated: Sequence[StatedMachine]) -> System:
     )
 
 
-def _fitting_systems(stated: Sequence[StatedMachine]) -> list[System]:
+def fitting_systems(stated: Sequence[StatedMachine]) -> list[System]:
     """Systems large enough that no statement contradicts; none if a device is not in the catalog.
 
     A design stands for machines of providers with the same figures.

@@ -14,10 +14,10 @@ from cclbench.present.charts.palette import SLICES, StepSlice, light_colour
 from cclbench.present.headline import first_findings
 from cclbench.present.html import render_template
 from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars
-from cclbench.present.step_logs import summary_of_log
 from cclbench.present.topics import key_rows
 from cclbench.present.words import NOTHING, gain_words
 from cclbench.record.run import Run
+from cclbench.source_summaries import source_summaries
 
 _MOST_RANKS: Final = 8
 
@@ -33,7 +33,7 @@ def run_cell(run: Run) -> str:
         {
             "run": run,
             "computed": bool(rows),
-            "unknown": unknown and (" ".join(summary_of_log(rows)) or unknown),
+            "unknown": unknown and (_summary_words(run) or unknown),
             "nothing": NOTHING,
             "causes": first_findings(findings_of_run(run, run.figures)) if rows else [],
             "bars": shown,
@@ -46,6 +46,11 @@ def run_cell(run: Run) -> str:
             "light": light_colour,
         },
     )
+
+
+def _summary_words(run: Run) -> str:
+    summaries = source_summaries(run, run.figures)
+    return " ".join(words for one in summaries for words in (*one.warnings, *one.sentences))
 
 
 def _is_drawn(part: StepSlice, bars: Sequence[PartitionBar]) -> bool:

@@ -14,8 +14,6 @@ from cclbench.findings.diagnosis import findings_of_run
 from cclbench.findings.finding import Finding
 from cclbench.ground.text import shorten_middle
 from cclbench.ground.units import humanise
-from cclbench.present.logged_calls import summary_of_calls
-from cclbench.present.step_logs import summary_of_log
 from cclbench.present.words import number_markup
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import Results
@@ -76,11 +74,10 @@ def _tile_qualifier(run: ComparisonSubject, metric: MetricName) -> str:
 
 
 def step_story(run: ComparisonSubject) -> str | None:
-    """The parts of a step in a sentence, else a summary of the job's logs; None if the run has neither."""
+    """The parts of a step in a sentence, else the sentences of its summaries; None if the run has neither."""
     step = run.results.run.get(_STEP)
     if step is None or not step.has_value:
-        rows = list(run.results.rows)
-        return " ".join(summary_of_log(rows)) or summary_of_calls(rows)
+        return " ".join(words for summary in run.summaries for words in summary.sentences) or None
     what = "The whole trace takes" if step.window == "trace" else "A step takes"
     parts = ((run.results.value(_STEP_PARTS, stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)

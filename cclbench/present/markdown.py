@@ -10,9 +10,12 @@ from cclbench.comparison.comparison import Comparison, Line, Versus, WorkDiffere
 from cclbench.ground.text import as_markdown as _text
 from cclbench.ground.text import markdown_table
 from cclbench.present import sections
+from cclbench.present.figure_tables import comparison_cells, comparison_heads
 from cclbench.present.sections import WorkRow
 
 _MOST_WORKS: Final = 12
+_MOST_ROWS: Final = 40
+"""Most rows of a table of sources without device steps."""
 
 
 def comparison_markdown(comparison: Comparison) -> str:
@@ -46,6 +49,11 @@ def _markdown_lines(comparison: Comparison) -> Iterator[str]:
             for s in comparison.subjects
         ],
     )
+    for table in comparison.tables:
+        if cells := comparison_cells(table, _MOST_ROWS):
+            yield from ["", f"**{_text(table.title)}**", ""]
+            heads = [_text(name) for name, _ in comparison_heads(table)]
+            yield from markdown_table(heads, [list(map(_text, row)) for row in cells], numbers=True)
     for one in comparison.versus:
         if one.changes:
             yield from ["", *_part_lines(one)]

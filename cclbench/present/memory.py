@@ -13,17 +13,14 @@ from cclbench.analyzers.view.allocator import OLDER, History, Site
 from cclbench.analyzers.view.histories import of_run
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
 from cclbench.analyzers.view.memory_categories import CATEGORIES
-from cclbench.analyzers.view.memory_groups import GROUPINGS, block_groups, group_levels
+from cclbench.analyzers.view.memory_groups import block_groups, group_levels
+from cclbench.analyzers.view.memory_owners import group_label, known_groupings, owner_rows
 from cclbench.analyzers.view.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.intervals import Int64
 from cclbench.present.program_memory import peak_allocation
 from cclbench.record.run import Run
 
-OLDER_WORDS: Final = "older than the recording"
-NO_STACK: Final = "no stack recorded"
-NO_MODULE: Final = "outside of modules"
-UNKNOWN_SITE: Final = f"{OLDER_WORDS}, or {NO_STACK}"
 COLUMNS: Final = ("source", "file", "rank", "device", "call_site", "bytes", "share", "blocks", "older")
 PROGRAM_COLUMNS: Final = ("module", "buffers", "reason")
 """Columns that rows of compiled programs have in addition."""
@@ -33,7 +30,6 @@ NOTHING: Final = (
 MOST_POINTS: Final = 480
 """Most points of a curve; they include the maximum and minimum of each interval."""
 _LAYERS: Final = 5
-GROUPING_WORDS: Final = {"category": "category", "module": "module", "call_site": "call site"}
 _OTHERS: Final = {"module": "all other modules", "call_site": "all other call sites"}
 _STACKED: Final = (
     *("unknown", "parameters", "optimizer states", "gradients", "inputs", "communication"),
@@ -80,13 +76,6 @@ def allocator_histories(run: Run, ranks: Sequence[int] | None = None) -> list[Hi
     for rank in set(ranks) - {history.rank for history in found}:
         run.rank(rank)
     return [history for history in found if history.rank is None or history.rank in ranks]
-
-
-def history_heading(history: History, among: Sequence[History]) -> str:
-    """`rank 0, device 1`, with the file if ranks do not distinguish files."""
-    rank = "" if history.rank is None else f"rank {history.rank}, "
-    files = {one.file for one in among if one.rank is None}
-    return rank + history.device_label(with_file=history.rank is None and len(files) > 1)
 
 
 def device_numbers(history: History) -> dict[str, Any]:
@@ -241,50 +230,6 @@ def memory_curves(history: History, grouping: str = "call_site") -> MemoryCurves
     )
 
 
-def known_groupings(history: History) -> list[str]:
-    """Those of `GROUPINGS` by which the history's blocks are known."""
-    if history.owners is None or not history.recorded or not any(history.owners.call_sites):
-        return []
-    modules = any(block_groups(history.owners, "module").names)
-    return [grouping for grouping in GROUPINGS if grouping != "module" or modules]
-
-
-def owner_rows(history: History, grouping: str) -> list[dict[str, Any]]:
-    """What each category, module or call site holds over time, the largest at the device's peak first.
-
-    `bytes` are held at the device's peak, `peak` at the group's own one, `step_ends` at the ends of steps.
-    """
-    owners = history.owners
-    if owners is None or not history.recorded:
-        return []
-    levels = group_levels(owners, block_groups(owners, grouping))
-    held = levels.at(history.peak_moment)
-    ends = None if history.step_ends is None else levels.over(history.step_ends)
-    end = levels.at(len(history.allocated) - 1)
-    times = history.time_ns
-    rows = [
-        {
-            grouping: _group_label(grouping, group, name),
-            "bytes": int(held[group]),
-            "share": int(held[group]) / max(history.peak_allocated, 1),
-            "peak": int(levels.peak[group]),
-            "peak_event": int(levels.peak_moment[group]),
-            "peak_time_ns": None if times is None else int(times[levels.peak_moment[group]]),
-            "step_ends": None if ends is None else ends[group].tolist(),
-            "end": int(end[group]),
-        }
-        for group, name in enumerate(levels.names)
-        if levels.peak[group]
-    ]
-    return sorted(rows, key=lambda row: (-row["bytes"], -row["peak"], row[grouping]))
-
-
-def _group_label(grouping: str, group: int, name: str | None) -> str:
-    if grouping == "call_site" and group == OLDER:
-        return OLDER_WORDS
-    return name or (NO_MODULE if grouping == "module" else NO_STACK)
-
-
 def _drawn_moments(allocated: Int64, peak: int) -> Int64:
     """Indices of the events to draw: first, minimum and maximum of each interval, the peak and the last."""
     if len(allocated) <= MOST_POINTS:
@@ -318,5 +263,5 @@ def _memory_layers(history: History, grouping: str, kept: Int64) -> Iterator[Mem
     others = [group for group in ranked if group != bottom]
     largest = [group for group in others[:_LAYERS] if held[group]]
     for group in (bottom, *largest):
-        yield MemoryLayer(_group_label(grouping, group, levels.names[group]), over[group])
+        yield MemoryLayer(group_label(grouping, group, levels.names[group]), over[group])
     yield MemoryLayer(_OTHERS[grouping], over[others[len(largest) :]].sum(axis=0))

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.memory_owners import GROUPING_WORDS, history_heading, known_groupings
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import printable
 from cclbench.present.charts.memory import draw_memory, legend_of
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.charts.svg import house_style
-from cclbench.present.memory import (
-    GROUPING_WORDS,
-    NOTHING,
-    history_heading,
-    known_groupings,
-    memory_curves,
-)
+from cclbench.present.memory import NOTHING, memory_curves
 from cclbench.present.picture import check_picture, save_picture
 
 if TYPE_CHECKING:

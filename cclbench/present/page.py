@@ -19,10 +19,16 @@ from cclbench.present.charts.chart import charts_of, merge_alike
 from cclbench.present.charts.palette import colour_name
 from cclbench.present.charts.waterfall import signed_time, waterfall_chart
 from cclbench.present.facts_section import facts_section
+from cclbench.present.figure_tables import (
+    cell_text,
+    comparison_cells,
+    comparison_heads,
+    unmatched_words,
+    used_columns,
+)
 from cclbench.present.headline import headline_tiles, run_findings, step_story
 from cclbench.present.html import render_page
 from cclbench.present.kernels import absence_words, kernel_table
-from cclbench.present.logged_calls import tables_of_calls
 from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.program_memory import AS_COMPILED, buffer_words, peak_owners, program_documents
 from cclbench.present.sections import (
@@ -51,8 +57,8 @@ _STEP: Final = metric_name("time.step")
 
 MOST_WORKS: Final = 40
 """Most operators, and modules, listed for each difference."""
-MOST_CALLS: Final = 200
-"""Most rows of calls by group and kind, and of transfers by pair of ranks."""
+MOST_ROWS: Final = 200
+"""Most rows of a table of a source without device steps."""
 MOST_PROGRAMS: Final = 5
 """Most compiled programs whose memory is listed."""
 MOST_OWNERS: Final = 20
@@ -69,7 +75,7 @@ def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: P
         "story": step_story(run),
         "causes": run_findings(run),
         "tiles": headline_tiles(run),
-        "calls": tables_of_calls(run.results.rows, most=MOST_CALLS) if not run.stored.ranks else [],
+        "most_rows": MOST_ROWS,
         "topics": run_topics(run),
         "operators": operator_section(run, engine=engine, progress=progress),
         "programs": programs[:MOST_PROGRAMS],
@@ -91,6 +97,7 @@ def comparison_page(comparison: Comparison) -> str:
         "parts_of_step": PARTS,
         "most_movers": MOST_MOVERS,
         "most_works": MOST_WORKS,
+        "most_rows": MOST_ROWS,
         "topics": comparison_topics(comparison),
         "lacking": merge_alike((run, NO_OPERATORS) for run in runs if not has_operators(run.stored)),
     }
@@ -102,11 +109,22 @@ def _common_context(runs: Sequence[ComparisonSubject], title: str) -> dict[str, 
     return {
         "title": title,
         "runs": runs,
-        "charts": charts_of(runs),
+        **_charts(runs),
         "kernels": kernel_table(runs),
         "facts": [facts_section(run) for run in runs],
         "missing": missing_metrics(runs),
         **{each.__name__: each for each in _CALLED},
+    }
+
+
+def _charts(runs: Sequence[ComparisonSubject]) -> dict[str, Any]:
+    """The charts; of sources without traces only those with a drawing, the others by heading."""
+    charts, traceless = charts_of(runs), all(run.summaries and not run.ranks for run in runs)
+    drawn = [chart for chart in charts if chart.svg is not None or not traceless]
+    return {
+        "traceless": traceless,
+        "charts": drawn,
+        "not_drawn": [chart.heading for chart in charts if chart not in drawn],
     }
 
 
@@ -136,6 +154,11 @@ _CALLED: Final = (
     remaining_works,
     seconds_markup,
     signed_time,
+    used_columns,
+    cell_text,
+    comparison_cells,
+    comparison_heads,
+    unmatched_words,
     whole_work,
 )
 """Functions for templates."""

@@ -48,6 +48,8 @@ def subject_headline(subject: ComparisonSubject) -> str:
     devices = f"{count} × {', '.join(subject.devices) or 'unknown device'}" if count else "unknown devices"
     captures = len(subject.each_capture)
     told = [f"{captures} captures"] * (captures > 1) + [devices]
+    if subject.summaries:
+        return safe_text("; ".join(summary.heading for summary in subject.summaries))
     if subject.is_published:
         told.append("published figures")
     else:

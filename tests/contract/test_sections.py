@@ -42,13 +42,15 @@ def test_each_section_has_a_place_of_its_own() -> None:
     assert set(SECTIONS) == {
         "partition",
         "overlap",
+        "sweep",
+        "latency",
         "bandwidth",
         "exchange",
         "roofline",
         "straggler",
         "memory",
     }
-    assert len({SECTIONS.get(name).place for name in SECTIONS}) == 7
+    assert len({SECTIONS.get(name).place for name in SECTIONS}) == len(list(SECTIONS))
 
 
 def test_a_section_from_outside_is_part_of_the_page(

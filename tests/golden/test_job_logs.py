@@ -20,6 +20,7 @@ from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.formats import READERS
 from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
+from cclbench.source_summaries import source_summaries
 
 Measure = Callable[..., Run]
 MEGATRON = {
@@ -61,7 +62,13 @@ def test_the_first_screen_of_a_log_alone_is_about_its_steps(test_data: Path, mea
     run = measure(test_data / "job_logs_ccl" / "megatron_logs" / next(iter(MEGATRON)))
     paper = Console(width=80, color_system=None)
     with paper.capture() as printed:
-        paper.print(Group(*first_screen(run.record, run.figures, run.window, ())))
+        paper.print(
+            Group(
+                *first_screen(
+                    run.record, run.figures, run.window, (), summaries=source_summaries(run, run.figures)
+                )
+            )
+        )
     text = " ".join(printed.get().split())
     assert "No step" not in text
     assert "A step takes 8.07 s in the median, 7.85 s to 9.45 s (p5 to p95), at most 24.7 s." in text

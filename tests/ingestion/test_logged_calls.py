@@ -20,6 +20,7 @@ from cclbench.comparison.build import run_subject
 from cclbench.present.page import run_page
 from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
+from cclbench.source_summaries import source_summaries
 
 MIB = 1 << 20
 
@@ -407,7 +408,9 @@ def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
     run = cclbench.run(folder, store=Path(folder).parent / "store")
     drawn = Console(width=80, color_system=None)
     with drawn.capture() as captured:
-        drawn.print(*first_screen(run.record, run.figures, run.window, cclbench.diagnose(run).findings))
+        findings = cclbench.diagnose(run).findings
+        summaries = source_summaries(run, run.figures)
+        drawn.print(*first_screen(run.record, run.figures, run.window, findings, summaries=summaries))
     lines = [line.rstrip() for line in captured.get().splitlines()]
     text = " ".join(" ".join(lines).split())
     assert "239 calls of collectives and transfers carry" in text

@@ -68,7 +68,7 @@ class NcclLog(EvidenceReader):
             return None
         facts = LineFacts()
         facts.read_line(line)
-        return None if facts.collected_facts() or facts.warnings else CAPTURED
+        return None if facts.collected_facts() else CAPTURED
 
     def read(self, path: Path) -> Evidence:
         """Facts, as lists if ranks or communicators differ, and a row for each call."""

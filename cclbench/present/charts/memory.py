@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.memory_owners import GROUPING_WORDS, history_heading, known_groupings
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
@@ -22,14 +23,7 @@ from cclbench.present.charts.chart import (
 )
 from cclbench.present.charts.palette import SUBJECTS, light_colour
 from cclbench.present.charts.svg import drawn_svg
-from cclbench.present.memory import (
-    GROUPING_WORDS,
-    MemoryCurves,
-    history_heading,
-    known_groupings,
-    memory_curves,
-    peak_rows,
-)
+from cclbench.present.memory import MemoryCurves, memory_curves, peak_rows
 from cclbench.record.metric_name import metric_name
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from cclbench.present import sections
 from cclbench.present.charts.palette import LONGER, SHORTER, light_colour
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import labelled_table, titled_bullets
+from cclbench.present.terminal.source_summaries import compared_table_lines
 
 _LABEL: Final = 25
 _BAR: Final = 21
@@ -38,6 +39,8 @@ def terminal_page(
         parts += [Text(), words]
     parts += titled_bullets("Checks", checks)
     parts += titled_bullets("Warnings", [Text(printable(warning)) for warning in comparison.warnings])
+    for table in comparison.tables:
+        parts += compared_table_lines(table, None if verbose else sections.MOST_LINES)
     for one in comparison.versus:
         if one.changes:
             parts += [Text(), Group(*_waterfall_lines(one, unicode=unicode, verbose=verbose))]
@@ -45,7 +48,10 @@ def terminal_page(
         parts += [Text(), Group(*_work_lines(difference, verbose=verbose))]
     if comparison.cards:
         parts += [Text(), Text("Cards differ in", "bold"), _card_differences(comparison)]
-    return [*parts, *_metric_tables(comparison, verbose=verbose)]
+    return [
+        *parts,
+        *([] if comparison.tables and not verbose else _metric_tables(comparison, verbose=verbose)),
+    ]
 
 
 def _subject_table(comparison: Comparison) -> Table:

@@ -17,6 +17,7 @@ from cclbench.findings.finding import Finding
 from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.words import NOTHING, gain_words
+from cclbench.source_summaries.summary import SourceSummary
 
 COLUMNS: Final = (
     *(
@@ -47,11 +48,17 @@ def numbered_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
     yield table
 
 
-def findings_page(diagnosis: Diagnosis, top: int | None) -> list[RenderableType]:
-    """All findings, each with its evidence and a query that lists its events."""
+def findings_page(
+    diagnosis: Diagnosis, top: int | None, summaries: Sequence[SourceSummary] = ()
+) -> list[RenderableType]:
+    """All findings, each with its evidence and a query that lists its events.
+
+    `summaries`: those of a run without device steps, whose failures stand first.
+    """
     run, found = diagnosis.run, diagnosis.findings
     shown = found if top is None else found[:top]
-    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number_found(diagnosis)}", "bold")]
+    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number_found(diagnosis, summaries)}", "bold")]
+    parts += [Text(printable(words), "red") for summary in summaries for words in summary.warnings]
     for number, one in enumerate(shown, 1):
         parts += [
             Text(),
@@ -63,10 +70,14 @@ def findings_page(diagnosis: Diagnosis, top: int | None) -> list[RenderableType]
     return parts
 
 
-def _number_found(diagnosis: Diagnosis) -> str:
+def _number_found(diagnosis: Diagnosis, summaries: Sequence[SourceSummary]) -> str:
     findings = len(diagnosis.findings)
     if findings:
         return f"{findings} finding{'s'[: findings != 1]}"
+    if summaries:
+        warnings = sum(len(summary.warnings) for summary in summaries)
+        headings = "; ".join(printable(summary.heading) for summary in summaries)
+        return f"{headings}: {warnings or 'no'} warning{'s'[: warnings != 1]}"
     if diagnosis.unknown:
         return f"not diagnosed: {printable(diagnosis.unknown)}"
     return NOTHING

@@ -10,22 +10,20 @@ from rich.text import Text
 
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
+from cclbench.analyzers.view.memory_owners import (
+    GROUPING_WORDS,
+    NO_STACK,
+    OLDER_WORDS,
+    UNKNOWN_SITE,
+    history_heading,
+    known_groupings,
+    owner_rows,
+)
 from cclbench.analyzers.view.memory_scenarios import MemoryPrediction
 from cclbench.analyzers.view.out_of_memory import OutOfMemory, failed_requests
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
-from cclbench.present.memory import (
-    GROUPING_WORDS,
-    NO_STACK,
-    NOTHING,
-    OLDER_WORDS,
-    UNKNOWN_SITE,
-    device_numbers,
-    history_heading,
-    known_groupings,
-    owner_rows,
-    peak_rows,
-)
+from cclbench.present.memory import NOTHING, device_numbers, peak_rows
 from cclbench.present.program_memory import peak_allocation
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullet_lines, labelled_table, number_table

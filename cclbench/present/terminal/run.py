@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,36 +19,33 @@ from cclbench.findings.finding import Finding
 from cclbench.ground.schema import RESULTS
 from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
-from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import fact_lines, summarise_run
-from cclbench.present.step_logs import summary_of_log
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.bars import bar_chart
 from cclbench.present.terminal.figures import key_figures, metrics_lines, missing_lines, qualifier_lines
 from cclbench.present.terminal.findings import numbered_findings
-from cclbench.present.terminal.output import (
-    emit_answer,
-    grid_table,
-    labelled_table,
-    titled_bullets,
-    writes_unicode,
-)
+from cclbench.present.terminal.output import emit_answer, labelled_table, titled_bullets, writes_unicode
+from cclbench.present.terminal.source_summaries import summary_lines
 from cclbench.present.words import NOTHING
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results, Scope
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
+from cclbench.source_summaries import source_summaries
+from cclbench.source_summaries.summary import SourceSummary, summary_document
 
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts on the first screen."""
 _MOST_LINES: Final = 40
 _ROOM: Final = ((8, MOST_CAUSES), (4, MOST_CAUSES), (4, MOST_CAUSES - 1))
 """Ranks and causes on the first screen: the first pair that fits, else the last."""
-_MOST_CALLS: Final = 6
-"""Most lines of calls, and of transfers, on the first screen."""
+_TABLE_ROWS: Final = (24, 16, 12, 8, 6, 4, 3, 2)
+"""Rows of each table of a source without device steps: the most that fit, else the last."""
 _PAPER: Final = Console(width=80, color_system=None)
 _NOTE: Final = 64
+_LONG_NOTE: Final = 240
+"""Most characters of the first note; of a source without traces it may say that the file is cut."""
 
 
 def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
@@ -59,21 +56,26 @@ def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool
     """
     rows = map(structs.asdict, run.figures if per_rank else run.figures.summary)
     short = whole and verbosity not in (QUIET, VERBOSE)
+    summaries = source_summaries(run, run.figures) if whole and form in ("json", "table") else []
     emit_answer(
         form,
-        document={**document_head(run.record, run.figures, run.window), "results": rows},
+        document={
+            **document_head(run.record, run.figures, run.window),
+            "summaries": list(map(summary_document, summaries)),
+            "results": rows,
+        },
         rows=rows,
         columns=RESULTS.names,
-        table=lambda: _run_page(run, verbosity, short=short),
+        table=lambda: _run_page(run, summaries, verbosity, short=short),
     )
 
 
-def _run_page(run: Run, verbosity: int, *, short: bool) -> list[RenderableType]:
+def _run_page(
+    run: Run, summaries: Sequence[SourceSummary], verbosity: int, *, short: bool
+) -> list[RenderableType]:
     causes = findings_of_run(run, run.figures) if short or verbosity >= VERBOSE else ()
-    if short:
-        return first_screen(run.record, run.figures, run.window, causes, unicode=writes_unicode())
-    shown = partial(run_page, verbosity=verbosity, unicode=writes_unicode())
-    return shown(run.record, run.figures, run.window, causes)
+    shown = first_screen if short else partial(run_page, verbosity=verbosity)
+    return shown(run.record, run.figures, run.window, causes, summaries=summaries, unicode=writes_unicode())
 
 
 def run_document(record: Manifest, results: Results, window: str) -> dict[str, Any]:
@@ -89,17 +91,27 @@ def document_head(
 
 
 def first_screen(
-    record: Manifest, results: Results, window: str, causes: Sequence[Finding], *, unicode: bool = True
+    record: Manifest,
+    results: Results,
+    window: str,
+    causes: Sequence[Finding],
+    *,
+    summaries: Sequence[SourceSummary] = (),
+    unicode: bool = True,
 ) -> list[RenderableType]:
-    """The first screen: facts, bars, findings and key figures, limited to 40 lines."""
+    """The first screen: facts, bars, findings and key figures, or what the source is; limited to 40 lines.
+
+    `summaries`: those of a run without device steps.
+    """
     head, rows = _head_of(record, results, window), list(results.summary)
-    matter = list(key_figures(rows))
+    matter = [] if summaries else list(key_figures(rows))
     parts: list[RenderableType] = []
-    for ranks, most in _ROOM:
+    rooms = [(*_ROOM[0], rows) for rows in _TABLE_ROWS if summaries]
+    for ranks, most, of_table in (*rooms, *((*room, _TABLE_ROWS[-1]) for room in _ROOM)):
         parts = [head]
         if bars := list(bar_chart(rows, unicode=unicode, most=ranks)):
             parts += [Text(), Group(*bars)]
-        parts += [Text(), *_finding_lines(causes, results, rows, most)]
+        parts += [Text(), *_finding_lines(causes, results, summary_lines(summaries, most=of_table), most)]
         parts += [Text(), *matter] if matter else []
         parts += [Text(), *_further_reading(record, rows, len(causes), most)]
         if len(_PAPER.render_lines(Group(*parts))) <= _MOST_LINES:
@@ -115,7 +127,7 @@ def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
-        told.append(("note", f"{shorten_middle(notes[0], _NOTE)}{more}"))
+        told.append(("note", f"{shorten_middle(notes[0], _NOTE if record.ranks else _LONG_NOTE)}{more}"))
     return labelled_table((label, Text(cut_text(text))) for label, text in told)
 
 
@@ -131,45 +143,24 @@ def _further_reading(
 
 
 def _finding_lines(
-    causes: Sequence[Finding], results: Results, rows: Sequence[Row], most: int = MOST_CAUSES
+    causes: Sequence[Finding],
+    results: Results,
+    summary: Iterable[RenderableType],
+    most: int = MOST_CAUSES,
 ) -> Iterator[RenderableType]:
+    """The main findings; without a step time the lines of `summary`, or why there is none."""
     shown = first_findings(causes)[:most]
     timed = any(one.lost_s is not None for one in shown)
     unknown = unknown_step(results)
     if timed:
         yield Text("Main findings", "bold")
-    elif unknown is not None and (calls := [*_logged_step_lines(rows), *_logged_call_lines(rows)]):
-        yield from calls
-        if shown:
-            yield Text()
     elif unknown is not None:
-        yield Text(f"No step time: {printable(unknown)}.", "bold")
+        yield from [*summary] or [Text(f"No step time: {printable(unknown)}.", "bold")]
     else:
         yield Text(NOTHING.capitalize(), "bold")
         yield Text(busy_with(results))
     if shown:
         yield from numbered_findings(shown)
-
-
-def _logged_step_lines(rows: Sequence[Row]) -> list[RenderableType]:
-    """Steps by the job's log, for a run without traces; empty without such a log."""
-    sentences = summary_of_log(rows)
-    return (
-        [Text("Steps by the job's log", "bold"), *map(Text, map(printable, sentences))] if sentences else []
-    )
-
-
-def _logged_call_lines(rows: Sequence[Row]) -> list[RenderableType]:
-    """Calls in logs, for a run without traces; empty without such a log."""
-    told = summary_of_calls(rows)
-    if told is None:
-        return []
-    parts: list[RenderableType] = [Text("Calls in its logs", "bold"), Text(printable(told))]
-    for table in tables_of_calls(rows, most=_MOST_CALLS):
-        parts += [Text(), *grid_table(table.rows, table.columns)]
-        if table.more:
-            parts.append(Text(f"{table.more} more {table.of}: report, --json", "dim"))
-    return parts
 
 
 def run_page(
@@ -178,6 +169,7 @@ def run_page(
     window: str,
     causes: Sequence[Finding] = (),
     *,
+    summaries: Sequence[SourceSummary] = (),
     verbosity: int = 0,
     unicode: bool = True,
 ) -> list[RenderableType]:
@@ -192,7 +184,7 @@ def run_page(
     if bars:
         parts += [Text(), Group(*bars)]
     if verbose:
-        parts += [Text(), *_finding_lines(causes, results, rows)]
+        parts += [Text(), *_finding_lines(causes, results, summary_lines(summaries))]
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,

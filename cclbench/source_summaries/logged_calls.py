@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summary of a job's calls from logs, if there is no trace: a sentence and two tables."""
+"""Calls of collectives and transfers that logs list: by process group and kind, by pair of ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cclbench.ground.schema import TOTAL
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
+from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
 
-_CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most common size")
-_EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
+_CALL_COLUMNS: Final = (
+    Column(name="group", key=True),
+    Column(name="kind", key=True),
+    Column(name="calls", unit="count"),
+    Column(name="bytes", unit="B", lead=True),
+    Column(name="most common size"),
+)
+_EDGE_COLUMNS: Final = (
+    Column(name="from -> to", key=True),
+    Column(name="sends", unit="count"),
+    Column(name="receives", unit="count"),
+    Column(name="bytes", unit="B", lead=True),
+    Column(name="unmatched", unit="count"),
+)
 _COUNT: Final = metric_name("comm.count")
 _VOLUME: Final = metric_name("comm.volume")
 _EDGES: Final = metric_name("comm.edges")
@@ -22,42 +34,33 @@ _Part = tuple[str | None, str | None, str | None]
 """Group, kind and size of calls; None for all."""
 
 
-def summary_of_calls(rows: Sequence[Row]) -> str | None:
-    """All calls in a sentence; None without a log."""
+def summarise_calls(source: Source) -> Iterator[SourceSummary]:
+    """All calls in a sentence; by process group and kind, and transfers by pair of ranks."""
+    rows = list(source.results.summary)
     calls = _rank_totals(rows, _COUNT).get((None, None, None))
     if calls is None:
-        return None
+        return
     carried = _rank_totals(rows, _VOLUME).get((None, None, None))
     text = f"{humanise(calls, 'count')} calls of collectives and transfers"
-    return (
-        f"{text} carry {humanise(carried, 'B')}, all ranks together." if carried is not None else f"{text}."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class CallTable:
-    """A table of calls by `of`; `more` is the number of rows left out."""
-
-    of: str
-    columns: tuple[str, ...]
-    rows: list[dict[str, str]]
-    more: int
-
-
-def tables_of_calls(rows: Sequence[Row], most: int) -> list[CallTable]:
-    """Calls by process group and kind, and transfers by pair of ranks, at most `most` rows of each."""
     tables = (
-        ("groups and kinds", _CALL_COLUMNS, _call_rows(rows)),
-        ("pairs of ranks", _EDGE_COLUMNS, _edge_rows(rows)),
+        ("calls", "Calls by group and kind", _CALL_COLUMNS, _call_rows(rows)),
+        ("transfers", "Transfers by pair of ranks", _EDGE_COLUMNS, _edge_rows(rows)),
     )
-    return [
-        CallTable(of, columns, found[:most], max(0, len(found) - most))
-        for of, columns, found in tables
-        if found
-    ]
+    yield SourceSummary(
+        kind="calls",
+        heading="Calls in its logs",
+        sentences=[
+            f"{text}." if carried is None else f"{text} carry {humanise(carried, 'B')}, all ranks together."
+        ],
+        tables=[
+            FigureTable(subject=subject, title=title, columns=columns, rows=found)
+            for subject, title, columns, found in tables
+            if found
+        ],
+    )
 
 
-def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+def _call_rows(rows: Sequence[Row]) -> list[tuple[Cell, ...]]:
     """Calls of each process group and kind, all ranks together, most bytes first."""
     calls, volume = (_with_rest(_rank_totals(rows, metric)) for metric in (_COUNT, _VOLUME))
     sizes = _rank_totals(rows, _COUNT)
@@ -66,26 +69,18 @@ def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
         key=lambda key: (-volume.get(key, 0.0), -calls[key], key[0] or "", key[1] or ""),
     )
     return [
-        dict(
-            zip(
-                _CALL_COLUMNS,
-                (
-                    group or _UNKNOWN_GROUP,
-                    kind or "",
-                    humanise(calls[group, kind], "count"),
-                    humanise(volume[group, kind], "B") if (group, kind) in volume else "",
-                    _common_sizes(
-                        {size: n for (g, k, size), n in sizes.items() if size and (g, k) == (group, kind)}
-                    ),
-                ),
-                strict=True,
-            )
+        (
+            group or _UNKNOWN_GROUP,
+            kind,
+            calls[group, kind],
+            volume.get((group, kind)),
+            _common_sizes({size: n for (g, k, size), n in sizes.items() if size and (g, k) == (group, kind)}),
         )
         for group, kind in keys
     ]
 
 
-def _edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+def _edge_rows(rows: Sequence[Row]) -> list[tuple[Cell, ...]]:
     """Sends and receives of each pair of ranks, most bytes first."""
     found: dict[str, dict[tuple[str | None, str | None], float]] = {}
     for row in rows:
@@ -98,17 +93,11 @@ def _edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
         for pair, own in found.items()
     }
     return [
-        dict(
-            zip(
-                _EDGE_COLUMNS,
-                (
-                    pair,
-                    *(humanise(own.get((kind, None), 0.0), "count") for kind in ("send", "recv")),
-                    humanise(carried[pair], "B"),
-                    humanise(own[None, "unmatched"], "count") if (None, "unmatched") in own else "",
-                ),
-                strict=True,
-            )
+        (
+            pair,
+            *(own.get((kind, None), 0.0) for kind in ("send", "recv")),
+            carried[pair],
+            own.get((None, "unmatched")),
         )
         for pair, own in sorted(found.items(), key=lambda one: (-carried[one[0]], one[0]))
     ]
@@ -132,10 +121,10 @@ def _with_rest(totals: dict[_Part, float]) -> dict[tuple[str | None, str | None]
     return {key: amount for key, amount in found.items() if key[0] is not None or amount}
 
 
-def _common_sizes(sizes: dict[str, float]) -> str:
+def _common_sizes(sizes: dict[str, float]) -> str | None:
     """The most common range of sizes, and its share of the calls."""
     if not sizes:
-        return ""
+        return None
     size = max(sizes, key=lambda one: (sizes[one], one))
     share = sizes[size] / sum(sizes.values())
     return size if share > 0.999 else f"{size}, {humanise(share, '1')}"

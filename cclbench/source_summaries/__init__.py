@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sources without device steps say: sweeps, logs, memory snapshots, results of serving benchmarks.
+
+`source_summaries` is where the kind of a source decides what its first screen and its page show.  A kind is
+one function of one file, listed in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cclbench.analyzers.view.run_view import RunView
+from cclbench.machine import machine_of
+from cclbench.record.metric_name import metric_name
+from cclbench.record.results import Results
+from cclbench.record.run import Run
+from cclbench.source_summaries.job_logs import summarise_job_logs
+from cclbench.source_summaries.libraries import summarise_libraries
+from cclbench.source_summaries.logged_calls import summarise_calls
+from cclbench.source_summaries.serving import summarise_serving
+from cclbench.source_summaries.snapshots import summarise_snapshots
+from cclbench.source_summaries.summary import Source, SourceSummary, Summarise
+from cclbench.source_summaries.sweeps import summarise_sweeps
+
+_STEP: Final = metric_name("time.step")
+
+KINDS: Final[tuple[Summarise, ...]] = (
+    summarise_job_logs,
+    summarise_sweeps,
+    summarise_serving,
+    summarise_snapshots,
+    summarise_calls,
+    summarise_libraries,
+)
+"""Kinds of sources without device steps, in the order in which a run of several is summarised."""
+
+
+def source_summaries(run: Run, results: Results) -> list[SourceSummary]:
+    """Summaries of a run without device steps, by kind; empty for one whose traces have a step time.
+
+    `results`: the run's rows, which the summaries of logs are made of.
+    """
+    step = results.run.get(_STEP)
+    if run.record.published is not None or (run.ranks and (step is None or step.has_value)):
+        return []
+    view = RunView(
+        run,
+        card=run.card,
+        machine=machine_of(run),
+        settings={file.name: file.facts for file in run.record.evidence},
+    )
+    source = Source(run, view, results)
+    return [summary for summarise in KINDS for summary in summarise(source)]
