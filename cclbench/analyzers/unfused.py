@@ -34,6 +34,7 @@ _READS_SCALAR: Final = ("aten::item",)
     inputs=("events", "operators", "steps"),
     combine=parts_over_ranks,
     not_applicable="the trace records no operator calls",
+    version=2,
 )
 def unfused(rank: RankView) -> Iterator[Value]:
     works = rank.works

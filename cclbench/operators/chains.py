@@ -219,7 +219,8 @@ def find_chains(calls: Sequence[Call], sequence: Int64, *, with_neighbours: bool
     def backward_indices(forward: tuple[int, ...]) -> tuple[int, ...]:
         ids = sequence[list(forward)]
         ids = ids[ids >= 0]
-        if not len(ids):
+        # numbers of earlier calls: the chain is itself part of their gradients
+        if (by_number[np.searchsorted(numbers, ids)] < forward[0]).all():
             return ()
         candidates = by_number[
             np.searchsorted(numbers, ids.min()) : np.searchsorted(numbers, ids.max(), "right")

@@ -83,16 +83,23 @@ class Replay:
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         if not self.measured_ns:
             raise InputError("has only empty steps: there is nothing to replay", where=run.id)
-        self._times = self._replay_unchanged()
+        self._set_times(replay_contended(self.graph, self.contention))
 
-    def _replay_unchanged(self) -> NodeTimes:
-        """Replay the unchanged graph: times and steps of its nodes."""
-        times = replay_contended(self.graph, self.contention)
+    def _set_times(self, times: NodeTimes) -> None:
+        """The times of the unchanged graph's nodes, and their steps."""
+        self._times = times
         self.pace = StepPace(self.windows, times.start, times.end)
         self.since = self.pace.time_since_windows(self.graph, times.start)
         self.inside = self.pace.nodes_in_windows(self.graph, self.since)
         self.step = self.pace.steps_of_nodes(self.graph, times.start)
-        return times
+
+    def _with_graph(self, graph: Graph, times: NodeTimes) -> Replay:
+        """The same run with another graph, and its replay."""
+        other = copy(self)
+        other.graph = graph
+        other.__dict__.pop("unchanged", None)
+        other._set_times(times)
+        return other
 
     @cached_property
     def unchanged(self) -> ReplayedStep:
@@ -101,11 +108,8 @@ class Replay:
 
     def without_doubt(self) -> Replay:
         """The same run without assumed dependencies and unexplained launch delays."""
-        other = copy(self)
-        other.graph = self.graph.without_doubt()
-        other.__dict__.pop("unchanged", None)
-        other._times = other._replay_unchanged()
-        return other
+        graph = self.graph.without_doubt()
+        return self._with_graph(graph, replay_contended(graph, self.contention))
 
     def without_profiler(self, longer_s: float) -> Replay:
         """The same run with less host time, so that a step is shorter by what the profiler adds, `longer_s`.
@@ -116,29 +120,32 @@ class Replay:
         from scipy.optimize import brentq  # imported late: it takes longer to load than most replays
 
         target_ns = self.pace.step_ns * (1 - longer_s * NS_PER_S / self.measured_ns)
-        shortest_ns, _ = self._with_host_time(0.0)
+        shortest_ns = self._step_ns(*self._with_host_time(0.0))
         enough_ns = max(target_ns, shortest_ns * (1 + _ALMOST))
-        factor = 1.0
-        if self.pace.step_ns > enough_ns > shortest_ns:
-            factor = brentq(
-                lambda factor: self._with_host_time(factor)[0] - enough_ns, 0.0, 1.0, xtol=_PRECISE
-            )
-        other = copy(self)
-        _, other.graph = self._with_host_time(factor)
-        other.__dict__.pop("unchanged", None)
-        other._times = other._replay_unchanged()
+        graph, times, nearest_ns = self.graph, self._times, self.pace.step_ns - enough_ns
+        ends = {0.0: shortest_ns - enough_ns, 1.0: nearest_ns}
+
+        def excess_ns(factor: float) -> float:
+            nonlocal graph, times, nearest_ns
+            if factor in ends:
+                return ends[factor]
+            changed = self._with_host_time(factor)
+            excess = self._step_ns(*changed) - enough_ns
+            if abs(excess) < abs(nearest_ns):
+                (graph, times), nearest_ns = changed, excess
+            return excess
+
+        if nearest_ns > 0:
+            brentq(excess_ns, 0.0, 1.0, xtol=_PRECISE)
+        other = self._with_graph(graph, times)
         other.measured_ns = self.measured_ns * other.pace.step_ns / self.pace.step_ns
         return other
 
-    def _with_host_time(self, factor: float) -> tuple[float, Graph]:
-        """The step, ns, and the graph with the time of recorded host work multiplied by a factor."""
+    def _with_host_time(self, factor: float) -> tuple[Graph, NodeTimes]:
+        """The graph with the time of recorded host work multiplied by a factor, and its replay."""
         amount = f"x{factor:.6f}" if factor else "0"
-        change = parse_scenario([f"{_RECORDED_WORK}={amount}"])
-        graph, ratios, untouched, _ = self._price_change(change)
-        if untouched:
-            return self.pace.step_ns, self.graph
-        graph, times = self._replay_ratios(graph, ratios.high)
-        return self._step_ns(graph, times), graph
+        graph, ratios, untouched, _ = self._price_change(parse_scenario([f"{_RECORDED_WORK}={amount}"]))
+        return (self.graph, self._times) if untouched else self._replay_ratios(graph, ratios.high)
 
     def savings(self, change: Scenario) -> list[float] | str:
         """Shares by which steps get shorter under a change, at its bounds (`StepPace.saved_shares`); or why

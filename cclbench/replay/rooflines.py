@@ -20,6 +20,8 @@ from cclbench.replay.kernel_costs import Float64, NodeCosts
 
 USUAL: Final = 0.9
 """Share of the fastest measured product that well-shaped products usually reach."""
+_UNDER_CAUSAL_MASK: Final = 0.5
+"""Share of attention's FLOPs that a fused kernel needs under a causal mask: it skips what is masked."""
 LEAST_KERNEL_NS: Final = 2_000
 """Duration of an empty kernel, as profilers measure it: the lower bound of predictions."""
 _OF_CALLS: Final = tuple(
@@ -67,7 +69,9 @@ def at_roofline(subject: ChangeSubject, chosen: Mask) -> LayoutEffect:
 
 def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     """Chains of kernels as one kernel that reads the inputs and writes the outputs, at the roofline, with a
-    single call each (neighbours with all their calls). `InputError` where sizes or device are unknown."""
+    single call each (neighbours with all their calls). Attention takes half of its FLOPs at the lower bound,
+    since the trace does not show whether its mask is causal. `InputError` where sizes or device are unknown.
+    """
     chained = in_chains(subject, chosen)
     if not chained.any():
         return "none of them is in a chain of calls that one kernel could replace"
@@ -75,8 +79,10 @@ def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     known = chained & ~np.isnan(costs.bytes)
     if not known.any():
         raise InputError("what such chains read and write is unknown", hint=_RECORD)
-    low, high = _roofline_bounds(device, costs)
-    high = np.where(costs.chain[0] == [*KINDS].index("attention"), high / USUAL_ATTENTION, high)
+    is_attention = costs.chain[0] == [*KINDS].index("attention")
+    flops = np.where(is_attention, _UNDER_CAUSAL_MASK * costs.flops, costs.flops)
+    (low, _), (_, high) = (_roofline_bounds(device, each) for each in (replace(costs, flops=flops), costs))
+    high = np.where(is_attention, high / USUAL_ATTENTION, high)
     note = f"chains as one kernel each: {_share_words(subject, known, chained)}, on {device.id}"
     effect = _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
     # of neighbours only the kernels' time is at stake: which of their calls would go is not known

@@ -441,16 +441,31 @@ def test_kernels_that_move_bytes() -> None:
 
 
 def test_contention_unless_it_is_confounded() -> None:
+    """0.5 s of overlap at 1.25 times the time are 0.1 s of delay."""
     rows = [*STEP, *by_rank("time.overlapped", 0.5, 0.5)]
     shapes = row("compute.achieved_flops", 1e12)
-    one = found(*rows, shapes, *by_rank("compute.contention", 1.2, 1.3))["contention"]
+
+    def slowed(ratio: float, *excess: float) -> list[Row]:
+        ratios = by_rank("compute.contention", *[ratio] * len(excess))
+        return [*ratios, *by_rank("compute.contention", *excess, stat="excess", unit="s")]
+
+    one = found(*rows, shapes, *slowed(1.25, 0.06, 0.1))["contention"]
     assert one.lost_s == pytest.approx(0.1)
     # The same kernel may do other work beside communication; one rank of two says the contrary; too little.
-    assert "contention" not in found(*rows, *by_rank("compute.contention", 1.2, 1.3))
-    assert "contention" not in found(*rows, shapes, *by_rank("compute.contention", 0.99, 1.3))
-    assert "contention" not in found(*rows, shapes, *by_rank("compute.contention", 1.02, 1.02))
-    confounded = by_rank("compute.contention", 1.25, 1.25, reason="confounded: ...")
-    assert "contention" not in found(*rows, shapes, *confounded)
+    assert "contention" not in found(*rows, *slowed(1.25, 0.1, 0.1))
+    assert "contention" not in found(*rows, shapes, *slowed(1.25, -0.01, 0.1))
+    assert "contention" not in found(*rows, shapes, *slowed(1.02, 0.01, 0.01))
+
+
+def test_kernels_that_stand_still_beside_communication() -> None:
+    """They lose all of their overlap; what they lose beyond that is not communication's."""
+    rows = [*STEP, *by_rank("time.overlapped", 0.5, 0.5), row("compute.achieved_flops", 1e12)]
+    excess = by_rank("compute.contention", 0.5, 0.505, stat="excess", unit="s")
+    one = found(*rows, *excess)["contention"]
+    assert one.lost_s == pytest.approx(0.5)
+    assert one.claim == "Kernels stand still while communication runs."
+    more = by_rank("compute.contention", 0.5, 0.6, stat="excess", unit="s")
+    assert "contention" not in found(*rows, *more)
 
 
 def test_throttling_where_late_steps_are_longer() -> None:

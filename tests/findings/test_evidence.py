@@ -211,6 +211,7 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
     "contention": (
         [
             *by_rank("compute.contention", 1.2, 1.2),
+            *by_rank("compute.contention", 0.08, 0.08, stat="excess", unit="s"),
             *by_rank("time.overlapped", 0.5, 0.5),
             row("compute.achieved_flops", 1e12),
         ],

@@ -62,6 +62,23 @@ def test_a_job_in_bf16_is_not_told_to_use_it(tmp_path: Path) -> None:
     assert not any("bf16" in text or "TF32" in text or "fp8" in text for text in one.try_)
 
 
+def test_products_are_held_against_the_fastest_that_was_measured(tmp_path: Path) -> None:
+    """Of 271 TFLOP/s that an A100's fastest product reaches 73 % are low and 81 % are usual; its peak is 312.
+
+    In fp16 none was measured: 60 % of the peak are what is usual, too.
+    """
+    for name, us, precision, is_low in (
+        ("low", 695, "bf16", True),
+        ("usual", 626, "bf16", False),
+        ("unmeasured", 734, "fp16", False),
+    ):
+        kernel = HGEMM.replace("bf16", precision)
+        types = BF16 if precision == "bf16" else ["c10::Half", "c10::Half"]
+        folder = tmp_path / name
+        folder.mkdir()
+        assert ("low_gemm_efficiency" in found(folder, product(4096, kernel, us, types))) is is_low, name
+
+
 def test_attention_far_below_the_roofline(tmp_path: Path) -> None:
     """32 heads of 128 over 4096 tokens: 4·32·4096²·128 = 275 GFLOP, 1.01 ms at 271 TFLOP/s; it takes 5."""
     shape = [1, 32, 4096, 128]
@@ -122,7 +139,10 @@ def test_where_the_host_is_late_one_call_counts_as_well(tmp_path: Path) -> None:
 
 
 def test_attention_in_five_kernels_could_be_one(tmp_path: Path) -> None:
-    """32 heads of 128 over 2048 tokens, 2 · 2 · 32 · 2048² · 128 = 68.7 GFLOP: 0.22 ms instead of 5."""
+    """32 heads of 128 over 2048 tokens, 2 · 2 · 32 · 2048² · 128 = 68.7 GFLOP.
+
+    Half of them, under a causal mask, take 0.13 ms at 271 TFLOP/s; all 0.56 at half of 90 % of that.
+    """
     queries, keys, scores = [32, 2048, 128], [32, 128, 2048], [32, 2048, 2048]
     ops = [
         Op("aten::bmm", HGEMM, 1_000, [queries, keys], BF16),
@@ -132,8 +152,8 @@ def test_attention_in_five_kernels_could_be_one(tmp_path: Path) -> None:
         Op("aten::bmm", HGEMM, 1_000, [scores, queries], BF16),
     ]
     one = found(tmp_path, *ops)["unfused_attention"]
-    least = 4 * 32 * 2048**2 * 128 / 312e12
-    assert (one.gain_s or (0, 0))[1] == pytest.approx(5e-3 - least, rel=0.01)
+    needed = 4 * 32 * 2048**2 * 128 / 271e12
+    assert one.gain_s == pytest.approx((5e-3 - needed / 0.45, 5e-3 - needed / 2))
     assert any("scaled_dot_product_attention" in text for text in one.try_)
 
 

@@ -15,6 +15,10 @@ from cclbench.findings.diagnosis import _with_gain, _with_stacked_gains
 from cclbench.findings.finding import Finding
 from cclbench.findings.gains import ReplayGains
 from cclbench.findings.kept_gains import StepGain
+from cclbench.replay.answer import Replay
+from cclbench.replay.contention import replay_contended
+from cclbench.replay.graph import Graph
+from cclbench.replay.simulate import NodeTimes
 
 CALLS, STEPS = 100, 4
 
@@ -133,3 +137,16 @@ def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing(
     monkeypatch.setattr(Replayed, "gain_without", lambda *_: StepGain((0.0, 0.0009), (0.0, 0.009)))
     without = _with_gain(found, Replayed(), few_steps=False)
     assert (without.gain_s, without.no_gain, without.whatif) == (None, "why", [])
+
+
+def test_no_amount_of_host_time_is_replayed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Replay(run_with_overhead(tmp_path, 20, 5, 1_000))
+    replayed = []
+
+    def count(graph: Graph, factor: float) -> NodeTimes:
+        replayed.append((graph.nodes.dur.tobytes(), graph.nodes.gap.tobytes()))
+        return replay_contended(graph, factor)
+
+    monkeypatch.setattr("cclbench.replay.answer.replay_contended", count)
+    assert replay.without_profiler(1e-3).pace.step_ns == pytest.approx(1e6, rel=0.01)
+    assert len({*replayed}) == len(replayed) > 1

@@ -71,6 +71,17 @@ def test_what_computes_the_gradients_of_a_chain_is_one_too() -> None:
     assert of(text, *numbers) == [("attention", (0, 1, 2, 3)), ("attention", (4, 5, 6, 7, 8, 9))]
 
 
+def test_gradients_of_one_chain_have_none_of_their_own() -> None:
+    """A chain of the backward pass, such as scores that are computed again: what follows it with the same
+    numbers computes other gradients of the forward pass."""
+    text = "bmm mul _softmax bmm  bmm mul _softmax bmm mm mm"
+    again = [("attention", (0, 1, 2, 3)), ("attention", (4, 5, 6, 7))]
+    assert of(text, *[3] * 4, *[7] * 6) == [again[0], again[1], ("attention", (8, 9))]
+    assert of(f"mm {text}", 7, *[3] * 4, *[7] * 6) == [
+        (kind, tuple(index + 1 for index in calls)) for kind, calls in again
+    ]
+
+
 def test_products_around_another_softmax_are_no_attention() -> None:
     """The router of experts: its softmax is not of what the first product gives out."""
     calls = [

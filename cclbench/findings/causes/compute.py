@@ -104,9 +104,9 @@ def memory_bound(case: Case) -> Iterator[Finding]:
 @finding(
     "contention",
     title="kernels are slower while communication runs",
-    rule="compute.contention above 1.03, above 1 on every rank, and operator shapes are recorded: without"
-    " them the same kernel may do different work while communication runs",
-    gain="overlapped kernels take the time they take alone",
+    rule="compute.contention above 1.03, or no limit of it, the excess above 0 on every rank, and operator"
+    " shapes are recorded: without them the same kernel may do different work while communication runs",
+    gain="overlapped kernels take the time they take alone; at least those that also run alone",
     actions={
         "pytorch": (
             "give communication fewer SMs: NCCL_MAX_CTAS, NCCL_MIN_CTAS; or none: copy engines, NVLink SHARP",
@@ -115,19 +115,28 @@ def memory_bound(case: Case) -> Iterator[Finding]:
     },
 )
 def contention(case: Case) -> Iterator[Finding]:
-    row = case.row(_CONTENTION)
-    if row is None or row.number < _SLOWED or "confounded" in (row.reason or ""):
+    excess, overlapped = case.ranks(_CONTENTION, stat="excess"), case.ranks(_OVERLAPPED)
+    if case.number(_ACHIEVED_FLOPS) is None or min(excess.values(), default=0.0) <= 0:
         return
-    if case.number(_ACHIEVED_FLOPS) is None or min(case.ranks(_CONTENTION).values(), default=0.0) < 1:
+    if sum(excess.values()) > _SLOWED * sum(overlapped.get(rank, 0.0) for rank in excess):
+        return  # communication cannot delay kernels by more than it overlaps them
+    ratio = case.number(_CONTENTION)
+    if ratio is not None and ratio < _SLOWED:
         return
-    overlapped = case.ranks(_OVERLAPPED)
-    lost = {rank: seconds * (1 - 1 / row.number) for rank, seconds in overlapped.items()}
+    share = 1.0 if ratio is None else 1 - 1 / ratio
+    lost = {rank: seconds * share for rank, seconds in overlapped.items()}
+    slowed = (
+        "stand still while communication runs"
+        if ratio is None
+        else f"take {humanise(ratio, 'ratio')} as long while communication runs as alone"
+    )
     if any(lost.values()):
         yield case.finding(
             "contention",
-            f"Kernels take {humanise(row.number, 'ratio')} as long while communication runs as alone.",
+            f"Kernels {slowed}.",
             lost=lost,
             whatif=shortened_kernels(case, lost),
+            surely=shortened_kernels(case, {rank: min(excess.get(rank, 0.0), lost[rank]) for rank in lost}),
             confidence="medium",
             because="compares kernels of the same name, grid and shapes; other differences are unknown",
             evidence=case.evidence(_CONTENTION, _OVERLAPPED),

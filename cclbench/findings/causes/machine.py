@@ -12,7 +12,7 @@ from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.finding import Finding, finding
 from cclbench.ground.text import shorten_middle
 from cclbench.ground.units import humanise
-from cclbench.hardware.accelerator import PRACTICAL, USUAL_ATTENTION
+from cclbench.hardware.accelerator import USUAL_ATTENTION
 from cclbench.record.metric_name import metric_name
 
 _GEMM_EFFICIENCY: Final = metric_name("compute.gemm_efficiency")
@@ -28,8 +28,10 @@ _NAME: Final = 60
 """Most characters of a kernel's name in a claim."""
 _ON_TENSOR_CORES: Final = 7 / 8
 """Most that fp64 products may save in TF32: the peaks of tensor cores differ by 7.4 (H100), 8 (A100)."""
-_LOW: Final = 0.6
-"""Matrix products are slow below this share of the fastest one."""
+_LOW: Final = 0.75
+"""Matrix products are slow below this share of the fastest one that was measured on the device."""
+_LOW_UNMEASURED: Final = 0.48
+"""The same, of the peak, where none of that precision was measured: 60 % of what is practical."""
 _FAR: Final = 0.5
 """A category's kernels are far from the roofline below this share of it."""
 _FAR_ATTENTION: Final = _FAR * USUAL_ATTENTION
@@ -210,8 +212,9 @@ def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterato
 @finding(
     "low_gemm_efficiency",
     title="matrix products run far below the device's peak",
-    rule="compute.gemm_efficiency and, where known, compute.roofline_efficiency of gemm below 60 %; below"
-    f" {_LOW * PRACTICAL:.0%} where no product of that precision was measured on the device",
+    rule="compute.gemm_efficiency and, where known, compute.roofline_efficiency of gemm below"
+    f" {_LOW:.0%} of the fastest product of that precision that was measured on the device; where none was,"
+    f" below {_LOW_UNMEASURED:.0%}",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -226,19 +229,23 @@ def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterato
 )
 def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
     reached, roof = case.number(_GEMM_EFFICIENCY), case.number(_REACHED, category="gemm")
-    low = _LOW if _is_measured(case) else _LOW * PRACTICAL
+    low = _low_efficiency(case)
     if reached is not None and 0 < reached < low and (roof is None or roof < low):
         bound = "" if roof is None else f", {humanise(roof, '1')} of the roofline"
         claim = f"Matrix products reach {humanise(reached, '1')} of the device's dense peak{bound}."
         yield from _below_roofline(case, "low_gemm_efficiency", "gemm", claim)
 
 
-def _is_measured(case: Case) -> bool:
-    """Whether the fastest product of the precision of most products, where known, was measured."""
+def _low_efficiency(case: Case) -> float:
+    """Share of the peak below which products are slow, by the precision of most of them."""
     device = case.machine.accelerator.value
-    seconds = {row.stat: row.value for row in case.parts(_TIME) if row.category == OF_PRECISION}
-    usual = max(seconds, key=lambda precision: seconds[precision] or 0.0, default=None)
-    return device is None or usual is None or bool(device.attainable_flops_per_s.get(usual))
+    named = {row.stat: row.number for row in case.parts(_TIME) if row.category == OF_PRECISION}
+    seconds = named or {row.category: row.number for row in case.parts(_PRECISION)}
+    usual = max(seconds, key=lambda precision: seconds[precision], default=None)
+    if device is None or usual is None:
+        return _LOW_UNMEASURED
+    peak, fastest = device.peak_flops_per_s.get(usual), device.attainable_flops_per_s.get(usual)
+    return _LOW * fastest / peak if peak and fastest else _LOW_UNMEASURED
 
 
 @finding(

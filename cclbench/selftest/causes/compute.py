@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 
 from cclbench.selftest.jobs import scale_transfers
+from cclbench.selftest.operators import RankOperators
 from cclbench.selftest.planting import HealthyJob, PlantedJob, cause, is_layer_compute, lengthen_rows
 from cclbench.selftest.program import RECOMPUTE_OFFSET, Instruction, Kernel, ProgramCall
 
@@ -86,31 +88,42 @@ def odd_sizes(subject: HealthyJob) -> PlantedJob:
 
 @cause("unfused_attention", "memory_bound", layouts=("ddp", "fsdp", "pp"))
 def unfused_attention(subject: HealthyJob) -> PlantedJob:
-    """Attention as two products and kernels that scale, mask and normalise the scores between them."""
-    ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
-    sequence, head = 2048, 128
-    batch = max(1, round(ns * 1_700 / 4 / sequence**2))
-    scores = (batch, sequence, sequence)
-    names = ("aten::mul", "aten::masked_fill", "aten::_softmax")
+    """Attention as products and kernels that scale, mask and normalise the scores between them."""
+    operators = RankOperators(subject.job, 0)
+    between = ("aten::mul", "aten::masked_fill", "aten::add", "aten::copy_")
+    passes = max(1, round(15 * subject.strength))
+    names = (*(between[number % 4] for number in range(passes - 1)), "aten::_softmax")
+    numbers: dict[tuple[int, int, int], deque[int | None]] = defaultdict(deque)
 
-    def change(_: int, __: int, call: Instruction) -> Sequence[Instruction]:
+    def change(rank: int, step: int, call: Instruction) -> Sequence[Instruction]:
         if not isinstance(call, ProgramCall) or call.family != "attention":
             return (call,)
-        total = sum(work.ns for work in call.works)
-        gemm = Kernel("ampere_bf16_s16816gemm_bf16_128x128_tn", round(0.35 * total), batch * 256)
-        first = replace(
+        unfinished = numbers[rank, step, call.layer]
+        batches, heads, length, width = call.dims[0]
+        scores = (batches * heads, length, length)
+        is_backward = call.phase == "backward"
+        if is_backward:
+            call = replace(call, sequence=unfinished.popleft())
+        else:
+            unfinished.append(call.sequence)
+        # Unlike fused attention, products also compute what the causal mask removes.
+        product_ns = operators.flops_ns(2.0 * batches * heads * length**2 * width)
+        gemm = Kernel(operators.product_name(False, "tn"), product_ns, scores[0] * 256)
+        product = replace(
             call,
             op="aten::bmm",
             works=(gemm,),
-            dims=((batch, sequence, head), (batch, head, sequence)),
-            node=call.node and "BmmBackward0",
+            dims=((scores[0], length, width), (scores[0], width, length)),
+            node="BmmBackward0" if is_backward else None,
         )
-        between = [
-            replace(call, op=name, works=(Kernel(_kernel_name(name), ns, batch * 4096),), dims=(scores,))
+        ns = operators.bytes_ns(2.0 * 2 * scores[0] * length**2)
+        elementwise = [
+            replace(call, op=name, works=(Kernel(_kernel_name(name), ns, scores[0] * 4096),), dims=(scores,))
             for name in names
         ]
-        last = replace(first, dims=(scores, (batch, sequence, head)))
-        return (first, *between, last)
+        products = (product,) * (2 if is_backward else 1)
+        second = replace(product, dims=(scores, (scores[0], length, width)))
+        return (*products, *elementwise, *(second,) * len(products))
 
     return subject.edit_program(change)
 
