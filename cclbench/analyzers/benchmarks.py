@@ -32,6 +32,10 @@ class Benchmark:
     stated: dict[tuple[str, str | None], float]
     settings: str | None = None
     """The client's settings as JSON; None where they are unknown or vary within the file."""
+    source: str = "serving"
+    """Reader of its file."""
+    workload: str | None = None
+    """What was served: model and data set, or model and lengths; None where unknown."""
 
     @property
     def answered_requests(self) -> pa.Table:
@@ -70,13 +74,17 @@ def run_benchmarks(run: RunView) -> list[Benchmark]:
     files = [file for file, _ in keys]
     benchmarks = []
     for file, number in sorted(keys, key=lambda key: (key[0] or "", key[1])):
-        rows = _rows_of_file(serving, file, number).select(["figure", "stat", "value"]).to_pylist()
+        figures, settings = _rows_of_file(serving, file, number), run.settings.get(file or "", {})
+        rows = figures.select(["source", "figure", "stat", "value"]).to_pylist()
+        listed = _rows_of_file(requests, file, number)
         benchmarks.append(
             Benchmark(
                 label=f"{file}#{number + 1}" if files.count(file) > 1 else str(file),
-                requests=_rows_of_file(requests, file, number),
+                requests=listed,
                 stated={(row["figure"], row["stat"]): row["value"] for row in rows},
-                settings=_settings_text(run.settings.get(file or "", {})),
+                settings=_settings_text(settings),
+                source=(rows[0]["source"] if rows else listed["source"][0].as_py()) or "serving",
+                workload=_workload_words(settings, number),
             )
         )
     return benchmarks
@@ -85,6 +93,13 @@ def run_benchmarks(run: RunView) -> list[Benchmark]:
 def _settings_text(settings: Mapping[str, object]) -> str | None:
     several = any(isinstance(value, list) for value in settings.values())
     return json.dumps(settings, sort_keys=True) if settings and not several else None
+
+
+def _workload_words(settings: Mapping[str, object], benchmark: int) -> str | None:
+    each = settings.get("workloads")
+    if isinstance(each, list):
+        return str(each[benchmark]) if benchmark < len(each) else None
+    return ", ".join(str(settings[key]) for key in ("model", "dataset") if settings.get(key)) or None
 
 
 def repeated_benchmarks(benchmarks: Sequence[Benchmark]) -> list[list[Benchmark]]:

@@ -47,8 +47,9 @@ def test_each_section_has_a_place_of_its_own() -> None:
         "roofline",
         "straggler",
         "memory",
+        "pareto",
     }
-    assert len({SECTIONS.get(name).place for name in SECTIONS}) == 7
+    assert len({SECTIONS.get(name).place for name in SECTIONS}) == 8
 
 
 def test_a_section_from_outside_is_part_of_the_page(
