@@ -48,6 +48,8 @@ class InferenceResult:
     output_per_s: float | None
     latencies: Mapping[tuple[str, str], float]
     """Seconds by figure and stat."""
+    is_disaggregated: bool
+    """Whether some GPUs prefill and others decode."""
     contradicts: bool
     """Whether the rates per GPU contradict the numbers of GPUs by more than 1 %."""
 
@@ -90,6 +92,7 @@ def _parsed_result(written: WrittenResult) -> InferenceResult:
         total_per_s=total,
         output_per_s=output,
         latencies=dict(_latencies(written)),
+        is_disaggregated=decode != devices,
         contradicts=parts is not None and abs(parts - total) > _AGREE * total,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,8 @@ from cclbench.formats.job_log.families import (
     MESH,
     PROFILER,
     PROFILER_MARKS,
+    RUN_FACTS,
+    Fact,
     Family,
     literal_pattern,
 )
@@ -130,14 +133,13 @@ class StepLogReading:
             by_count = sorted(self._families, key=lambda lines: -lines.count)
             any(lines.read_block(block) for lines in by_count)
             self.has_library_lines = self.has_library_lines or b"CCL INFO" in block
-            if done < _FACT_BYTES:
-                self._read_facts(block)
+            self._read_facts(block, (*FACTS, *RUN_FACTS) if done < _FACT_BYTES else RUN_FACTS)
             done += len(block)
         if all(name in self.facts for name in MESH):
             self.facts.setdefault("devices", prod(self.facts[name] for name in MESH))
 
-    def _read_facts(self, block: bytes) -> None:
-        for fact in FACTS:
+    def _read_facts(self, block: bytes, facts: Iterable[Fact]) -> None:
+        for fact in facts:
             if fact.name not in self.facts and fact.mark in block and (match := fact.pattern.search(block)):
                 self.facts[fact.name] = int(match[1])
 

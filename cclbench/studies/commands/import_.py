@@ -18,29 +18,37 @@ _COLUMNS = ("run", "row", "name", "numbers", "flagged", "no_number", "card", "ne
 
 
 @click.command()
-@click.argument("publisher", metavar="SOURCE", type=click.Choice(("ccl-bench",)))
+@click.argument("publisher", metavar="SOURCE", type=click.Choice(("ccl-bench", "mlperf", "inferencex")))
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @options.store
 @options.form
 def import_(publisher: str, file: Path, store: Path, form: str) -> None:
     """Import published results into the store, for comparison.
 
-    SOURCE is ccl-bench, FILE its leaderboard, benchmark_data.json. Each row becomes a run without
-    traces, with numbers in cclbench's names and units, marked as published, and flagged with known
-    defects. Rows that the store already has are unchanged.
+    Each result becomes a run without traces, with numbers in cclbench's names and units, marked as
+    published, and flagged with known defects. Results that the store already has are unchanged.
+
+    \b
+    SOURCE      FILE
+      ccl-bench   its leaderboard, benchmark_data.json
+      mlperf      result_*.txt of Training, mlperf_log_summary.txt of Inference, or a folder of a
+                  submission, whose systems/*.json state the accelerators
+      inferencex  agg_*.json, one result or an array
 
     \b
     Examples:
       cclbench import ccl-bench benchmark_data.json
-      cclbench import ccl-bench benchmark_data.json --json
+      cclbench import mlperf training_results_v5.1/NVIDIA
+      cclbench import inferencex agg_bmk.json --json
     """
     from dataclasses import asdict
 
     from cclbench.present.terminal.output import emit_answer
-    from cclbench.studies.published import import_ccl_bench
+    from cclbench.studies.published import import_ccl_bench, import_inferencex, import_mlperf
     from cclbench.studies.published.terminal import imported_page
 
-    found = import_ccl_bench(file, store)
+    importers = {"ccl-bench": import_ccl_bench, "mlperf": import_mlperf, "inferencex": import_inferencex}
+    found = importers[publisher](file, store)
     flags = _flags(found)
     rows = [asdict(run) for run in found.runs]
     emit_answer(

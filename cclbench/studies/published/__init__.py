@@ -4,5 +4,7 @@
 from __future__ import annotations
 
 from cclbench.studies.published.importing import Imported, ImportedRun, import_ccl_bench
+from cclbench.studies.published.inferencex import import_inferencex
+from cclbench.studies.published.mlperf import import_mlperf
 
-__all__ = ["Imported", "ImportedRun", "import_ccl_bench"]
+__all__ = ["Imported", "ImportedRun", "import_ccl_bench", "import_inferencex", "import_mlperf"]

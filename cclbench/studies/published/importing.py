@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from cclbench.ground.file_names import stored_name
@@ -19,7 +20,7 @@ from cclbench.record.store import Store
 from cclbench.studies.published.cards import card_of
 from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.defects import defects_of
-from cclbench.studies.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
+from cclbench.studies.published.leaderboard import PublishedRow, read_leaderboard
 from cclbench.studies.published.results import SOURCE, result_rows
 from cclbench.workspace import store_at
 
@@ -58,6 +59,31 @@ class Imported:
     """Numbers left out, by column without a corresponding metric."""
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A published row with its figures as our metrics."""
+
+    row: PublishedRow
+    figures: Sequence[Row]
+    numbers: int
+    """Published numbers that are valid."""
+    flagged: int = 0
+    """Of these, the ones with known defects."""
+    no_number: int = 0
+    """Published numbers that mean no data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Everything that is imported from a file or folder at once."""
+
+    source: str
+    path: Path
+    sha256: str
+    generated_at: str | None
+    entries: Sequence[Entry]
+
+
 def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Imported:
     """Import CCL-Bench's `benchmark_data.json` as published runs; rows already in the store are unchanged.
 
@@ -65,14 +91,12 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
     `InputError` if the file is invalid.
     """
     board = read_leaderboard(Path(path))
-    into = store_at(store)
-    with temporary_folder() as folder:
-        runs = tuple(_import_row(row, board, into, folder) for row in board.rows)
     values = [(row, column) for row in board.rows for column in row.metrics]
-    return Imported(
-        file=board.path,
-        generated_at=board.generated_at,
-        runs=runs,
+    return import_publication(
+        Publication(
+            SOURCE, board.path, board.sha256, board.generated_at, [_entry(row) for row in board.rows]
+        ),
+        store,
         defects=Counter(defect.key for row, column in values for defect in defects_of(row, column)),
         unknown_columns=Counter(
             column for row, column in values if column not in COLUMNS and row.metrics[column] is not None
@@ -80,35 +104,52 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
     )
 
 
-def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Path) -> ImportedRun:
-    slug = re.sub(r"[^a-z0-9._]+", "-", row.workload_name.lower())[:_LONGEST_NAME].strip("-._")
-    run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
-    current = current_run(store, run, row.sha256)
-    results = result_rows(row)
-    stored = _write_run(row, board, store, scratch, run, results) if current is None else current
-    of_columns = results[: len(COLUMNS)]
-    with_value = [result for result in of_columns if result.status == "ok"]
+def _entry(row: PublishedRow) -> Entry:
+    figures = result_rows(row)
+    with_value = [figure for figure in figures[: len(COLUMNS)] if figure.status == "ok"]
     numbers = sum(row.metrics.get(column) is not None for column in COLUMNS)
+    flagged = sum(figure.reason is not None for figure in with_value)
+    return Entry(row, figures, len(with_value), flagged, numbers - len(with_value))
+
+
+def import_publication(
+    publication: Publication,
+    store: str | Path | None,
+    defects: Mapping[str, int] = MappingProxyType({}),
+    unknown_columns: Mapping[str, int] = MappingProxyType({}),
+) -> Imported:
+    """Write each entry as a run; those already in the store are unchanged."""
+    into = store_at(store)
+    with temporary_folder() as folder:
+        runs = tuple(_import_entry(entry, publication, into, folder) for entry in publication.entries)
+    return Imported(publication.path, publication.generated_at, runs, defects, unknown_columns)
+
+
+def _import_entry(entry: Entry, publication: Publication, store: Store, scratch: Path) -> ImportedRun:
+    row = entry.row
+    slug = re.sub(r"[^a-z0-9._]+", "-", row.workload_name.lower())[:_LONGEST_NAME].strip("-._")
+    run = "-".join(filter(None, (publication.source, slug, row.sha256[:8])))
+    current = current_run(store, run, row.sha256)
+    stored = _write_run(entry, publication, store, scratch, run) if current is None else current
     return ImportedRun(
         run=run,
         row=row.number,
         name=row.workload_name,
-        numbers=len(with_value),
-        flagged=sum(result.reason is not None for result in with_value),
-        no_number=numbers - len(with_value),
+        numbers=entry.numbers,
+        flagged=entry.flagged,
+        no_number=entry.no_number,
         card=stored.card is not None,
         new=current is None,
     )
 
 
-def _write_run(
-    row: PublishedRow, board: Leaderboard, store: Store, scratch: Path, run: str, results: list[Row]
-) -> Run:
+def _write_run(entry: Entry, publication: Publication, store: Store, scratch: Path, run: str) -> Run:
+    row = entry.row
     card = card_of(row, run, scratch)
     published = Published(
-        source=SOURCE,
-        generated_at=board.generated_at,
-        sha256=board.sha256,
+        source=publication.source,
+        generated_at=publication.generated_at,
+        sha256=publication.sha256,
         row=row.number,
         metadata=dict(row.metadata),
         left_out_of_card=list(card.left_out),
@@ -118,8 +159,8 @@ def _write_run(
         run,
         row.sha256,
         published=published,
-        file=stored_name(board.path),
-        figures=results,
+        file=stored_name(publication.path),
+        figures=entry.figures,
         card=card.text,
         description=row.text("description") or None,
     )

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.record.metric_name import metric_name
@@ -23,6 +25,14 @@ SOURCE: Final = "ccl-bench"
 def result_rows(row: PublishedRow) -> list[Row]:
     """The row's numbers as our metrics, flagged with defects; a missing one has a reason."""
     return [*(_column_row(row, column) for column in COLUMNS), *_throughput_rows(row)]
+
+
+def published_row(
+    source: str, metric: str, value: float | None, reason: str | None = None, *, stat: str | None = None
+) -> Row:
+    """A published figure of a benchmark as a whole as a row of our metric; without a value, why."""
+    row = _result_row(metric, value, reason, window="trace")
+    return msgspec.structs.replace(row, source=source, stat=stat)
 
 
 def _column_row(row: PublishedRow, column: str) -> Row:
