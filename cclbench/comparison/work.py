@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.comparison.comparison import PARTS
+from cclbench.comparison.division_rules import unknown_rules
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, evidence_contradiction
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.text import letters_and_digits
@@ -107,6 +108,7 @@ def comparison_warnings(
     return (
         *_fact_differences(subjects, _WORK, "the work differs: "),
         *filter(None, contradictions),
+        *filter(None, (unknown_rules(base, other) for other in others)),
         *(() if known else _unknown_work(subjects)),
         *(warning for subject in subjects for warning in _capture_differences(subject)),
         *_fact_differences(subjects, _SETUP, ""),

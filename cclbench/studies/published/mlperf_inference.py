@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -27,11 +27,14 @@ _RATES: Final = {
     "serving.output_throughput": ("Tokens per second", "Completed tokens per second"),
 }
 _LATENCIES: Final = {
-    "serving.ttft": ("Mean First Token latency (ns)", "{:.2f} percentile first token latency (ns)"),
-    "serving.tpot": ("Mean Time per Output Token (ns)", "{:.2f} percentile time to output token (ns)"),
-    "serving.e2e_latency": ("Mean latency (ns)", "{:.2f} percentile latency (ns)"),
+    "serving.ttft": (("Mean First Token latency (ns)",), "{:.2f} percentile first token latency (ns)"),
+    "serving.tpot": (
+        ("Mean Time per Output Token (ns)", "Mean Time to Output Token (ns)"),
+        "{:.2f} percentile time to output token (ns)",
+    ),
+    "serving.e2e_latency": (("Mean latency (ns)",), "{:.2f} percentile latency (ns)"),
 }
-"""Names of the mean and of percentiles."""
+"""Names of the mean, the second that of rounds until v4.1, and of percentiles."""
 _PERCENTILES: Final = (50, 90, 99)
 _BATCH: Final = "all samples are sent at once: their latencies are of the batch"
 _NS: Final = 10**9
@@ -87,9 +90,9 @@ def _stated_lines(path: Path) -> tuple[dict[str, str], str]:
 def _figures(stated: Mapping[str, str], scenario: str, metadata: Mapping[str, Any]) -> Iterator[Row]:
     invalid = None if stated["Result is"] == "VALID" else f"the result is {printable(stated['Result is'])}"
     devices = metadata.get("total_count")
-    for metric, names in _RATES.items():
-        value = next((number for name in names if (number := _number(stated, name)) is not None), None)
-        missing = invalid or f"not published: {names[0].lower()}"
+    for metric, rates in _RATES.items():
+        value = _first_number(stated, rates)
+        missing = invalid or f"not published: {rates[0].lower()}"
         yield published_row(
             _SOURCE, metric, None if invalid else value, None if value and not invalid else missing
         )
@@ -97,18 +100,18 @@ def _figures(stated: Mapping[str, str], scenario: str, metadata: Mapping[str, An
             each = value / devices if value and devices and not invalid else None
             lacking = missing if invalid or value is None else "not published: the number of accelerators"
             yield published_row(_SOURCE, "serving.output_tokens_per_device", each, None if each else lacking)
-    for metric, (mean, percentile) in _LATENCIES.items():
+    for metric, (means, percentile) in _LATENCIES.items():
         if scenario == "Offline":
             yield published_row(_SOURCE, metric, None, invalid or _BATCH)
             continue
         for percent in (None, *_PERCENTILES):
-            name = mean if percent is None else percentile.format(percent)
+            names = means if percent is None else (percentile.format(percent),)
             stat = None if percent is None else f"p{percent}"
-            ns = None if invalid else _number(stated, name)
-            reason = None if ns is not None else invalid or f"not published: {name.removesuffix(' (ns)')}"
+            ns = None if invalid else _first_number(stated, names)
+            reason = None if ns is not None else invalid or f"not published: {names[0].removesuffix(' (ns)')}"
             yield published_row(_SOURCE, metric, None if ns is None else ns / _NS, reason, stat=stat)
 
 
-def _number(stated: Mapping[str, str], name: str) -> float | None:
-    text = stated.get(name, "")
-    return float(text) if _NUMBER.fullmatch(text) else None
+def _first_number(stated: Mapping[str, str], names: Iterable[str]) -> float | None:
+    texts = (stated.get(name, "") for name in names)
+    return next((float(text) for text in texts if _NUMBER.fullmatch(text)), None)
