@@ -29,10 +29,10 @@ def import_(publisher: str, file: Path, store: Path, form: str) -> None:
     published, and flagged with known defects. Results that the store already has are unchanged.
 
     \b
-    SOURCE      FILE
+    SOURCE and FILE:
       ccl-bench   its leaderboard, benchmark_data.json
-      mlperf      result_*.txt of Training, mlperf_log_summary.txt of Inference, or a folder of a
-                  submission, whose systems/*.json state the accelerators
+      mlperf      result_*.txt of Training, mlperf_log_summary.txt of Inference, or
+                  the folder of a submission: systems/*.json state accelerators
       inferencex  agg_*.json, one result or an array
 
     \b
