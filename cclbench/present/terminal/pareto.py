@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from rich import box
 from rich.console import RenderableType
@@ -29,12 +30,14 @@ def pareto_page(points: ServingPoints) -> list[RenderableType]:
     for heading in ("load", rate, *(latency.replace("_latency", "").replace(" ", "\n") for latency in shown)):
         table.add_column(heading, justify="right", no_wrap=True)
     several = len({point.run for point in points.points}) > 1
+    names = [point.name if several or not point.benchmark else point.benchmark for point in points.points]
+    endings = {PurePath(name).suffix for name in names}
+    ending = endings.pop() if len(endings) == 1 else ""
     for number in sorted(range(len(points.points)), key=lambda n: points.throughput(points.points[n]) or 0.0):
         point = points.points[number]
-        name = point.name if several or not point.benchmark else point.benchmark
         throughput = points.throughput(point)
         table.add_row(
-            Text(shorten_middle(printable(name), _NAME)),
+            Text(shorten_middle(printable(names[number].removesuffix(ending)), _NAME)),
             _load_words(point.load),
             "n/a" if throughput is None else f"{throughput:,.1f}",
             *(_latency_cell(points, number, latency) for latency in shown),
