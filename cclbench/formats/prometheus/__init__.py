@@ -35,8 +35,8 @@ _SAMPLE = re.compile(
     r"([a-zA-Z_:][\w:]*)(?:\{((?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*)\})?[ \t]+(\S+)(?:[ \t]+(-?\d{1,18}))?"
     r"(?:[ \t]+#.*)?"
 )
-_KEPT = re.compile(r"\d{1,9}|[a-z_]{1,32}", re.ASCII)
-"""Values of labels that are kept: numbers and the engines' own words."""
+_KEPT = re.compile(r"\d{1,4}|[a-z_]{1,32}", re.ASCII)
+"""Values of labels that are kept: small numbers and the engines' own words."""
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
