@@ -139,7 +139,7 @@ def serving_points(run: str, rows: Sequence[Row], model: str | None = None) -> I
     """The benchmarks of a run by its result rows; `model` is the card's, for those that name none."""
     own = [row for row in rows if row.rank is None and row.step is None]
     by_key = {(row.metric, row.category, row.stat): row for row in own if row.value is not None}
-    loads = {row.category: row for row in own if row.metric == _LOAD and row.stat is None}
+    served = {row.category: row.reason for row in own if row.metric == _LOAD and row.value is not None}
     labels = dict.fromkeys(row.category for row in own if row.metric in (_IN_ALL, _PER_DEVICE))
 
     def value(metric: Any, label: str | None, stat: str | None = None) -> float | None:
@@ -161,9 +161,7 @@ def serving_points(run: str, rows: Sequence[Row], model: str | None = None) -> I
             for stat in ("max_concurrency", "request_rate", "input_tokens", "output_tokens")
             if (number := value(_LOAD, label, None if stat == "max_concurrency" else stat)) is not None
         }
-        stated = loads.get(label)
-        workload = stated.reason if stated is not None and stated.value is not None else None
-        yield ServingPoint(run, label, workload or model, *rates, latencies, load)
+        yield ServingPoint(run, label, served.get(label) or model, *rates, latencies, load)
 
 
 def collected_points(runs: Iterable[Iterable[ServingPoint]]) -> ServingPoints:

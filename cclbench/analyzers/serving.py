@@ -287,18 +287,19 @@ def load(run: RunView) -> Iterable[Value]:
 
 
 def _load_values(benchmark: Benchmark) -> Iterator[Value]:
-    concurrency, rate = (benchmark.stated.get((name, None)) for name in ("max_concurrency", "request_rate"))
+    served, stated = benchmark.workload, benchmark.stated
+    concurrency, rate = (stated.get((name, None)) for name in ("max_concurrency", "request_rate"))
     if concurrency is None:
-        yield no_value("; ".join(filter(None, (benchmark.workload, "the client limits no concurrency"))))
+        yield no_value("the client limits no concurrency")
     else:
-        yield Value(value=concurrency, reason=benchmark.workload)
+        yield Value(value=concurrency, reason=served)
     if rate is not None:
-        yield Value(value=rate, stat="request_rate", unit="1/s")
-    completed = benchmark.stated.get(("completed", None))
+        yield Value(value=rate, stat="request_rate", unit="1/s", reason=served)
+    completed = stated.get(("completed", None))
     for figure in ("input_tokens", "output_tokens"):
-        total = benchmark.stated.get((figure, None))
+        total = stated.get((figure, None))
         if total is not None and completed:
-            yield Value(value=total / completed, stat=figure, provenance="derived")
+            yield Value(value=total / completed, stat=figure, provenance="derived", reason=served)
 
 
 @run_metric(

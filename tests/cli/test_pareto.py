@@ -95,6 +95,18 @@ def test_the_page_has_a_drawing_for_each_latency(
     assert "throughput is in all, not per accelerator" in text
 
 
+def test_an_open_loop_is_of_its_model_too(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Without a limit of concurrency the rate names what was served, and without a rate the tokens do."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    own = {"max_concurrency": None, "request_rate": 2.0, "p99_ttft_ms": 5}
+    (folder / "a.json").write_text(json.dumps(VLLM | own | {"model_id": "a"}))
+    (folder / "b.json").write_text(json.dumps(VLLM | own | {"model_id": "b", "request_rate": "inf"}))
+    document = json.loads(call("pareto", folder, "--json").out)
+    assert [point["workload"] for point in document["points"]] == ["a", "b"]
+    assert document["fronts"]["ttft p99"] == [0, 1]
+
+
 def test_one_point_is_no_drawing(call: Callable[..., Any], tmp_path: Path) -> None:
     path = results(tmp_path / "one", (1, 10, 100))
     assert call("pareto", path).code == 0

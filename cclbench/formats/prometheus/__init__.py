@@ -35,8 +35,6 @@ _SAMPLE = re.compile(
     r"([a-zA-Z_:][\w:]*)(?:\{((?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*)\})?[ \t]+(\S+)(?:[ \t]+(-?\d{1,18}))?"
     r"(?:[ \t]+#.*)?"
 )
-_KEPT = re.compile(r"\d{1,4}|[a-z_]{1,32}", re.ASCII)
-"""Values of labels that are kept: small numbers and the engines' own words."""
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -135,8 +133,11 @@ class _SeriesNames:
         if key not in self._names:
             if len(self._names) == _MOST_SERIES:
                 raise damaged_error(self._path, f"has more than {_MOST_SERIES:,} series", line=line)
-            pairs = [pair for pair in sample.labels if pair[0] in LABELS and _KEPT.fullmatch(pair[1])]
-            kept = ",".join(f'{name}="{value}"' for name, value in pairs)
+            kept = ",".join(
+                f'{name}="{value}"'
+                for name, value in sample.labels
+                if name in LABELS and LABELS[name].fullmatch(value)
+            )
             self._times[sample.name, kept] += 1
             times = self._times[sample.name, kept]
             own = [kept] * bool(kept) + [f'series="{times}"'] * (times > 1)

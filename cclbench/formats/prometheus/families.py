@@ -7,6 +7,7 @@ docs/references/production_metrics.md and python/sglang/srt/metrics/collector.py
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -70,8 +71,10 @@ SERIES: Final = {
 }
 """Family and part by the name of a sample."""
 PREFIXES: Final = tuple(_ENGINES)
-LABELS: Final = (
-    *("engine", "engine_type", "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank"),
-    *("finished_reason", "series"),
-)
-"""Labels that are kept; `series` numbers those whose other labels, such as hosts, are all that differs."""
+_RANK: Final = re.compile(r"\d{1,4}", re.ASCII)
+LABELS: Final = {
+    **dict.fromkeys(("engine", "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "series"), _RANK),
+    "engine_type": re.compile("unified|prefill|decode"),
+    "finished_reason": re.compile("stop|length|abort|error|repetition"),
+}
+"""Labels that are kept, and their values; `series` numbers sets whose other labels, such as hosts, differ."""
