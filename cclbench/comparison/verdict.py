@@ -38,13 +38,17 @@ _PERCENT_BELOW: Final = 1.05
 _NARROW: Final = 0.02
 """Interval width below which more digits are printed."""
 CLIENT: Final = metric_name("serving.output_throughput")
+_REQUESTS: Final = metric_name("serving.request_throughput")
 _TRAINING: Final = metric_name("log.time_to_train")
+_OF_WHOLES: Final = (CLIENT, _REQUESTS, _TRAINING)
+"""Measures of a benchmark as a whole."""
 _TIMES: Final = (_STEP, _TRAINING)
 """Measures of which less is faster."""
 _UNITS: Final[dict[MetricName, str]] = {
     _STEP: "a step",
     _TOKENS_PER_DEVICE: "tokens per second and device",
     CLIENT: "output tokens per second",
+    _REQUESTS: "requests per second",
     _TRAINING: "to train to the target",
 }
 
@@ -72,13 +76,13 @@ def judge_subject(
         if ratio
         else f"{pair} are not comparable: {refusal}."
     )
-    if ratio and measure == _TRAINING:
+    if ratio and measure in _OF_WHOLES and equal_by_rules(base, other):
         words += " By MLPerf's rules for the closed division their work as a whole is equal."
     elif ratio and reasons:
         words += f" They are ranked by {_UNITS[measure]} because their work differs: {', '.join(reasons)}."
     elif ratio and _work_unknown(base, other, work):
         work_source = "their steps do"
-        if measure == CLIENT:
+        if measure in (CLIENT, _REQUESTS):
             work_source = "their clients requested"
         elif _is_whole_trace(base):
             work_source = "the two traces contain"
@@ -131,12 +135,14 @@ def _incomparable_reason(
 def _chosen_measure(base: ComparisonSubject, other: ComparisonSubject, reasons: Sequence[str]) -> MetricName:
     """Step time for equal work, else tokens; for a server without steps, the client's throughput.
 
-    Of closed results of a benchmark that trains: the time to train, since only their whole work is equal.
+    That is of tokens, or of requests where one has no tokens.  Of closed results of a benchmark that trains:
+    the time to train, since only their whole work is equal.
     """
     if equal_by_rules(base, other) and all(one.results.value(_TRAINING) for one in (base, other)):
         return _TRAINING
-    if all(one.results.value(_STEP) is None and one.results.value(CLIENT) for one in (base, other)):
-        return CLIENT
+    for measure in (CLIENT, _REQUESTS):
+        if all(one.results.value(_STEP) is None and one.results.value(measure) for one in (base, other)):
+            return measure
     return _TOKENS_PER_DEVICE if reasons else _STEP
 
 

@@ -72,6 +72,24 @@ def test_scenarios_are_kept_apart() -> None:
     assert rule_refusal(offline, result("B", scenario="Offline")) is None
 
 
+def inference(letter: str, metric: str, value: float, **changes: Any) -> ComparisonSubject:
+    """A published result of Inference with one rate."""
+    metadata = {**STATED, "suite": "MLPerf Inference", "phase": "inference", "scenario": "Server", **changes}
+    for key in ("batch_size", "seq_len"):
+        del metadata[key]
+    rows = [row(metric, value, "1/s", provenance="published")]
+    return subject(letter, rows, published={"source": "mlperf", "metadata": metadata})
+
+
+@pytest.mark.parametrize("metric", ["serving.output_throughput", "serving.request_throughput"])
+def test_closed_results_of_inference_are_compared_by_tokens_or_requests(metric: str) -> None:
+    base, other = inference("A", metric, 10.0), inference("B", metric, 20.0)
+    found = judge_subject(base, other)
+    assert (found.measure, found.ratio, found.outcome) == (metric, 2.0, "faster")
+    assert "By MLPerf's rules for the closed division their work as a whole is equal." in found.words
+    assert not any("equal work" in warning for warning in comparison_warnings([base, other]))
+
+
 def test_an_unknown_round_is_a_warning_and_steps_are_compared() -> None:
     base, other = result("A", round=None), result("B", 50)
     assert judge_subject(base, other).measure == "time.step"
