@@ -31,8 +31,8 @@ def import_(publisher: str, file: Path, store: Path, form: str) -> None:
     \b
     SOURCE and FILE:
       ccl-bench   its leaderboard, benchmark_data.json
-      mlperf      result_*.txt of Training, mlperf_log_summary.txt of Inference, or
-                  the folder of a submission: systems/*.json state accelerators
+      mlperf      result_*.txt of Training, mlperf_log_summary.txt of Inference,
+                  or a submission's folder: its systems/*.json count accelerators
       inferencex  agg_*.json, one result or an array
 
     \b
