@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -13,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import has_values, has_word, with_values
+from cclbench.analyzers.view.columns import has_values, with_values, word_codes
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
+from cclbench.ground.evidence_schema import REQUESTS, SERVING
 
 _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
-_KEY: Final = pa.schema([("file", pa.string()), ("benchmark", pa.int64())])
+_NO_REQUESTS: Final = REQUESTS.empty_table()
+_NO_FIGURES: Final = SERVING.empty_table()
 
 Seconds = npt.NDArray[np.float64]
 
@@ -32,6 +35,10 @@ class Benchmark:
     stated: dict[tuple[str, str | None], float]
     settings: str | None = None
     """The client's settings as JSON; None where they are unknown or vary within the file."""
+    source: str = "serving"
+    """Reader of its file."""
+    workload: str | None = None
+    """What was served: model and data set, or model and lengths; None where unknown."""
 
     @property
     def answered_requests(self) -> pa.Table:
@@ -65,26 +72,54 @@ class Samples:
 
 def run_benchmarks(run: RunView) -> list[Benchmark]:
     """The run's benchmarks, by file and order within it; the label has a number if a file has several."""
-    requests, serving = run.table("requests"), run.table("serving")
-    keys = {key for table in (requests, serving) for key in zip(*_key_columns(table), strict=True)}
-    files = [file for file, _ in keys]
+    requests, figures = _by_benchmark(run.table("requests")), _by_benchmark(run.table("serving"))
+    keys = sorted({*requests, *figures})
+    of_file = Counter(file for file, _ in keys)
     benchmarks = []
-    for file, number in sorted(keys, key=lambda key: (key[0] or "", key[1])):
-        rows = _rows_of_file(serving, file, number).select(["figure", "stat", "value"]).to_pylist()
+    for file, number in keys:
+        settings = run.settings.get(file, {})
+        stated = figures.get((file, number), _NO_FIGURES)
+        rows = stated.select(["source", "figure", "stat", "value"]).to_pylist()
+        listed = requests.get((file, number), _NO_REQUESTS)
         benchmarks.append(
             Benchmark(
-                label=f"{file}#{number + 1}" if files.count(file) > 1 else str(file),
-                requests=_rows_of_file(requests, file, number),
+                label=f"{file}#{number + 1}" if of_file[file] > 1 else file,
+                requests=listed,
                 stated={(row["figure"], row["stat"]): row["value"] for row in rows},
-                settings=_settings_text(run.settings.get(file or "", {})),
+                settings=_settings_text(settings),
+                source=(rows[0]["source"] if rows else listed["source"][0].as_py()) or "serving",
+                workload=_workload_words(settings, number),
             )
         )
     return benchmarks
 
 
+def _by_benchmark(table: pa.Table) -> dict[tuple[str, int], pa.Table]:
+    """The rows of each benchmark by file and number, in their order."""
+    files, names = word_codes(table, "file")
+    numbers = table["benchmark"].to_numpy()
+    order = np.lexsort((numbers, files))
+    files, numbers, table = files[order], numbers[order], table.take(pa.array(order))
+    if not len(order):
+        return {}
+    begins = np.flatnonzero(np.r_[True, (np.diff(files) != 0) | (np.diff(numbers) != 0)])
+    ends = [*begins[1:].tolist(), len(order)]
+    return {
+        (names[files[begin]] or "", int(numbers[begin])): table.slice(begin, end - begin)
+        for begin, end in zip(begins.tolist(), ends, strict=True)
+    }
+
+
 def _settings_text(settings: Mapping[str, object]) -> str | None:
     several = any(isinstance(value, list) for value in settings.values())
     return json.dumps(settings, sort_keys=True) if settings and not several else None
+
+
+def _workload_words(settings: Mapping[str, object], benchmark: int) -> str | None:
+    each = settings.get("workloads")
+    if isinstance(each, list):
+        return str(each[benchmark]) if benchmark < len(each) else None
+    return ", ".join(str(settings[key]) for key in ("model", "dataset") if settings.get(key)) or None
 
 
 def repeated_benchmarks(benchmarks: Sequence[Benchmark]) -> list[list[Benchmark]]:
@@ -103,16 +138,6 @@ def pool_benchmarks(parts: Sequence[Benchmark]) -> Benchmark | None:
     if not parts or not all(len(part.requests) for part in parts):
         return None
     return Benchmark(parts[0].label, pa.concat_tables([part.requests for part in parts]), {})
-
-
-def _key_columns(table: pa.Table) -> tuple[list[str | None], list[int]]:
-    distinct = table.select(["file", "benchmark"]).cast(_KEY).group_by(["file", "benchmark"]).aggregate([])
-    return distinct["file"].to_pylist(), distinct["benchmark"].to_pylist()
-
-
-def _rows_of_file(table: pa.Table, file: str | None, number: int) -> pa.Table:
-    of_benchmark = table["benchmark"].to_numpy() == number
-    return table.filter(pa.array(of_benchmark & has_word(table, "file", file or "")))
 
 
 def ttft_of(answered: pa.Table) -> Samples:

@@ -256,7 +256,7 @@ def _subtracted_pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     """Totals of `before` and `after` files of otherwise equal names, subtracted by port."""
     by_port: dict[tuple[str, int | None, str | None], dict[int, list[dict[str, Any]]]] = {}
     for row in rows.to_pylist():
-        stem, moment = _file_moment(row["file"] or "")
+        stem, moment = file_moment(row["file"] or "")
         by_port.setdefault((stem, row["device"], row["port"]), {}).setdefault(moment, []).append(row)
     pairs, alone, reset = [], 0, 0
     for moments in by_port.values():
@@ -272,7 +272,7 @@ def _subtracted_pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     return pa.Table.from_pylist(pairs, schema=rows.schema), left_out
 
 
-def _file_moment(file: str) -> tuple[str, int]:
+def file_moment(file: str) -> tuple[str, int]:
     """The file's path without its word for before or after, and 0 for before, 1 for after, −1 for unclear.
 
     The file's name decides, else its folder's.

@@ -62,14 +62,16 @@ def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value
     if not benchmarks:
         raise NotApplicable(NO_CLIENT)
     if len(benchmarks) == 1:
-        return [replace(value, source="serving") for value in values(benchmarks[0])]
+        return [replace(value, source=benchmarks[0].source) for value in values(benchmarks[0])]
     labelled = [
-        replace(value, category=benchmark.label) for benchmark in benchmarks for value in values(benchmark)
+        replace(value, category=benchmark.label, source=benchmark.source)
+        for benchmark in benchmarks
+        for value in values(benchmark)
     ]
     reason = f"{len(benchmarks)} benchmarks: see their rows"
     if not any(value.has_value for value in labelled):
         reason = "; ".join(dict.fromkeys(value.reason or "" for value in labelled if value.stat is None))
-    return [replace(value, source="serving") for value in (no_value(reason), *labelled)]
+    return [no_value(reason, source=benchmarks[0].source), *labelled]
 
 
 def _latency_values(run: RunView, figure: str) -> Iterator[Value]:
@@ -85,7 +87,7 @@ def _latency_values(run: RunView, figure: str) -> Iterator[Value]:
             continue
         scope = f"of all requests of {len(repeats)} repeats together"
         pooled_values = [
-            replace(value, source="serving", reason="; ".join(filter(None, (scope, value.reason))))
+            replace(value, source=repeats[0].source, reason="; ".join(filter(None, (scope, value.reason))))
             for value in latency_values(pooled, figure)
         ]
         if len(repeats) == len(benchmarks):
@@ -233,23 +235,25 @@ def output_throughput(run: RunView) -> Iterable[Value]:
     )
 
 
-def _device_count(run: RunView) -> int:
-    count = run.card and run.card.hardware.count
-    if not count:
-        raise NotApplicable("needs a workload card with hardware.count")
-    return count
-
-
 def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | None]) -> Iterable[Value]:
-    devices = _device_count(run)
-    for value in of_each_benchmark(run, lambda benchmark: iter([rate_value(benchmark, figure, amount)])):
-        yield replace(value, value=value.value / devices) if value.value is not None else value
+    card_count = run.card and run.card.hardware.count
+
+    def values(benchmark: Benchmark) -> Iterator[Value]:
+        devices = benchmark.stated.get(("devices", None)) or card_count
+        value = rate_value(benchmark, figure, amount)
+        if not devices:
+            yield no_value("needs a workload card with hardware.count")
+        else:
+            yield replace(value, value=value.value / devices) if value.value is not None else value
+
+    return of_each_benchmark(run, values)
 
 
 @_rate_metric(
     "serving.output_tokens_per_device",
-    definition="Output tokens per second (serving.output_throughput) over the card's number of accelerators.",
-    formula="Σ output tokens / (duration · hardware.count)",
+    definition="Output tokens per second (serving.output_throughput) over the number of accelerators"
+    " that the client's file states, or the card.",
+    formula="Σ output tokens / (duration · accelerators)",
     inputs=("requests", "serving", "card: hardware.count"),
 )
 def output_tokens_per_device(run: RunView) -> Iterable[Value]:
@@ -259,14 +263,43 @@ def output_tokens_per_device(run: RunView) -> Iterable[Value]:
 
 @_rate_metric(
     "serving.total_tokens_per_device",
-    definition="Input and output tokens of answered requests per second of the benchmark, over the card's"
-    " number of accelerators.",
-    formula="Σ (input + output tokens) / (duration · hardware.count)",
+    definition="Input and output tokens of answered requests per second of the benchmark, over the number of"
+    " accelerators that the client's file states, or the card.",
+    formula="Σ (input + output tokens) / (duration · accelerators)",
     inputs=("requests", "serving", "card: hardware.count"),
 )
 def total_tokens_per_device(run: RunView) -> Iterable[Value]:
     """Tokens a second and accelerator."""
     return _per_device(run, "total_throughput", _all_tokens)
+
+
+@_request_metric(
+    "serving.load",
+    definition="Load that the client offered: most requests at a time. Stat request_rate: requests sent per"
+    " second, where that is limited; input_tokens, output_tokens: mean tokens of an answered request. Rows"
+    " name what was served.",
+    formula="as stated by the client's file; Σ tokens / answered requests",
+    unit="count",
+)
+def load(run: RunView) -> Iterable[Value]:
+    """Requests at a time, and their size."""
+    return of_each_benchmark(run, _load_values)
+
+
+def _load_values(benchmark: Benchmark) -> Iterator[Value]:
+    served, stated = benchmark.workload, benchmark.stated
+    concurrency, rate = (stated.get((name, None)) for name in ("max_concurrency", "request_rate"))
+    if concurrency is None:
+        yield no_value("the client limits no concurrency")
+    else:
+        yield Value(value=concurrency, reason=served)
+    if rate is not None:
+        yield Value(value=rate, stat="request_rate", unit="1/s", reason=served)
+    completed = stated.get(("completed", None))
+    for figure in ("input_tokens", "output_tokens"):
+        total = stated.get((figure, None))
+        if total is not None and completed:
+            yield Value(value=total / completed, stat=figure, provenance="derived", reason=served)
 
 
 @run_metric(

@@ -224,6 +224,30 @@ def _derived_mfu(log: StepLog, run: RunView) -> Value:
 
 
 @_log_metric(
+    "log.time_to_train",
+    definition="Time to train to the target quality, as MLPerf Training measures it: from run_start to a"
+    " run_stop whose status is success, without initialisation, with evaluation.",
+    formula="run_stop − run_start",
+    unit="s",
+    better="lower",
+    inputs=("log_steps",),
+)
+def time_to_train(run: RunView) -> Iterator[Value]:
+    yield from of_each_log(run, _time_to_train)
+
+
+def _time_to_train(log: StepLog) -> Iterator[Value]:
+    times = [log.settings.get(f"run_{name}_ms") for name in ("start", "stop")]
+    begin, end = (time if isinstance(time, int) else None for time in times)
+    if begin is None or end is None:
+        yield no_value("the log has no run_start and successful run_stop of MLPerf")
+    elif end < begin:
+        yield Value(value=None, status="failed", reason="run_stop is before run_start")
+    else:
+        yield Value(value=(end - begin) / 1000)
+
+
+@_log_metric(
     "goodput.training",
     definition="Share of a job's time that trained: time of all steps, each counted once and as its last"
     " attempt took it, over the time from the first line with a stamp to the last, with the first line's own"

@@ -50,6 +50,7 @@ COMMANDS: Final = {
     "reproduce": "Write a micro-benchmark of an operator call, or compare its result with the trace.",
     "sequences": "List the kernel sequences that take the most time: candidates for fusion.",
     "stragglers": "Show which ranks are late in each step, why, and whether it is always the same one.",
+    "pareto": "Show throughput against latency of serving benchmarks, and which no other one beats in both.",
     "report": "Write a run's report as one self-contained HTML file.",
     "memory": "Show the peak memory of each device, and which categories, modules and call sites held it.",
     "timeline": "Draw one step on all ranks: computing, waiting and transferring.",

@@ -12,12 +12,16 @@ from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import Captures, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of
-from cclbench.comparison.work import GLOBAL_BATCH, differs_beyond_size
+from cclbench.comparison.work import GLOBAL_BATCH, differs_beyond_size, is_different
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 
 METRIC: Final = metric_name("scaling.efficiency")
 _RATE: Final = metric_name("throughput.tokens_per_device")
+
+
+def _accelerator(subject: ComparisonSubject) -> str | None:
+    return subject.workload.accelerator
 
 
 def scaling_of(
@@ -50,6 +54,8 @@ def _scaling_kind(
     fewer: ComparisonSubject, more: ComparisonSubject, work: Equality
 ) -> Literal["strong", "weak"] | None:
     """strong: the same global batch; weak: the same batch per device; None: neither."""
+    if fewer.is_published and more.is_published and is_different(_accelerator, fewer, more):
+        return None
     devices, batches = (
         [subject.device_count for subject in (fewer, more)],
         [GLOBAL_BATCH(subject) for subject in (fewer, more)],

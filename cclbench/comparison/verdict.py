@@ -11,6 +11,7 @@ import numpy as np
 
 from cclbench.comparison.attribution import change_of_step, part_changes
 from cclbench.comparison.comparison import PARTS, Outcome, PartChange, Versus
+from cclbench.comparison.division_rules import equal_by_rules, rule_refusal
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import (
     LEAST_STEPS,
@@ -38,10 +39,18 @@ _PERCENT_BELOW: Final = 1.05
 _NARROW: Final = 0.02
 """Interval width below which more digits are printed."""
 CLIENT: Final = metric_name("serving.output_throughput")
+_REQUESTS: Final = metric_name("serving.request_throughput")
+_TRAINING: Final = metric_name("log.time_to_train")
+_OF_WHOLES: Final = (CLIENT, _REQUESTS, _TRAINING)
+"""Measures of a benchmark as a whole."""
+_TIMES: Final = (_STEP, _TRAINING)
+"""Measures of which less is faster."""
 _UNITS: Final[dict[MetricName, str]] = {
     _STEP: "a step",
     _TOKENS_PER_DEVICE: "tokens per second and device",
     CLIENT: "output tokens per second",
+    _REQUESTS: "requests per second",
+    _TRAINING: "to train to the target",
 }
 
 
@@ -68,11 +77,13 @@ def judge_subject(
         if ratio
         else f"{pair} are not comparable: {refusal}."
     )
-    if ratio and reasons:
+    if ratio and measure in _OF_WHOLES and equal_by_rules(base, other):
+        words += " By MLPerf's rules for the closed division their work as a whole is equal."
+    elif ratio and reasons:
         words += f" They are ranked by {_UNITS[measure]} because their work differs: {', '.join(reasons)}."
     elif ratio and _work_unknown(base, other, work):
         work_source = "their steps do"
-        if measure == CLIENT:
+        if measure in (CLIENT, _REQUESTS):
             work_source = "their clients requested"
         elif _is_whole_trace(base):
             work_source = "the two traces contain"
@@ -117,6 +128,8 @@ def _incomparable_reason(
     """Why the two cannot be ranked; None where they can."""
     if is_different(PHASE, base, other):
         return f"their steps are of different kinds ({reasons[0]})"
+    if refusal := rule_refusal(base, other):
+        return refusal
     windows = {base.window_policy, other.window_policy} - {None}
     if len(windows) > 1 and "trace" in windows:
         letter = base.letter if base.window_policy == "trace" else other.letter
@@ -134,9 +147,16 @@ def _incomparable_reason(
 
 
 def _chosen_measure(base: ComparisonSubject, other: ComparisonSubject, reasons: Sequence[str]) -> MetricName:
-    """Step time for equal work, else tokens; for a server without steps, the client's throughput."""
-    if all(one.results.value(_STEP) is None and one.results.value(CLIENT) for one in (base, other)):
-        return CLIENT
+    """Step time for equal work, else tokens; for a server without steps, the client's throughput.
+
+    That is of tokens, or of requests where one has no tokens.  Of closed results of a benchmark that trains:
+    the time to train, since only their whole work is equal.
+    """
+    if equal_by_rules(base, other) and all(one.results.value(_TRAINING) for one in (base, other)):
+        return _TRAINING
+    for measure in (CLIENT, _REQUESTS):
+        if all(one.results.value(_STEP) is None and one.results.value(measure) for one in (base, other)):
+            return measure
     return _TOKENS_PER_DEVICE if reasons else _STEP
 
 
@@ -175,7 +195,7 @@ def _ratio_outcome(ratio: RatioInterval, measure: MetricName) -> Outcome:
         return "undecided"
     if ratio.low <= 1 <= ratio.high:
         return "no difference"
-    return "slower" if (ratio.low > 1) == (measure == _STEP) else "faster"
+    return "slower" if (ratio.low > 1) == (measure in _TIMES) else "faster"
 
 
 def _verdict_words(
@@ -193,7 +213,7 @@ def _verdict_words(
     if outcome == "undecided":
         return (
             f"{_longer_words(base, other, measure, ratio)} in these captures ({figures})."
-            f" Whether it is in others is unknown: {too_few_steps_reason(base, other)}."
+            f" Whether it is in others is unknown: {_too_few_reason(base, other, measure)}."
         )
     if outcome == "no difference":
         interval = _interval_words(base, other, ratio, inverse=ratio.ratio < 1)
@@ -212,8 +232,9 @@ def _longer_words(
     base: ComparisonSubject, other: ComparisonSubject, measure: MetricName, ratio: RatioInterval
 ) -> str:
     """`B's step is 1.2 × longer than A's`."""
-    is_time = measure == _STEP
+    is_time = measure in _TIMES
     quantity = "rate" if not is_time else "trace" if _is_whole_trace(base) else "step"
+    quantity = "time to train" if measure == _TRAINING else quantity
     if base.per_call:
         quantity = f"time per call of {base.per_call[0]}"
     if ratio.ratio == 1:
@@ -221,6 +242,12 @@ def _longer_words(
     more, less = ("longer", "shorter") if is_time else ("higher", "lower")
     factor = f"{_factor_words(ratio)} {more if ratio.ratio > 1 else less}"
     return f"{other.letter}'s {quantity} is {factor} than {base.letter}'s"
+
+
+def _too_few_reason(base: ComparisonSubject, other: ComparisonSubject, measure: MetricName) -> str:
+    if measure == _TRAINING:
+        return "one run each; MLPerf's score is the mean of several, without the fastest and the slowest"
+    return too_few_steps_reason(base, other)
 
 
 def too_few_steps_reason(base: ComparisonSubject, other: ComparisonSubject) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.comparison.comparison import PARTS
+from cclbench.comparison.division_rules import equal_by_rules, unknown_rules
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, evidence_contradiction
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.text import letters_and_digits, listed
@@ -105,10 +106,12 @@ def comparison_warnings(
         for other, equality in pairs
     ]
     known = bool(pairs) and all(equality.status != "unknown" for _, equality in pairs)
+    by_rules = bool(others) and all(equal_by_rules(base, other) for other in others)
     return (
         *_fact_differences(subjects, _WORK, "the work differs: "),
         *filter(None, contradictions),
-        *(() if known else _unknown_work(subjects)),
+        *filter(None, (unknown_rules(base, other) for other in others)),
+        *(() if known or by_rules else _unknown_work(subjects)),
         *(warning for subject in subjects for warning in _capture_differences(subject)),
         *_fact_differences(subjects, _SETUP, ""),
         *(warning for subject in subjects for warning in _subject_warnings(subject)),

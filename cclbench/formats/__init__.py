@@ -246,6 +246,8 @@ class Evidence(msgspec.Struct, kw_only=True):
     allocator_annotations: pa.Table | None = None
     program_buffers: pa.Table | None = None
     log_steps: pa.Table | None = None
+    server_metrics: pa.Table | None = None
+    request_trace: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

@@ -205,6 +205,34 @@ LOG_STEPS: Final = _versioned_schema(
     _nullable("waiting", pa.int64(), "requests in its queue"),
 )
 
+SERVER_METRIC_PARTS: Final = ("total", "value", "count", "sum", "bucket")
+
+SERVER_METRICS: Final = _versioned_schema(
+    "server_metrics",
+    *_SOURCE,
+    _required("scrape", pa.int64(), "ordinal of the scrape in its file"),
+    _nullable("at_ns", pa.int64(), "when it was scraped, since 1970; null where the file does not say", "ns"),
+    _required("series", _NAME, "labels that tell servers and reasons apart; empty without any"),
+    _required("metric", _WORD, "ttft, queue, prefill, decode, transfer, generated_tokens, ..."),
+    _required(
+        "part",
+        _WORD,
+        ", ".join(SERVER_METRIC_PARTS) + ": of a counter, of a gauge, and three of a histogram",
+    ),
+    _nullable("le", pa.float64(), "upper bound of a bucket, which counts all observations up to it"),
+    _required("value", pa.float64(), "as the server states it, in base SI units; all but gauges only grow"),
+)
+
+REQUEST_TRACE: Final = _versioned_schema(
+    "request_trace",
+    *_SOURCE,
+    _required("request", pa.int64(), "ordinal in its file"),
+    _required("arrival_ns", pa.int64(), "arrival since the trace began", "ns"),
+    _required("input_tokens", pa.int64(), "tokens of the prompt"),
+    _required("output_tokens", pa.int64(), "tokens of the answer"),
+    _nullable("blocks", pa.list_(pa.int64()), "ids of the prompt's cache blocks, equal for equal prefixes"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -215,5 +243,7 @@ EVIDENCE: Final = {
     "allocator_annotations": ALLOCATOR_ANNOTATIONS,
     "program_buffers": PROGRAM_BUFFERS,
     "log_steps": LOG_STEPS,
+    "server_metrics": SERVER_METRICS,
+    "request_trace": REQUEST_TRACE,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

@@ -22,6 +22,7 @@ TOPICS: Final = {
     "log": "Steps by the job's log",
     "goodput": "Goodput",
     "serving": "Serving",
+    "requests": "Requests of a trace",
     "data": "Data loading",
     "energy": "Energy",
     "cost": "Cost",

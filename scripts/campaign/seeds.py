@@ -150,6 +150,11 @@ def _evidence() -> Iterator[tuple[str, Files]]:
             "sglang.jsonl": json.dumps(serving.SGLANG).encode() + b"\n",
         },
     )
+    yield "guidellm", {"report.json": json.dumps(_made("formats.test_guidellm", "REPORT")).encode()}
+    yield "inferencex", {"agg.json": json.dumps([_made("formats.test_inferencex", "ONE_NODE")] * 2).encode()}
+    yield "prometheus", {"metrics.prom": _made("formats.test_prometheus", "SNAPSHOT").encode()}
+    line = _made("formats.test_request_trace", "LINE")
+    yield "request-trace", {"trace.jsonl": f"{line}\n{line}\n".encode()}
     log = (_made("formats.test_nccl_log", "PREFIX") + line for line in _made("formats.test_nccl_log", "EFA"))
     yield "nccl-log", {"job.log": "\n".join([*log, ""]).encode()}
     logs = importlib.import_module("helpers.job_logs")
@@ -291,6 +296,20 @@ def seeds() -> dict[str, list[Seed]]:
         "stored-run": [_stored(traces), _stored(_nsys())],
         **{name: [seed] for name, seed in _archives()},
     }
+    published = importlib.import_module("studies.published.test_mlperf")
+    place = "training_results_v5.1/lab"
+    run = f"{place}/results/sys/m/Server/performance/run_1"
+    log = "\n".join(published.result_log().splitlines()[:12])
+    found["mlperf"] = [
+        Seed(
+            {
+                f"{place}/results/sys/tiny_llm/result_0.txt": f"{log}\n".encode(),
+                f"{run}/mlperf_log_summary.txt": published.SERVER.encode(),
+                f"{place}/systems/sys.json": json.dumps(published.SYSTEM).encode(),
+            },
+            ("import mlperf {source} --json",),
+        )
+    ]
     sweep = {"sweep.csv": next(files for name, files in _evidence() if name == "nccl-tests")["sweep.txt"]}
     found["sweep"] = [
         Seed(

@@ -402,3 +402,39 @@ def test_other_loads_names_or_summaries_are_not_pooled(
     found = _values("ttft", *tables, settings=dict(zip(files, settings, strict=False)))
     assert [value.value for value in found if value.category is None] == [None]
     assert not any((value.category or "").startswith("repeats") for value in found)
+
+
+def test_the_load_names_what_was_served() -> None:
+    """10 requests of 300 and 40 tokens in the mean, 4 at a time."""
+    stated = _serving(
+        ("max_concurrency", None, 4.0),
+        ("request_rate", None, 2.5),
+        ("completed", None, 10.0),
+        ("input_tokens", None, 3000.0),
+        ("output_tokens", None, 400.0),
+    )
+    settings = {"a.json": {"model": "m", "dataset": "random"}}
+    found = {value.stat: value for value in _values("load", stated, settings=settings)}
+    assert {stat: value.value for stat, value in found.items()} == {
+        None: 4,
+        "request_rate": 2.5,
+        "input_tokens": 300,
+        "output_tokens": 40,
+    }
+    assert {value.reason for value in found.values()} == {"m, random"}
+    (none,) = _values("load", _serving(DURATION))
+    assert none.reason == "the client limits no concurrency"
+
+
+def test_each_of_several_workloads_is_named_by_its_place() -> None:
+    loads = [_serving(("max_concurrency", None, 4.0), benchmark=n) for n in (0, 1)]
+    settings = {"a.json": {"workloads": ["m, 8 input tokens", "m, 9 input tokens"]}}
+    _, *found = _values("load", *loads, settings=settings)
+    assert [value.reason for value in found] == settings["a.json"]["workloads"]
+
+
+def test_the_files_own_number_of_devices_comes_before_the_cards() -> None:
+    own = a_card(hardware__count=4)
+    stated = _serving(("output_throughput", None, 80.0), ("devices", None, 8.0))
+    (out,) = _values("output_tokens_per_device", stated, card=own)
+    assert out.value == 10

@@ -76,6 +76,21 @@ def test_percentiles_and_drift_of_twenty_lines() -> None:
     assert found[None, None, "p99"].value == 1.2
 
 
+@pytest.mark.parametrize(
+    ("settings", "value", "reason"),
+    [
+        ({"run_start_ms": 1000, "run_stop_ms": 61_500}, 60.5, None),
+        ({"run_start_ms": 1000}, None, "the log has no run_start and successful run_stop of MLPerf"),
+        ({"run_start_ms": 2, "run_stop_ms": 1}, None, "run_stop is before run_start"),
+    ],
+)
+def test_the_time_to_train_is_from_run_start_to_run_stop(
+    settings: dict[str, int], value: float | None, reason: str | None
+) -> None:
+    found = values("log.time_to_train", lines([1, 1, 1]), settings={"job.log": settings})
+    assert (found[None, None, None].value, found[None, None, None].reason) == (value, reason)
+
+
 @pytest.mark.parametrize("seconds", [[5], [5, 1], [5, 1, 2], [5, None, None, None]])
 def test_few_times_are_no_distribution(seconds: list[float | None]) -> None:
     assert values("log.step", lines(seconds))[None, None, None].status == "not_applicable"

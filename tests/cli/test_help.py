@@ -45,6 +45,7 @@ def test_the_contract_has_its_commands() -> None:
         "reproduce",
         "sequences",
         "stragglers",
+        "pareto",
         "report",
         "memory",
         "timeline",

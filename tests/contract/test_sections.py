@@ -49,6 +49,7 @@ def test_each_section_has_a_place_of_its_own() -> None:
         "roofline",
         "straggler",
         "memory",
+        "pareto",
     }
     assert len({SECTIONS.get(name).place for name in SECTIONS}) == len(list(SECTIONS))
 

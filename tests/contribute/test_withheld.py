@@ -10,6 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from formats import test_guidellm as guidellm
+from formats import test_inferencex as inferencex
+from formats import test_request_trace as request_trace
 from helpers import nsys_files as files
 from helpers.nccl_job import fsdp2_pp4, interleaved
 
@@ -169,6 +172,46 @@ def test_answers_and_paths_of_a_serving_benchmark_are_empty(tmp_path: Path) -> N
     assert Serving().read(target) == Serving().read(source)
 
 
+REQUEST = {"request_id": PRINTED, "output": PRINTED, "request_args": PRINTED, "reasoning_output": PRINTED}
+
+
+def test_texts_and_targets_of_guidellm_are_empty(tmp_path: Path) -> None:
+    """Figures, loads and times of requests are the same."""
+    timings = {"request_start": 1.5, "first_token_iteration": 1.75, "request_end": 2.5}
+    requests = {
+        "successful": [{**REQUEST, "output_tokens": 3, "info": {"timings": timings, "error": PRINTED}}]
+    }
+    report = guidellm.REPORT | {"benchmarks": [guidellm.BENCHMARK | {"requests": requests}]}
+    report["metadata"] = report["metadata"] | {"platform": PRINTED}
+    source = tmp_path / "report.json"
+    source.write_text(json.dumps(report))
+    target, counts = redacted(source)
+    text = target.read_text()
+    assert not any(word in text for word in ("Moonshot", "somebody-host", "/home/somebody"))
+    assert counts["captured output"] == 5
+    own, copied = READERS.get("guidellm").read(source), READERS.get("guidellm").read(target)
+    assert (copied.requests, copied.serving, copied.facts) == (own.requests, own.serving, own.facts)
+
+
+def test_images_and_routers_of_inferencex_are_empty(tmp_path: Path) -> None:
+    source = tmp_path / "agg.json"
+    source.write_text(json.dumps([inferencex.ONE_NODE | {"router": {"name": "Moonshot"}}]))
+    target, _ = redacted(source)
+    assert not any(word in target.read_text() for word in ("Moonshot", "somebody"))
+    own, copied = READERS.get("inferencex").read(source), READERS.get("inferencex").read(target)
+    assert (copied.serving, copied.facts) == (own.serving, own.facts)
+
+
+def test_of_a_request_trace_only_its_keys_are_published(tmp_path: Path) -> None:
+    source = tmp_path / "trace.jsonl"
+    secret = json.dumps({**json.loads(request_trace.LINE), "prompt": PRINTED})
+    source.write_text(f"{secret}\n{request_trace.LINE}\n")
+    target, _ = redacted(source)
+    assert "Moonshot" not in target.read_text()
+    own, copied = READERS.get("request_trace").read(source), READERS.get("request_trace").read(target)
+    assert copied.request_trace == own.request_trace
+
+
 def test_of_a_job_s_log_the_library_s_lines_stay(tmp_path: Path) -> None:
     lines = [
         PRINTED,
@@ -212,6 +255,8 @@ def test_every_format_that_holds_such_parts_declares_them() -> None:
         "memory_snapshot",
         "nccl_log",
         "serving",
+        "guidellm",
+        "inferencex",
     }
     for name in declared:
         assert all(place and holds for place, holds in READERS.get(name).withheld.items())

@@ -106,6 +106,7 @@ def test_vllms_figures_in_base_units(tmp_path: Path) -> None:
         ("duration", None): (2.0, "s"),
         ("completed", None): (2, "count"),
         ("failed", None): (1, "count"),
+        ("max_concurrency", None): (8, "count"),
         ("input_tokens", None): (30, "count"),
         ("output_tokens", None): (4, "count"),
         ("request_throughput", None): (1.0, "1/s"),

@@ -69,6 +69,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / f"{NAME}run.sh").write_text(f"pretrain_gpt.py --global-batch-size {HOSTILE}\n")
     facts = {"model": {"model_family": HOSTILE}, "hardware": {"xpu_spec": {"model": HOSTILE}}}
     (folder / f"{NAME}old.yaml").write_text(json.dumps({"version": 1, "workload": facts}))
+    client = {"tokenizer_id": HOSTILE, "num_prompts": 1, "model_id": HOSTILE, "output_throughput": 1.0}
+    (folder / f"{NAME}client.json").write_text(json.dumps(client | {"mean_ttft_ms": 1.0}))
     (folder / "space.yaml").write_text('space: {kernels.time: [x1, x2]}\ncost_unit: "\\u202e"\n')
     (folder / "collection").mkdir()
     return folder
@@ -97,6 +99,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "reproduce": [[card, "--row", "1"], [card, "--row", "9"], [card, "--check", card]],
         "sequences": [[card]],
         "stragglers": [[card, other]],
+        "pareto": [[card], [root / f"{NAME}client.json"], [HOSTILE]],
         "report": [[card, "-o", "OUT.html"], [card, "-o", f"OUT{NAME}"]],
         "memory": [[root / "snapshot"], [card]],
         "timeline": [[card, "-o", "OUT.svg"]],

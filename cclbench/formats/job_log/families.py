@@ -249,7 +249,7 @@ FAMILIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A setting that a log prints once, before its steps: its name and its line."""
+    """What a log states once: its name and its line."""
 
     name: str
     mark: bytes
@@ -303,6 +303,12 @@ FACTS: Final = tuple(
     )
 )
 """Settings that logs print once, before their steps."""
+_RUN: Final = rb':::MLLOG [^\n]{0,40}?"time_ms": (\d{10,15}), [^\n]{0,80}?"key": '
+RUN_FACTS: Final = (
+    Fact("run_start_ms", b'"run_start"', re.compile(_RUN + b'"run_start"')),
+    Fact("run_stop_ms", b'"run_stop"', re.compile(_RUN + rb'"run_stop"[^\n]*?"status": "success"')),
+)
+"""Begin and successful end of an MLPerf run, ms since 1970, anywhere in a log."""
 
 PROFILER_MARKS: Final = (
     b"Started ET observer at iteration",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cclbench.formats.job_log.families import FACTS, FAMILIES, PROFILER
+from cclbench.formats.job_log.families import FACTS, FAMILIES, PROFILER, RUN_FACTS
 from cclbench.formats.nccl_lines import fact_texts
 
 _WORD: Final = re.compile(rb"[\w\x80-\xff](?:[\w\x80-\xff.,@~+-]*[\w\x80-\xff])?")
@@ -21,6 +21,7 @@ _OWN_WORDS: Final = frozenset(
     rank default titan root INFO step memory GiB tps wps tflops mfu
     MLLOG namespace time_ms event_type POINT_IN_TIME key value metadata file lineno step samples_count
     tracked_stats train_step_time reduced_train_loss throughput global_batch_size max_sequence_length
+    INTERVAL_START INTERVAL_END run_start run_stop status success null
     Training epoch lr global_step train_step_timing in consumed_samples
     max_memory_reserved max_memory_allocated TFLOPS_per_GPU cuda_max_memory_reserved
     completed seconds device Tokens total_weights
@@ -58,4 +59,4 @@ def _published_word(match: re.Match[bytes]) -> bytes:
 
 def _patterns_of(line: bytes) -> list[re.Pattern[bytes]]:
     families = [pattern for f in FAMILIES if f.mark in line for pattern in (f.pattern, f.labelled)]
-    return [*families, *(fact.pattern for fact in FACTS if fact.mark in line), PROFILER]
+    return [*families, *(fact.pattern for fact in (*FACTS, *RUN_FACTS) if fact.mark in line), PROFILER]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from math import prod
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ from cclbench.formats.job_log.families import (
     MESH,
     PROFILER,
     PROFILER_MARKS,
+    RUN_FACTS,
+    Fact,
     Family,
 )
 from cclbench.formats.job_log.layout import alike_lines, separated_columns
@@ -103,14 +106,13 @@ class StepLogReading:
             count = next(filter(None, (lines.read_block(block, size) for lines in by_count)), 0)
             if count < size:
                 self.has_library_lines = self.has_library_lines or b"CCL INFO" in block
-                if done < _FACT_BYTES:
-                    self._read_facts(block)
+                self._read_facts(block, (*FACTS, *RUN_FACTS) if done < _FACT_BYTES else RUN_FACTS)
             done += len(block)
         if all(name in self.facts for name in MESH):
             self.facts.setdefault("devices", prod(self.facts[name] for name in MESH))
 
-    def _read_facts(self, block: bytes) -> None:
-        for fact in FACTS:
+    def _read_facts(self, block: bytes, facts: Iterable[Fact]) -> None:
+        for fact in facts:
             if fact.name not in self.facts and fact.mark in block and (match := fact.pattern.search(block)):
                 self.facts[fact.name] = int(match[1])
 

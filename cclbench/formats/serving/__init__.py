@@ -70,8 +70,9 @@ class Serving(EvidenceReader):
         for number, written in enumerate(written_results(path)):
             tables.append(figures.request_table(written, number))
             figure_list, skipped = figures.figure_rows(written, number)
-            rows, left_out = rows + figure_list, left_out + skipped
             settings.append(figures.benchmark_settings(written))
+            rows += [*figure_list, *figures.load_rows(settings[-1], number)]
+            left_out += skipped
             if not len(tables[-1]) and not figure_list:
                 raise written.entry_error("has no figure and no request of a serving benchmark")
             if note := _completion_disagreement(written, tables[-1]):

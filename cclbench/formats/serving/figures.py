@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -44,8 +44,10 @@ _LISTS: Final = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "err
 _LOAD: Final = ("request_rate", "max_concurrency", "num_prompts", "burstiness")
 _TEXTS: Final = ("generated_texts",)
 _NAME = re.compile(r"[\w.+:@-]{1,128}", re.ASCII)
-_LONGEST_RUN_S: Final = 30 * 86_400
-_LONGEST_WAIT_S: Final = 86_400
+LONGEST_RUN_S: Final = 30 * 86_400
+LONGEST_WAIT_S: Final = 86_400
+LOAD_UNITS: Final = {"max_concurrency": "count", "request_rate": "1/s"}
+"""Offered load that is a figure, with its unit."""
 
 Key = tuple[str, str | None]
 Column = list[int | None]
@@ -54,12 +56,11 @@ Column = list[int | None]
 def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
     """Client, backend, data set, the model's name without its path, and the requested load."""
     entries, settings = written.entries, dict[str, str | int | float]()
-    model = str(entries.get("model_id") or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
     names = {
         "client": "vLLM" if "tokenizer_id" in entries else "SGLang" if "dataset_name" in entries else None,
         "backend": entries.get("backend", entries.get("endpoint_type")),
         "dataset": entries.get("dataset_name"),
-        "model": model,
+        "model": model_name(entries.get("model_id")),
     }
     settings |= {key: name for key, name in names.items() if isinstance(name, str) and _NAME.fullmatch(name)}
     for key in _LOAD:
@@ -72,6 +73,12 @@ def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
             number = written.bounded_number(key, value)
             settings[key] = int(number) if number.is_integer() else number
     return settings
+
+
+def model_name(stated: object) -> str | None:
+    """The last part of a model's name or path; None if it is no name."""
+    name = stated.replace("\\", "/").rstrip("/").rpartition("/")[2] if isinstance(stated, str) else ""
+    return name if _NAME.fullmatch(name) else None
 
 
 def figure_rows(written: WrittenResult, benchmark: int) -> tuple[list[dict[str, Any]], Counter[str]]:
@@ -96,19 +103,33 @@ def figure_rows(written: WrittenResult, benchmark: int) -> tuple[list[dict[str, 
     return [row for (figure, _), row in rows_by_key.items() if figure not in empty], left_out
 
 
+def load_rows(settings: Mapping[str, str | int | float], benchmark: int) -> Iterator[dict[str, Any]]:
+    """Rows of `SERVING` of the offered load, as far as it is limited."""
+    for figure, unit in LOAD_UNITS.items():
+        value = settings.get(figure)
+        if isinstance(value, int | float):
+            yield {
+                "benchmark": benchmark,
+                "figure": figure,
+                "stat": None,
+                "unit": unit,
+                "value": float(value),
+            }
+
+
 def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | None, str, int]]:
     """Name, value in base units, key, unit and largest value of every figure; key None if it is not read."""
     for name, value in written.entries.items():
         if known := _FIGURES.get(name):
             figure, unit = known
-            yield name, value, (figure, None), unit, _LONGEST_RUN_S if unit == "s" else MOST
+            yield name, value, (figure, None), unit, LONGEST_RUN_S if unit == "s" else MOST
         elif latency := _LATENCY.fullmatch(name):
             yield (
                 name,
                 _milliseconds_to_seconds(value),
                 _figure_key(latency[2], latency[1]),
                 "s",
-                _LONGEST_WAIT_S,
+                LONGEST_WAIT_S,
             )
         elif latency := _PERCENTILES.fullmatch(name):
             for pair in written.list_of(name) or []:
@@ -116,7 +137,7 @@ def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | No
                     raise written.entry_error(f"{name} has an entry that is not a percentile and its time")
                 stat = f"p{written.bounded_number(name, pair[0], 100):g}"
                 key = _figure_key(latency[1], stat) if re.fullmatch(_STAT, stat) else None
-                yield name, _milliseconds_to_seconds(pair[1]), key, "s", _LONGEST_WAIT_S
+                yield name, _milliseconds_to_seconds(pair[1]), key, "s", LONGEST_WAIT_S
         elif name not in (*_LOAD, *_LISTS, *_TEXTS) and not isinstance(value, str | bool | None):
             yield name, value, None, "", MOST
 
@@ -178,7 +199,7 @@ def _token_gaps(written: WrittenResult, lists: dict[str, list[Any]]) -> list[lis
 
 def _nanoseconds(written: WrittenResult, name: str, seconds: list[Any]) -> list[int]:
     """Nanoseconds, exact by the digits of the file."""
-    if not all(is_number(value) and 0 <= value <= _LONGEST_WAIT_S for value in seconds):
+    if not all(is_number(value) and 0 <= value <= LONGEST_WAIT_S for value in seconds):
         raise written.entry_error(f"{name} has an entry that is not a time from 0 s to a day")
     return [round(value * 10**9) for value in seconds]
 

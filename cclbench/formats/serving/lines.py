@@ -54,28 +54,46 @@ def is_number(value: object) -> TypeGuard[int | Decimal]:
 
 def written_results(path: Path) -> Iterator[WrittenResult]:
     """Each result of the file; `InputError` with the line of the first invalid one."""
+    lines = [(number, line) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+    if len(lines) > 1 and not (lines[0][1].rstrip().endswith("}") or lines[1][1].startswith("{")):
+        lines = [(lines[0][0], "\n".join(line for _, line in lines))]
+    for number, line in lines:
+        yield _result(_parsed(line, path, number), f"{path}: line {number}")
+
+
+def listed_results(path: Path) -> Iterator[WrittenResult]:
+    """Each object of the file's JSON array, or its only object; `InputError` where it is none."""
+    found = _parsed(_text(path), path, 1)
+    for number, entry in enumerate(found if isinstance(found, list) else [found], 1):
+        yield _result(entry, f"{path}: entry {number:,}")
+
+
+def _text(path: Path) -> str:
     try:
         text = read_whole(path, LARGEST).decode()
     except UnicodeDecodeError as error:
         raise InputError("bytes that are not UTF-8", where=f"{path}: byte {error.start:,}") from None
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if not lines:
+    if not text.strip():
         raise InputError("the file is empty", where=str(path), hint="run the benchmark again")
-    if len(lines) > 1 and not (lines[0][1].rstrip().endswith("}") or lines[1][1].startswith("{")):
-        lines = [(lines[0][0], "\n".join(line for _, line in lines))]
-    for number, line in lines:
-        message, at = "is nested too deeply, or has a number with too many digits", number
-        try:
-            entries = json.loads(line, parse_float=Decimal)
-        except json.JSONDecodeError as error:
-            message, at = f"is not JSON ({error.msg}, column {error.colno})", number + error.lineno - 1
-        except (ValueError, InvalidOperation, RecursionError):
-            pass
-        else:
-            if isinstance(entries, dict):
-                yield WrittenResult(entries, f"{path}: line {number}")
-                continue
-            message = "is not a JSON object"
+    return text
+
+
+def _parsed(text: str, path: Path, line: int) -> Any:
+    message = "is nested too deeply, or has a number with too many digits"
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except json.JSONDecodeError as error:
+        message, line = f"is not JSON ({error.msg}, column {error.colno})", line + error.lineno - 1
+    except (ValueError, InvalidOperation, RecursionError):
+        pass
+    raise InputError(
+        message, where=f"{path}: line {line}", hint="run the benchmark again, or remove this line"
+    )
+
+
+def _result(entries: Any, where: str) -> WrittenResult:
+    if not isinstance(entries, dict):
         raise InputError(
-            message, where=f"{path}: line {at}", hint="run the benchmark again, or remove this line"
+            "is not a JSON object", where=where, hint="run the benchmark again, or remove this line"
         )
+    return WrittenResult(entries, where)

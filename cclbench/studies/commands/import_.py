@@ -78,6 +78,43 @@ def ccl_search(file: Path, script: Path, card: Path | None, store: Path, form: s
     _emit_imported(import_ccl_search(file, script, card, store), "ccl-search", form)
 
 
+@import_.command()
+@click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
+@options.store
+@options.form
+def mlperf(path: Path, store: Path, form: str) -> None:
+    """Import results of MLPerf Training and Inference.
+
+    PATH is a result_*.txt of Training, a mlperf_log_summary.txt of Inference, or a submission's folder,
+    whose systems/*.json count accelerators.
+
+    \b
+    Examples:
+      cclbench import mlperf training_results_v5.1/NVIDIA
+    """
+    from cclbench.studies.published import import_mlperf
+
+    _emit_imported(import_mlperf(path, store), "mlperf", form)
+
+
+@import_.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@options.store
+@options.form
+def inferencex(file: Path, store: Path, form: str) -> None:
+    """Import points of InferenceX.
+
+    FILE is agg_*.json, one result or an array.
+
+    \b
+    Examples:
+      cclbench import inferencex agg_bmk.json --json
+    """
+    from cclbench.studies.published import import_inferencex
+
+    _emit_imported(import_inferencex(file, store), "inferencex", form)
+
+
 def _emit_imported(found: Imported, publisher: str, form: str) -> None:
     from dataclasses import asdict
 

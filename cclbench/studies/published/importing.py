@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from cclbench.ground.file_names import stored_name
@@ -61,13 +62,27 @@ class Imported:
     """Numbers left out, by column without a corresponding metric."""
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A published row with its figures as our metrics."""
+
+    row: PublishedRow
+    figures: Sequence[Row]
+    numbers: int
+    """Published numbers that are valid."""
+    flagged: int = 0
+    """Of these, the ones with known defects."""
+    no_number: int = 0
+    """Published numbers that mean no data."""
+
+
 def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Imported:
     """Import CCL-Bench's `benchmark_data.json` as published runs; rows already in the store are unchanged.
 
     All rows are read before the first is written, and each run is written entirely or not at all.  Raises
     `InputError` if the file is invalid.
     """
-    return _import_publication(read_leaderboard(Path(path)), store)
+    return _import_columns(read_leaderboard(Path(path)), store)
 
 
 def import_ccl_search(
@@ -79,21 +94,16 @@ def import_ccl_search(
     workload card of version 1, without which model and hardware are unknown.  Otherwise as
     `import_ccl_bench`.
     """
-    return _import_publication(
-        read_search(Path(path), Path(script), None if card is None else Path(card)), store
-    )
+    return _import_columns(read_search(Path(path), Path(script), None if card is None else Path(card)), store)
 
 
-def _import_publication(publication: Publication, store: str | Path | None) -> Imported:
-    into, rows = store_at(store), publication.rows
-    with temporary_folder() as folder:
-        runs = tuple(_import_row(row, publication, into, folder) for row in rows)
-    values = [(row, column) for row in rows for column in row.metrics]
-    return Imported(
-        file=publication.path,
-        generated_at=publication.generated_at,
-        remarks=publication.remarks,
-        runs=runs,
+def _import_columns(publication: Publication, store: str | Path | None) -> Imported:
+    """Import rows of CCL-Bench's columns."""
+    values = [(row, column) for row in publication.rows for column in row.metrics]
+    return import_publication(
+        publication,
+        [_entry(row, publication.source) for row in publication.rows],
+        store,
         defects=Counter(defect.key for row, column in values for defect in defects_of(row, column)),
         unknown_columns=Counter(
             column for row, column in values if column not in COLUMNS and row.metrics[column] is not None
@@ -101,30 +111,50 @@ def _import_publication(publication: Publication, store: str | Path | None) -> I
     )
 
 
-def _import_row(row: PublishedRow, publication: Publication, store: Store, scratch: Path) -> ImportedRun:
+def _entry(row: PublishedRow, source: str) -> Entry:
+    figures = result_rows(row, source)
+    with_value = [figure for figure in figures[: len(COLUMNS)] if figure.status == "ok"]
+    numbers = sum(row.metrics.get(column) is not None for column in COLUMNS)
+    flagged = sum(figure.reason is not None for figure in with_value)
+    return Entry(row, figures, len(with_value), flagged, numbers - len(with_value))
+
+
+def import_publication(
+    publication: Publication,
+    entries: Sequence[Entry],
+    store: str | Path | None,
+    defects: Mapping[str, int] = MappingProxyType({}),
+    unknown_columns: Mapping[str, int] = MappingProxyType({}),
+) -> Imported:
+    """Write the entry of each row as a run; those already in the store are unchanged."""
+    into = store_at(store)
+    with temporary_folder() as folder:
+        runs = tuple(_import_entry(entry, publication, into, folder) for entry in entries)
+    return Imported(
+        publication.path, publication.generated_at, publication.remarks, runs, defects, unknown_columns
+    )
+
+
+def _import_entry(entry: Entry, publication: Publication, store: Store, scratch: Path) -> ImportedRun:
+    row = entry.row
     slug = re.sub(r"[^a-z0-9._]+", "-", row.workload_name.lower())[:_LONGEST_NAME].strip("-._")
     run = "-".join(filter(None, (publication.source, slug, row.sha256[:8])))
     current = current_run(store, run, row.sha256)
-    results = result_rows(row, publication.source)
-    stored = _write_run(row, publication, store, scratch, run, results) if current is None else current
-    of_columns = results[: len(COLUMNS)]
-    with_value = [result for result in of_columns if result.status == "ok"]
-    numbers = sum(row.metrics.get(column) is not None for column in COLUMNS)
+    stored = _write_run(entry, publication, store, scratch, run) if current is None else current
     return ImportedRun(
         run=run,
         row=row.number,
         name=row.workload_name,
-        numbers=len(with_value),
-        flagged=sum(result.reason is not None for result in with_value),
-        no_number=numbers - len(with_value),
+        numbers=entry.numbers,
+        flagged=entry.flagged,
+        no_number=entry.no_number,
         card=stored.card is not None,
         new=current is None,
     )
 
 
-def _write_run(
-    row: PublishedRow, publication: Publication, store: Store, scratch: Path, run: str, results: list[Row]
-) -> Run:
+def _write_run(entry: Entry, publication: Publication, store: Store, scratch: Path, run: str) -> Run:
+    row = entry.row
     card = card_of(row, run, scratch)
     published = Published(
         source=publication.source,
@@ -140,7 +170,7 @@ def _write_run(
         row.sha256,
         published=published,
         file=stored_name(publication.path),
-        figures=results,
+        figures=entry.figures,
         card=card.text,
         description=row.text("description") or None,
     )

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.record.metric_name import metric_name
@@ -21,6 +23,13 @@ _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 def result_rows(row: PublishedRow, source: str) -> list[Row]:
     """The numbers of `source` as our metrics, flagged with defects; a missing one has a reason."""
     return [*(_column_row(row, column, source) for column in COLUMNS), *_throughput_rows(row, source)]
+
+
+def published_row(
+    source: str, metric: str, value: float | None, reason: str | None = None, *, stat: str | None = None
+) -> Row:
+    """A published figure of a benchmark as a whole as a row of our metric; without a value, why."""
+    return msgspec.structs.replace(_result_row(metric, value, reason, source, window="trace"), stat=stat)
 
 
 def _column_row(row: PublishedRow, column: str, source: str) -> Row:

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving as the engine's own metrics state it: parts of a request's time, latencies, prefix hits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from typing import Final
+
+from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
+from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.view.server_metrics import SINCE_START, ServerCounts, of_each_server, server_counts
+
+NO_METRICS: Final = "needs snapshots of the server's metrics: curl http://SERVER/metrics before and after"
+_PARTS: Final = ("queue", "prefill", "decode")
+_PERCENTS: Final = (50, 90, 99)
+_LATENCIES: Final = (
+    *("ttft", "tpot", "itl", "e2e_latency", "queue", "prefill", "decode", "inference", "transfer"),
+)
+_server_metric = partial(
+    run_metric, inputs=("server_metrics",), not_applicable=NO_METRICS, unit="s", better="lower"
+)
+
+
+def _of_each_server(run: RunView, values: Callable[[ServerCounts], Iterable[Value]]) -> Iterator[Value]:
+    """The values of a single server; of several, each with the server's label before its category."""
+    counts = server_counts(run)
+    if not counts:
+        raise NotApplicable(NO_METRICS)
+    if len(counts) > 1:
+        yield no_value(f"{len(counts)} servers: see their rows", source="prometheus")
+    for label, one in of_each_server(counts):
+        for value in [no_value(one.problem)] if one.problem else values(one):
+            since = SINCE_START if one.since_start and value.has_value else None
+            reason = "; ".join(filter(None, (value.reason, since))) or None
+            category = ": ".join(filter(None, (label, value.category))) or None
+            yield replace(value, category=category, reason=reason, source="prometheus")
+
+
+@_server_metric(
+    "serving.request_time",
+    definition="Time of a request in the server, the mean over finished requests, and its parts by category:"
+    " queue (arrival to first scheduling), prefill (to the first token), decode (to the last token), and"
+    " outside, the rest, which the engine does not time: the API server, tokenisation, detokenisation. The"
+    " parts add up to the whole. A transfer of KV blocks between servers is not a part of its own: in vLLM a"
+    " request waits for it in the queue of the server that decodes (serving.server_latency has its time)."
+    " Counts are those between the snapshots.",
+    formula="Δsum / Δcount of each histogram; outside = whole − queue − prefill − decode",
+)
+def request_time(run: RunView) -> Iterable[Value]:
+    """Mean time of a request and of its parts."""
+    return _of_each_server(run, _request_time_values)
+
+
+def _request_time_values(counts: ServerCounts) -> Iterator[Value]:
+    whole = counts.histograms.get("e2e_latency")
+    if whole is None or not whole.count:
+        yield no_value("no request finished" if whole else "the snapshots have no e2e latency")
+        return
+    words = f"of {whole.count:,} requests"
+    yield Value(value=whole.total / whole.count, reason=words)
+    found = {part: counts.histograms.get(part) for part in _PARTS}
+    if lacking := [part for part, histogram in found.items() if histogram is None]:
+        yield no_value(f"the server does not time its {', '.join(lacking)}", category="outside")
+        return
+    parts = {part: histogram for part, histogram in found.items() if histogram is not None}
+    if others := [part for part, histogram in parts.items() if histogram.count != whole.count]:
+        told = ", ".join(f"{part} {parts[part].count:,}" for part in others)
+        yield no_value(f"{whole.count:,} requests finished, but {told} were timed", category="outside")
+        return
+    for part, histogram in parts.items():
+        yield Value(value=histogram.total / whole.count, category=part, reason=words)
+    rest = whole.total - sum(histogram.total for histogram in parts.values())
+    clocks = "; below 0: the engine and its API server read other clocks" if rest < 0 else ""
+    yield Value(value=rest / whole.count, category="outside", provenance="derived", reason=f"{words}{clocks}")
+
+
+@_server_metric(
+    "serving.server_latency",
+    definition="Latencies by the server's histograms, by category: ttft, tpot, itl, e2e_latency, queue,"
+    " prefill, decode, inference, transfer (of KV blocks between servers): the mean, and for p50, p90 and p99"
+    " the bounds of the bucket that holds them (stats p99_low and p99_high): a histogram does not say more,"
+    " and nothing is interpolated. Percentile p is the ⌈p · count⌉-th smallest observation. The server's"
+    " clock begins when the request arrives: a client's latency is longer.",
+    formula="Δsum / Δcount; bounds of the first bucket whose Δcount reaches ⌈p · Δcount⌉",
+)
+def server_latency(run: RunView) -> Iterable[Value]:
+    """Means and bounds of percentiles by the server's histograms."""
+    return _of_each_server(run, _server_latency_values)
+
+
+def _server_latency_values(counts: ServerCounts) -> Iterator[Value]:
+    known = [name for name in _LATENCIES if name in counts.histograms]
+    whole = counts.histograms.get("e2e_latency")
+    if whole is not None and whole.count:
+        yield Value(value=whole.mean, reason="of the whole request")
+    else:
+        yield no_value("no request finished" if known else "the snapshots have no latency")
+    for name in known:
+        histogram = counts.histograms[name]
+        if not histogram.count:
+            yield no_value("no observation", category=name)
+            continue
+        yield Value(value=histogram.mean, category=name)
+        for percent in _PERCENTS:
+            bounds = histogram.quantile_bounds(percent)
+            for end, bound in zip(("low", "high"), bounds or (None, None), strict=True):
+                stat = f"p{percent}_{end}"
+                if bound is None:
+                    yield no_value(
+                        "its buckets do not add up, or differ between servers", category=name, stat=stat
+                    )
+                elif isfinite(bound):
+                    yield Value(value=bound, category=name, stat=stat)
+                else:
+                    yield no_value("beyond the last bucket", category=name, stat=stat)
+
+
+@_server_metric(
+    "serving.prefix_hit_rate",
+    definition="Share of the prompt's tokens that the prefix cache held, by the server's counters of tokens"
+    " queried and hit.",
+    formula="Δhits / Δqueries",
+    unit="1",
+    better="higher",
+)
+def prefix_hit_rate(run: RunView) -> Iterable[Value]:
+    """Share of queried tokens that were cached."""
+    return _of_each_server(run, _prefix_values)
+
+
+def _prefix_values(counts: ServerCounts) -> Iterator[Value]:
+    queries, hits = counts.totals.get("prefix_queries"), counts.totals.get("prefix_hits")
+    if queries is None or hits is None:
+        yield no_value("the snapshots do not count tokens of the prefix cache")
+    elif not queries:
+        yield no_value("no token was queried")
+    else:
+        yield Value(
+            value=hits / queries, provenance="derived", reason=f"{hits:,.0f} of {queries:,.0f} tokens"
+        )

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metric families of serving engines: our metric, its kind and unit by the engine's name.
+
+Sources: vLLM, docs/usage/metrics.md and vllm/v1/metrics/loggers.py; SGLang,
+docs/references/production_metrics.md and python/sglang/srt/metrics/collector.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric family: what it is of, and the divisor from its unit to ours."""
+
+    metric: str
+    kind: Literal["histogram", "counter", "gauge"] = "histogram"
+    per_unit: int = 1
+
+
+_ENGINES: Final = {
+    "vllm:": {
+        "time_to_first_token_seconds": Family("ttft"),
+        "inter_token_latency_seconds": Family("itl"),
+        "time_per_output_token_seconds": Family("itl"),  # the name of the same until 2025
+        "request_time_per_output_token_seconds": Family("tpot"),
+        "e2e_request_latency_seconds": Family("e2e_latency"),
+        "request_queue_time_seconds": Family("queue"),
+        "request_prefill_time_seconds": Family("prefill"),
+        "request_decode_time_seconds": Family("decode"),
+        "request_inference_time_seconds": Family("inference"),
+        "nixl_xfer_time_seconds": Family("transfer"),
+        "prompt_tokens": Family("prompt_tokens", "counter"),
+        "generation_tokens": Family("generated_tokens", "counter"),
+        "request_success": Family("completed", "counter"),
+        "num_preemptions": Family("preemptions", "counter"),
+        "prefix_cache_queries": Family("prefix_queries", "counter"),
+        "prefix_cache_hits": Family("prefix_hits", "counter"),
+        "num_requests_running": Family("running", "gauge"),
+        "num_requests_waiting": Family("waiting", "gauge"),
+        "kv_cache_usage_perc": Family("kv_cache_usage", "gauge"),
+    },
+    "sglang:": {
+        "time_to_first_token_seconds": Family("ttft"),
+        "inter_token_latency_seconds": Family("itl"),
+        "time_per_output_token_seconds": Family("itl"),
+        "e2e_request_latency_seconds": Family("e2e_latency"),
+        "queue_time_seconds": Family("queue"),
+        "kv_transfer_latency_ms": Family("transfer", per_unit=1000),
+        "prompt_tokens": Family("prompt_tokens", "counter"),
+        "generation_tokens": Family("generated_tokens", "counter"),
+        "num_requests": Family("completed", "counter"),
+        "num_running_reqs": Family("running", "gauge"),
+        "num_queue_reqs": Family("waiting", "gauge"),
+        "token_usage": Family("kv_cache_usage", "gauge"),
+    },
+}
+_SUFFIXES: Final = {
+    "histogram": {"_sum": "sum", "_count": "count", "_bucket": "bucket"},
+    "counter": {"_total": "total", "": "total"},
+    "gauge": {"": "value"},
+}
+SERIES: Final = {
+    engine + name + suffix: (family, part)
+    for engine, families in _ENGINES.items()
+    for name, family in families.items()
+    for suffix, part in _SUFFIXES[family.kind].items()
+}
+"""Family and part by the name of a sample."""
+PREFIXES: Final = tuple(_ENGINES)
+_RANK: Final = re.compile(r"\d{1,4}", re.ASCII)
+LABELS: Final = {
+    **dict.fromkeys(("engine", "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "series"), _RANK),
+    "engine_type": re.compile("unified|prefill|decode"),
+    "finished_reason": re.compile("stop|length|abort|error|repetition"),
+}
+"""Labels that are kept, and their values; `series` numbers sets whose other labels, such as hosts, differ."""

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Request traces: rates, lengths, and prefixes that an unlimited cache would hold, by brute force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.hand_made import Evidence, of_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cclbench.analyzers.metric import Value
+from cclbench.analyzers.request_traces import leading_blocks
+from cclbench.ground.evidence_schema import REQUEST_TRACE
+
+S = 10**9
+REQUESTS: list[tuple[int, int, int, list[int] | None]] = [
+    (0, 1024, 10, [1, 2]),
+    (10, 1500, 20, [1, 2, 3]),
+    (90, 1100, 30, [1, 9, 3]),
+    (100, 512, 40, [7]),
+]
+
+
+def trace(requests: list[tuple[int, int, int, list[int] | None]], file: str = "t.jsonl") -> pa.Table:
+    """Rows of requests: arrival in s, tokens, blocks."""
+    own: dict[str, Any] = {"source": "request_trace", "file": file}
+    rows = [
+        own
+        | {"request": n, "arrival_ns": at * S, "input_tokens": taken, "output_tokens": made, "blocks": blocks}
+        for n, (at, taken, made, blocks) in enumerate(requests)
+    ]
+    return pa.Table.from_pylist(rows, schema=REQUEST_TRACE)
+
+
+def values(metric: str, *tables: pa.Table) -> list[Value]:
+    return of_run(f"requests.{metric}", Evidence(request_trace=pa.concat_tables(tables).unify_dictionaries()))
+
+
+def by_key(found: list[Value]) -> dict[tuple[str | None, str | None], float | None]:
+    return {(value.category, value.stat): value.value for value in found}
+
+
+def test_rate() -> None:
+    """3 gaps in 100 s, of 10, 80 and 10 s; two requests in the first minute, two in the second."""
+    found = by_key(values("rate", trace(REQUESTS)))
+    assert found[None, None] == 0.03
+    assert found[None, "cv"] == pytest.approx(np.std([10, 80, 10]) / (100 / 3))
+    assert found[None, "peak"] == pytest.approx(2 / 60)
+    (none,) = values("rate", trace(REQUESTS[:1]))
+    assert none.reason == "all requests arrive at once"
+
+
+def test_tokens() -> None:
+    found = by_key(values("tokens", trace(REQUESTS)))
+    assert found[None, None] == (1024 + 1500 + 1100 + 512 + 100) / 4
+    assert found["output", "p50"] == 25
+    assert (found["input", None], found["input", "max"]) == (1034, 1500)
+
+
+def test_prefixes_end_at_the_first_new_block() -> None:
+    """The second request finds two blocks, the third one only: its block 3 follows another prefix."""
+    found = values("prefix_reuse", trace(REQUESTS))
+    assert by_key(found) == {(None, None): 3 / 9, (None, "tokens"): (1024 + 512) / 4136}
+    assert found[0].reason == "3 of 9 blocks"
+
+
+def test_order_is_that_of_arrival() -> None:
+    """In the other order the longer prompt is first, and the shorter one is in the cache."""
+    swapped = [REQUESTS[1], REQUESTS[0]]
+    assert by_key(values("prefix_reuse", trace(swapped)))[None, None] == 2 / 5
+    again = [(0, 1024, 1, [1, 2]), (0, 1024, 1, [1, 2])]
+    assert by_key(values("prefix_reuse", trace(again)))[None, None] == 0.5
+
+
+def test_a_block_twice_in_a_request_is_not_reused() -> None:
+    assert by_key(values("prefix_reuse", trace([(0, 1024, 1, [5, 5])])))[None, None] == 0
+
+
+def test_what_a_trace_does_not_state() -> None:
+    without, *_ = values("prefix_reuse", trace([*REQUESTS, (120, 5, 5, None)]))
+    assert without.reason == "1 requests have no ids of blocks"
+    *_, sizes = values("prefix_reuse", trace([(0, 100, 1, [1, 2]), (1, 100, 1, [1, 2])]))
+    assert (sizes.stat, sizes.reason) == ("tokens", "blocks are not of 512 tokens")
+    empty, *_ = values("prefix_reuse", trace([(0, 0, 1, []), (1, 0, 1, [])]))
+    assert empty.reason == "no request has a block"
+    (none,) = of_run("requests.rate", Evidence())
+    assert none.reason == "needs a trace of requests in Mooncake's format"
+
+
+def test_several_traces_are_kept_apart() -> None:
+    found = values("rate", trace(REQUESTS, "a"), trace(REQUESTS[:2], "b"))
+    assert found[0].reason == "2 traces: see their rows"
+    assert (by_key(found)["a", None], by_key(found)["b", None]) == (0.03, 0.1)
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=5), min_size=1, max_size=12))
+def test_leading_blocks_are_those_of_a_set(requests: list[list[int]]) -> None:
+    seen, expected = set[int](), []
+    for blocks in requests:
+        held = next((n for n, block in enumerate(blocks) if block not in seen), len(blocks))
+        expected.append(held)
+        seen.update(blocks)
+    flat = np.array([block for blocks in requests for block in blocks], np.int64)
+    counts = np.array([len(blocks) for blocks in requests], np.int64)
+    assert leading_blocks(flat, counts).tolist() == expected
