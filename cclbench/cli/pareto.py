@@ -35,12 +35,12 @@ def pareto(
       cclbench pareto monday/ tuesday/ --json
     """
     from cclbench.comparison.build import run_subject
+    from cclbench.comparison.serving_points import COLUMNS
     from cclbench.ground.errors import UsageError
     from cclbench.present.charts.pareto import plot_points, points_of
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.pareto import pareto_page
-    from cclbench.serving_points import COLUMNS
     from cclbench.workspace import workspace
 
     if plot is not None:

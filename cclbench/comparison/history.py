@@ -78,7 +78,7 @@ class LevelChange:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class FigureHistory:
     """A figure of a job's runs in order of time."""
 
     figure: str
@@ -102,7 +102,7 @@ def history(
     last: int = 10,
     fail_on: Sequence[str] = (),
     **options: Unpack[WorkspaceOptions],
-) -> tuple[list[History], list[GateCheck]]:
+) -> tuple[list[FigureHistory], list[GateCheck]]:
     """The history of each of `metrics` and of `fail_on`, and the checks of the newest run.
 
     `runs` are run ids, SOURCEs or patterns of them, by default all runs of the store; `metrics` are names or
@@ -183,7 +183,7 @@ def _default_figure(read: Sequence[_RunRows]) -> Figure:
     raise UsageError(f"no run has {' or '.join(_DEFAULTS)}", hint="name a figure with --metric")
 
 
-def _figure_history(figure: Figure, read: Sequence[_RunRows], session: Workspace) -> History:
+def _figure_history(figure: Figure, read: Sequence[_RunRows], session: Workspace) -> FigureHistory:
     name = metric_selector(*figure)
     points = tuple(_history_point(one, one.rows[name]) for one in read)
     valued = [point for point in points if point.value is not None]
@@ -195,7 +195,7 @@ def _figure_history(figure: Figure, read: Sequence[_RunRows], session: Workspace
         for number in range(len(levels.changes))
     )
     unit = next((row.unit for one in read if (row := one.rows[name]) is not None), metric.unit)
-    return History(name, unit, metric.better, points, levels, changes)
+    return FigureHistory(name, unit, metric.better, points, levels, changes)
 
 
 def _history_point(one: _RunRows, row: Row | None) -> HistoryPoint:
@@ -267,7 +267,7 @@ def _work_differences(before: HistoryPoint, after: HistoryPoint, session: Worksp
     return tuple(work_inequalities(base, other, equality))
 
 
-def _check_newest(gate: Gate, found: History, last: int, session: Workspace) -> GateCheck:
+def _check_newest(gate: Gate, found: FigureHistory, last: int, session: Workspace) -> GateCheck:
     """Check an expression for the newest run; a change is judged by the interval of a single new run."""
     newest = found.points[-1]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from cclbench.comparison.comparison import GateCheck
-from cclbench.comparison.history import History
+from cclbench.comparison.history import FigureHistory
 
 COLUMNS: Final = (
     "figure",
@@ -23,7 +23,7 @@ COLUMNS: Final = (
 )
 
 
-def history_document(histories: Sequence[History], checks: Sequence[GateCheck]) -> dict[str, Any]:
+def history_document(histories: Sequence[FigureHistory], checks: Sequence[GateCheck]) -> dict[str, Any]:
     """The histories and checks as the document that `--json` prints; values are in base units."""
     return {
         "schema": "history.v1",
@@ -55,7 +55,7 @@ def history_document(histories: Sequence[History], checks: Sequence[GateCheck]) 
     }
 
 
-def _change_rows(one: History) -> list[dict[str, Any]]:
+def _change_rows(one: FigureHistory) -> list[dict[str, Any]]:
     valued = one.valued
     return [
         {
@@ -72,7 +72,7 @@ def _change_rows(one: History) -> list[dict[str, Any]]:
     ]
 
 
-def history_rows(one: History) -> Iterator[dict[str, Any]]:
+def history_rows(one: FigureHistory) -> Iterator[dict[str, Any]]:
     """A row for each run, in order of time; `change` and `ratio` are of the first run of a new level."""
     changes = {change.first: change for change in one.changes}
     number = 0

@@ -11,7 +11,7 @@ import msgspec
 
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.units import humanise
-from cclbench.source_summaries.summary import Cell, Column, FigureTable
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable
 
 
 class RowComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +34,8 @@ class TableComparison(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     titles: tuple[str, str]
     """The table's title in the base and in the other: sweeps may be of different groups."""
-    keys: tuple[Column, ...]
-    columns: tuple[Column, ...]
+    keys: tuple[FigureColumn, ...]
+    columns: tuple[FigureColumn, ...]
     rows: list[RowComparison]
     unmatched: tuple[int, int]
     """Number of rows that only the base, and only the other has."""
@@ -130,7 +130,7 @@ def _compare_tables(
 
 
 def _cells_by_key(
-    table: FigureTable, keys: Sequence[Column], columns: Sequence[Column]
+    table: FigureTable, keys: Sequence[FigureColumn], columns: Sequence[FigureColumn]
 ) -> dict[tuple[Cell, ...], tuple[Cell, ...]]:
     """The cells of `columns` by those of `keys`; of rows with equal keys the first."""
     places = {column.name: place for place, column in enumerate(table.columns)}

@@ -100,11 +100,17 @@ WHOLE: Final = (*PRODUCTS, "linear algebra")
 """Families whose models count all that a call does: enclosing calls are not counted again."""
 
 
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, compiled once: the cache of `re` holds fewer than there are."""
+    return re.compile(pattern)
+
+
 def require_explained(model: CostModel) -> None:
     """Raise `UsageError` for an invalid regular expression, or a docstring that lacks a section."""
     for pattern in model.patterns:
         try:
-            re.compile(pattern)
+            _compiled(pattern)
         except re.error as error:
             raise UsageError(f"cost model {model.name!r}: the pattern {pattern!r}: {error}") from None
     parts = model.docstring_parts
@@ -152,7 +158,7 @@ def cost_model(
 @cache
 def _expressions() -> list[tuple[re.Pattern[str], CostModel]]:
     """The patterns of all models, compiled, by the models' names."""
-    return [(re.compile(pattern), model) for model in map(MODELS.get, MODELS) for pattern in model.patterns]
+    return [(_compiled(pattern), model) for model in map(MODELS.get, MODELS) for pattern in model.patterns]
 
 
 @lru_cache(maxsize=1 << 14)

@@ -8,12 +8,12 @@ from typing import TypeVar
 from cclbench.comparison.summaries import RowComparison, TableComparison
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise, size_text
-from cclbench.source_summaries.summary import Cell, Column, FigureTable
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable
 
 _Row = TypeVar("_Row")
 
 
-def cell_text(column: Column, value: Cell) -> str | None:
+def cell_text(column: FigureColumn, value: Cell) -> str | None:
     """A cell with its unit; sizes that name a row are written as in sweeps; None where unknown."""
     if value is None:
         return None
@@ -22,7 +22,7 @@ def cell_text(column: Column, value: Cell) -> str | None:
     return size_text(value) if column.key and column.unit == "B" else humanise(value, column.unit)
 
 
-def used_columns(table: FigureTable, *, detail: bool) -> list[tuple[int, Column]]:
+def used_columns(table: FigureTable, *, detail: bool) -> list[tuple[int, FigureColumn]]:
     """Place and column of those with any value, without details unless wanted."""
     return [
         (place, column)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.comparison.history import History
+from cclbench.comparison.history import FigureHistory
 from cclbench.ground.errors import UsageError
 from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import light_colour
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COLOURS: Final = {"regression": "worse", "improvement": "better"}
 
 
-def draw_history(histories: Sequence[History]) -> Figure:
+def draw_history(histories: Sequence[FigureHistory]) -> Figure:
     """A panel for each figure; `UsageError` if no run has a value."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from cclbench.source_summaries.libraries import summarise_libraries
 from cclbench.source_summaries.logged_calls import summarise_calls
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
-from cclbench.source_summaries.summary import Source, SourceSummary, Summarise
+from cclbench.source_summaries.summary import SourceSummary, Summarise, SummaryInputs
 from cclbench.source_summaries.sweeps import summarise_sweeps
 
 _STEP: Final = metric_name("time.step")
@@ -49,5 +49,5 @@ def source_summaries(run: Run, results: Results) -> list[SourceSummary]:
         machine=machine_of(run),
         settings={file.name: file.facts for file in run.record.evidence},
     )
-    source = Source(run, view, results)
-    return [summary for summarise in KINDS for summary in summarise(source)]
+    inputs = SummaryInputs(run, view, results)
+    return [summary for summarise in KINDS for summary in summarise(inputs)]

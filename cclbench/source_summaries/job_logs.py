@@ -9,7 +9,7 @@ from typing import Final
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.rows import Row
-from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 JOB_LOG: Final = "job_log"
 """The kind of a log that numbers steps."""
@@ -20,23 +20,26 @@ _GOODPUT: Final = metric_name("goodput.training")
 _AGREEMENT: Final = metric_name("log.card_agreement")
 _OVERHEAD: Final = metric_name("log.profiler_overhead")
 _COLUMNS: Final = (
-    Column(name="log", key=True),
-    Column(name="median", unit="s", lead=True),
-    *(Column(name=stat, unit="s") for stat in ("p5", "p95", "max")),
-    Column(name="tokens", unit="1/s"),
-    Column(name="tokens of a device", unit="1/s"),
-    Column(name="goodput", unit="1"),
-    Column(name="global batch", unit="count"),
-    Column(name="sequence length", unit="count"),
+    FigureColumn(name="log", key=True),
+    FigureColumn(name="median", unit="s", lead=True),
+    *(FigureColumn(name=stat, unit="s") for stat in ("p5", "p95", "max")),
+    FigureColumn(name="tokens", unit="1/s"),
+    FigureColumn(name="tokens of a device", unit="1/s"),
+    FigureColumn(name="goodput", unit="1"),
+    FigureColumn(name="global batch", unit="count"),
+    FigureColumn(name="sequence length", unit="count"),
 )
-_SERVER_COLUMNS: Final = (Column(name="tokens", key=True), Column(name="rate", unit="1/s", lead=True))
+_SERVER_COLUMNS: Final = (
+    FigureColumn(name="tokens", key=True),
+    FigureColumn(name="rate", unit="1/s", lead=True),
+)
 _MOST_LOGS: Final = 8
 _MOST_STEPS: Final = 4
 
 
-def summarise_job_logs(source: Source) -> Iterator[SourceSummary]:
+def summarise_job_logs(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """All logs of jobs that number steps, else those of servers."""
-    rows = list(source.results.summary)
+    rows = list(inputs.results.summary)
     logs = [row for row in rows if _is_of(row, _STEP) and row.step is None and row.value is not None]
     if not logs:
         yield from _server_summary(rows)
@@ -54,7 +57,7 @@ def summarise_job_logs(source: Source) -> Iterator[SourceSummary]:
                 subject="steps",
                 title="Step time and throughput",
                 columns=_COLUMNS,
-                rows=[_log_row(log, rows, _settings(log, source)) for log in logs],
+                rows=[_log_row(log, rows, _settings(log, inputs)) for log in logs],
                 detail=True,
             )
         ],
@@ -98,11 +101,11 @@ def _log_value(
     return (None, "") if row is None else (row.value, row.unit)
 
 
-def _settings(log: Row, source: Source) -> Mapping[str, object]:
+def _settings(log: Row, inputs: SummaryInputs) -> Mapping[str, object]:
     """What the log states once; of the only log, by its file of steps."""
-    files = [file.name for file in source.run.record.evidence if file.rows.get("log_steps")]
+    files = [file.name for file in inputs.run.record.evidence if file.rows.get("log_steps")]
     file = log.category or (files[0] if len(files) == 1 else "")
-    return source.view.settings.get(file, {})
+    return inputs.view.settings.get(file, {})
 
 
 def _log_row(log: Row, rows: Sequence[Row], settings: Mapping[str, object]) -> tuple[Cell, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cclbench.formats.nccl_log import NcclLog
-from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 _FACTS: Final[Mapping[str, str]] = {
     "library": "library",
@@ -44,14 +44,14 @@ _PATHS: Final = (
 )
 """Facts of the first screen about what data pass through."""
 _SETTING: Final = "NCCL_"
-_COLUMNS: Final = (Column(name="setting", key=True), Column(name="value", lead=True))
+_COLUMNS: Final = (FigureColumn(name="setting", key=True), FigureColumn(name="value", lead=True))
 
 
-def summarise_libraries(source: Source) -> Iterator[SourceSummary]:
+def summarise_libraries(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """The library's facts, those of all files together; slow paths first."""
     files = [
         file.facts
-        for file in source.run.record.evidence
+        for file in inputs.run.record.evidence
         if file.reader == NcclLog.name or not _ONLY_FROM_OUTPUT.isdisjoint(file.facts)
     ]
     if not files:

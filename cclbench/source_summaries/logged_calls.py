@@ -10,21 +10,21 @@ from cclbench.ground.schema import TOTAL
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
-from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 _CALL_COLUMNS: Final = (
-    Column(name="group", key=True),
-    Column(name="kind", key=True),
-    Column(name="calls", unit="count"),
-    Column(name="bytes", unit="B", lead=True),
-    Column(name="most common size"),
+    FigureColumn(name="group", key=True),
+    FigureColumn(name="kind", key=True),
+    FigureColumn(name="calls", unit="count"),
+    FigureColumn(name="bytes", unit="B", lead=True),
+    FigureColumn(name="most common size"),
 )
 _EDGE_COLUMNS: Final = (
-    Column(name="from -> to", key=True),
-    Column(name="sends", unit="count"),
-    Column(name="receives", unit="count"),
-    Column(name="bytes", unit="B", lead=True),
-    Column(name="unmatched", unit="count"),
+    FigureColumn(name="from -> to", key=True),
+    FigureColumn(name="sends", unit="count"),
+    FigureColumn(name="receives", unit="count"),
+    FigureColumn(name="bytes", unit="B", lead=True),
+    FigureColumn(name="unmatched", unit="count"),
 )
 _COUNT: Final = metric_name("comm.count")
 _VOLUME: Final = metric_name("comm.volume")
@@ -34,9 +34,9 @@ _Part = tuple[str | None, str | None, str | None]
 """Group, kind and size of calls; None for all."""
 
 
-def summarise_calls(source: Source) -> Iterator[SourceSummary]:
+def summarise_calls(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """All calls in a sentence; by process group and kind, and transfers by pair of ranks."""
-    rows = list(source.results.summary)
+    rows = list(inputs.results.summary)
     calls = _rank_totals(rows, _COUNT).get((None, None, None))
     if calls is None:
         return

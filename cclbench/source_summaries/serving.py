@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from cclbench.analyzers.benchmarks import Benchmark, run_benchmarks
 from cclbench.analyzers.serving import latency_values, output_tokens, rate_value
 from cclbench.ground.units import humanise
-from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 _STATS: Final = ("mean", "p50", "p90", "p99")
 _FIGURES: Final = {
@@ -23,29 +23,29 @@ _FIGURES: Final = {
     "e2e_latency": "end-to-end latency",
 }
 _LOADS: Final = (
-    Column(name="benchmark"),
-    Column(name="concurrency", unit="count"),
-    Column(name="request rate", detail=True),
-    Column(name="answered", unit="count", detail=True),
-    Column(name="not answered", unit="count"),
-    Column(name="requests", unit="1/s", detail=True),
-    Column(name="output tokens", unit="1/s", lead=True),
-    Column(name="TTFT p50", unit="s"),
-    Column(name="TTFT p99", unit="s"),
-    Column(name="TPOT p50", unit="s"),
+    FigureColumn(name="benchmark"),
+    FigureColumn(name="concurrency", unit="count"),
+    FigureColumn(name="request rate", detail=True),
+    FigureColumn(name="answered", unit="count", detail=True),
+    FigureColumn(name="not answered", unit="count"),
+    FigureColumn(name="requests", unit="1/s", detail=True),
+    FigureColumn(name="output tokens", unit="1/s", lead=True),
+    FigureColumn(name="TTFT p50", unit="s"),
+    FigureColumn(name="TTFT p99", unit="s"),
+    FigureColumn(name="TPOT p50", unit="s"),
 )
 _LATENCIES: Final = (
-    Column(name="load", key=True),
-    Column(name="latency", key=True),
-    *(Column(name=stat, unit="s", lead=stat == "p50") for stat in _STATS),
+    FigureColumn(name="load", key=True),
+    FigureColumn(name="latency", key=True),
+    *(FigureColumn(name=stat, unit="s", lead=stat == "p50") for stat in _STATS),
 )
 _Latencies = dict[str, dict[str, float | None]]
 """By figure and statistic."""
 
 
-def summarise_serving(source: Source) -> Iterator[SourceSummary]:
+def summarise_serving(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """All benchmarks of the source by load; failed requests first."""
-    benchmarks = sorted(run_benchmarks(source.view), key=_load_order)
+    benchmarks = sorted(run_benchmarks(inputs.view), key=_load_order)
     if not benchmarks:
         return
     several = len(benchmarks) > 1
@@ -89,7 +89,7 @@ def summarise_serving(source: Source) -> Iterator[SourceSummary]:
     )
 
 
-def _load_columns(*, by_load: bool) -> tuple[Column, ...]:
+def _load_columns(*, by_load: bool) -> tuple[FigureColumn, ...]:
     """`_LOADS`, with the concurrency as key in place of the file if it tells benchmarks apart."""
     keys = {"benchmark": not by_load, "concurrency": by_load}
     return tuple(replace(column, key=keys.get(column.name, False)) for column in _LOADS)

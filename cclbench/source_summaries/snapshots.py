@@ -16,23 +16,23 @@ from cclbench.analyzers.view.memory_owners import (
 )
 from cclbench.analyzers.view.out_of_memory import failed_requests
 from cclbench.ground.units import humanise
-from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 MOST_OWNERS: Final = 20
 """Most owners of a device's peak that are listed: those with the most bytes."""
 _DEVICES: Final = (
-    Column(name="device", key=True),
-    Column(name="peak", unit="B", lead=True),
-    Column(name="reserved", unit="B"),
-    Column(name="unused", unit="B"),
-    Column(name="scattered", unit="1"),
-    Column(name="at the end", unit="B"),
+    FigureColumn(name="device", key=True),
+    FigureColumn(name="peak", unit="B", lead=True),
+    FigureColumn(name="reserved", unit="B"),
+    FigureColumn(name="unused", unit="B"),
+    FigureColumn(name="scattered", unit="1"),
+    FigureColumn(name="at the end", unit="B"),
 )
 
 
-def summarise_snapshots(source: Source) -> Iterator[SourceSummary]:
+def summarise_snapshots(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """All devices of all snapshots, and the owners of the highest peak."""
-    histories = source.view.snapshots
+    histories = inputs.view.snapshots
     if not histories:
         return
     recorded = [history for history in histories if history.recorded]
@@ -113,9 +113,9 @@ def _owner_table(history: History, heading: str, grouping: str) -> FigureTable:
         rows.append((f"{len(rest):,} more", held, share))
     name = GROUPING_WORDS[grouping]
     columns = (
-        Column(name=name, key=True),
-        Column(name="bytes", unit="B", lead=True),
-        Column(name="share", unit="1"),
+        FigureColumn(name=name, key=True),
+        FigureColumn(name="bytes", unit="B", lead=True),
+        FigureColumn(name="share", unit="1"),
     )
     return FigureTable(
         subject=grouping, title=f"Held at the peak of {heading}, by {name}", columns=columns, rows=rows

@@ -16,7 +16,7 @@ from cclbench.record.run import Run
 Cell = str | float | None
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class FigureColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a `FigureTable`."""
 
     name: str
@@ -36,7 +36,7 @@ class FigureTable(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """What it is about, such as `all_reduce`: tables of two sources with equal subjects are compared."""
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[FigureColumn, ...]
     rows: list[tuple[Cell, ...]]
     detail: bool = False
     """Whether the sentences say the same: it is left out on a terminal, unless verbose."""
@@ -65,7 +65,7 @@ class SourceSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SummaryInputs:
     """What summaries are made of: a run, the view of its tables, and its result rows."""
 
     run: Run
@@ -73,7 +73,7 @@ class Source:
     results: Results
 
 
-Summarise = Callable[[Source], Iterator[SourceSummary]]
+Summarise = Callable[[SummaryInputs], Iterator[SourceSummary]]
 """The summaries of one kind; none where the source has nothing of it."""
 
 
@@ -100,6 +100,6 @@ def _table_document(table: FigureTable) -> dict[str, Any]:
     }
 
 
-def column_document(column: Column) -> dict[str, Any]:
+def column_document(column: FigureColumn) -> dict[str, Any]:
     """A column as JSON."""
     return {"name": column.name, "unit": column.unit, "key": column.key}

@@ -28,7 +28,7 @@ from cclbench.hardware.sweep import sweeps_of
 from cclbench.hardware.system import System
 from cclbench.hardware.validation import SweepValidation, validate_sweeps
 from cclbench.machine import Machine
-from cclbench.source_summaries.summary import Cell, Column, FigureTable, Source, SourceSummary
+from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 _NS_PER_S: Final = 1e9
 _STATED_DIGIT: Final = 1e7
@@ -39,29 +39,29 @@ _DIP: Final = 0.9
 _SMALL_BYTES: Final = 64 * KIB
 """Up to this size a message's time is mostly latency."""
 _COLUMNS: Final = (
-    Column(name="size", unit="B", key=True),
-    Column(name="time", unit="s"),
-    Column(name="algbw", unit="B/s"),
-    Column(name="busbw", unit="B/s", lead=True),
-    Column(name="time in place", unit="s"),
-    Column(name="algbw in place", unit="B/s", detail=True),
-    Column(name="busbw in place", unit="B/s"),
-    Column(name="wrong", unit="count"),
-    Column(name="of model", unit="ratio"),
-    Column(name="model", unit="B/s", detail=True),
-    Column(name="model low", unit="B/s", detail=True),
-    Column(name="model high", unit="B/s", detail=True),
+    FigureColumn(name="size", unit="B", key=True),
+    FigureColumn(name="time", unit="s"),
+    FigureColumn(name="algbw", unit="B/s"),
+    FigureColumn(name="busbw", unit="B/s", lead=True),
+    FigureColumn(name="time in place", unit="s"),
+    FigureColumn(name="algbw in place", unit="B/s", detail=True),
+    FigureColumn(name="busbw in place", unit="B/s"),
+    FigureColumn(name="wrong", unit="count"),
+    FigureColumn(name="of model", unit="ratio"),
+    FigureColumn(name="model", unit="B/s", detail=True),
+    FigureColumn(name="model low", unit="B/s", detail=True),
+    FigureColumn(name="model high", unit="B/s", detail=True),
 )
 _OVERVIEW: Final = (
-    Column(name="sweep", key=True),
-    Column(name="collective"),
-    Column(name="ranks", unit="count"),
-    Column(name="nodes", unit="count"),
-    Column(name="busbw", unit="B/s", lead=True),
-    Column(name="smallest", unit="s"),
-    Column(name="of model", unit="ratio"),
-    Column(name="wrong", unit="count"),
-    Column(name="dips at"),
+    FigureColumn(name="sweep", key=True),
+    FigureColumn(name="collective"),
+    FigureColumn(name="ranks", unit="count"),
+    FigureColumn(name="nodes", unit="count"),
+    FigureColumn(name="busbw", unit="B/s", lead=True),
+    FigureColumn(name="smallest", unit="s"),
+    FigureColumn(name="of model", unit="ratio"),
+    FigureColumn(name="wrong", unit="count"),
+    FigureColumn(name="dips at"),
 )
 """Highest bandwidth, time of the smallest message, median over sizes of measured / modelled bandwidth."""
 
@@ -104,7 +104,7 @@ _Points = Mapping[tuple[int, bool], _Measured]
 
 
 @dataclass(frozen=True, slots=True)
-class _Sweep:
+class _SummarisedSweep:
     """A sweep, and its comparison with the model, or why there is none."""
 
     setting: _Setting
@@ -131,18 +131,18 @@ class _Sweep:
         return sum(counts) if counts else None
 
 
-def summarise_sweeps(source: Source) -> Iterator[SourceSummary]:
+def summarise_sweeps(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """All sweeps of the source, with a table of sizes each; wrong results first."""
     benchmarks = [name for name in READERS if READERS.get(name).benchmark]
-    rows = with_words(source.view.table("timings"), "source", benchmarks)
+    rows = with_words(inputs.view.table("timings"), "source", benchmarks)
     rows = rows.filter(rows["bytes"].is_valid())
     found = _sweeps_of_rows(rows)
     if not found:
         return
     files = Counter(setting.file for setting in found)
     sweeps = [
-        _Sweep(
-            setting, _title(setting, with_file=len(files) > 1), points, *_validation(source, rows, setting)
+        _SummarisedSweep(
+            setting, _title(setting, with_file=len(files) > 1), points, *_validation(inputs, rows, setting)
         )
         for setting, points in found.items()
     ]
@@ -221,10 +221,10 @@ def _title(setting: _Setting, *, with_file: bool) -> str:
 
 
 def _validation(
-    source: Source, rows: pa.Table, setting: _Setting
+    inputs: SummaryInputs, rows: pa.Table, setting: _Setting
 ) -> tuple[SweepValidation | None, str | None]:
     """The sweep against the model of its system; else why there is none."""
-    facts = source.view.settings.get(setting.file or "", {})
+    facts = inputs.view.settings.get(setting.file or "", {})
     version = facts.get("library_version")
     try:
         sweeps, left_out = sweeps_of(_rows_of(rows, setting), None if version is None else str(version))
@@ -234,7 +234,7 @@ def _validation(
         why = first_few([f"{count:,} rows {reason}" for reason, count in left_out.items()])
         return None, f"no model: {why}"
     stated = stated_machine(setting.file or "", facts, sweeps)
-    system = _system(source.view.machine, stated)
+    system = _system(inputs.view.machine, stated)
     if isinstance(system, str):
         return None, f"no model: {system}"
     (checked,) = validate_sweeps(sweeps, system)
@@ -258,7 +258,7 @@ def _system(machine: Machine, stated: StatedMachine) -> System | str:
     return f"{len(fits)} machines in the catalog fit what the file states ({names}); {card}"
 
 
-def _size_table(sweep: _Sweep, *, detail: bool) -> FigureTable:
+def _size_table(sweep: _SummarisedSweep, *, detail: bool) -> FigureTable:
     setting, points, by_size = sweep.setting, sweep.points, sweep.deviations
     rows = list[tuple[Cell, ...]]()
     for size in dict.fromkeys(size for size, _ in points):
@@ -286,12 +286,12 @@ def _size_table(sweep: _Sweep, *, detail: bool) -> FigureTable:
     )
 
 
-def _columns(columns: Sequence[Column], wrong: int) -> tuple[Column, ...]:
+def _columns(columns: Sequence[FigureColumn], wrong: int) -> tuple[FigureColumn, ...]:
     """The columns, with that of wrong results on a terminal if there are any."""
     return tuple(replace(each, detail=not wrong) if each.name == "wrong" else each for each in columns)
 
 
-def _overview(sweeps: Sequence[_Sweep], *, by_file: bool) -> FigureTable:
+def _overview(sweeps: Sequence[_SummarisedSweep], *, by_file: bool) -> FigureTable:
     """A row for each sweep: its highest bandwidth, its smallest message, and whether something is wrong."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -311,7 +311,7 @@ def _overview(sweeps: Sequence[_Sweep], *, by_file: bool) -> FigureTable:
     return FigureTable(subject="sweeps", title="Sweeps", columns=_columns(_OVERVIEW, wrong), rows=rows)
 
 
-def _failures(sweep: _Sweep) -> Iterator[str]:
+def _failures(sweep: _SummarisedSweep) -> Iterator[str]:
     """Wrong results, with the sizes; sizes that are far slower than the model."""
     wrong = {key: point.wrong for key, point in sweep.points.items() if point.wrong}
     if wrong:
@@ -324,7 +324,7 @@ def _failures(sweep: _Sweep) -> Iterator[str]:
         yield sweep.checked.suspicion
 
 
-def _best_sentence(sweeps: Sequence[_Sweep]) -> Iterator[str]:
+def _best_sentence(sweeps: Sequence[_SummarisedSweep]) -> Iterator[str]:
     """The sweep with the highest bandwidth."""
     known = [(point.busbw, sweep.title) for sweep in sweeps for point in sweep.points.values() if point.busbw]
     if known:
@@ -332,7 +332,7 @@ def _best_sentence(sweeps: Sequence[_Sweep]) -> Iterator[str]:
         yield f"At most {humanise(busbw, 'B/s')} bus bandwidth: {title}."
 
 
-def _sweep_sentences(sweep: _Sweep) -> Iterator[str]:
+def _sweep_sentences(sweep: _SummarisedSweep) -> Iterator[str]:
     points, by_size = sweep.points, sweep.deviations
     known = [(point.busbw, size, in_place) for (size, in_place), point in points.items() if point.busbw]
     if known:
@@ -380,7 +380,7 @@ def _dips(points: _Points) -> list[tuple[tuple[int, float], tuple[int, float]]]:
     return dips
 
 
-def _absences(sweep: _Sweep) -> Iterator[str]:
+def _absences(sweep: _SummarisedSweep) -> Iterator[str]:
     if sweep.unpriced is not None:
         yield sweep.unpriced
     if not any(point.busbw for point in sweep.points.values()):

@@ -14,7 +14,7 @@ from formats.test_serving import SGLANG, VLLM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.serving_points import ServingPoint, ServingPoints, collected_points, non_dominated
+from cclbench.comparison.serving_points import ServingPoint, ServingPoints, collected_points, non_dominated
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=25))

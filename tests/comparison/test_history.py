@@ -11,7 +11,7 @@ import pytest
 from helpers.machine_trace import product, write_trace
 
 import cclbench
-from cclbench.comparison.history import History, history
+from cclbench.comparison.history import FigureHistory, history
 from cclbench.comparison.history_document import history_document
 from cclbench.ground.errors import UsageError
 from cclbench.record.store import Store
@@ -39,7 +39,7 @@ def nightly(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def one_history(store: Path, **options: Any) -> History:
+def one_history(store: Path, **options: Any) -> FigureHistory:
     (found,), _ = history(store=store, metrics=["time.step"], **options)
     return found
 

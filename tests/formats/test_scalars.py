@@ -30,7 +30,7 @@ from cclbench.formats import Evidence, EvidenceReader, recognise_format
 from cclbench.formats.job_log.scalars import PRODUCERS
 from cclbench.formats.tensorboard import TensorBoardEvents
 from cclbench.formats.tensorboard.records import checksums, framed_records
-from cclbench.formats.wandb import WandbRun
+from cclbench.formats.wandb import WandbReader
 from cclbench.ground.errors import InputError
 
 Read = Callable[..., Evidence]
@@ -262,10 +262,10 @@ def test_the_host_in_a_files_name_is_a_host(name: str, host: str, tmp_path: Path
     [
         (TensorBoardEvents(), event_file([*STEPS, (START, 3, "mine", 1.0)])),
         (
-            WandbRun(),
+            WandbReader(),
             wandb_file(*(history({"_step": n, "_timestamp": START + n, "loss": n}) for n in range(4))),
         ),
-        (WandbRun(), json.dumps({"_step": 7, "_timestamp": START, "_runtime": 9.5, "loss": 2.5}).encode()),
+        (WandbReader(), json.dumps({"_step": 7, "_timestamp": START, "_runtime": 9.5, "loss": 2.5}).encode()),
     ],
 )
 def test_changed_bytes_are_read_or_refused(reader: EvidenceReader, content: bytes, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_messages_of_any_bytes_are_read_or_refused(tmp_path: Path) -> None:
     for _ in range(300):
         for reader, whole, framed in (
             (TensorBoardEvents(), message, lambda data: event_file(STEPS) + tensorflow_record(data)),
-            (WandbRun(), record, wandb_file),
+            (WandbReader(), record, wandb_file),
         ):
             data = bytearray(whole)
             data[chance.randrange(len(data))] = chance.randrange(256)

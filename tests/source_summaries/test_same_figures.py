@@ -15,7 +15,7 @@ import pytest
 
 from cclbench.present.figure_tables import cell_text
 from cclbench.present.page import MOST_ROWS
-from cclbench.source_summaries.summary import Column
+from cclbench.source_summaries.summary import FigureColumn
 
 Call = Callable[..., Any]
 
@@ -69,7 +69,7 @@ def test_screen_page_and_json_agree(
             assert plain(words) in text
             assert plain(words) in shown
         for table in summary["tables"]:
-            columns = [Column(**column) for column in table["columns"]]
+            columns = [FigureColumn(**column) for column in table["columns"]]
             for row in table["rows"][:MOST_ROWS]:
                 for column in columns:
                     cell = cell_text(column, row[column.name])

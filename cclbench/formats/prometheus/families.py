@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """A metric family: what it is of, and the divisor from its unit to ours."""
 
     metric: str
@@ -23,39 +23,39 @@ class Family:
 
 _ENGINES: Final = {
     "vllm:": {
-        "time_to_first_token_seconds": Family("ttft"),
-        "inter_token_latency_seconds": Family("itl"),
-        "time_per_output_token_seconds": Family("itl"),  # the name of the same until 2025
-        "request_time_per_output_token_seconds": Family("tpot"),
-        "e2e_request_latency_seconds": Family("e2e_latency"),
-        "request_queue_time_seconds": Family("queue"),
-        "request_prefill_time_seconds": Family("prefill"),
-        "request_decode_time_seconds": Family("decode"),
-        "request_inference_time_seconds": Family("inference"),
-        "nixl_xfer_time_seconds": Family("transfer"),
-        "prompt_tokens": Family("prompt_tokens", "counter"),
-        "generation_tokens": Family("generated_tokens", "counter"),
-        "request_success": Family("completed", "counter"),
-        "num_preemptions": Family("preemptions", "counter"),
-        "prefix_cache_queries": Family("prefix_queries", "counter"),
-        "prefix_cache_hits": Family("prefix_hits", "counter"),
-        "num_requests_running": Family("running", "gauge"),
-        "num_requests_waiting": Family("waiting", "gauge"),
-        "kv_cache_usage_perc": Family("kv_cache_usage", "gauge"),
+        "time_to_first_token_seconds": MetricFamily("ttft"),
+        "inter_token_latency_seconds": MetricFamily("itl"),
+        "time_per_output_token_seconds": MetricFamily("itl"),  # the name of the same until 2025
+        "request_time_per_output_token_seconds": MetricFamily("tpot"),
+        "e2e_request_latency_seconds": MetricFamily("e2e_latency"),
+        "request_queue_time_seconds": MetricFamily("queue"),
+        "request_prefill_time_seconds": MetricFamily("prefill"),
+        "request_decode_time_seconds": MetricFamily("decode"),
+        "request_inference_time_seconds": MetricFamily("inference"),
+        "nixl_xfer_time_seconds": MetricFamily("transfer"),
+        "prompt_tokens": MetricFamily("prompt_tokens", "counter"),
+        "generation_tokens": MetricFamily("generated_tokens", "counter"),
+        "request_success": MetricFamily("completed", "counter"),
+        "num_preemptions": MetricFamily("preemptions", "counter"),
+        "prefix_cache_queries": MetricFamily("prefix_queries", "counter"),
+        "prefix_cache_hits": MetricFamily("prefix_hits", "counter"),
+        "num_requests_running": MetricFamily("running", "gauge"),
+        "num_requests_waiting": MetricFamily("waiting", "gauge"),
+        "kv_cache_usage_perc": MetricFamily("kv_cache_usage", "gauge"),
     },
     "sglang:": {
-        "time_to_first_token_seconds": Family("ttft"),
-        "inter_token_latency_seconds": Family("itl"),
-        "time_per_output_token_seconds": Family("itl"),
-        "e2e_request_latency_seconds": Family("e2e_latency"),
-        "queue_time_seconds": Family("queue"),
-        "kv_transfer_latency_ms": Family("transfer", per_unit=1000),
-        "prompt_tokens": Family("prompt_tokens", "counter"),
-        "generation_tokens": Family("generated_tokens", "counter"),
-        "num_requests": Family("completed", "counter"),
-        "num_running_reqs": Family("running", "gauge"),
-        "num_queue_reqs": Family("waiting", "gauge"),
-        "token_usage": Family("kv_cache_usage", "gauge"),
+        "time_to_first_token_seconds": MetricFamily("ttft"),
+        "inter_token_latency_seconds": MetricFamily("itl"),
+        "time_per_output_token_seconds": MetricFamily("itl"),
+        "e2e_request_latency_seconds": MetricFamily("e2e_latency"),
+        "queue_time_seconds": MetricFamily("queue"),
+        "kv_transfer_latency_ms": MetricFamily("transfer", per_unit=1000),
+        "prompt_tokens": MetricFamily("prompt_tokens", "counter"),
+        "generation_tokens": MetricFamily("generated_tokens", "counter"),
+        "num_requests": MetricFamily("completed", "counter"),
+        "num_running_reqs": MetricFamily("running", "gauge"),
+        "num_queue_reqs": MetricFamily("waiting", "gauge"),
+        "token_usage": MetricFamily("kv_cache_usage", "gauge"),
     },
 }
 _SUFFIXES: Final = {
@@ -69,7 +69,7 @@ SERIES: Final = {
     for name, family in families.items()
     for suffix, part in _SUFFIXES[family.kind].items()
 }
-"""Family and part by the name of a sample."""
+"""MetricFamily and part by the name of a sample."""
 PREFIXES: Final = tuple(_ENGINES)
 _RANK: Final = re.compile(r"\d{1,4}", re.ASCII)
 LABELS: Final = {

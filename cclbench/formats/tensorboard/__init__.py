@@ -14,7 +14,7 @@ from cclbench.formats.files import open_output
 from cclbench.formats.job_log.scalars import TAGS, TaggedScalars, published_tag
 from cclbench.formats.rewriting import CAPTURED, HOST, Redactor
 from cclbench.formats.tensorboard.events import event_class, scalars_of
-from cclbench.formats.tensorboard.records import RecordFile, framed_records
+from cclbench.formats.tensorboard.records import EventRecords, framed_records
 from cclbench.formats.texts import damaged_error
 
 _VERSION: Final = b"brain.Event:"
@@ -43,7 +43,7 @@ class TensorBoardEvents(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """Rows of `log_steps`, a row for each step of the most frequent tag that trainers write."""
-        scalars, records = TaggedScalars(), RecordFile(path)
+        scalars, records = TaggedScalars(), EventRecords(path)
         for event in _events(records):
             for scalar in scalars_of(event):
                 if not scalars.add(scalar):
@@ -57,7 +57,7 @@ class TensorBoardEvents(EvidenceReader):
         if host := _HOST.search(path.name):
             redactor.field(HOST, host[1])
         with open_output(path, target) as write:
-            for batch in RecordFile(path).batches():
+            for batch in EventRecords(path).batches():
                 kept = list[bytes]()
                 for event in _parsed(path, batch):
                     published = event_class()(wall_time=event.wall_time, step=event.step)
@@ -77,7 +77,7 @@ class TensorBoardEvents(EvidenceReader):
         return True
 
 
-def _events(records: RecordFile) -> Iterator[Any]:
+def _events(records: EventRecords) -> Iterator[Any]:
     for batch in records.batches():
         yield from _parsed(records.path, batch)
 

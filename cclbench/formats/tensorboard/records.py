@@ -71,7 +71,7 @@ def framed_records(contents: Sequence[bytes]) -> bytes:
     return b"".join(framed)
 
 
-class RecordFile:
+class EventRecords:
     """A file of records, read in batches."""
 
     def __init__(self, path: Path) -> None:

@@ -20,7 +20,7 @@ from cclbench.formats.files import open_output
 from cclbench.formats.job_log.scalars import Scalar, TaggedScalars, published_tag
 from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.texts import damaged_error, read_whole, reason_of
-from cclbench.formats.wandb.records import HEADER, RecordFile, framed_records
+from cclbench.formats.wandb.records import HEADER, OfflineRecords, framed_records
 from cclbench.ground.protobuf_schema import described_class
 
 _MESSAGES: Final = {
@@ -39,7 +39,7 @@ _LARGEST_SUMMARY: Final = 64 << 20
 _LONGEST_NUMBER: Final = 40
 
 
-class WandbRun(EvidenceReader):
+class WandbReader(EvidenceReader):
     """Reader of a run's log or summary, by the numbers that the trainer logged at each step."""
 
     name = "wandb"
@@ -57,7 +57,7 @@ class WandbRun(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """Rows of `log_steps`: of a log for each step, of a summary for the last one."""
-        scalars, records = TaggedScalars(), RecordFile(path)
+        scalars, records = TaggedScalars(), OfflineRecords(path)
         for entry in [_summary(path)] if _is_summary(path) else _histories(records):
             for scalar in _scalars_of(entry):
                 if not scalars.add(scalar):
@@ -73,7 +73,7 @@ class WandbRun(EvidenceReader):
             if is_summary:
                 write(msgspec.json.encode(_published(_summary(path), numbers, redactor)))
                 return True
-            histories = (_published(entry, numbers, redactor) for entry in _histories(RecordFile(path)))
+            histories = (_published(entry, numbers, redactor) for entry in _histories(OfflineRecords(path)))
             for piece in framed_records(map(_record_of, histories)):
                 write(piece)
         return True
@@ -103,7 +103,7 @@ def _record_class() -> Any:
     return described_class("wandb", _MESSAGES, "Record")
 
 
-def _histories(records: RecordFile) -> Iterator[dict[str, float]]:
+def _histories(records: OfflineRecords) -> Iterator[dict[str, float]]:
     """The numbers of each call that logged some, by key."""
     from google.protobuf.message import DecodeError
 
@@ -158,4 +158,4 @@ def _record_of(entry: Mapping[str, float]) -> bytes:
     return content
 
 
-READERS.add(WandbRun.name, WandbRun(), origin=__name__)
+READERS.add(WandbReader.name, WandbReader(), origin=__name__)

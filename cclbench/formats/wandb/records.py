@@ -27,7 +27,7 @@ _MOST_BYTES: Final = 1 << 36
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
-class RecordFile:
+class OfflineRecords:
     """A file of records."""
 
     def __init__(self, path: Path) -> None:

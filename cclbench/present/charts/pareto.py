@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cclbench.comparison.serving_points import ServingPoint, ServingPoints, collected_points, serving_points
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import printable
@@ -15,7 +16,6 @@ from cclbench.present.charts.chart import HALF_PX, Chart, Titles, blank_canvas, 
 from cclbench.present.charts.palette import drawing_colour, light_colour, marker_of
 from cclbench.present.charts.svg import drawn_svg, house_style
 from cclbench.present.picture import save_picture
-from cclbench.serving_points import ServingPoint, ServingPoints, collected_points, serving_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cclbench.comparison.change_points import LEAST_RUNS
 from cclbench.comparison.comparison import GateCheck
-from cclbench.comparison.history import History, LevelChange
+from cclbench.comparison.history import FigureHistory, LevelChange
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET
@@ -26,7 +26,7 @@ _NAME: Final = 30
 
 
 def history_page(
-    histories: Sequence[History], checks: Sequence[GateCheck], *, verbosity: int, unicode: bool
+    histories: Sequence[FigureHistory], checks: Sequence[GateCheck], *, verbosity: int, unicode: bool
 ) -> list[RenderableType]:
     """Each history, and the checks; all runs if verbose, none if quiet."""
     parts: list[RenderableType] = []
@@ -40,7 +40,7 @@ def history_page(
     return [*parts, *titled_bullets("Checks", shown)]
 
 
-def _summary_lines(one: History) -> list[str]:
+def _summary_lines(one: FigureHistory) -> list[str]:
     valued = one.valued
     missing = len(one.points) - len(valued)
     first, last = (f"{one.points[place].date:%Y-%m-%d}" for place in (0, -1))
@@ -59,7 +59,7 @@ def _summary_lines(one: History) -> list[str]:
     return lines
 
 
-def _runs_table(one: History, newest: int | None, *, unicode: bool) -> Table:
+def _runs_table(one: FigureHistory, newest: int | None, *, unicode: bool) -> Table:
     """The newest runs in order of time."""
     values = [point.value for point in one.points if point.value is not None]
     low, high = (min(values), max(values)) if values else (0.0, 0.0)
@@ -95,7 +95,7 @@ def _runs_table(one: History, newest: int | None, *, unicode: bool) -> Table:
     return table
 
 
-def change_words(one: History, change: LevelChange) -> str:
+def change_words(one: FigureHistory, change: LevelChange) -> str:
     """A change in words: when, what kind, how large, since how many runs, and what changed beside it."""
     valued = one.valued
     first = valued[change.first]

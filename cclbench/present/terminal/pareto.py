@@ -11,10 +11,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.comparison.serving_points import ServingPoints
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.terminal.output import titled_bullets
-from cclbench.serving_points import ServingPoints
 
 _NAME = 34
 """Most characters of a benchmark's name."""

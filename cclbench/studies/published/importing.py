@@ -111,8 +111,8 @@ def _import_columns(publication: Publication, store: str | Path | None) -> Impor
     )
 
 
-def _entry(row: PublishedRow, source: str) -> Entry:
-    figures = result_rows(row, source)
+def _entry(row: PublishedRow, publisher: str) -> Entry:
+    figures = result_rows(row, publisher)
     with_value = [figure for figure in figures[: len(COLUMNS)] if figure.status == "ok"]
     numbers = sum(row.metrics.get(column) is not None for column in COLUMNS)
     flagged = sum(figure.reason is not None for figure in with_value)

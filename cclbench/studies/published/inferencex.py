@@ -11,12 +11,17 @@ from typing import Any, Final
 
 from cclbench.formats.inferencex import InferenceResult, inference_results
 from cclbench.ground.errors import InputError
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.studies.published.importing import Entry, Imported, import_publication
 from cclbench.studies.published.leaderboard import Publication, PublishedRow
 from cclbench.studies.published.results import published_row
 
 SOURCE: Final = "inferencex"
+_OUTPUT: Final = metric_name("serving.output_throughput")
+_PER_DEVICE: Final = metric_name("serving.output_tokens_per_device")
+_TOTAL_PER_DEVICE: Final = metric_name("serving.total_tokens_per_device")
+_LOAD: Final = metric_name("serving.load")
 _CONTRADICTS: Final = "its rates per GPU contradict its number of GPUs"
 _DISAGGREGATED: Final = "over all GPUs; published over those that decode"
 
@@ -80,11 +85,11 @@ def _figures(result: InferenceResult) -> Iterator[Row]:
         per_device = output / result.devices
     own = "; ".join(filter(None, (_DISAGGREGATED if result.is_disaggregated else None, reason))) or None
     missing = "not published: output_tput_per_gpu"
-    yield published_row(SOURCE, "serving.output_throughput", output, reason if output else missing)
-    yield published_row(SOURCE, "serving.output_tokens_per_device", per_device, own if output else missing)
+    yield published_row(SOURCE, _OUTPUT, output, reason if output else missing)
+    yield published_row(SOURCE, _PER_DEVICE, per_device, own if output else missing)
     total = result.total_per_s / result.devices
-    yield published_row(SOURCE, "serving.total_tokens_per_device", total, reason)
-    yield published_row(SOURCE, "serving.load", float(result.concurrency), result.workload)
+    yield published_row(SOURCE, _TOTAL_PER_DEVICE, total, reason)
+    yield published_row(SOURCE, _LOAD, float(result.concurrency), result.workload)
     for (figure, stat), seconds in result.latencies.items():
         shown = None if stat == "mean" else stat
         yield published_row(SOURCE, f"serving.{figure}", seconds, stat=shown)

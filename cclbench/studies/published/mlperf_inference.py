@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cclbench.ground.errors import InputError
 from cclbench.ground.text import printable
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.studies.published.importing import Entry
 from cclbench.studies.published.leaderboard import PublishedRow
@@ -22,17 +23,22 @@ _MOST_BYTES: Final = 1 << 20
 _LINE: Final = re.compile(r"([A-Za-z0-9.][^:\n]{0,80}?)\s*:[ \t]*(\S[^\n]{0,80})")
 _NUMBER: Final = re.compile(r"\d{1,18}(?:\.\d{1,12})?(?:e[+-]?\d{1,2})?")
 _SCENARIOS: Final = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
+_OUTPUT: Final = metric_name("serving.output_throughput")
+_PER_DEVICE: Final = metric_name("serving.output_tokens_per_device")
 _RATES: Final = {
-    "serving.request_throughput": ("Samples per second", "Completed samples per second"),
-    "serving.output_throughput": ("Tokens per second", "Completed tokens per second"),
+    metric_name("serving.request_throughput"): ("Samples per second", "Completed samples per second"),
+    _OUTPUT: ("Tokens per second", "Completed tokens per second"),
 }
 _LATENCIES: Final = {
-    "serving.ttft": (("Mean First Token latency (ns)",), "{:.2f} percentile first token latency (ns)"),
-    "serving.tpot": (
+    metric_name("serving.ttft"): (
+        ("Mean First Token latency (ns)",),
+        "{:.2f} percentile first token latency (ns)",
+    ),
+    metric_name("serving.tpot"): (
         ("Mean Time per Output Token (ns)", "Mean Time to Output Token (ns)"),
         "{:.2f} percentile time to output token (ns)",
     ),
-    "serving.e2e_latency": (("Mean latency (ns)",), "{:.2f} percentile latency (ns)"),
+    metric_name("serving.e2e_latency"): (("Mean latency (ns)",), "{:.2f} percentile latency (ns)"),
 }
 """Names of the mean, the second that of rounds until v4.1, and of percentiles."""
 _PERCENTILES: Final = (50, 90, 99)
@@ -96,10 +102,10 @@ def _figures(stated: Mapping[str, str], scenario: str, metadata: Mapping[str, An
         yield published_row(
             _SOURCE, metric, None if invalid else value, None if value and not invalid else missing
         )
-        if metric == "serving.output_throughput":
+        if metric == _OUTPUT:
             each = value / devices if value and devices and not invalid else None
             lacking = missing if invalid or value is None else "not published: the number of accelerators"
-            yield published_row(_SOURCE, "serving.output_tokens_per_device", each, None if each else lacking)
+            yield published_row(_SOURCE, _PER_DEVICE, each, None if each else lacking)
     for metric, (means, percentile) in _LATENCIES.items():
         if scenario == "Offline":
             yield published_row(_SOURCE, metric, None, invalid or _BATCH)

@@ -23,6 +23,10 @@ _SOURCE: Final = "mlperf"
 _STEP: Final = metric_name("log.step")
 _TOKENS: Final = metric_name("log.tokens")
 _TIME: Final = metric_name("log.time_to_train")
+_TIME_STEP: Final = metric_name("time.step")
+_RATE: Final = metric_name("throughput.tokens")
+_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
+_SAMPLES: Final = metric_name("throughput.samples")
 _MARK: Final = b":::MLLOG "
 _TEXTS: Final = {
     "submission_benchmark": "benchmark",
@@ -108,15 +112,15 @@ def _figures(path: Path, metadata: dict[str, Any], seconds: float | None) -> Ite
     yield published_row(_SOURCE, _TIME, seconds, reason)
     median = "the median step of the log"
     yield published_row(_SOURCE, _STEP, step, None if step else problem)
-    yield published_row(_SOURCE, "time.step", step, median if step else problem)
+    yield published_row(_SOURCE, _TIME_STEP, step, median if step else problem)
     missing = problem or "not published: batch size or sequence length"
-    yield published_row(_SOURCE, "throughput.tokens", tokens, f"from {median}" if tokens else missing)
+    yield published_row(_SOURCE, _RATE, tokens, f"from {median}" if tokens else missing)
     per_device = tokens / devices if tokens and devices else None
     without = "not published: the number of accelerators (systems/SYSTEM.json)" if tokens else missing
     own = f"from {median}" if per_device else without
-    yield published_row(_SOURCE, "throughput.tokens_per_device", per_device, own)
+    yield published_row(_SOURCE, _PER_DEVICE, per_device, own)
     samples = batch / step if batch and step else None
-    yield published_row(_SOURCE, "throughput.samples", samples, f"from {median}" if samples else missing)
+    yield published_row(_SOURCE, _SAMPLES, samples, f"from {median}" if samples else missing)
 
 
 def _logged_steps(path: Path) -> tuple[float | None, float | None, str | None]:

@@ -20,19 +20,19 @@ _TOKENS: Final = metric_name("throughput.tokens")
 _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 
 
-def result_rows(row: PublishedRow, source: str) -> list[Row]:
-    """The numbers of `source` as our metrics, flagged with defects; a missing one has a reason."""
-    return [*(_column_row(row, column, source) for column in COLUMNS), *_throughput_rows(row, source)]
+def result_rows(row: PublishedRow, publisher: str) -> list[Row]:
+    """The numbers of `publisher` as our metrics, flagged with defects; a missing one has a reason."""
+    return [*(_column_row(row, column, publisher) for column in COLUMNS), *_throughput_rows(row, publisher)]
 
 
 def published_row(
-    source: str, metric: str, value: float | None, reason: str | None = None, *, stat: str | None = None
+    publisher: str, metric: str, value: float | None, reason: str | None = None, *, stat: str | None = None
 ) -> Row:
     """A published figure of a benchmark as a whole as a row of our metric; without a value, why."""
-    return msgspec.structs.replace(_result_row(metric, value, reason, source, window="trace"), stat=stat)
+    return msgspec.structs.replace(_result_row(metric, value, reason, publisher, window="trace"), stat=stat)
 
 
-def _column_row(row: PublishedRow, column: str, source: str) -> Row:
+def _column_row(row: PublishedRow, column: str, publisher: str) -> Row:
     alias, conversion = ALIASES[column], COLUMNS[column]
     number, defects = row.metrics.get(column), list(defects_of(row, column))
     value, remark = None, row.remarks.get(column)
@@ -50,10 +50,10 @@ def _column_row(row: PublishedRow, column: str, source: str) -> Row:
         )
     collective = alias.collectives[-1] if alias.collectives else None
     window = conversion.window_policy(row)
-    return _result_row(alias.metric, value, reason, source, window=window, collective=collective)
+    return _result_row(alias.metric, value, reason, publisher, window=window, collective=collective)
 
 
-def _throughput_rows(row: PublishedRow, source: str) -> Iterator[Row]:
+def _throughput_rows(row: PublishedRow, publisher: str) -> Iterator[Row]:
     """Tokens per second, which is not published, from step time and batch size."""
     step, devices = row.metrics.get("avg_step_time"), row.whole_number("total_count")
     batch, length = row.whole_number("batch_size"), row.whole_number("seq_len")
@@ -67,14 +67,14 @@ def _throughput_rows(row: PublishedRow, source: str) -> Iterator[Row]:
         reason = "from the published step time, batch size and sequence length"
     reason = "; ".join(filter(None, (reason, row.work_basis)))
     for metric, share in ((_TOKENS, 1), (_TOKENS_PER_DEVICE, devices or 1)):
-        yield _result_row(metric, per_second and per_second / share, reason, source)
+        yield _result_row(metric, per_second and per_second / share, reason, publisher)
 
 
 def _result_row(
     metric: str,
     value: float | None,
     reason: str | None,
-    source: str,
+    publisher: str,
     *,
     window: str = "annotations",
     collective: str | None = None,
@@ -90,6 +90,6 @@ def _result_row(
         better=definition.better,
         window=window,
         version=definition.version,
-        source=source,
+        source=publisher,
         collective=collective,
     )
