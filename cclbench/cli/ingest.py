@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.cli import options
+from cclbench.cli.labels import labels as labels_option
 from cclbench.ground.errors import UsageError
 from cclbench.ground.file_names import stored_name
 
@@ -40,7 +41,7 @@ def _parse_share(text: str) -> tuple[int, int]:
     help="Read only this share of the trace files, such as 3/8; `cclbench merge` combines them into a run.",
 )
 @options.ingest
-@options.labels
+@labels_option
 @options.engine
 @options.store
 @options.page

@@ -341,22 +341,6 @@ def _gather_opening(command: Command) -> Command:
 opening: Final = _apply_all(_allow_truncated, inference, engine, store, _gather_opening)
 """Options of commands that open runs, and read a SOURCE into the store for that."""
 
-
-def _label_pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    pairs = [value.partition("=") for value in values]
-    return {name: text for name, _, text in pairs}
-
-
-labels: Final = click.option(
-    "--label",
-    "labels",
-    metavar="NAME=TEXT",
-    multiple=True,
-    callback=_label_pairs,
-    help="Note this about the run in the store, such as commit=1f0c9ab, for `cclbench history`;"
-    " date=2026-01-31 is its date there; repeatable.",
-)
-
 ingest: Final = _apply_all(
     _allow_truncated,
     click.option(

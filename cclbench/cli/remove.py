@@ -43,7 +43,10 @@ def remove(runs: tuple[str, ...], yes: bool, keep: int | None, store: Path) -> N
     from cclbench.workspace import store_at
 
     opened_store = store_at(store)
-    patterns = [fnmatch.filter(opened_store.ids(), run) if has_magic(run) else [run] for run in runs]
+    patterns = [
+        [run] if not has_magic(run) or opened_store.find(run) else fnmatch.filter(opened_store.ids(), run)
+        for run in runs
+    ]
     for run, matches in zip(runs, patterns, strict=True):
         if not matches:
             raise UsageError(f"{shown(run)} matches no run in {opened_store.place}")

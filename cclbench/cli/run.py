@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cclbench.cli import options
+from cclbench.cli.labels import labels as labels_option
 
 
 @click.command()
@@ -18,7 +19,7 @@ from cclbench.cli import options
 )
 @options.selection
 @options.ingest
-@options.labels
+@labels_option
 @options.engine
 @options.store
 @options.per_rank

@@ -70,7 +70,7 @@ def find_levels(values: Float) -> Levels:
     logarithmic = bool(len(values)) and bool((values > 0).all())
     series = np.log(values) if logarithmic else np.asarray(values, np.float64)
     spread = _robust_noise(series)
-    medians = np.array([np.median(series[max(at - 2, 0) : at + 3]) for at in range(len(series))])
+    medians = np.array([np.median(series[max(at - 2, 0) : at + 3]) for at in range(len(series))], np.float64)
     outlier = abs(series - medians) > _OUTLIER * spread if spread else np.zeros(len(series), np.bool_)
     clean = np.where(outlier, medians, series)
     changes = _proposed_changes(clean, spread) if len(series) >= LEAST_RUNS else []

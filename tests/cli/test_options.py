@@ -84,6 +84,7 @@ def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any
         "steps": (2, 5),
         "ranks": [0, 4, 5],
         "model": True,
+        "labels": {},
         "allow_truncated": True,
         "step_annotation": "^it",
         "inference": False,

@@ -105,6 +105,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "timeline": [[card, "-o", "OUT.svg"]],
         "open": [[card, "-o", "OUT.json"]],
         "compare": [[card, other, "-v", "-o", "OUT.json"], [card, other, "--fail-on", f"{HOSTILE} > 5 s"]],
+        "history": [[], [card, "-v"], [card, "--fail-on", "time.step > +3%"], [HOSTILE]],
         "whatif": [[card, "--set", "kernels.time=x2", "-v"], [card, "--set", HOSTILE]],
         "project": [
             [card, "--system", "aws-p5", "--gpus", "8"],
@@ -131,6 +132,8 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
             ],
             [root / f"{NAME}results.csv", "--script", root / f"{NAME}none"],
         ],
+        "import mlperf": [[root], [root / f"{NAME}none"]],
+        "import inferencex": [[root / f"{NAME}board.json"], [root / f"{NAME}none"]],
         "claims": [["-v"]],
         "card new": [[traces], [traces, "-o", f"OUT{NAME}.yaml"]],
         "card show": [[card]],
