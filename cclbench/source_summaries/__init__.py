@@ -2,7 +2,7 @@
 """What sources without device steps say: sweeps, logs, memory snapshots, results of serving benchmarks.
 
 `source_summaries` is where the kind of a source decides what its first screen and its page show.  A kind is
-one function of one file, listed in `KINDS`.
+one function of one file, listed in `kinds.KINDS`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,9 @@ from cclbench.machine import machine_of
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.source_summaries.job_logs import summarise_job_logs
-from cclbench.source_summaries.libraries import summarise_libraries
-from cclbench.source_summaries.logged_calls import summarise_calls
-from cclbench.source_summaries.serving import summarise_serving
-from cclbench.source_summaries.snapshots import summarise_snapshots
-from cclbench.source_summaries.summary import SourceSummary, Summarise, SummaryInputs
-from cclbench.source_summaries.sweeps import summarise_sweeps
+from cclbench.source_summaries.summary import SourceSummary, SummaryInputs
 
 _STEP: Final = metric_name("time.step")
-
-KINDS: Final[tuple[Summarise, ...]] = (
-    summarise_job_logs,
-    summarise_sweeps,
-    summarise_serving,
-    summarise_snapshots,
-    summarise_calls,
-    summarise_libraries,
-)
-"""Kinds of sources without device steps, in the order in which a run of several is summarised."""
 
 
 def source_summaries(run: Run, results: Results) -> list[SourceSummary]:
@@ -43,6 +27,8 @@ def source_summaries(run: Run, results: Results) -> list[SourceSummary]:
     step = results.run.get(_STEP)
     if run.record.published is not None or (run.ranks and (step is None or step.has_value)):
         return []
+    from cclbench.source_summaries.kinds import KINDS  # few runs need them
+
     view = RunView(
         run,
         card=run.card,
