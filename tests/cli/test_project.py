@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 import yaml
 from helpers.command_line import Answer
+from helpers.neo_card import neo_card  # noqa: F401 - a fixture
 from helpers.page_commands import blocks
 
 import cclbench
@@ -46,25 +47,6 @@ STATED = {
     "hardware.accelerator": "nvidia-a100-sxm4-80gb",
 }
 """What the person knows of the job, by the field that a refusal asks for."""
-CARD = """\
-version: 2
-id: neo
-description: A job of 64 ranks
-workload:
-  phase: training
-  model: {parameters: 2651307520, hidden: 2560, layers: 32, vocabulary: 50257}
-  precision: fp16
-  batch: {global: 1024, micro: 4, sequence_length: 2048}
-hardware: {system: alps-gh200, count: 64, per_node: 4}
-parallelism: {dp_replicate: 8, tp: 4, pp: 2}
-"""
-
-
-@pytest.fixture
-def neo(tmp_path: Path) -> Path:
-    path = tmp_path / "neo.yaml"
-    path.write_text(CARD)
-    return path
 
 
 def page_commands(repository: Path) -> list[list[str]]:

@@ -7,32 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.neo_card import CARD, neo_card  # noqa: F401 - a fixture
 from helpers.replay_subjects import card, degrees
 
 import cclbench
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.replay.step_projection import JobLayout, project_step
-
-CARD = """\
-version: 2
-id: neo
-description: A job of 64 ranks
-workload:
-  phase: training
-  model: {parameters: 2651307520, hidden: 2560, layers: 32, vocabulary: 50257}
-  precision: fp16
-  batch: {global: 1024, micro: 4, sequence_length: 2048}
-hardware: {system: alps-gh200, count: 64, per_node: 4}
-parallelism: {dp_replicate: 8, tp: 4, pp: 2}
-"""
-
-
-@pytest.fixture
-def neo(tmp_path: Path) -> Path:
-    path = tmp_path / "neo.yaml"
-    path.write_text(CARD)
-    return path
 
 
 def predicted(path: Path, gpus: int = 256, step_s: float = 6.43, **options: Any) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from rich.text import Text
 from cclbench.comparison.change_points import LEAST_RUNS
 from cclbench.comparison.comparison import GateCheck
 from cclbench.comparison.history import FigureHistory, LevelChange
+from cclbench.comparison.history_document import history_rows
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET
@@ -68,30 +69,25 @@ def _runs_table(one: FigureHistory, newest: int | None, *, unicode: bool) -> Tab
     table.add_column("run", no_wrap=True)
     table.add_column(Text(one.figure), justify="right", no_wrap=True)
     table.add_column(f"{humanise(low, one.unit)} to {humanise(high, one.unit)}", no_wrap=True)
-    changes = {change.first: change for change in one.changes}
     mark, change_mark = ("●", "◆") if unicode else ("*", "#")
     rows = []
-    number = 0
-    for point in one.points:
-        name = Text(shorten_middle(printable(point.run.id), _NAME))
-        date = f"{point.date:%Y-%m-%d}"
-        if point.value is None:
-            rows.append((date, name, Text(""), Text(printable(point.reason or ""), overflow="ellipsis")))
+    for row in history_rows(one):
+        name, date, value = Text(shorten_middle(printable(row["run"]), _NAME)), row["date"][:10], row["value"]
+        if value is None:
+            rows.append((date, name, Text(""), Text(printable(row["reason"] or ""), overflow="ellipsis")))
             continue
-        place = round((_LANE - 1) * (point.value - low) / (high - low)) if high > low else 0
-        change = changes.get(number)
-        lane = Text(" " * place + (mark if change is None else change_mark))
-        if change is not None:
-            lane.append(" " * (_LANE - place) + change.verdict, "bold")
-        elif number in one.levels.outliers:
+        place = round((_LANE - 1) * (value - low) / (high - low)) if high > low else 0
+        lane = Text(" " * place + (change_mark if row["change"] else mark))
+        if row["change"]:
+            lane.append(" " * (_LANE - place) + row["change"], "bold")
+        elif row["outlier"]:
             lane.append(" " * (_LANE - place) + "outlier")
-        rows.append((date, name, Text(humanise(point.value, one.unit)), lane))
-        number += 1
+        rows.append((date, name, Text(humanise(value, one.unit)), lane))
     left_out = 0 if newest is None else max(len(rows) - newest, 0)
     if left_out:
         table.add_row("", Text(f"{left_out:,} earlier ones: -v", "dim"))
-    for row in rows[left_out:]:
-        table.add_row(*row)
+    for cells in rows[left_out:]:
+        table.add_row(*cells)
     return table
 
 
