@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from cclbench.analyzers.counters import windows_of_steps
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.step_logs import NO_LOG, Float64, StepLog, of_each_log, step_logs
-from cclbench.card import Card
 from cclbench.ground.intervals import Int64
 from cclbench.ground.units import humanise
+
+if TYPE_CHECKING:
+    from cclbench.card import Card
 
 _NS_PER_S: Final = 10**9
 _FIRST_EPOCH_NS: Final = 10**9 * _NS_PER_S

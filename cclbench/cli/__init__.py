@@ -9,7 +9,9 @@ closed it, 143 terminated.
 
 from __future__ import annotations
 
+import atexit
 import builtins
+import gc
 import importlib
 import os
 import signal
@@ -247,6 +249,8 @@ def cli(ctx: click.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the only place where errors become messages."""
     session = options.Session()
+    # A last collection as the interpreter ends frees nothing that matters, in a twentieth of a small run.
+    atexit.register(gc.freeze)
     with warnings.catch_warnings(), printable_streams(), _signals_clean_up() as received:
         warnings.showwarning = print_warning
         try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -13,13 +12,13 @@ from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
 from cclbench.operators.cost import PRODUCTS
+from cclbench.present.words import joined_operands
 
 NO_MODEL: Final = "no model"
 SEVERAL: Final = "several"
 """Of kernels whose calls launched others as well: the cost is of the call."""
 PARTLY: Final = "~"
 """Behind figures of a row of which only a part has a cost model."""
-_REPEATED: Final = re.compile(r"(?<![\w\]])((?:[\w ]+ x )?[\w ]*\[[\d,]*\])(?:, \1(?!\[))+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +162,3 @@ def shown_words(row: OperatorRow, keys: tuple[str, ...]) -> Iterator[str]:
         if row.depth is not None:
             text = "  " * (row.depth - 1) + (text if len(keys) > 1 else text.split("/", row.depth - 1)[-1])
         yield text
-
-
-def joined_operands(shapes: str) -> str:
-    """Equal operands that follow one another as one: `bf16[16,64] ×3, fp32[16]`."""
-    return _REPEATED.sub(lambda found: f"{found[1]} ×{found[0].count(found[1])}", shapes)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from cclbench.classify.kernel_labels import kernel_label
 from cclbench.comparison.comparison import PARTS, Comparison, Versus
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work import is_work_unknown
@@ -46,7 +47,6 @@ from cclbench.present.words import (
     breakable_name,
     gain_words,
     hover_attribute,
-    kernel_markup,
     name_markup,
     operator_markup,
     quantity_markup,
@@ -131,6 +131,11 @@ def _charts(runs: Sequence[ComparisonSubject]) -> dict[str, Any]:
 def seconds_markup(value: float, *told: str) -> Markup:
     """A measured time, with hover text."""
     return quantity_markup(value, "s", "measured", *told)
+
+
+def kernel_markup(name: str, length: int = 0) -> Markup:
+    """A kernel's name as `cclbench ops --by kernel` shows it, with the recorded one on hover."""
+    return name_markup(name, length, kernel_label(name))
 
 
 _CALLED: Final = (

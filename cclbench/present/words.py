@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.classify.kernel_labels import kernel_label
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
-from cclbench.present.operator_columns import joined_operands
 from cclbench.record.rows import Row
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ _FITS: Final = 62
 _TAIL: Final = 24
 NOTHING: Final = "no cause was found that would gain 1 % of the time"
 """Text if no finding has a gain."""
+_REPEATED: Final = re.compile(r"(?<![\w\]])((?:[\w ]+ x )?[\w ]*\[[\d,]*\])(?:, \1(?!\[))+")
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 
 
@@ -50,11 +50,6 @@ def name_markup(text: str, length: int = 0, label: str | None = None) -> Markup:
         return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
     parts = Markup("<span>{}</span><span>{}</span>").format(shown[:-_TAIL], shown[-_TAIL:])
     return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, parts)
-
-
-def kernel_markup(name: str, length: int = 0) -> Markup:
-    """A kernel's name as `cclbench ops --by kernel` shows it, with the recorded one on hover."""
-    return name_markup(name, length, kernel_label(name))
 
 
 def breakable_name(metric: str) -> Markup:
@@ -120,6 +115,11 @@ def quantity_markup(value: float, unit: str, provenance: str | None, *lines: str
     marked = provenance if provenance in ("derived", "modelled", "published") else "measured"
     text = ("~" if marked == "modelled" else "") + humanise(value, unit)
     return Markup('<span class="n {}"{}>{}</span>').format(marked, hover_attribute(*lines), text)
+
+
+def joined_operands(shapes: str) -> str:
+    """Equal operands that follow one another as one: `bf16[16,64] ×3, fp32[16]`."""
+    return _REPEATED.sub(lambda found: f"{found[1]} ×{found[0].count(found[1])}", shapes)
 
 
 def operator_markup(row: OperatorRow) -> Markup:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cclbench.analyzers.view.arena import Arena, FailedRequest, FreeBlocks
 from cclbench.ground.intervals import Int64, Mask
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.arena import Arena, FailedRequest, FreeBlocks
 
 OLDER: Final = 0
 """Owner of blocks that are older than the recording."""

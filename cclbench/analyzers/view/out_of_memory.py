@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cclbench.analyzers.view.allocator import History, Site
-from cclbench.analyzers.view.arena import FailedRequest, FreeBlocks
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.arena import FailedRequest, FreeBlocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)

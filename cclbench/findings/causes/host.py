@@ -291,10 +291,12 @@ class _StepPauses(NamedTuple):
 
 def _step_pauses(case: Case) -> _StepPauses | None:
     """Pauses of hosts in Python or in unrecorded time; None where most of that is in every step."""
+    if case.on_host:
+        return None
     held = _held_after_waits(case, "python", "unrecorded")
     grid = case.results.grid(BY)
     ranks, steps = grid.values.shape
-    if case.on_host or not ranks or steps < _LEAST_STEPS or not any(held.values()):
+    if not ranks or steps < _LEAST_STEPS or not any(held.values()):
         return None
     idle = grid.values.filled(0.0)
     usual = np.sort(idle, axis=1)[:, (steps - 1) // 4]

@@ -229,8 +229,10 @@ def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterato
 )
 def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
     reached, roof = case.number(_GEMM_EFFICIENCY), case.number(_REACHED, category="gemm")
+    if reached is None or reached <= 0:
+        return
     low = _low_efficiency(case)
-    if reached is not None and 0 < reached < low and (roof is None or roof < low):
+    if reached < low and (roof is None or roof < low):
         bound = "" if roof is None else f", {humanise(roof, '1')} of the roofline"
         claim = f"Matrix products reach {humanise(reached, '1')} of the device's dense peak{bound}."
         yield from _below_roofline(case, "low_gemm_efficiency", "gemm", claim)

@@ -2,6 +2,7 @@
 """Logs of training jobs and inference servers: a row for each line about a step.
 
 What the lines look like is data (`families`); ranks, restarts and times are determined alike for all.
+What reads and rewrites them is loaded for a log only: each command loads all readers.
 """
 
 from __future__ import annotations
@@ -14,10 +15,6 @@ from typing import Final
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.files import open_output
 from cclbench.formats.job_log.families import FAMILIES
-from cclbench.formats.job_log.publishing import published_line
-from cclbench.formats.job_log.reading import MOST_BYTES, StepLogReading
-from cclbench.formats.job_log.step_table import step_table
-from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
 
@@ -48,6 +45,9 @@ class JobLog(EvidenceReader):
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """Lines about steps and settings, without other words; all other lines are left empty."""
+        from cclbench.formats.job_log.publishing import published_line
+        from cclbench.formats.job_log.reading import MOST_BYTES
+
         del annotations
         with open_output(path, target) as write:
             for block in line_blocks(path, MOST_BYTES):
@@ -64,6 +64,10 @@ class JobLog(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """Rows of `log_steps`, the settings that the log states, and what NCCL's lines in it tell."""
+        from cclbench.formats.job_log.reading import StepLogReading
+        from cclbench.formats.job_log.step_table import step_table
+        from cclbench.formats.nccl_log import NcclLog
+
         log = StepLogReading()
         log.read(path)
         lines = log.chosen_family()
