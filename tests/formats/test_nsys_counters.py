@@ -81,7 +81,7 @@ def test_metrics_by_name(capture, metric, counter, unit, value):
 
 
 def test_a_sample_is_about_the_time_since_the_one_before(capture, monkeypatch):
-    monkeypatch.setattr("cclbench.formats.nsys.database.BATCH_ROWS", 3)
+    monkeypatch.setattr("cclbench.formats.sqlite_file.BATCH_ROWS", 3)
     samples = [sample(t, m, v) for t, v in ((100, 10), (200, 20), (400, 30)) for m in (0, 1)]
     found = read(capture(**of_gpus(*samples)), "10")
     assert [row[2:] for row in plain(found) if row[2] == "sm_active"] == [
@@ -172,7 +172,7 @@ def test_the_lowest_byte_of_a_type_is_the_gpu(capture):
 
 
 def test_a_sample_behind_a_clock_that_goes_back_begins_nowhere(capture, monkeypatch):
-    monkeypatch.setattr("cclbench.formats.nsys.database.BATCH_ROWS", 1)
+    monkeypatch.setattr("cclbench.formats.sqlite_file.BATCH_ROWS", 1)
     path = capture(**of_gpus(*(sample(t, 0, 10) for t in (200, 100, 100, 150))))
     spans = [row[4:6] for row in plain(read(path, "10"))]
     assert spans == [(None, 200), (None, 100), (100, 100), (100, 150)]

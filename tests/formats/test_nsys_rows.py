@@ -181,7 +181,7 @@ def test_names_that_are_nowhere(path):
 
 
 def test_more_rows_than_a_batch_keep_their_names(path, monkeypatch):
-    monkeypatch.setattr("cclbench.formats.nsys.database.BATCH_ROWS", 2)
+    monkeypatch.setattr("cclbench.formats.sqlite_file.BATCH_ROWS", 2)
     rows = [kernel(i, i + 1, name=1 + i % 3) for i in range(7)]
     write(path, StringIds=strings("a", "b", "c"), **{KERNEL: rows})
     assert [row["name"] for row in read(path).rows] == ["a", "b", "c", "a", "b", "c", "a"]
@@ -213,7 +213,7 @@ def test_sizes_of_copies_and_fills_are_not_negative(path, table):
 
 
 def test_a_value_of_another_type_in_a_later_batch(path, monkeypatch):
-    monkeypatch.setattr("cclbench.formats.nsys.database.BATCH_ROWS", 2)
+    monkeypatch.setattr("cclbench.formats.sqlite_file.BATCH_ROWS", 2)
     rows = [kernel(i, i + 1) for i in range(4)] + [kernel("never", 9)]
     write(path, StringIds=NAMES, **{KERNEL: rows})
     with pytest.raises(InputError, match="table CUPTI_ACTIVITY_KIND_KERNEL"):

@@ -55,7 +55,7 @@ def sort_into_kinds(category: str, group: list[Any], groups: Groups) -> None:
             groups["op" if event.name.startswith("gloo:") else "annotation", "host"].append(event)
     elif category.endswith(("runtime", "driver", "Runtime")):
         for event in group:
-            groups[_runtime_kind(event.name), "host"].append(event)
+            groups[runtime_kind(event.name), "host"].append(event)
     elif category == "Operator":  # torch 1.8 has no category for annotations
         for event in group:
             groups["annotation" if _ANNOTATION_2021.match(event.name) else "op", "host"].append(event)
@@ -72,7 +72,8 @@ def stream_of_event(event: Any) -> int | str | None:
 
 
 @lru_cache(maxsize=1 << 12)
-def _runtime_kind(name: str) -> str:
+def runtime_kind(name: str) -> str:
+    """Kind of a runtime call's row: launch if it puts work on a device."""
     # MTIA's calls are `runFunction - ...`, `enqueueCommand memcpyHtoDAsync`, `synchronizeStream`.
     if any(mark in name for mark in ("Launch", "Memcpy", "Memset", "runFunction", "enqueueCommand")):
         return "launch"

@@ -6,14 +6,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.files import replace_atomically, require_uncompressed
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, SOURCE_PATH, SYSTEM, Redactor
+from cclbench.formats.sqlite_file import MAGIC
 from cclbench.formats.unread import UnreadFormatError
-
-MAGIC: Final = b"SQLite format 3\0"
 
 
 class Nsys(Reader):

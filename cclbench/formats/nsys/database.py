@@ -1,110 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SQLite file as Arrow batches: its tables and columns, and errors that name them."""
+"""An export of Nsight Systems as a SQLite file, and its texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final, Self
+from collections.abc import Sequence
+from typing import Final
 
-import pyarrow as pa
-
-from cclbench.formats.nsys import MAGIC
+from cclbench.formats.sqlite_file import SqliteFile
 from cclbench.ground.errors import InputError
-from cclbench.ground.out_of_memory import is_out_of_memory
 
-BATCH_ROWS: Final = 1 << 16
 _LONGEST_NAME: Final = 1 << 20
-_WAL: Final = b"\x02\x02"
 EXPORT_AGAIN: Final = "export it again: nsys export --type sqlite --include-blobs=true <report>.nsys-rep"
 
 
-class Database:
-    """A database opened for reading; use as a context manager.
+class Database(SqliteFile):
+    """An export opened for reading."""
 
-    `InputError` if the file is cut, damaged, still being written, or not a database.
-    """
-
-    def __init__(self, path: Path) -> None:
-        from adbc_driver_sqlite import dbapi
-
-        self.path = path
-        unlocked = _check_header(path)
-        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unlocked else ''}"
-        with self._name_errors("its schema"):
-            self._connection = dbapi.connect(uri, autocommit=True)
-            self._cursor = self._connection.cursor()
-        options = {"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
-        self._cursor.adbc_statement.set_options(**options)
-        self.tables: dict[str, dict[str, None]] = {}
-        """Columns of each table, in order."""
-        listed = (
-            "SELECT m.name AS t, c.name AS c FROM sqlite_master m, pragma_table_info(m.name) c"
-            " WHERE m.type = 'table'"
-        )
-        try:
-            for table, column in self._run_query(listed, "its schema"):
-                self.tables.setdefault(table, {})[column] = None
-        except InputError:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._cursor.close()
-        self._connection.close()
-
-    def has_columns(self, table: str, *columns: str) -> bool:
-        """Whether the table exists and has all these columns."""
-        return table in self.tables and self.tables[table].keys() >= set(columns)
-
-    def first_column_sql(self, table: str, *names: str) -> str:
-        """SQL for the first of these columns that is not null; NULL if the table has none of them."""
-        columns = [f'"{name}"' for name in names if self.has_columns(table, name)]
-        return f"coalesce({', '.join(columns)})" if len(columns) > 1 else columns[0] if columns else "NULL"
-
-    def read_batches(
-        self,
-        table: str,
-        columns: Mapping[str, str],
-        where: str = "",
-        *,
-        text: Sequence[str] = (),
-        real: Sequence[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of a table in its order; `columns` maps names to SQL, integers except `text` and `real`.
-
-        One iteration at a time: a second call ends the first.
-        """
-        listed = ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
-        with self._name_errors(f"table {table}"):
-            self._cursor.execute(_select_sql(table, listed, where))
-            for batch in self._cursor.fetch_record_batch():
-                yield self._check_types(batch, table, columns, text, real)
-
-    def select_rows(
-        self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()
-    ) -> list[tuple[Any, ...]]:
-        """All rows of a small result; none if the table does not exist or lacks a column of `needs`."""
-        if not self.has_columns(table, *needs):
-            return []
-        return self._run_query(f"{_select_sql(table, columns, where)} {then}", f"table {table}")
-
-    def count_rows(self, table: str, where: str = "") -> int:
-        """Number of rows of a table."""
-        return int(self.select_rows(table, "count(*)", where)[0][0])
-
-    def _run_query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
-        with self._name_errors(what), self._connection.cursor() as cursor:
-            cursor.execute(sql)
-            return list(cursor.fetchall())
+    hint = EXPORT_AGAIN
 
     def string_ids(self, ids: Sequence[int]) -> dict[int, str]:
         """Texts of `StringIds` by id."""
@@ -121,80 +33,3 @@ class Database:
                     )
                 strings[key] = value
         return strings
-
-    def _check_types(
-        self,
-        batch: pa.RecordBatch,
-        table: str,
-        columns: Mapping[str, str],
-        text: Sequence[str],
-        real: Sequence[str],
-    ) -> pa.RecordBatch:
-        """The batch, if it has the expected types: the driver infers them from values."""
-        batch.validate(full=True)  # a damaged file may have invalid UTF-8
-        for field in batch.schema:
-            expected = (
-                pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
-            )
-            if field.type != expected and batch[field.name].null_count < len(batch):
-                message = f"{columns[field.name]} of table {table} holds {field.type} values"
-                raise InputError(message, where=str(self.path), hint="is it an export of Nsight Systems?")
-        return batch
-
-    @contextmanager
-    def _name_errors(self, what: str) -> Iterator[None]:
-        """Convert the driver's errors to an `InputError` that names what was read."""
-        from adbc_driver_manager import Error
-
-        try:
-            yield
-        except Error as error:
-            reason = str(error).splitlines()[0].rpartition("[SQLite] ")[2][:200]
-            raise _database_error(self.path, what, reason) from None
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            if is_out_of_memory(error):
-                raise
-            # Errors of a cursor's batches come through Arrow and contain the driver's message.
-            raise _database_error(self.path, what, str(error).splitlines()[0][:200]) from None
-
-
-def _database_error(path: Path, what: str, reason: str) -> InputError:
-    if "locked" in reason or "busy" in reason:
-        return InputError(
-            "is locked by another program", where=str(path), hint="wait until the export has ended"
-        )
-    if "not a database" in reason:
-        return InputError(f"is damaged: {reason}", where=str(path), hint=EXPORT_AGAIN)
-    return InputError(f"{what} cannot be read: {reason}", where=str(path), hint=EXPORT_AGAIN)
-
-
-def _check_header(path: Path) -> bool:
-    """Whether the file must be opened without locks; `InputError` if it is incomplete.
-
-    The header has the page size at byte 16, the journal mode at 18, the number of pages at 28 (valid if the
-    change counters at 24 and 92 agree): https://www.sqlite.org/fileformat.html, section 1.3.
-    """
-    try:
-        with path.open("rb") as file:
-            head, size = file.read(100), path.stat().st_size
-        journals = {end: path.with_name(path.name + end) for end in ("-wal", "-journal")}
-        unwritten = [end for end, journal in journals.items() if journal.is_file() and journal.stat().st_size]
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
-    if not head:
-        raise InputError("empty file", where=str(path), hint=EXPORT_AGAIN)
-    if len(head) < 100 or not head.startswith(MAGIC):
-        raise InputError("is not a complete SQLite database", where=f"{path}: byte 0", hint=EXPORT_AGAIN)
-    if unwritten:
-        message = f"is not finished: {path.name}{unwritten[0]} next to it has changes"
-        raise InputError(message, where=str(path), hint="wait until the export has ended, or export it again")
-    page = int.from_bytes(head[16:18], "big")
-    expected = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)
-    if head[24:28] == head[92:96] and size < expected:
-        message = f"is cut: {size:,} of {expected:,} bytes"
-        raise InputError(message, where=f"{path}: byte {size:,}", hint=EXPORT_AGAIN)
-    return head[18:20] == _WAL
-
-
-def _select_sql(table: str, columns: str, where: str) -> str:
-    return f'SELECT {columns} FROM "{table}"{f" WHERE {where}" if where else ""}'  # noqa: S608 - own names
