@@ -15,6 +15,7 @@ from cclbench.ground.out_of_memory import is_out_of_memory
 
 MAGIC: Final = b"SQLite format 3\0"
 BATCH_ROWS: Final = 1 << 16
+_LONGEST_NAME: Final = 1 << 20
 _WAL: Final = b"\x02\x02"
 
 
@@ -46,6 +47,8 @@ class SqliteFile:
         )
         try:
             for table, column in self._run_query(listed, "its schema"):
+                if not isinstance(table, str) or not isinstance(column, str):
+                    raise _database_error(path, "its schema", "a name is not a text", self.hint)
                 self.tables.setdefault(table, {})[column] = None
         except InputError:
             self.close()
@@ -80,15 +83,45 @@ class SqliteFile:
         text: Sequence[str] = (),
         real: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a table in its order; `columns` maps names to SQL, integers except `text` and `real`.
+        """Rows of a table in its order; see `query_batches`."""
+        return self.query_batches(f'"{table}"', columns, where, what=f"table {table}", text=text, real=real)
 
-        One iteration at a time: a second call ends the first.
+    def query_batches(
+        self,
+        source: str,
+        columns: Mapping[str, str],
+        where: str = "",
+        *,
+        what: str,
+        text: Sequence[str] = (),
+        real: Sequence[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the SQL `source`, a table or a join, called `what` in messages.
+
+        `columns` maps names to SQL, integers except `text` and `real`.  One iteration at a time: a second
+        call ends the first.
         """
         listed = ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
-        with self._name_errors(f"table {table}"):
-            self._cursor.execute(_select_sql(table, listed, where))
+        with self._name_errors(what):
+            self._cursor.execute(_select_sql(source, listed, where))
             for batch in self._cursor.fetch_record_batch():
-                yield self._check_types(batch, table, columns, text, real)
+                yield self._check_types(batch, what, columns, text, real)
+
+    def texts_by_id(self, table: str, column: str, ids: Sequence[int]) -> dict[int, str]:
+        """Texts of a column by the table's `id`; `InputError` for one of more than 1 MiB."""
+        found: dict[int, str] = {}
+        for at in range(0, len(ids), 500):
+            id_list = ",".join(map(str, ids[at : at + 500]))
+            columns = f'id, length("{column}"), CAST(substr("{column}", 1, {_LONGEST_NAME}) AS TEXT)'
+            where = f'id IN ({id_list}) AND "{column}" IS NOT NULL'
+            for key, length, value in self.select_rows(table, columns, where):
+                if length > _LONGEST_NAME:
+                    place = f"{self.path}: table {table}, id {key}"
+                    raise InputError(
+                        f"a name of {length:,} characters", where=place, hint="is the file damaged?"
+                    )
+                found[key] = value
+        return found
 
     def select_rows(
         self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()
@@ -96,7 +129,8 @@ class SqliteFile:
         """All rows of a small result; none if the table does not exist or lacks a column of `needs`."""
         if not self.has_columns(table, *needs):
             return []
-        return self._run_query(f"{_select_sql(table, columns, where)} {then}", f"table {table}")
+        selection = _select_sql(f'"{table}"', columns, where)
+        return self._run_query(f"{selection} {then}", f"table {table}")
 
     def count_rows(self, table: str, where: str = "") -> int:
         """Number of rows of a table."""
@@ -110,7 +144,7 @@ class SqliteFile:
     def _check_types(
         self,
         batch: pa.RecordBatch,
-        table: str,
+        what: str,
         columns: Mapping[str, str],
         text: Sequence[str],
         real: Sequence[str],
@@ -122,7 +156,7 @@ class SqliteFile:
                 pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
             )
             if field.type != expected and batch[field.name].null_count < len(batch):
-                message = f"{columns[field.name]} of table {table} holds {field.type} values"
+                message = f"{columns[field.name]} of {what} holds {field.type} values"
                 raise InputError(message, where=str(self.path), hint=self.hint)
         return batch
 
@@ -181,5 +215,5 @@ def _check_header(path: Path, hint: str) -> bool:
     return head[18:20] == _WAL
 
 
-def _select_sql(table: str, columns: str, where: str) -> str:
-    return f'SELECT {columns} FROM "{table}"{f" WHERE {where}" if where else ""}'  # noqa: S608 - own names
+def _select_sql(source: str, columns: str, where: str) -> str:
+    return f"SELECT {columns} FROM {source}{f' WHERE {where}' if where else ''}"  # noqa: S608 - own names

@@ -291,12 +291,9 @@ class _StepPauses(NamedTuple):
 
 def _step_pauses(case: Case) -> _StepPauses | None:
     """Pauses of hosts in Python or in unrecorded time; None where most of that is in every step."""
-    if case.on_host:
-        return None
-    held = _held_after_waits(case, "python", "unrecorded")
-    grid = case.results.grid(BY)
-    ranks, steps = grid.values.shape
-    if not ranks or steps < _LEAST_STEPS or not any(held.values()):
+    held = {} if case.on_host else _held_after_waits(case, "python", "unrecorded")
+    grid = case.results.grid(BY) if any(held.values()) else None
+    if grid is None or not grid.values.size or (steps := grid.values.shape[1]) < _LEAST_STEPS:
         return None
     idle = grid.values.filled(0.0)
     usual = np.sort(idle, axis=1)[:, (steps - 1) // 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -70,14 +70,14 @@ def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]
             yield from table.iter_batches(_ROWS_A_BATCH, columns=chosen)
         return
     with open_bytes(path) as raw:
-        reader = _open_csv(raw, chosen) if ending == ".csv" else _json_lines(raw, columns)
+        reader = open_csv(raw, chosen) if ending == ".csv" else _json_lines(raw, columns)
         _require_columns(chosen, reader.schema.names, path)
         for batch in reader:
             yield batch.select(chosen)
 
 
-def _open_csv(raw: object, chosen: list[str]) -> pa.RecordBatchReader:
-    """All columns as text, to parse the digits exactly."""
+def open_csv(raw: object, chosen: Sequence[str]) -> pa.RecordBatchReader:
+    """The chosen columns as text, to parse the digits exactly."""
     from pyarrow import csv
 
     texts = csv.ConvertOptions(column_types=dict.fromkeys(chosen, pa.string()), strings_can_be_null=True)
@@ -119,7 +119,7 @@ def _canonical_batch(
             raise InputError(f"has no {column}", where=f"{path}: row {row + 1:,}")
         kind = pa.string() if name in _TEXTS else pa.int64()
         if name in _TIMES:
-            canonical[name] = pa.array(_exact_nanoseconds(values, unit, f"{path}: column {column}"))
+            canonical[name] = pa.array(exact_nanoseconds(values, unit, f"{path}: column {column}"))
         elif pa.types.is_null(values.type):
             canonical[name] = pa.nulls(len(values), kind)
         else:
@@ -127,7 +127,7 @@ def _canonical_batch(
     return pa.record_batch(canonical)
 
 
-def _exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
+def exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
     """Times as whole ns, half to even, from the file's digits or a float's exact value."""
     if pa.types.is_floating(values.type):
         scaled = values.cast(pa.float64()).to_numpy(zero_copy_only=False) * 10.0 ** _DIGITS[unit]

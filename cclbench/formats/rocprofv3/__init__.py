@@ -45,13 +45,13 @@ class Rocprof(Reader):
     def parts(self, path: Path) -> list[Part]:
         """One part for each process."""
         # Here and below: imports that are not needed to recognise a file.
-        from cclbench.formats.rocprof.reading import process_members
+        from cclbench.formats.rocprofv3.reading import process_members
 
         return [Part(member) for member in process_members(path)]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """Read one process; a cut file has none, since names stand apart from the rows."""
-        from cclbench.formats.rocprof.reading import read_process
+        from cclbench.formats.rocprofv3.reading import read_process
 
         del allow_truncated
         return read_process(path, part.member)

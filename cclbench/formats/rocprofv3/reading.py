@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cclbench.formats import Names, Rows, Trace
 from cclbench.formats.kineto.kinds import runtime_kind
-from cclbench.formats.rocprof.records import (
+from cclbench.formats.rocprofv3.records import (
     Agent,
     Call,
     Copy,
