@@ -2,7 +2,7 @@
 """Traces of known formats that are not supported: what they are, and what to use instead.
 
 Dozens of tools write Chrome JSON: a file that no reader recognises is identified by its rows, and never
-mistaken for a rank of PyTorch.
+mistaken for a rank of PyTorch.  Files of other kinds are identified by their first bytes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ _TOOLS: Final = (
         "a Horovod timeline: its processes are tensors, and it has no kernels",
         _OWN_TRACES,
     ),
+    (
+        rb'"TS1"\s*:\s*"[^"]*"\s*,\s*"TS2"',
+        "a trace of IBM Spyre cards: cycles of each operation of a job, without steps",
+        _OWN_TRACES,
+    ),
     (rb'"cat"\s*:\s*"FEE"', "a VizTracer trace: Python functions and no kernels", _OWN_TRACES),
     (
         rb'"cat"\s*:\s*"[^"]*(?:devtools\.timeline|\bv8\b|\bblink\b)',
@@ -50,11 +55,52 @@ _TOOLS: Final = (
     ),
 )
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
+_STORAGE: Final = "cclbench reads no benchmarks of storage: give the traces of the job that loads the data"
+_OTHERS: Final = (
+    (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
+    (
+        rb".{1,8}\n(?:\x06schema|[\x03-\x14]\d+\.\d+\.\d+)",
+        "a Chakra execution trace: operations of a process and what they depend on, without times",
+        "give the trace of PyTorch's profiler that it was made from",
+    ),
+    (
+        rb'\s*\{.{0,4096}"train_(?:au_percentage|num_accelerators|throughput_mean)',
+        "a result of DLIO or MLPerf Storage",
+        _STORAGE,
+    ),
+    (rb'\s*\{.{0,1024}"block1"\s*:', "a record of DLIO's epochs or batches", _STORAGE),
+    (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
+    (
+        rb'\s*\{.{0,1024}"Communication Time Info"|Step,Type,Index,Computing,Communication\(Not',
+        "an analysis of an Ascend cluster, not its rows",
+        "give kernel_details.csv of each rank",
+    ),
+    (
+        rb'.{0,3}"?ID"?,"?Process ID"?,"?Process Name"?,"?Host Name"?,"?Kernel Name"?,.{0,200}"?Metric Name',
+        "a table of kernels' counters, as Nsight Compute prints it: it has no times",
+        _OWN_TRACES,
+    ),
+    (
+        rb'\{"type"\s*:\s*"Profiler',
+        "a record of NCCL's example profiler plug-in: its own events, which no reader reads",
+        "set NCCL_PROFILER_PLUGIN to the Inspector: its files are read",
+    ),
+    (rb"ts,wall,phase,chip,duty_cycle_pct", "a table of TPUs' duty cycles, sampled by a script", _OWN_TRACES),
+    (
+        rb'(?:#[^\n]*\n|\s|=[^\n]*\n)*\{[^}]{0,512}"(?:round_index|sessionId)"\s*:',
+        "a session of a coding agent: its rounds and calls of tools",
+        _OWN_TRACES,
+    ),
+)
+"""Files that are no Chrome JSON: how they begin, what they are, and what to do instead."""
 
 
 def refuse_unread(path: Path, head: bytes) -> None:
     """`UnreadFormatError` if a file that begins with these bytes is a trace of an unsupported format."""
     if not (_ROWS.match(head) or _EVENTS.match(head)):
+        for mark, kind, hint in _OTHERS:
+            if re.match(mark, head, re.DOTALL):
+                raise UnreadFormatError(f"is {kind}", where=str(path), hint=hint)
         return
     if _ROW_A_LINE.match(head):
         is_dftracer = b'"POSIX"' in head or b'"dftracer"' in head

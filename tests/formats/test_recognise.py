@@ -105,6 +105,29 @@ def test_what_is_no_chrome_trace_is_not_named_as_one(head):
     refuse_unread(FILE, head)
 
 
+def test_files_of_further_kinds_are_read_or_refused_as_what_they_are(test_data):
+    """Every file of these folders but documents, settings and plain output has a reader or a name."""
+    folders = (
+        *("spyre", "dlio", "dftracer", "rl_tpu", "agent_tools", "otf2", "ascend", "chakra", "rocprof"),
+        *("mlperf_storage", "rocprof_v1", "nccl_profiler", "mooncake", "kineto_fused"),
+    )
+    nameless, kinds = set(), set()
+    for path in (path for folder in folders for path in (test_data / folder).rglob("*") if path.is_file()):
+        head = head_of(path)
+        reader, head = recognise_head(path, head)
+        if reader is not None:
+            kinds.add(reader.name)
+            continue
+        try:
+            refuse_unread(path, head)
+            nameless.add(path.suffix)
+        except UnreadFormatError as error:
+            kinds.add(str(error).removeprefix(f"{path}: "))
+    assert nameless <= {".md", ".yaml", ".cfg", ".log", ".gz", ".tgz", ".json"}
+    assert kinds >= {"ascend", "rocprofv3", "rocpd", "request_trace"}
+    assert len(kinds) >= 16
+
+
 def test_a_real_operator_timeline_is_refused_in_those_words(test_data):
     with pytest.raises(UnreadFormatError, match=r"is an operator timeline .*: stages of the job, no kernels"):
         find_source(test_data / "stragglers" / "timeline-ST.json.gz")
