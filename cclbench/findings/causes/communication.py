@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
+from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.links import far_below_links, slow_groups
 from cclbench.findings.finding import Confidence, Finding, finding
@@ -274,7 +275,7 @@ def _unmatched_findings(case: Case) -> Iterator[Finding]:
         reverse=True,
     )
     listed = ", ".join(f"{kind} {humanise(seconds, 's')}" for seconds, kind in kinds[:3] if seconds)
-    kind_words = f" ({listed})" if listed else ""
+    kind_words = f" ({listed})" if listed and kinds[0][1] != UNKNOWN else ""
     kind_words += ", on a compute stream" if _on_compute_stream(case) else ""
     yield case.finding(
         "exposed_communication",
