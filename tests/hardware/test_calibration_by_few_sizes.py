@@ -27,8 +27,9 @@ LEAST_SIZES: Final = 6
 OF_FOUR: Final = dict(zip(BANDS, (0.10, 0.13, 0.07), strict=True))
 WORSE_AT_MOST: Final = {2: 0.02, 4: 0.055}
 """By how much the median error of one sweep may rise: Alps switches protocols between its sizes."""
-MOST_WORSE: Final = 6
+MOST_WORSE: Final = 3
 """Sweeps of 46 whose error may rise."""
+ROUNDING: Final = 1e-9
 EQUAL: Final = 0.0005
 """Errors that differ by less, 0.05 points, are equal."""
 
@@ -166,12 +167,11 @@ def test_sizes_drawn_are_better_than_none(errors: dict[int, list[Row]], known: i
 
 
 def test_two_sizes_chosen_as_a_probe_does_are_never_worse(machines: list[Machine]) -> None:
-    """Of every sweep, the median error at its other sizes: it rises in four of 46, by 0.6 points at most."""
+    """Of every sweep, the median error at its other sizes falls or stays as it is; in half of them it falls."""
     rise = rises([row for machine in machines for row in rows_of_others(machine, narrowest_pair(machine))])
     assert len(rise) == len(machines) > 40
-    worse = {name: each for name, each in rise.items() if each > EQUAL}
-    assert len(worse) <= 4
-    assert max(worse.values()) <= 0.007
+    assert {name: each for name, each in rise.items() if each > ROUNDING} == {}
+    assert sum(each < -EQUAL for each in rise.values()) >= len(machines) / 2
 
 
 def test_four_sizes_make_it_accurate(errors: dict[int, list[Row]]) -> None:
