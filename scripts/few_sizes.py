@@ -132,9 +132,14 @@ def rises(rows: Sequence[Row]) -> dict[str, float]:
 
 
 SELECTIONS: Final[dict[str, Callable[[Machine], Iterator[Sequence[int]]]]] = {
+    "one at random": lambda machine: drawn_sizes(machine, 1),
     "two, chosen by their bands alone, as `probe` does": lambda machine: iter([narrowest_pair(machine)]),
     "two at random": lambda machine: drawn_sizes(machine, 2),
+    "the two ends": lambda machine: iter([(0, len(machine.sweep.bytes) - 1)]),
     "four at random": lambda machine: drawn_sizes(machine, 4),
+    "all but one": lambda machine: combinations(
+        range(len(machine.sweep.bytes)), len(machine.sweep.bytes) - 1
+    ),
 }
 
 
