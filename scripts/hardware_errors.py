@@ -5,21 +5,17 @@
 
 Tables, in order: errors for the most ranks of a machine that is calibrated with fewer; the sweeps of the
 folder and of tests/hardware/published in two halves, each without residuals of its own system; calibrated
-sweeps, leaving out one node count or one size at a time, and with one, two or four sizes; times of ring,
-tree and StragglAR on eight GPUs.  docs/hardware-model.md shows the output.
+sweeps, leaving out one node count or one size at a time; times of ring, tree and StragglAR on eight GPUs.
+docs/hardware-model.md shows the output.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from random import Random
-from typing import Final
 
 import numpy as np
-from msgspec import structs
 from public_sweeps import (
     HALVES,
     PublicSweep,
@@ -31,19 +27,14 @@ from public_sweeps import (
 from unseen_machines import most_ranks, residuals_without_system
 
 from cclbench.ground.units import humanise
-from cclbench.hardware.calibration import Calibration, left_out_by_nodes, left_out_by_size, sweep_deviations
+from cclbench.hardware.calibration import left_out_by_nodes, left_out_by_size, sweep_deviations
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
 from cclbench.hardware.residual_learning import ObservedSweep
 from cclbench.hardware.residuals import Residuals, current_residuals, replaced_residuals
-from cclbench.hardware.sweep import Sweep
 from cclbench.hardware.validation import SweepValidation
 
-DRAWS: Final = 20
-"""Draws of each number of a sweep's sizes."""
-_FEW: Final = 5
-"""Sizes of a sweep of which none could be held out."""
 ObservedSweeps = Sequence[tuple[PublicSweep, ObservedSweep]]
 
 
@@ -107,58 +98,6 @@ def print_catalog_errors(
     return refused
 
 
-def calibration_subsets(count: int, known: int | str) -> list[tuple[int, ...]]:
-    """Indices of the sizes that calibrate: `DRAWS` draws, the two ends, or all but each in turn."""
-    if known == "the two ends":
-        return [(0, count - 1)]
-    if known == "all but one":
-        return [tuple(at for at in range(count) if at != out) for out in range(count)]
-    chance = Random(1)  # noqa: S311 - must be repeatable, not unpredictable
-    return [tuple(sorted(chance.sample(range(count), int(known)))) for _ in range(DRAWS)]
-
-
-def select_sizes(sweep: Sweep, chosen: Iterable[int]) -> Sweep:
-    """The sweep restricted to these sizes."""
-    indices = list(chosen)
-    return structs.replace(
-        sweep, bytes=tuple(sweep.bytes[i] for i in indices), seconds=tuple(sweep.seconds[i] for i in indices)
-    )
-
-
-def print_few_sizes(sweeps: Sequence[PublicSweep], residuals: Mapping[str, Residuals]) -> None:
-    """Print errors at the sizes of a sweep that were not used to calibrate, by the number used."""
-    print("\nCalibrated by few sizes of a sweep, at all its others: medians over machines\n")
-    print(
-        "| sizes known | machines | from the catalog alone | calibrated | in band | worse than the catalog |"
-    )
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for how in (1, 2, 4, "the two ends", "all but one"):
-        errors = defaultdict[str, list[tuple[float, float, bool]]](list)
-        for public in sweeps:
-            sweep, machine = public.sweep, specified_system(public.system)
-            with replaced_residuals(residuals.get(public.system, current_residuals())):
-                for chosen in calibration_subsets(len(sweep.bytes), how) if len(sweep.bytes) > _FEW else ():
-                    others = select_sizes(sweep, (at for at in range(len(sweep.bytes)) if at not in chosen))
-                    calibration = Calibration(machine.id, (select_sizes(sweep, chosen),))
-                    catalog, calibrated = (
-                        sweep_deviations(others, machine),
-                        sweep_deviations(others, machine, calibration),
-                    )
-                    assert not isinstance(catalog, NoPrice)  # noqa: S101  (`priced_sweeps` have a price)
-                    assert not isinstance(calibrated, NoPrice)  # noqa: S101
-                    errors[public.machine] += [
-                        (abs(before.relative_error), abs(after.relative_error), after.is_within_band)
-                        for before, after in zip(catalog, calibrated, strict=True)
-                    ]
-        rows = np.array([np.median(machine_errors, axis=0) for machine_errors in errors.values()])
-        inside = np.mean([within for machine_errors in errors.values() for *_, within in machine_errors])
-        worse = int((rows[:, 1] > rows[:, 0]).sum())
-        catalog_error, calibrated_error, _ = np.median(rows, axis=0)
-        print(
-            f"| {how} | {len(rows)} | {catalog_error:.1%} | {calibrated_error:.1%} | {inside:.0%} | {worse} |"
-        )
-
-
 def eight_gpu_rows(machine: str) -> list[str]:
     """Rows of ring, tree and StragglAR with protocol Simple on eight GPUs of a machine, by size."""
     lines = []
@@ -207,8 +146,6 @@ def main() -> int:
         if not isinstance(found, NoPrice):
             rows.append(error_row(public.file, found))
     print_table("Calibrated by the sweep itself, one size left out", rows)
-
-    print_few_sizes([public for public, _ in observed_sweeps], residuals)
 
     print("\nAll-reduce of eight GPUs in one node, Simple protocol, from the catalog alone\n")
     print("| system, S | ring | tree | StragglAR, from the last arrival on | tree / ring | StragglAR saves |")

@@ -5,7 +5,7 @@
 
 The sweeps are those that scripts/hardware_errors.py reads from the first folder, without the misconfigured
 one.  Those in the second one give scores of classes, and the deviation between racks; they teach
-nothing else.
+nothing else.  Scores are those of the scoreboard: each sweep by what all other systems teach.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def table(folder: Path, scored: Path, date: str) -> ResidualTable:
         for public, _ in (*learned, *others)
         if not isinstance(sweep := price_sweep(public, predicted_system(public)), NoPrice)
     ]
-    without = residuals_without_system(observed) | {"": residuals}
+    without = residuals_without_system([sweep for _, sweep in (*learned, *others)])
     return ResidualTable(
         date,
         cclbench.__version__,

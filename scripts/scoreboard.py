@@ -14,6 +14,7 @@ import argparse
 import csv
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Final
 
 import numpy as np
 from baselines import alpha_beta_times, line_rate_group, nccl_times
+from bench import pipelines
 from like_machines import floor_errors
 from numpy.typing import NDArray
 from public_sweeps import (
@@ -36,6 +38,7 @@ from unseen_machines import (
     Ratios,
     concatenate_errors,
     held_out_errors,
+    median_of_machines,
     ratios_between_machines,
     ratios_between_settings,
     residuals_without_system,
@@ -45,13 +48,19 @@ from cclbench.hardware.collectives import NoPrice
 from cclbench.hardware.deviation import BANDS
 from cclbench.hardware.residual_learning import ObservedSweep
 from cclbench.hardware.residuals import Floats, Residuals
-from cclbench.hardware.weak_classes import class_marks, class_names, machine_class
+from cclbench.hardware.weak_classes import PROMISED_ERRORS, class_marks, class_names, machine_class
 
 ALTERNATIVES: Final = {"NCCL": nccl_times, "α-β": alpha_beta_times}
 RANKS: Final = {"2 to 8": 8, "9 to 16": 16, "17 to 64": 64, "more than 64": 1 << 30}
+POOLED: Final = "**all**"
+"""Name of the bands of all sweeps."""
+MOST_FLOORS: Final = 1.3
+"""The model's error over the floor up to which a description says no more."""
+NOTHING: Final = "**nothing**"
+"""What a class holds by whose error is unmarked, beyond what is promised and beyond the floor."""
 LEAST_RATIO: Final = 1.1
 """Ratio of two measured times from which on one machine counts as faster."""
-NO_JOB: Final = "a job is predicted by replaying a trace of one of its GPUs, and none is published"
+NO_JOB: Final = "not predicted: no card has the sizes of its model"
 
 
 @dataclass(frozen=True)
@@ -109,39 +118,89 @@ def class_rows(scores: Sequence[Score]) -> Iterator[str]:
         yield score_row(f"size: {band}", scores, number)
 
 
-def floor_rows(scores: Sequence[Score]) -> Iterator[str]:
-    """By class and size band: the model's error, the mark of predictions, and what like machines differ by
-    among themselves."""
+@dataclass(frozen=True)
+class ClassBand:
+    """A class of sweeps in a size band: |predicted / measured − 1| of the model and of like machines.
+
+    `error` is the median of all rows, `of_machines` that in which each machine weighs the same.  `alike`
+    counts the machines with like machines, `alike_rows` their rows; `there` and `floor` are the median errors
+    at these rows, of the model and of like machines, None without any.
+    """
+
+    name: str
+    number: int
+    machines: int
+    rows: int
+    error: float
+    of_machines: float
+    within: float
+    weak: bool
+    alike: int
+    alike_rows: int
+    there: float | None
+    floor: float | None
+
+    @property
+    def holds_by(self) -> str:
+        """Which of the goals it meets: the promised error, a multiple of the floor, or that it is marked."""
+        if self.of_machines <= PROMISED_ERRORS[self.number]:
+            return "error"
+        if self.there is not None and self.floor is not None and self.there <= MOST_FLOORS * self.floor:
+            return "floor and mark" if self.weak else "floor"
+        return "mark" if self.weak else NOTHING
+
+    @property
+    def row(self) -> str:
+        """Its row of the table."""
+        cells = [f"{self.machines} | {self.rows} | {self.error:.0%} | {self.of_machines:.0%}"]
+        cells.append(f"{self.within:.0%} | {'weak' if self.weak else ''}")
+        if self.there is None or self.floor is None:
+            cells.append("0 | - | - | - | -")
+        else:
+            cells.append(f"{self.alike} | {self.alike_rows} | {self.there:.0%} | {self.floor:.0%}")
+            cells.append(f"{self.there / self.floor:.1f}")
+        return f"| {self.name}, {[*BANDS][self.number]} | " + " | ".join([*cells, self.holds_by]) + " |"
+
+
+def class_bands(scores: Sequence[Score]) -> Iterator[ClassBand]:
+    """All sweeps by size band (`POOLED`), then those of each class."""
     floors = [each.residual for each in floor_errors([(s.public, s.observed) for s in scores])]
     names = {(at, name) for score in scores for at, name in enumerate(class_names(score.observed.setting))}
-    for _, name in sorted(names):
-        for number, band in enumerate(BANDS):
+    for name in (POOLED, *(name for _, name in sorted(names))):
+        for number in range(len(BANDS)):
             parts = [
                 (score, own, floor[own])
                 for score, floor in zip(scores, floors, strict=True)
-                if name in class_names(score.observed.setting)
+                if name == POOLED or name in class_names(score.observed.setting)
                 if (own := score.observed.size_bands == number).any()
             ]
             if parts:
-                yield _floor_row(name, band, parts)
+                yield _class_band(name, number, parts)
 
 
-def _floor_row(name: str, band: str, parts: Sequence[tuple[Score, NDArray[np.bool_], Floats]]) -> str:
-    model = np.concatenate([np.abs(np.expm1(-score.model.residual[own])) for score, own, _ in parts])
+def _class_band(
+    name: str, number: int, parts: Sequence[tuple[Score, NDArray[np.bool_], Floats]]
+) -> ClassBand:
+    rows = [(score.observed.machine, np.abs(np.expm1(-score.model.residual[own]))) for score, own, _ in parts]
+    model = np.concatenate([errors for _, errors in rows])
     floor = np.concatenate([np.abs(np.expm1(-floor)) for _, _, floor in parts])
-    first, own, _ = parts[0]
-    marks = class_marks(first.observed.setting, first.observed.sizes[own][:1])[0]
-    mark = "weak" if any(text.startswith(f"weak class: {name}, ") for text in marks) else ""
+    first, at, _ = parts[0]
+    marks = class_marks(first.observed.setting, first.observed.sizes[at][:1])[0]
     alike = ~np.isnan(floor)
-    machines = len({score.observed.machine for score, _, each in parts if not np.isnan(each).all()})
-    cells = [f"{len({score.observed.machine for score, *_ in parts})} | {len(model)}"]
-    cells.append(f"{np.median(model):.0%} | {mark}")
-    if alike.any():
-        both = float(np.median(model[alike])), float(np.median(floor[alike]))
-        cells.append(f"{machines} | {alike.sum()} | {both[0]:.0%} | {both[1]:.0%} | {both[0] / both[1]:.1f}")
-    else:
-        cells.append("0 | - | - | - | -")
-    return f"| {name}, {band} | " + " | ".join(cells) + " |"
+    return ClassBand(
+        name,
+        number,
+        len({machine for machine, _ in rows}),
+        len(model),
+        float(np.median(model)),
+        median_of_machines(rows),
+        float(np.mean(np.concatenate([score.model.is_within[own] for score, own, _ in parts]))),
+        any(text.startswith(f"weak class: {name}, ") for text in marks),
+        len({score.observed.machine for score, _, each in parts if not np.isnan(each).all()}),
+        int(alike.sum()),
+        float(np.median(model[alike])) if alike.any() else None,
+        float(np.median(floor[alike])) if alike.any() else None,
+    )
 
 
 def score_row(name: str, scores: Sequence[Score], band: int | None) -> str:
@@ -231,12 +290,47 @@ def sweep_rows(scores: Sequence[Score], refused: Mapping[str, str]) -> Iterator[
 
 
 def job_rows(folders: Sequence[Path]) -> Iterator[str]:
-    """Published jobs of the folders, files with a column `seconds`, and why they have no score."""
+    """Published jobs of the folders, files with a column `seconds`: each layout's step from the nearest other
+    layout's, or why they have no score."""
     for path in (path for folder in folders for path in sorted(folder.glob("*.csv"))):
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
         rows = list(csv.DictReader(lines))
-        if rows and "seconds" in rows[0]:
-            yield f"| {path.stem} | {len(rows)} | not predicted: {NO_JOB} |"
+        if not rows or "seconds" not in rows[0]:
+            continue
+        if {row["model"] for row in rows} != {pipelines.NAME}:
+            yield f"| {path.stem} | {len(rows)} | {NO_JOB} | - | - | - |"
+            continue
+        score = pipelines.score_jobs(pipelines.read_jobs(path))
+        yield (
+            f"| {path.stem} | {len(rows)} | {np.median(score.errors):.1%} | {len(score.widths)}"
+            f" | {max(score.widths):.2f} times | {max(score.doubled):.1%} of {len(score.doubled)} |"
+        )
+
+
+def goal_lines(bands: Sequence[ClassBand]) -> Iterator[str]:
+    """Which goals the pooled bands and those of the classes meet, in sentences."""
+    pooled, classes = ([each for each in bands if (each.name == POOLED) == own] for own in (True, False))
+    yield (
+        "Pooled: median errors of "
+        + ", ".join(f"{each.error:.1%}" for each in pooled)
+        + " (goals: "
+        + ", ".join(f"{goal:.0%}" for goal in PROMISED_ERRORS)
+        + "); within the bands "
+        + ", ".join(f"{each.within:.0%}" for each in pooled)
+        + " (goal: 75 to 88 %)."
+    )
+    by = Counter(each.holds_by for each in classes)
+    counts = ", ".join(f"{by[how]} by {how}" for how in sorted(by))
+    rows = sum(each.error > PROMISED_ERRORS[each.number] for each in classes)
+    beyond = [
+        f"{each.name}, {[*BANDS][each.number]}"
+        for each in classes
+        if each.error > PROMISED_ERRORS[each.number] and each.holds_by == "error"
+    ]
+    yield (
+        f"Of {len(classes)} bands of classes hold: {counts}. By all rows alike {rows} are beyond the error;"
+        f" not so if each machine weighs the same: {'; '.join(beyond) or 'none'}."
+    )
 
 
 def page(folders: Sequence[Path]) -> str:
@@ -253,11 +347,14 @@ def page(folders: Sequence[Path]) -> str:
     rule = "| --- |" + " ---: |" * (4 + len(ALTERNATIVES))
     lines = [f"| class | {columns} |", rule, *class_rows(scores), ""]
     if folders:  # marks rest on all sweeps
+        bands = list(class_bands(scores))
         lines += [
-            "| class, size | machines | rows | model: error | mark | like machines | rows "
-            "| model: error there | floor | model / floor |",
-            "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
-            *floor_rows(scores),
+            "| class, size | machines | rows | model: error | each machine alike | in band | mark "
+            "| like machines | rows | model: error there | floor | model / floor | holds by |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+            *(each.row for each in bands),
+            "",
+            *goal_lines(bands),
             "",
         ]
     faster = " | ".join(f"faster one named: {word}" for word in ("model", *ALTERNATIVES))
@@ -265,7 +362,12 @@ def page(folders: Sequence[Path]) -> str:
     lines += ["| --- |" + " ---: |" * (4 + len(ALTERNATIVES)), *ratio_rows(scores), ""]
     lines += [f"| sweep | {columns} |", rule, *sweep_rows(scores, refused)]
     if jobs := list(job_rows(folders)):
-        lines += ["", "| job | measured | |", "| --- | ---: | --- |", *jobs]
+        lines += [
+            "",
+            "| job | measured | model: error | within bounds | widest of these | twice the nodes, most |",
+            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            *jobs,
+        ]
     return "\n".join(lines) + "\n"
 
 

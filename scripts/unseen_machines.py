@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,7 +17,7 @@ from cclbench.hardware.calibration import Calibration, sweep_deviations
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives.ratio import ratio_half_widths
 from cclbench.hardware.deviation import DeviationSummary, summarise_deviations
-from cclbench.hardware.residual_learning import ObservedSweep, learn_residuals
+from cclbench.hardware.residual_learning import ObservedSweep, learn_residuals, weighted_quantile
 from cclbench.hardware.residuals import BANDS, ClassScore, Floats, Residuals, replaced_residuals
 from cclbench.hardware.weak_classes import class_names
 
@@ -118,14 +119,10 @@ def residuals_without_system(sweeps: Sequence[ObservedSweep]) -> dict[str, Resid
 def class_scores(
     sweeps: Sequence[ObservedSweep], residuals: Mapping[str, Residuals]
 ) -> dict[str, ClassScore]:
-    """Scores of the sweeps by class (`class_names`), each without residuals of its system.
-
-    `sweeps` may be others than those that `residuals` (by system left out; "" for systems that taught
-    nothing) were learned from.
-    """
+    """Scores of the sweeps by class (`class_names`), each by the residuals without its system."""
     classes: dict[str, list[tuple[ObservedSweep, Floats]]] = {}
     for sweep in sweeps:
-        errors = held_out_errors(sweep, residuals.get(sweep.system, residuals[""])).residual
+        errors = held_out_errors(sweep, residuals[sweep.system]).residual
         for name in class_names(sweep.setting):
             classes.setdefault(name, []).append((sweep, np.abs(np.expm1(-errors))))
     return {name: _class_score(classes[name]) for name in sorted(classes)}
@@ -134,11 +131,24 @@ def class_scores(
 def _class_score(own: Sequence[tuple[ObservedSweep, Floats]]) -> ClassScore:
     errors, machines = list[float | None](), list[int]()
     for band in range(len(BANDS)):
-        rows = [(sweep.machine, each[sweep.size_bands == band]) for sweep, each in own]
-        together = np.concatenate([each for _, each in rows])
-        errors.append(round(float(np.median(together)), 3) if len(together) else None)
-        machines.append(len({machine for machine, each in rows if len(each)}))
+        rows = [
+            (sweep.machine, each[sweep.size_bands == band])
+            for sweep, each in own
+            if (sweep.size_bands == band).any()
+        ]
+        errors.append(round(median_of_machines(rows), 3) if rows else None)
+        machines.append(len({machine for machine, _ in rows}))
     return ClassScore(tuple(errors), tuple(machines))
+
+
+def median_of_machines(rows: Sequence[tuple[str, Floats]]) -> float:
+    """The median of all values, in which each machine weighs the same, however many rows it has."""
+    count = Counter[str]()
+    for machine, values in rows:
+        count[machine] += len(values)
+    weights = [np.full(len(values), 1 / count[machine]) for machine, values in rows]
+    values = np.concatenate([each for _, each in rows])
+    return weighted_quantile(values, np.concatenate(weights), 0.5)
 
 
 class Ratios(NamedTuple):

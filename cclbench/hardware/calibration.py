@@ -2,7 +2,7 @@
 """Calibration of the collective model with measured sweeps, and its error on data left out of it.
 
 A sweep gives the machine's deviation, log(measured / expected) by size.  Between sizes and beyond them it is
-the best linear prediction from the two nearest sizes measured (`_interpolate_deviation`), and between two
+the best linear prediction from the two nearest sizes measured (`interpolation`), and between two
 rank counts it is interpolated over log ranks.  Away from the measured ranks and sizes, and for another
 collective, it shrinks toward 0, so that times return to the model's, and the band grows to that of an
 unmeasured machine.
@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cclbench.classify import bus_factor
 from cclbench.ground.destination import write_whole
@@ -33,20 +33,13 @@ from cclbench.hardware.deviation import (
     prediction_deviations,
     summarise_deviations,
 )
+from cclbench.hardware.interpolation import LEAST_SPREAD, interpolate_deviation
 from cclbench.hardware.residuals import current_residuals
 from cclbench.hardware.sweep import Sweep, merge_sweeps
 from cclbench.hardware.system import System
 
 OF_RUN: Final = "calibration.yaml"
 """File name of a run's own copy, beside its card."""
-# Half-width of the band in log time at measured points: at least what runs of one machine differ by (Alps
-# with another release of its plug-in: 1 to 2 %, machines of one kind more).
-_LEAST_SPREAD: Final = 0.05
-# Doublings of the size from which a deviation counts no more: beside one that contradicts it, if two sizes
-# were measured, and beside one that agrees.  Chosen by hand on half of the machines: with eight for both, two
-# sizes make a third of the sweeps' size bands worse than none does.
-_REACH: Final = (3.0, 12.0)
-_MOST_CONTRADICTED: Final = 5.0
 _MOST_ERROR: Final = 1e6
 _MOST_BYTES: Final = 16 * MIB
 
@@ -270,7 +263,7 @@ def _expected_deviation(
     kept, setting = current_residuals().kept, spec.setting
     by_ranks: dict[int, list[tuple[Floats, Floats]]] = {}
     for own, sweep in known:
-        by_ranks.setdefault(own.ranks, []).append(_interpolate_deviation(sweep, own, spec.sizes))
+        by_ranks.setdefault(own.ranks, []).append(interpolate_deviation(sweep, own, spec.sizes))
     where = np.log2(sorted(by_ranks))
     means = [_weighted_mean(by_ranks[ranks]) for ranks in sorted(by_ranks)]
     at = np.log2(setting.ranks)
@@ -300,68 +293,6 @@ def _weighted_mean(parts: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floa
     return np.average(deviations, axis=0, weights=weights), explained.max(axis=0)
 
 
-def _interpolate_deviation(sweep: Sweep, group: Group, sizes: Floats) -> tuple[Floats, Floats]:
-    """Expected log(measured / expected) by size given the sweep's, and the share of its variance explained.
-
-    Deviations, in units of the learned band there, correlate by r(x, y) = max(0, 1 − |x − y| / reach), x and
-    y log2 of the sizes, with the reach of `_agreed_reach`.  With measured neighbours a and b the weight of a
-    is (r(a, x) − r(b, x) r(a, b)) / (1 − r(a, b)²), that of b the same with both exchanged, and the share
-    explained is the sum of weight × r; beyond the sizes measured there is one neighbour, with weight r.
-    Within the reach that is linear interpolation; between sizes farther apart it sags toward 0.
-    (Simple kriging; Rasmussen and Williams 2006, section 2.2.)
-    """
-    spec = price_group(sweep.kind, sweep.sizes_bytes, group, library_version=sweep.library_version)
-    if isinstance(spec, NoPrice):
-        raise UsageError(f"{sweep.display_name} cannot be priced: {spec.reason}")
-    widths = current_residuals().band_half_widths
-    scale, own_scale = (
-        np.maximum(sum(widths(spec.setting, each)), _LEAST_SPREAD) for each in (sizes, sweep.sizes_bytes)
-    )
-    scaled = np.log(sweep.times_s / spec.time_s) / own_scale
-    x, measured = np.log2(np.maximum(sizes, 1.0)), np.log2(sweep.sizes_bytes)
-    after = np.searchsorted(measured, x, side="right")
-    reach = _agreed_reach(scaled, _LEAST_SPREAD / own_scale, after)
-    below, above = ((each.clip(0, len(measured) - 1), each) for each in (after - 1, after))
-    near_below, near_above = (
-        np.where(inside == each, _size_correlation(measured[inside] - x, reach), 0.0)
-        for inside, each in (below, above)
-    )
-    both = _size_correlation(measured[above[0]] - measured[below[0]], reach) * (below[0] != above[0])
-    weight_below, weight_above = (
-        (near - other * both) / (1 - both**2)
-        for near, other in ((near_below, near_above), (near_above, near_below))
-    )
-    known_below, known_above = (scaled[inside] for inside, _ in (below, above))
-    explained = weight_below * near_below + weight_above * near_above
-    return (
-        np.asarray(scale * (weight_below * known_below + weight_above * known_above), np.float64),
-        np.asarray(np.clip(explained, 0.0, 1.0), np.float64),
-    )
-
-
-def _agreed_reach(deviations: Floats, noise: Floats, after: NDArray[np.intp]) -> Floats:
-    """Doublings from which a deviation counts no more, where `after` is the next size measured.
-
-    l + (12 − l) a with the agreement a of the two nearest ones, y and z, on either side or at the end:
-    a = 1 − |y − z| / max(|y|, |z|, |y − z|, noise), 0 if their signs differ; 1/2 if only one was measured.
-    l is 3 for two sizes, and 1/2 more for each further one, at most 5: of more sizes it is better known where
-    software switches between them.
-    """
-    least, most = _REACH
-    if len(deviations) == 1:
-        return np.full(len(after), (least + most) / 2)
-    least = min(least + (len(deviations) - 2) / 2, _MOST_CONTRADICTED)
-    first = (after - 1).clip(0, len(deviations) - 2)
-    one, other = deviations[first], deviations[first + 1]
-    apart = np.abs(one - other)
-    largest = np.maximum.reduce([np.abs(one), np.abs(other), apart, noise[first], noise[first + 1]])
-    return np.asarray(most - (most - least) * apart / largest, np.float64)
-
-
-def _size_correlation(octaves: Floats, reach: Floats) -> Floats:
-    return np.asarray(np.maximum(1 - np.abs(octaves) / reach, 0.0), np.float64)
-
-
 def _octaves_away(sweep: Sweep, sizes: Floats) -> Floats:
     """Doublings between each size and the nearest size of the sweep."""
     apart = np.log2(np.maximum(sizes, 1.0))[:, None] - np.log2(sweep.sizes_bytes)
@@ -375,7 +306,7 @@ def _band_half_width(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
     for name, end in BANDS.items():
         known = errors.get(name)
         widths[(sizes >= begin) & (sizes < end)] = (
-            _LEAST_SPREAD if known is None else max(np.log1p(known.p90), _LEAST_SPREAD)
+            LEAST_SPREAD if known is None else max(np.log1p(known.p90), LEAST_SPREAD)
         )
         begin = end
     return widths

@@ -151,7 +151,8 @@ class Residuals(msgspec.Struct, frozen=True):
 
 class ClassScore(msgspec.Struct, frozen=True):
     """How far off predictions of a class were, by size band: median |predicted / measured − 1| over published
-    sweeps, each without what its system taught (None without any), and the number of machines."""
+    sweeps, each without what its system taught, in which each machine weighs the same (None without any), and
+    the number of machines."""
 
     errors: tuple[float | None, ...]
     machines: tuple[int, ...]

@@ -118,7 +118,7 @@ def _price_transfers(
             once = np.zeros(len(rows), np.bool_)
             once[np.unique(calls.instance[call[of_label]], return_index=True)[1]] = True
             parts = _TransferParts(
-                kind, members, calls.bytes[call[of_label]], nodes.dur[rows], once & is_known, new
+                kind, members, calls.bytes[call[of_label]], nodes.dur[rows], is_known, once & is_known, new
             )
             expected, lows, highs, basis = _price_parts(change, machine, library_version, parts)
             bases.update(basis)
@@ -150,13 +150,14 @@ def _unknown_bounds(change: Scenario) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TransferParts:
-    """Ranks' parts of transfers of one kind and group; arrays of shape (parts,). `once`: one part of each
-    instance that is split into wait and transfer."""
+    """Ranks' parts of transfers of one kind and group; arrays of shape (parts,). `split`: into wait and
+    transfer; `once`: one such part of each instance."""
 
     kind: str
     members: tuple[int, ...]
     size: Int64
     taken: Int64
+    split: Mask
     once: Mask
     new: RegroupedGroup
 
@@ -218,8 +219,25 @@ def _price_parts(
     if not is_sized.all():
         least, most = _unknown_bounds(change)
         low, high = (np.where(np.isnan(b), edge, b) for b, edge in ((low, least), (high, most)))
+    most_s = np.full(len(sizes), np.nan)
+    most_s[is_sized] = old_price.high_s * as_before[2]
     basis = f"times scale as those of {system.id} in the catalog's model"
-    return ratio, low, high, (basis, *old_price.all_marks, *new_price.all_marks)
+    unexplained = _unexplained_times(parts, most_s[size_code] * 1e9)
+    return ratio, low, high, (basis, *unexplained, *old_price.all_marks, *new_price.all_marks)
+
+
+def _unexplained_times(parts: _TransferParts, most_ns: Float) -> tuple[str, ...]:
+    """Why bounds are wide: parts that are not split into wait and transfer, and take longer than `most_ns`,
+    the upper end of the modelled band."""
+    longer = ~parts.split & (parts.taken > most_ns)
+    if not longer.any():
+        return ()
+    times = float(parts.taken[longer].sum() / most_ns[longer].sum())
+    return (
+        f"{parts.kind} of {len(parts.members)} ranks takes {times:,.1f} times the upper end of its modelled"
+        " band: it waits for other ranks, or links are slower than described; bounds hold for either, and"
+        " traces of all ranks tell which",
+    )
 
 
 def on_system(

@@ -137,8 +137,11 @@ class StepPace:
         length = self.ends - begins
         self.step_ns = step_time(found, length)
         closed = [i for i, w in enumerate(found) if not w.open]
-        steps = [{found[i].step for i in closed if found[i].rank == w.rank} for w in found]
-        shared = [i for i in closed if found[i].step in set.intersection(*steps)] or closed
+        steps: dict[int, set[int | None]] = {w.rank: set() for w in found}
+        for i in closed:
+            steps[found[i].rank].add(found[i].step)
+        common = set.intersection(*steps.values()) if steps else set()
+        shared = [i for i in closed if found[i].step in common] or closed
         own: dict[int, list[int]] = {}
         for i in shared:
             own.setdefault(found[i].rank, []).append(i)

@@ -39,6 +39,10 @@ CARD = card_of(
 )
 
 
+NAME = "GPT-Neo-2.7"
+"""The model's name in tables of jobs."""
+
+
 class MeasuredJob(NamedTuple):
     """A published layout with its measured step."""
 
@@ -51,28 +55,48 @@ class MeasuredJob(NamedTuple):
         return f"{layout.degrees}, {layout.microbatches} of {layout.micro_batch}"
 
 
+class JobScore(NamedTuple):
+    """Steps of jobs, each from the nearest other one: errors of all, and of twice the nodes; the bounds'
+    upper / lower end of those that hold."""
+
+    errors: list[float]
+    doubled: list[float]
+    widths: list[float]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("jobs", type=Path)
     jobs = read_jobs(parser.parse_args().jobs)
     print("| nodes | layout, micro-batches | from | measured s | predicted s | bounds s | error |")
     print("| ---: | --- | --- | ---: | ---: | ---: | ---: |")
-    errors, inside = [], 0
     for asked in jobs:
         base = nearest(asked, jobs)
         step, error, holds = compare(base, asked)
-        errors.append(abs(error))
-        inside += holds
         bounds = f"{step.low / 1e9:.3f} to {step.high / 1e9:.3f}{'' if holds else ' (missed)'}"
         print(
             f"| {asked.nodes} | {asked} | {base} | {asked.step_s:.3f} | {(step.expected or 0) / 1e9:.3f} |"
             f" {bounds} | {error:+.1%} |"
         )
-    print(f"\n{inside} of {len(jobs)} within bounds, median error {median(errors):.1%}")
+    score = score_jobs(jobs)
+    print(
+        f"\n{len(score.widths)} of {len(jobs)} within bounds at most {max(score.widths):.2f} times wide,"
+        f" median error {median(score.errors):.1%}"
+    )
     pairs = [compare(*pair) for pair in permutations(jobs, 2) if are_comparable(*pair)]
     print(f"all {len(pairs)} pairs: {sum(holds for *_, holds in pairs)} within bounds")
-    ratios = list(doubled(jobs))
-    print(f"twice the nodes: {len(ratios)} pairs, error {median(ratios):.1%}, at most {max(ratios):.1%}")
+    twice = score.doubled
+    print(f"twice the nodes: {len(twice)} pairs, error {median(twice):.1%}, at most {max(twice):.1%}")
+
+
+def score_jobs(jobs: list[MeasuredJob]) -> JobScore:
+    """Each job from the nearest other one with its micro-batch."""
+    found = [compare(nearest(asked, jobs), asked) for asked in jobs]
+    return JobScore(
+        [abs(error) for _, error, _ in found],
+        list(doubled(jobs)),
+        [step.high / step.low for step, _, holds in found if holds],
+    )
 
 
 def read_jobs(path: Path) -> list[MeasuredJob]:

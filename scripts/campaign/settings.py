@@ -6,8 +6,8 @@
 Every registered setting is drawn in the form of its examples, with other numbers, names of the catalog and
 meaningless words; alone and combined, as settings, scenarios and sweeps.  Guaranteed for each: exit
 code 0, or 2 or 3 with an error of one to three lines.  Inputs follow from the seed and a number.  Runs are
-the shipped data points and the traces below --data; with --each every run has that many inputs.  The graph of
-a run is built once.  Exit code 1 if a guarantee is violated.
+the shipped data points and the traces below --data; with --each every run has that many inputs.  A run
+is opened, and its graph built, once.  Exit code 1 if a guarantee is violated.
 """
 
 import sys
@@ -23,10 +23,12 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 from campaign import shared
 from campaign.called import broken_promises, call
 from campaign.seeds import REPOSITORY, kineto, write
@@ -35,12 +37,16 @@ import cclbench
 from cclbench.ground.errors import CclbenchError
 from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware import catalog
+from cclbench.record import rank as rank_module
+from cclbench.record import run as run_module
+from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.replay import answer
 from cclbench.replay.change import CHANGES
 from cclbench.replay.graph import Graph, GraphInput
 from cclbench.replay.scenario import key_and_value
 from cclbench.replay.selection import MEASURES, words_of
+from cclbench.workspace import Workspace
 
 SOURCES: Final = (
     "graph_replay/*",
@@ -365,11 +371,32 @@ def _with_card(source: Path, run: Run, folder: Path) -> Path:
     return folder
 
 
-def keep_graphs() -> None:
-    """Read a run's ranks and build their graph once for all scenarios; a change in place would show."""
+def keep_runs() -> None:
+    """Open a run, read its tables and build its graph once for all inputs; a change in place would show."""
     read, build = answer.tables.graph_inputs, answer.build_graph
+    open_stored, rank_of, read_table = Workspace.open_run, run_module.Run.rank, rank_module.read_table
+    opened: dict[str, Run] = {}
     inputs: dict[tuple[Path, tuple[int, ...] | None], list[GraphInput]] = {}
     graphs: dict[int, Graph] = {}
+
+    def open_once(work: Workspace, run: str | Path | Run) -> Run:
+        if not isinstance(run, str):
+            return open_stored(work, run)
+        if run not in opened:
+            opened[run] = open_stored(work, run)
+        return opened[run]
+
+    @lru_cache(maxsize=16)
+    def rank_once(run: Run, rank: int) -> Rank:
+        return rank_of(run, rank).with_column_cache()
+
+    @lru_cache(maxsize=256)
+    def table_once(path: Path, columns: tuple[str, ...] | None, *more: object) -> pa.Table:
+        schema, listed = more
+        return read_table(path, schema, columns=columns, listed=listed)
+
+    def columns_once(path: Path, schema: pa.Schema, *, columns: Any = None, listed: Any = None) -> pa.Table:
+        return table_once(path, columns and tuple(columns), schema, listed)
 
     def read_once(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
         key = run.path, chosen and tuple(chosen)
@@ -382,6 +409,8 @@ def keep_graphs() -> None:
             graphs[id(ranks)] = build(ranks)
         return graphs[id(ranks)]
 
+    Workspace.open_run, run_module.Run.rank = open_once, rank_once
+    run_module.read_table = rank_module.read_table = columns_once
     answer.tables.graph_inputs, answer.build_graph = read_once, build_once
 
 
@@ -397,7 +426,7 @@ def main() -> int:
         "--command", choices=sorted(draw.__name__ for draw, _ in COMMANDS), help="only this one"
     )
     asked = parser.parse_args()
-    keep_graphs()
+    keep_runs()
     commands = OF_RUNS if asked.each else None
     counts: dict[str, Counter[str]] = {draw.__name__: Counter() for draw, _ in COMMANDS}
     known: set[str] = set()

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cclbench.ground.errors import InputError, UsageError
@@ -142,10 +142,11 @@ def test_between_sizes_far_apart_little_is_known() -> None:
     ("deviations", "octaves", "kept"),
     [
         ((4.0, 4.0), 3, 3 / 4),  # both alike: a reach of twelve doublings
-        ((4.0, 2.0), 3, 3 / 5),  # half as much there: 3 + 9/2 doublings
-        ((4.0, 0.5), 3, 0.0),  # slower here, faster there: three doublings
-        ((4.0, 0.5), 1, 2 / 3),
-        ((4.0,), 3, 3 / 5),  # one size alone: half-way
+        ((4.0, 2.0), 3, 1 - 3 / 6.5),  # half as much there: 1 + 11/2 doublings
+        ((4.0, 0.5), 1, 0.0),  # slower here, faster there: one doubling
+        ((4.0, 0.5), 0, 1.0),
+        ((4.0,), 3, 1 - 3 / 6.5),  # one size alone: half-way
+        ((4.0, 0.5, 0.5), 1, 1 - 1 / 2.5),  # one of three sizes: two and a half
         ((4.0, 0.5, 0.5, 0.5), 3, 1 / 4),  # one of four sizes: four doublings
         ((4.0, *(0.5,) * 6), 3, 2 / 5),  # one of seven: five, as of six
     ],
@@ -156,6 +157,49 @@ def test_deviations_that_contradict_one_another_count_less(
     """Log 4 at the least size measured, so many doublings below it; the next one is two doublings above."""
     found = predicted(Calibration("node", (factors(*deviations),)), SIZES[6] // 2**octaves, 4)
     assert found.time_s[0] / found.formula_s[0] == pytest.approx(4**kept)
+
+
+@pytest.mark.parametrize(
+    ("times", "count", "octaves", "kept"),
+    [
+        (1.03, 2, 1, 0.0),  # log 1.03 is below 5 % / √2
+        (1.03, 2, 0, 1.0),  # at the size itself it is as measured
+        (1.04, 1, 1, 0.0),  # of a single size all of 5 %
+        (1.04, 4, 1, 11 / 12 * (np.log(1.04) / 0.025 - 1)),  # of four sizes a half of 5 %
+        (0.92, 2, 1, 11 / 12),  # above twice 5 % / √2: as it is
+    ],
+)
+def test_a_deviation_within_the_scatter_of_sizes_says_nothing_of_others(
+    times: float, count: int, octaves: int, kept: float
+) -> None:
+    found = predicted(Calibration("node", (factors(*(times,) * count),)), SIZES[6] // 2**octaves, 4)
+    assert found.time_s[0] / found.formula_s[0] == pytest.approx(times**kept)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    slower=st.floats(1.0, 100.0),
+    faster=st.floats(0.01, 1.0),
+    first=st.integers(0, 12),
+    exchanged=st.booleans(),
+    size=st.floats(0, 40).map(lambda power: 2.0**power),
+)
+def test_two_sizes_that_contradict_one_another_change_no_other(
+    slower: float, faster: float, first: int, exchanged: bool, size: float
+) -> None:
+    """One slower, one faster than the model: from a doubling beside each, predictions are the model's."""
+    times = (faster, slower) if exchanged else (slower, faster)
+    model = swept(1)
+    at = slice(first, first + 2)
+    sweep = msgspec.structs.replace(
+        model,
+        bytes=model.bytes[at],
+        seconds=tuple(one * factor for one, factor in zip(model.seconds[at], times, strict=True)),
+    )
+    assume(min(abs(np.log2(size / own)) for own in sweep.bytes) >= 1)
+    with replaced_residuals(LEARNED):
+        found = predicted(Calibration("node", (sweep,)), size, 4)
+    assert found.time_s[0] == pytest.approx(found.formula_s[0], rel=1e-9)
 
 
 @settings(max_examples=200, deadline=None)
@@ -428,11 +472,11 @@ def test_a_calibrated_bandwidth_is_of_its_own_time() -> None:
 
 
 def test_sizes_that_were_measured_are_as_measured() -> None:
-    """At both sizes its own times; they agree by log 3 / log 8: at half of the least the reach is 7.75."""
+    """At both sizes its own times; they agree by log 3 / log 8: at half of the least the reach is 6.81."""
     by = Calibration("node", (factors(8.0, 3.0),))
     found = predicted(by, SIZES[6], 4), predicted(by, SIZES[7], 4), predicted(by, SIZES[6] // 2, 4)
     assert [float(each.time_s[0] / each.formula_s[0]) for each in found] == pytest.approx(
-        [8.0, 3.0, 8 ** (1 - 1 / (3 + 9 * np.log(3) / np.log(8)))]
+        [8.0, 3.0, 8 ** (1 - 1 / (1 + 11 * np.log(3) / np.log(8)))]
     )
     assert "beyond the measured sizes" in (predicted(by, SIZES[6] // 2 - 1, 4).reason or "")
     assert predicted(by, 0, 4).time_s[0] == pytest.approx(predicted(by, 1, 4).time_s[0], rel=0.1)

@@ -157,6 +157,27 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
+    ("times", "split", "said"), [(10.0, False, True), (0.9, False, False), (10.0, True, False)]
+)
+def test_a_call_beyond_its_modelled_band_says_why_its_bounds_are_wide(
+    times: float, split: bool, said: bool
+) -> None:
+    """All-reduces that are not split into wait and transfer and take ten times the band's upper end."""
+    machine = catalog.system("dgx-h100")
+    sizes = [1 << 20, 64 << 20]
+    price = price_collective("all_reduce", sizes, (0, 1), machine)
+    assert isinstance(price, Prediction)
+    taken = [round(times * own * 1e6, 3) for own in price.high_s.tolist()]
+    instances = [0, 1] if split else [-1, -1]
+    graph = transfers(taken, sizes, instances=instances)
+    own = Machine(Hardware(system=machine.id))
+    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), own, GROUPS)
+    notes = [line for line in found.basis if "the upper end of its modelled band" in line]
+    assert len(notes) == said
+    assert all(note.startswith("all_reduce of 2 ranks takes 10.0 times ") for note in notes)
+
+
+@pytest.mark.parametrize(
     ("machine", "size", "weak"),
     [("alps-gh200", 2**20, True), ("alps-gh200", 64, False), ("aws-p5", 2**20, False)],
 )
