@@ -44,7 +44,7 @@ COMMANDS: Final = {
     "merge": "Merge the shards that `cclbench ingest --shard` made of one source into a run.",
     "metrics": "Compute the metrics of a stored run.",
     "diagnose": "Find what makes a run slow, what fixing it would gain, and what to try.",
-    "list": "List metrics, findings, views, readers, operators, hardware, settings, workloads, runs or cards.",
+    "list": "List metrics, findings, views, readers, operators, hardware, settings, workloads, runs, cards.",
     "remove": "Remove runs from the store; their traces are kept.",
     "explain": "Explain a metric, a finding, a view, a setting or a standard workload.",
     "sql": "Query the tables and views of a run with SQL.",

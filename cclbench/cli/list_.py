@@ -31,7 +31,7 @@ Rows = list[dict[str, Any]]
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, findings, views, readers, operators, hardware, settings, workloads, runs or cards.
+    """List metrics, findings, views, readers, operators, hardware, settings, workloads, runs, cards.
 
     WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, workloads
     (standard ones, which cards may name), runs or cards. Runs are those of the store, cards those in
