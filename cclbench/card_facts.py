@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +18,19 @@ from cclbench.ingestion.source import find_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
+from cclbench.source_summaries.job_logs import JOB_LOG
 from cclbench.workspace import store_at
 
 _DEFAULTS: Final = Options()
+_LOGGED_BATCH: Final = {"global": "global_batch", "sequence_length": "sequence_length"}
+_LOGGED_DEGREES: Final = {
+    "pp": "pipeline_parallel",
+    "dp_replicate": "replicate_parallel",
+    "dp_shard": "shard_parallel",
+    "cp": "context_parallel",
+    "tp": "tensor_parallel",
+}
+"""Fields of a card, and the settings of job logs (`formats.job_log`)."""
 
 
 def card_facts(
@@ -75,7 +86,27 @@ def card_facts(
         groups=tuple(sorted(groups)),
         precision=_collective_precision(ingested),
         steps=entries[0].steps.found or None,
+        batch=_logged_sizes(ingested, _LOGGED_BATCH),
+        degrees=_logged_degrees(ingested),
     )
+
+
+def _logged_sizes(ingested: Run, names: Mapping[str, str]) -> dict[str, int]:
+    """Card fields by names of settings, as the job's logs state them; without those that logs contradict."""
+    logs = [entry.facts for entry in ingested.record.evidence if entry.reader == JOB_LOG]
+    stated = {field: {facts[key] for facts in logs if key in facts} for field, key in names.items()}
+    return {
+        field: number
+        for field, numbers in stated.items()
+        if len(numbers) == 1 and isinstance(number := next(iter(numbers)), int)
+    }
+
+
+def _logged_degrees(ingested: Run) -> dict[str, int]:
+    """Parallel degrees of a log that states every dimension (torchtitan's mesh); empty otherwise."""
+    degrees = _logged_sizes(ingested, _LOGGED_DEGREES)
+    complete = degrees.keys() == _LOGGED_DEGREES.keys()
+    return {name: degree for name, degree in degrees.items() if degree > 1} if complete else {}
 
 
 def _collective_precision(ingested: Run) -> str | None:

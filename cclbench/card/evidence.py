@@ -4,25 +4,33 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from os.path import realpath
 from pathlib import Path as FilePath
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, Final
 
 from cclbench.card.consistency import Finding
 from cclbench.card.fields import card_field
 from cclbench.ground.diagnostics import Problem, dotted_path
 from cclbench.ground.file_names import path_of
+from cclbench.ground.scratch import cache_folder
 from cclbench.ground.yaml_file import Document
 
-_ELSEWHERE = "the file is not here: download it to check it"
+SHA256: Final = re.compile("[0-9a-f]{64}")
+_ELSEWHERE = "the file is not here: `cclbench card fetch` downloads it"
 
 
 def root_of(card: FilePath) -> FilePath:
     """The folder that a card's paths are relative to: that of `workload_cards/`, else the card's own."""
     folder = card.absolute().parent
     return folder.parent if folder.name == "workload_cards" else folder
+
+
+def fetched_copy(path: str, sha256: str) -> FilePath:
+    """Where the cache keeps the file of a card, by its hash, once it was fetched from its URL."""
+    return cache_folder() / "evidence" / sha256 / PurePosixPath(path).name
 
 
 def evidence_problems(document: Document, root: FilePath, *, contents: bool) -> list[Problem]:
@@ -56,13 +64,24 @@ def _file_problems(entry: Mapping[str, Any], root: FilePath, contents: bool) -> 
         yield "path", reason
     elif "url" in entry and not {"sha256", "bytes"} <= entry.keys():
         yield "url", "requires sha256 and bytes, which identify the file there"
-    elif contents and "url" in entry and not (root / path_of(path)).exists():
+    elif not contents:
+        return
+    elif (file := _evidence_file(entry, root / path_of(path))) is None:
         yield "url", _ELSEWHERE
-    elif contents:
+    else:
         try:
-            yield from _content_problems(entry, root / path_of(path))
+            yield from _content_problems(entry, file)
         except OSError as error:
             yield "path", f"cannot be read: {error.strerror}"
+
+
+def _evidence_file(entry: Mapping[str, Any], file: FilePath) -> FilePath | None:
+    """The file, or its fetched copy; None if it has a URL and is in neither place."""
+    if "url" not in entry or file.exists():
+        return file
+    sha256, path = (card_field(entry, key, kind=str) for key in ("sha256", "path"))
+    copy = fetched_copy(path, sha256) if sha256 and SHA256.fullmatch(sha256) else None
+    return copy if copy is not None and copy.is_file() else None
 
 
 def _path_problem(path: str, root: FilePath) -> str | None:

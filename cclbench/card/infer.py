@@ -26,7 +26,8 @@ class CardFacts:
 
     `per_node` is the number of devices that a node holds, whether all are used or not;
     `accelerator` is a catalog id, `accelerator_name` the name as the trace prints it; `groups` are
-    process groups, each with its description (`mesh_tp`) and global ranks; `precision` is a number
+    process groups, each with its description (`mesh_tp`) and global ranks; `degrees` are the parallel degrees
+    that a job's log states, for dimensions that no group names; `precision` is a number
     format of the card (bf16), `phase` training, inference or serving.  A trace's `path` is as the card will
     name it, its `ranks` are those found inside.
     """
@@ -46,6 +47,7 @@ class CardFacts:
     steps: int | None = None
     model: Mapping[str, Any] = field(default_factory=dict)
     batch: Mapping[str, Any] = field(default_factory=dict)
+    degrees: Mapping[str, int] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,7 +104,7 @@ def infer_card(facts: CardFacts, card_id: str | None = None) -> str:
                 environment=facts.environment,
             ),
         ),
-        "parallelism": _group_degrees(facts, notes),
+        "parallelism": {**facts.degrees, **_group_degrees(facts, notes)},
         "evidence": drop_empty(traces=traces),
     }
     notes["description"] = "purpose of the workload"

@@ -47,9 +47,10 @@ class CardBatch(Struct, frozen=True):
 
 
 class CardWorkload(Struct, frozen=True):
-    """The workload; phase is training, inference or serving."""
+    """The workload; phase is training, inference or serving, `standard` a standard workload's name."""
 
     phase: str
+    standard: str | None = None
     model: Model = field(default_factory=Model)
     precision: str | None = None
     batch: CardBatch = field(default_factory=CardBatch)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check a card: schema, consistency, catalog, files, and missing fields."""
+"""Check a card: schema, consistency, catalog, standard workload, files, and missing fields."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cclbench.card.json_schema import card_schema
 from cclbench.card.model import Card, card_of
 from cclbench.card.read import Document, read_card
 from cclbench.card.references import reference_problems
+from cclbench.card.standard import standard_problems
 from cclbench.ground.diagnostics import Problem, check
 from cclbench.ground.json_schema import schema_problems
 from cclbench.record.metric_name import metric_name
@@ -72,6 +73,7 @@ def card_problems(document: Document, root: Path, *, contents: bool) -> list[Pro
         *schema_problems(document, card_schema()),
         *consistency_problems(document),
         *reference_problems(document),
+        *standard_problems(document),
         *evidence_problems(document, root, contents=contents),
     ]
     return [*sorted(found, key=lambda p: (p.severity != "error", p.line or 0)), *_gap_warnings(document)]

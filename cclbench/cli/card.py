@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench card`: create, check, upgrade and show workload cards."""
+"""`cclbench card`: create, check, upgrade and show workload cards, and fetch their traces."""
 
 from __future__ import annotations
 
@@ -124,6 +124,26 @@ def show(path: Path, as_json: bool) -> None:
     out = terminal_console()
     for part in grid_table(list(card_rows(loaded)), ("field", "value")):
         out.print(part)
+
+
+@card.command()
+@click.argument("path", metavar="CARD", type=click.Path(path_type=Path))
+@options.debug
+def fetch(path: Path) -> None:
+    """Download a card's traces that are not in their place from their URLs.
+
+    https and public addresses only, never more bytes than the card states, and only with its SHA-256. Copies
+    are kept in $CCLBENCH_CACHE (by default in the user's cache folder), from where run, compare and verify
+    read them.
+    """
+    from cclbench.card import load_card
+    from cclbench.contribute.remote import fetch_evidence
+    from cclbench.ground.text import printable
+    from cclbench.present.terminal.output import progress_bar
+
+    with progress_bar(0) as bars:
+        fetched = list(fetch_evidence(load_card(path), bars))
+    click.echo("\n".join(printable(f"{name}: {copy}") for name, copy in fetched) or "nothing to fetch")
 
 
 @card.command()

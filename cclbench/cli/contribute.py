@@ -23,7 +23,7 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 
 
 @click.command()
-@click.argument("card", type=click.Path(path_type=Path))
+@click.argument("card", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--traces",
     required=True,
@@ -32,9 +32,14 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 )
 @click.option(
     "--scripts",
-    required=True,
     type=click.Path(path_type=Path),
-    help="Folder of the scripts that recorded them.",
+    help="Folder of the scripts that recorded them: without it nobody can record such traces again.",
+)
+@click.option(
+    "--model-config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The model's Hugging Face config.json, for its sizes; by default the one beside the traces.",
 )
 @click.option("--licence", metavar="SPDX", help="Licence of the traces, such as Apache-2.0 or CC-BY-4.0.")
 @click.option("--annotations", is_flag=True, help="Also redact the texts of annotations and NVTX ranges.")
@@ -47,7 +52,7 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 @click.option(
     "--no-input", is_flag=True, help="Do not prompt: list the card's missing fields, and exit with 1."
 )
-@click.option("--allow-gaps", is_flag=True, help="Accept a card that lacks fields that only metrics need.")
+@click.option("--allow-gaps", is_flag=True, help="Accept a card without fields that metrics need.")
 @click.option("--replace", is_flag=True, help="Replace an existing data point of that id.")
 @click.option(
     "--external",
@@ -67,9 +72,9 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 @options.engine
 @options.page
 def contribute(
-    card: Path,
+    card: Path | None,
     traces: Path,
-    scripts: Path,
+    scripts: Path | None,
     no_input: bool,
     collection: Path,
     allow_truncated: bool,
@@ -82,13 +87,16 @@ def contribute(
 ) -> None:
     """Make a data point from a card, traces and scripts.
 
-    Missing fields of the card are taken from the traces, or prompted for. Redacted copies go into
-    workload_cards/, traces/ID/ and scripts/ID/, with a manifest of every file's SHA-256 and the results; the
-    originals are not changed. Nothing is written if a secret would remain or redaction changes a result.
-    The review list shows what was redacted, by which rule and where; --reveal keeps what is not secret.
+    Missing fields of the card, or all without one, are taken from the traces, job logs and the model's
+    config.json, or prompted for: those that every card has, and those that metrics of these traces need.
+    Redacted copies go into workload_cards/, traces/ID/ and scripts/ID/, with a manifest of every file's
+    SHA-256 and the results; the originals are not changed. Nothing is written if a secret would remain or
+    redaction changes a result. The review list shows what was redacted, by which rule and where; --reveal
+    keeps what is not secret.
 
     \b
     Examples:
+      cclbench contribute --traces capture/
       cclbench contribute job.yaml --traces capture/ --scripts launch/
       cclbench contribute job.yaml --traces run.tar.gz --scripts launch/ \\
         --licence CC-BY-4.0 --no-input
@@ -128,7 +136,7 @@ def _prompt_for_gap(gap: CardGap) -> Any:
     """The contributor's answer on the terminal; None if the field is optional and left empty."""
     from cclbench.ground.text import printable
 
-    click.echo(f"\n{printable(str(gap))}", err=True)
+    click.echo(f"  {printable(gap.refused)}" if gap.refused else f"\n{printable(str(gap))}", err=True)
     hints = [
         ", ".join(gap.choices) or f"like {gap.example}",
         *([] if gap.required else ["Enter to skip"]),
@@ -158,10 +166,12 @@ def _contribution_document(contribution: Contribution) -> dict[str, Any]:
         "left_out": list(contribution.left_out),
         "renamed": [{"from": old, "to": new} for old, new in contribution.renamed],
         "inferred": list(contribution.inferred),
+        "configured": list(contribution.configured),
         "contradictions": list(contribution.contradictions),
         "gaps": [gap.path for gap in contribution.gaps],
         "revealed": list(contribution.revealed),
         "redactions": [asdict(redaction) for redaction in contribution.redactions],
+        "sizes": {**asdict(contribution.sizes), "ratio": contribution.sizes.ratio},
         "rows_equal": contribution.rows,
         "metrics_recorded": contribution.recorded,
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench explain`: the definition of a metric, a finding, a view or a setting."""
+"""`cclbench explain`: the definition of a metric, a finding, a view, a setting or a standard workload."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cclbench.cli import options
 @click.argument("patterns", metavar="[NAME]...", nargs=-1)
 @options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
-    """Explain a metric, a finding, a view or a setting.
+    """Explain a metric, a finding, a view, a setting or a standard workload.
 
     NAME is a metric, an alias or a glob, a finding, a view of `cclbench sql`, a setting of `cclbench whatif`,
-    or a common term such as hfu, bubble or 'tail latency', which may mean several metrics. Without a name,
-    all metrics are explained.
+    a standard workload of `cclbench list workloads`, or a common term such as hfu, bubble or 'tail latency',
+    which may mean several metrics. Without a name, all metrics are explained.
 
     \b
     Examples:
@@ -35,15 +35,17 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         paragraph_of_finding,
         setting_paragraph,
         view_paragraph,
+        workload_paragraph,
     )
     from cclbench.present.terminal.output import emit_answer
 
     explained = explanations(patterns)
-    others = {"findings": explained.findings, "views": explained.views, "settings": explained.settings}
+    others = {name: getattr(explained, name) for name in ("findings", "views", "settings", "workloads")}
     columns = {
         "findings": ("title", "rule", "gain", "actions"),
         "views": ("columns", "example", "reads"),
         "settings": ("values",),
+        "workloads": ("title", "equal", "open", "vary", "capture", "source"),
     }
     emit_answer(
         form,
@@ -59,5 +61,6 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
             *(part for row in explained.findings for part in paragraph_of_finding(row)),
             *(part for row in explained.views for part in view_paragraph(row)),
             *(part for row in explained.settings for part in setting_paragraph(row)),
+            *(part for row in explained.workloads for part in workload_paragraph(row)),
         ],
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench list`: metrics, findings, views, readers, cost models, hardware, settings, runs and cards."""
+"""`cclbench list`: metrics, findings, views, readers, cost models, hardware, settings, workloads, runs..."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ Rows = list[dict[str, Any]]
     "what",
     metavar="WHAT",
     type=click.Choice(
-        ("metrics", "findings", "views", "readers", "operators", "hardware", "settings", "runs", "cards")
+        (
+            *("metrics", "findings", "views", "readers", "operators", "hardware", "settings"),
+            *("workloads", "runs", "cards"),
+        )
     ),
 )
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, findings, SQL views, readers, cost models, hardware, settings, runs or cards.
+    """List metrics, findings, views, readers, operators, hardware, settings, workloads, runs, cards.
 
-    WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, runs or
-    cards. Runs are those of the store, cards those in workload_cards/ of the current folder. A plug-in that
-    did not load is listed with its error. For details, see `cclbench explain NAME` and `cclbench hardware
-    show ID`.
+    WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, workloads
+    (standard ones, which cards may name), runs or cards. Runs are those of the store, cards those in
+    workload_cards/ of the current folder. A plug-in that did not load is listed with its error. For details,
+    see `cclbench explain NAME` and `cclbench hardware show ID`.
 
     \b
     Examples:
@@ -185,6 +188,13 @@ def _run_rows(store: Path) -> Rows:
     return rows
 
 
+def _workload_rows(_: Path) -> Rows:
+    from cclbench.card.standard import standard_workloads
+    from cclbench.present.terminal.explanation import workload_row
+
+    return [workload_row(standard) for standard in standard_workloads().values()]
+
+
 def _card_rows(_: Path) -> Rows:
     from cclbench.card.read import read_card
     from cclbench.card.validate import validate_card
@@ -211,6 +221,7 @@ _LISTS: Final = {
     "operators": (("name", "family", "definition", "tested"), _operator_rows),
     "hardware": (("id", "kind", "summary"), _hardware_rows),
     "settings": (("name", "values", "definition"), _setting_rows),
+    "workloads": (("name", "title"), _workload_rows),
     "runs": (
         ("run", "date", "devices", "ranks", "steps", "step_s", "card", "published", "source", "problem"),
         _run_rows,

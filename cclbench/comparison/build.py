@@ -30,6 +30,7 @@ from cclbench.comparison.operators import subject_operator_tables, work_differen
 from cclbench.comparison.percentiles import with_pooled_percentiles
 from cclbench.comparison.repeats import repeated_captures
 from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
+from cclbench.comparison.standards import common_standard
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.summaries import table_comparisons
 from cclbench.comparison.verdict import judge_subject, with_table_words
@@ -90,7 +91,10 @@ def compare(
     }
     units = [_work_unit(base, other, fingerprints) for other in others]
     work = [
-        _work_equality(fingerprints[base.letter], fingerprints[other.letter], unit)
+        replace(
+            _work_equality(fingerprints[base.letter], fingerprints[other.letter], unit),
+            standard=common_standard(base, other),
+        )
         for other, unit in zip(others, units, strict=True)
     ]
     compared = table_comparisons(subjects)

@@ -63,6 +63,8 @@ class Equality:
 
     status: Status
     reason: str
+    standard: str | None = None
+    """The standard workload by which the cards state equal work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,10 @@ def evidence_contradiction(
             f"the cards of {pair} state different work ({differs}), but their traces show equal work"
             f" ({traces.reason})"
         )
-    is_stated_equal = base.workload.work_key is not None and base.workload.work_key == other.workload.work_key
-    if traces.status == "refuted" and not reasons and is_stated_equal:
-        return f"the cards of {pair} state equal work, but their traces show different work: {traces.reason}"
+    has_equal_keys = base.workload.work_key is not None and base.workload.work_key == other.workload.work_key
+    if traces.status == "refuted" and not reasons and (has_equal_keys or traces.standard):
+        by = f" ({traces.standard})" if traces.standard else ""
+        return (
+            f"the cards of {pair} state equal work{by}, but their traces show different work: {traces.reason}"
+        )
     return None

@@ -90,6 +90,8 @@ def judge_subject(
         words += f" Whether {work_source} equal work is unknown."
     elif ratio and work.status == "proved" and (is_work_unknown(base) or is_work_unknown(other)):
         words += f" Their work is equal: {work.reason}."
+    elif ratio and work.standard:
+        words += f" By the standard workload {work.standard}, which both cards name, their work is equal."
     if base.per_call and other.per_call:
         words += f" They contain {other.per_call[1]:,.0f} and {base.per_call[1]:,.0f} such calls."
     return Versus(

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cclbench.comparison.comparison import PARTS
 from cclbench.comparison.division_rules import equal_by_rules, unknown_rules
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, evidence_contradiction
+from cclbench.comparison.standards import open_difference
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.text import letters_and_digits, listed
 from cclbench.record.card_agreement import card_contradiction
@@ -111,6 +112,7 @@ def comparison_warnings(
         *_fact_differences(subjects, _WORK, "the work differs: "),
         *filter(None, contradictions),
         *filter(None, (unknown_rules(base, other) for other in others)),
+        *filter(None, (open_difference(base, other) for other in others)),
         *(() if known or by_rules else _unknown_work(subjects)),
         *(warning for subject in subjects for warning in _capture_differences(subject)),
         *_fact_differences(subjects, _SETUP, ""),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complete a card: fields that it lacks are taken from the traces or asked for."""
+"""Complete a card: fields that it lacks are taken from traces, configuration and standard, or asked for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cclbench.card.fields import card_field, card_leaves, put_field
 from cclbench.card.infer import CardFacts, infer_card
 from cclbench.card.json_schema import schema_part, value_misfit
 from cclbench.card.read import Document, parse_card, scalar
+from cclbench.card.standard import STANDARD, standard_workloads
 from cclbench.card.validate import card_problems
 from cclbench.card.write import render_card
 from cclbench.ground.diagnostics import Problem, check
@@ -29,7 +30,11 @@ _NOT_LEARNT: Final = ("version", "id", "description", "evidence", "workload.step
 
 @dataclass(frozen=True)
 class CardGap:
-    """A field that the card lacks; `path` is its place, `why` what needs it, `choices` its allowed values."""
+    """A field that the card lacks; `path` is its place, `why` what needs it, `choices` its allowed values.
+
+    A `required` one cannot stay open; nor can one that metrics need, unless gaps are allowed; an `optional`
+    one can.  `refused` is the reason against an answer to it.
+    """
 
     path: str
     title: str
@@ -37,6 +42,8 @@ class CardGap:
     why: str
     required: bool
     choices: tuple[str, ...] = ()
+    optional: bool = False
+    refused: str | None = None
 
     def parse_answer(self, answer: str) -> Any:
         """The value of the answer; `CheckFailed` with the reason if it does not fit."""
@@ -44,12 +51,16 @@ class CardGap:
             if answer not in self.choices:
                 raise CheckFailed(f"is {shown(answer)}; known: {', '.join(self.choices)}")
             return answer
-        text = self.path == LICENCE or schema_part(self.path)["type"] == "string"
+        if self.path == LICENCE:
+            return answer
+        kind = schema_part(self.path)["type"]
         try:
-            value = answer if text else scalar(answer)
+            value = (
+                _named_numbers(answer) if kind == "object" else answer if kind == "string" else scalar(answer)
+            )
         except ValueError as error:
             raise CheckFailed(f"is {error}") from None
-        if self.path != LICENCE and (reason := value_misfit(value, self.path)):
+        if reason := value_misfit(value, self.path):
             raise CheckFailed(reason)
         return value
 
@@ -71,7 +82,10 @@ class LearntCard:
 
 
 def draft_card(document: Document, root: Path) -> Value:
-    """The card as given, without its traces; `CheckFailed` lists its errors other than gaps."""
+    """The card as given, with the work of the standard that it names, without its traces.
+
+    `CheckFailed` lists its errors other than gaps.
+    """
     wrong = [
         problem
         for problem in card_problems(document, root, contents=False)
@@ -83,7 +97,28 @@ def draft_card(document: Document, root: Path) -> Value:
     card: Value = deepcopy(dict(document.value))
     card = {"version": 2, "id": Path(document.file).stem, **_without_nulls(card)}
     card.get("evidence", {}).pop("traces", None)
-    return card
+    return with_standard(card)
+
+
+def with_standard(card: Value) -> Value:
+    """The card with the work of the standard workload that it names, as far as it lacks it."""
+    standard = standard_workloads().get(str(card_field(card, *STANDARD.split("."), kind=str)))
+    completed = deepcopy(card)
+    for path, _ in standard.contradictions(card) if standard else ():
+        if standard and card_field(card, *path.split("."), kind=object) is None:
+            put_field(completed, path, standard.equal[path])
+    return completed
+
+
+def with_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tuple[str, ...]]:
+    """The card with sizes of its model that it lacks, and what was taken."""
+    completed, taken = deepcopy(card), []
+    for name, value in sizes.items():
+        path = f"workload.model.{name}"
+        if card_field(card, *path.split("."), kind=object) is None:
+            put_field(completed, path, value)
+            taken.append(f"{path}: {shown(value)}")
+    return completed, tuple(taken)
 
 
 def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
@@ -111,36 +146,73 @@ def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
 
 
 def card_gaps(card: Value, name: str, root: Path) -> list[CardGap]:
-    """Fields that the schema or a metric needs and the card lacks; `CheckFailed` lists other errors.
+    """Fields that the schema requires and the card lacks; `CheckFailed` lists other errors.
 
     `card` has its traces already.
     """
     document = parse_card(render_card(card, gaps=False), name)
     problems = card_problems(document, root, contents=False)
-    lacking = [problem for problem in problems if _is_gap(problem, card)]
-    check([replace(p, line=None) for p in problems if p not in lacking])
+    errors = [problem for problem in problems if problem.severity == "error"]
+    lacking = [problem for problem in errors if _is_gap(problem, card)]
+    check([replace(p, line=None) for p in errors if p not in lacking])
     return [gap for problem in lacking for gap in _problem_gaps(problem, card)]
 
 
-def settle_gaps(gaps: Sequence[CardGap], ask: Ask | None, card: Value, *, open_ones: bool) -> list[CardGap]:
-    """Put answers into the card, and return the gaps that stay open.
+def ask_for_gap(gap: CardGap, ask: Ask | None, card: Value, *, allow_gaps: bool) -> Any:
+    """The answer, which contradicts nothing in the card; None if the gap stays open."""
+    if ask is None:
+        return None
+    asked = replace(gap, required=gap.required or not (gap.optional or allow_gaps))
+    while (answer := ask(asked)) is not None and (reason := _new_contradiction(card, gap.path, answer)):
+        asked = replace(asked, refused=reason)
+    return answer
 
-    If `ask` is None, or a required gap stays open, `CheckFailed` lists the open gaps; `open_ones` permits
-    gaps that only metrics need.
-    """
-    open_gaps = []
-    for gap in gaps:
-        answer = ask(gap) if ask else None
-        if answer is None:
-            open_gaps.append(gap)
-        else:
-            put_field(card, gap.path, answer)
-    missing = [gap for gap in open_gaps if gap.required or (ask is None and not open_ones)]
+
+def refuse_open_gaps(gaps: Sequence[CardGap], *, allow_gaps: bool) -> None:
+    """`CheckFailed` with the gaps that may not stay open, if there are any."""
+    missing = [gap for gap in gaps if gap.required or not (gap.optional or allow_gaps)]
     if missing:
         hint = "fill them in" if any(g.required for g in missing) else "fill them in, or give --allow-gaps"
         heading = f"the card lacks fields that the traces do not state; {hint}:"
         raise CheckFailed([heading, *(f"  {gap}" for gap in missing)])
-    return open_gaps
+
+
+def gap_of_field(path: str, why: str, *, optional: bool) -> CardGap:
+    """The gap of a field that is no mapping, unless it is `parallelism`."""
+    part = schema_part(path)
+    if "properties" in part:
+        example = " ".join(f"{name}={number}" for name, number in part["examples"][0].items())
+    else:
+        example = shown(part["examples"][0]).strip('"') if part.get("examples") else ""
+    return CardGap(path, part["title"], example, why, False, tuple(part.get("enum", ())), optional)
+
+
+def _new_contradiction(card: Value, path: str, answer: Any) -> str | None:
+    """The first error that the card has only with the answer, without an unfinished card's gaps."""
+    if path in (LICENCE, LAUNCH):
+        return None
+    answered = deepcopy(card)
+    put_field(answered, path, answer)
+    before, after = (_errors_of(value) for value in (card, answered))
+    new = [error for error in after if error not in before]
+    if not new:
+        return None
+    where, message = new[0]
+    return message if where == path else f"{where} {message}"
+
+
+def _errors_of(card: Value) -> list[tuple[str, str]]:
+    document = parse_card(render_card(card, gaps=False), "the card")
+    problems = card_problems(document, Path(), contents=False)
+    return [(p.path, p.message) for p in problems if p.severity == "error" and not _is_gap(p, card)]
+
+
+def _named_numbers(text: str) -> Value:
+    """`dp_shard=2 tp=4` as a mapping; `ValueError` otherwise."""
+    pairs = [word.partition("=") for word in text.replace(",", " ").split()]
+    if not pairs or not all(name and value for name, _, value in pairs):
+        raise ValueError(f"{shown(text)}, not names and numbers like dp_shard=2 tp=4")
+    return {name: scalar(value) for name, _, value in pairs}
 
 
 def _is_gap(problem: Problem, card: Mapping[str, Any]) -> bool:
@@ -148,16 +220,12 @@ def _is_gap(problem: Problem, card: Mapping[str, Any]) -> bool:
 
 
 def _problem_gaps(problem: Problem, card: Value) -> Iterator[CardGap]:
-    """The gap that a problem names; for a mapping, each field that it must or may have."""
+    """The gap that an error names; for a mapping, each field that it must have."""
     part = schema_part(problem.path)
     if "properties" not in part:
-        required = problem.severity == "error"
-        example = shown(part["examples"][0]).strip('"') if part.get("examples") else ""
-        choices = tuple(part.get("enum", ()))
-        why = "every card has it" if required else problem.message.partition("; ")[2] or problem.message
-        yield CardGap(problem.path, part["title"], example, why, required, choices)
+        yield replace(gap_of_field(problem.path, "every card has it", optional=False), required=True)
         return
-    for name in part.get("required", part["properties"]):
+    for name in part.get("required", ()):
         below = replace(problem, path=f"{problem.path}.{name}")
         if _is_gap(below, card):
             yield from _problem_gaps(below, card)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cclbench.card.evidence import fetched_copy
 from cclbench.contribute.archive import is_archive, unpack_archive
 from cclbench.contribute.manifest import DataPointFile
 from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
-from cclbench.contribute.remote import fetch_file
+from cclbench.contribute.remote import fetch_to_cache
 from cclbench.engine import Progress
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.scratch import temporary_folder
@@ -30,10 +31,10 @@ class FileState:
 
 
 class EvidenceElsewhere:
-    """Folders to search for files that are too large for the collection, and a scratch folder."""
+    """Folders to search for files that are too large for the collection; then the cache of fetched files."""
 
-    def __init__(self, folders: Sequence[Path], scratch: Path, fetching: bool) -> None:
-        self.folders, self.scratch, self.fetching = folders, scratch, fetching
+    def __init__(self, folders: Sequence[Path], fetching: bool) -> None:
+        self.folders, self.fetching = folders, fetching
 
     def find_file(self, place: DataPointPlace, file: DataPointFile, progress: Progress | None) -> Path | None:
         """Path of the file, fetched if `fetching`; None if it is not available."""
@@ -41,11 +42,12 @@ class EvidenceElsewhere:
             for path in (folder / place.id / file.path, folder / file.path):
                 if path.is_file():
                     return path
-        if not self.fetching or file.url is None:
+        if file.url is None:
             return None
-        target = self.scratch / "fetched" / place.id / file.path
-        fetch_file(file.url, target, sha256=file.sha256, size=file.bytes, progress=progress)
-        return target
+        if self.fetching:
+            return fetch_to_cache(file.path, file.url, sha256=file.sha256, size=file.bytes, progress=progress)
+        fetched = fetched_copy(file.path, file.sha256)
+        return fetched if fetched.is_file() else None
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> It
                 unpacked.append(path)
             else:
                 raise UsageError("is neither a folder nor an archive of evidence", where=str(path))
-        yield EvidenceElsewhere(unpacked, folder, fetching)
+        yield EvidenceElsewhere(unpacked, fetching)
 
 
 def file_states(

@@ -15,26 +15,24 @@ from urllib.parse import quote
 
 from cclbench.card import CardFacts, validate_card
 from cclbench.card.fields import drop_empty, put_field
-from cclbench.card.read import read_card as read_card
 from cclbench.card.write import render_card
 from cclbench.card_facts import card_facts
 from cclbench.contribute.archive import is_archive, unpack_archive
 from cclbench.contribute.completion import (
     LAUNCH,
-    LICENCE,
     Ask,
     CardGap,
     Value,
-    card_gaps,
-    draft_card,
     learn_from_traces,
-    settle_gaps,
+    with_model_sizes,
 )
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, file_digest, file_names, place_of
 from cclbench.contribute.record import row_changes
 from cclbench.contribute.redacted import Originals, redact_copies, require_clean
 from cclbench.contribute.redaction import by_kind
+from cclbench.contribute.settling import begin_card, configured_sizes, settle_card
+from cclbench.contribute.sizes import TraceSizes, trace_sizes
 from cclbench.contribute.staging import put_in_place, scratch_in
 from cclbench.contribute.verify import record_data_point, source_rows
 from cclbench.engine import SERIAL, Engine, Progress
@@ -44,12 +42,13 @@ from cclbench.ground.file_names import path_of
 from cclbench.ground.text import listed as first_lines
 from cclbench.ground.units import humanise
 from cclbench.hardware.calibration import read_calibration
-from cclbench.ingestion import calibration_at
+from cclbench.ingestion import calibration_at, ingest
 from cclbench.ingestion.source import Source, SourceFile, find_source
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Options
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
+from cclbench.record.store import Store
 
 if TYPE_CHECKING:
     from cclbench.contribute.redaction import Redaction
@@ -64,13 +63,15 @@ _LISTED: Final = 20
 class PackageOptions:
     """Options of a contributor.
 
-    `licence` is that of the traces (SPDX); `annotations` also replaces texts of annotations; `reveal` names
+    `licence` is that of the traces (SPDX); `model_config` a Hugging Face configuration (else the one in the
+    traces' folder); `annotations` also replaces texts of annotations; `reveal` names
     fields and environment variables whose values stay; `allow_gaps` accepts a card without fields that
     metrics need; `replace` replaces an existing data point.  Files of more than `external` bytes go to the
     folder `outside`, to be uploaded below `url`.
     """
 
     licence: str | None = None
+    model_config: Path | None = None
     annotations: bool = False
     reveal: tuple[str, ...] = ()
     allow_gaps: bool = False
@@ -86,9 +87,9 @@ class Contribution:
     """A data point that was put in place.
 
     `files` have name and bytes; `calibrated` is whether it includes a calibration; `uploads` have path and
-    URL; `revealed` are fields whose values stay; `left_out` are files that are not evidence or are hidden;
-    `rows` is the number of result rows that redaction left unchanged, `recorded` the number of metrics
-    recorded.
+    URL; `configured` are fields by the model's configuration; `revealed` are fields whose values stay;
+    `left_out` are files that are not evidence or are hidden; `sizes` are those of the traces; `rows` is the
+    number of result rows that redaction left unchanged, `recorded` the number of metrics recorded.
     """
 
     place: DataPointPlace
@@ -99,18 +100,20 @@ class Contribution:
     left_out: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...]
     inferred: tuple[str, ...]
+    configured: tuple[str, ...]
     contradictions: tuple[str, ...]
     gaps: tuple[CardGap, ...]
     redactions: tuple[Redaction, ...]
     revealed: tuple[str, ...]
+    sizes: TraceSizes
     rows: int
     recorded: int
 
 
 def make_data_point(
-    card: Path,
+    card: Path | None,
     traces: Path,
-    scripts: Path,
+    scripts: Path | None,
     collection: Path,
     options: PackageOptions,
     *,
@@ -120,16 +123,17 @@ def make_data_point(
 ) -> Contribution:
     """Make a data point of the collection, whole or not at all; the originals are only read.
 
-    `traces` is a folder, a trace or an archive; `ask` supplies fields that neither card nor traces state.
+    `traces` is a folder, a trace or an archive; `ask` supplies fields that neither card nor traces state, its
+    id without a card.
     Raises `CheckFailed` if the card is wrong or incomplete, a secret would be left, or redaction changed a
     result; `UsageError` if the data point exists already.
     """
-    document = read_card(card)
-    value = draft_card(document, card.absolute().parent)
+    value = begin_card(card, ask)
     target = place_of(collection, value["id"])
     calibration = _calibration_beside(value, card)
-    _require_vacant(target, (card, calibration), (traces, scripts), replaced=options.replace)
-    programs = _launch_scripts(scripts)
+    given = [path for path in (traces, scripts) if path is not None]
+    _require_vacant(target, (card, calibration), given, replaced=options.replace)
+    programs = {} if scripts is None else _launch_scripts(scripts)
     if options.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", options.url):
         raise UsageError("the URL prefix is not an https address", where=options.url)
     with scratch_in(collection) as scratch:
@@ -140,12 +144,22 @@ def make_data_point(
                 _file_url(target.id, file.name, options)  # raises early, before the expensive work
         facts = _facts_of_traces(source, store, options.reading, engine, progress)
         learned = learn_from_traces(value, facts)
-        launch, licence, gaps = _settle_card(
-            learned.card, source, facts, programs, options, document.file, ask
+        sized, configured = with_model_sizes(learned.card, configured_sizes(source, options.model_config))
+        run = ingest(source, Store(store), options.reading, engine=engine, progress=progress)
+        settled = settle_card(
+            sized,
+            run,
+            facts,
+            list(programs),
+            options.licence,
+            "the card" if card is None else str(card),
+            ask,
+            allow_gaps=options.allow_gaps,
+            engine=engine,
         )
         staged = DataPointPlace(scratch / "new", target.id)
         files = {file.name: file.path for file in _all_files(source)}
-        originals = Originals(files, programs, card, learned.card, calibration)
+        originals = Originals(files, programs, card, settled.card, calibration)
         copies = redact_copies(
             originals,
             staged,
@@ -155,8 +169,9 @@ def make_data_point(
             engine=engine,
             progress=progress,
         )
-        put_field(copies.card, LAUNCH, f"scripts/{target.id}/{copies.scripts[launch]}")
-        entries = _evidence_entries(source, facts, copies.traces, staged, licence, options)
+        if settled.launch is not None:
+            put_field(copies.card, LAUNCH, f"scripts/{target.id}/{copies.scripts[settled.launch]}")
+        entries = _evidence_entries(source, facts, copies.traces, staged, settled.licence, options)
         put_field(copies.card, "evidence.traces", entries)
         if calibration is not None:
             put_field(copies.card, "hardware.calibration", _copied_calibration(calibration, staged))
@@ -177,6 +192,7 @@ def make_data_point(
                 progress=progress,
             )
         require_clean(staged, copies.identities)
+        sizes = trace_sizes([file.path for file in source.files], run)
         uploads = _move_into_place(staged, target, entries, options)
     return Contribution(
         place=target,
@@ -184,25 +200,27 @@ def make_data_point(
         scripts=tuple(sorted(copies.scripts.values())),
         calibrated=calibration is not None,
         uploads=uploads,
-        left_out=(*source.ignored, *(name for name in file_names(scripts) if name not in programs)),
+        left_out=(*source.ignored, *_hidden_files(scripts, programs)),
         renamed=tuple((a, b) for a, b in (*copies.traces.items(), *copies.scripts.items()) if a != b),
         inferred=learned.inferred,
+        configured=configured,
         contradictions=(
             *learned.contradictions,
             *filter(None, [card_contradiction(Results.from_rows(proven))]),
         ),
-        gaps=tuple(gaps),
+        gaps=settled.gaps,
         redactions=copies.redactions,
         revealed=tuple(sorted(set(options.reveal))),
+        sizes=sizes,
         rows=len(proven),
         recorded=len(manifest.results.metrics),
     )
 
 
-def _calibration_beside(card: Value, file: Path) -> Path | None:
+def _calibration_beside(card: Value, file: Path | None) -> Path | None:
     """The calibration that the card names, None without one; `InputError` if it is of another machine."""
     hardware = card.get("hardware", {})
-    if "calibration" not in hardware:
+    if file is None or "calibration" not in hardware:
         return None
     path = file.parent / str(hardware["calibration"])
     calibration_at(path, hardware.get("system"))
@@ -252,6 +270,10 @@ def _launch_scripts(scripts: Path) -> dict[str, Path]:
     return programs
 
 
+def _hidden_files(scripts: Path | None, programs: Mapping[str, Path]) -> list[str]:
+    return [] if scripts is None else [name for name in file_names(scripts) if name not in programs]
+
+
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
 
@@ -271,45 +293,8 @@ def _facts_of_traces(
     return card_facts(source.path, reading, store=store, engine=engine, progress=progress)
 
 
-def _settle_card(
-    card: Value,
-    source: Source,
-    facts: CardFacts,
-    programs: Mapping[str, Path],
-    options: PackageOptions,
-    name: str,
-    ask: Ask | None,
-) -> tuple[str, str, list[CardGap]]:
-    """Launch script, licence and the gaps that stay open; answers are put into the card."""
-    evidence = card.setdefault("evidence", {})
-    stated = str(evidence.pop("launch", ""))
-    launch = _launch_script(stated, list(programs))
-    gaps = []
-    if launch is None:
-        why = "which of the scripts produces the traces?"
-        gaps.append(CardGap(LAUNCH, "launch script", min(programs), why, True, tuple(programs)))
-    if options.licence is None:
-        why = "nobody may use traces without one"
-        gaps.append(CardGap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
-    named = enumerate(facts.traces)
-    traces = [drop_empty(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
-    complete = {**card, "evidence": {**evidence, "traces": traces or [{"path": source.name}]}}
-    gaps = settle_gaps([*gaps, *card_gaps(complete, name, Path())], ask, card, open_ones=options.allow_gaps)
-    card_gaps({**card, "evidence": complete["evidence"]}, name, Path())  # answers may contradict one another
-    licence = evidence.pop("traces", {}).get("licence", options.licence)
-    return evidence.pop("launch", launch), licence, gaps
-
-
 def _all_files(source: Source) -> tuple[SourceFile, ...]:
     return (*source.files, *source.beside, *source.evidence)
-
-
-def _launch_script(stated: str, programs: Sequence[str]) -> str | None:
-    """The script that the card names, else the only one or `run.sh`; None if ambiguous."""
-    fitting = [name for name in programs if stated == name or stated.endswith(f"/{name}")]
-    if stated:
-        return max(fitting, key=len, default=None)
-    return programs[0] if len(programs) == 1 else "run.sh" if "run.sh" in programs else None
 
 
 def _evidence_entries(
@@ -376,15 +361,15 @@ def _move_into_place(
     """Move all files to their places; returns the paths to upload and their URLs."""
     urls = {entry["path"]: entry["url"] for entry in entries if "url" in entry}
     large = [(path.removeprefix(f"traces/{staged.id}/"), url) for path, url in urls.items()]
-    moves = [
-        (staged.traces_folder, target.traces_folder),
+    moves = [(staged.traces_folder, target.traces_folder), (staged.card_path, target.card_path)]
+    for new, former in (
         (staged.scripts_folder, target.scripts_folder),
-        (staged.card_path, target.card_path),
-    ]
-    if staged.calibration_path.exists():
-        moves.append((staged.calibration_path, target.calibration_path))
-    elif target.calibration_path.exists():  # it belongs to the data point that is replaced
-        moves.append((target.calibration_path, staged.calibration_path))
+        (staged.calibration_path, target.calibration_path),
+    ):
+        if new.exists():
+            moves.append((new, former))
+        elif former.exists():  # it belongs to the data point that is replaced
+            moves.append((former, new))
     with ExitStack() as stack:
         if large and options.outside:
             upload = options.outside / staged.id

@@ -27,12 +27,12 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class Originals:
-    """Traces and scripts by the contributor's own names, the card's file, its fields so far, and the
-    calibration that it names."""
+    """Traces and scripts by the contributor's own names, the card's file if there is one, its fields so far,
+    and the calibration that it names."""
 
     traces: Mapping[str, Path]
     scripts: Mapping[str, Path]
-    card_file: Path
+    card_file: Path | None
     card: Value
     calibration: Path | None
 
@@ -68,13 +68,8 @@ def redact_copies(
     plain.parent.mkdir()
     plain.write_text(render_card(originals.card, gaps=False), encoding="utf-8")
     calibrations = [path for path in (originals.calibration,) if path is not None]
-    files = [
-        *originals.traces.values(),
-        *originals.scripts.values(),
-        originals.card_file,
-        plain,
-        *calibrations,
-    ]
+    cards = [path for path in (originals.card_file, plain) if path is not None]
+    files = [*originals.traces.values(), *originals.scripts.values(), *cards, *calibrations]
     identities = redaction.collect_identities(files, reveal)
     traces = safe_names(originals.traces, partial(redaction.redacted_name, identities=identities))
     scripts = safe_names(originals.scripts, partial(redaction.redacted_name, identities=identities))

@@ -19,6 +19,12 @@ from cclbench.ground.errors import InputError
 _TEMPORARY: Final = "cclbench-"
 
 
+def cache_folder() -> Path:
+    """The folder of copies from elsewhere: $CCLBENCH_CACHE, else in the user's cache folder."""
+    chosen = os.environ.get("CCLBENCH_CACHE")
+    return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
+
+
 @contextmanager
 def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
     """A temporary folder within `folder`; its name identifies the process and its machine."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -195,6 +196,7 @@ def _near_names(path: Path) -> str | None:
 
 def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> Source:
     from cclbench import card
+    from cclbench.card.evidence import fetched_copy
 
     loaded = card.load_card(path)
     if not loaded.evidence.traces:
@@ -203,8 +205,12 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
     found = []
     for trace in loaded.evidence.traces:
         file = elsewhere.get(trace.path, loaded.root / path_of(trace.path))
+        if not file.is_file() and trace.url and trace.sha256:
+            fetched = fetched_copy(trace.path, trace.sha256)  # its hash is compared below
+            file = fetched if fetched.is_file() else file
         if not file.is_file():
-            hint = f"fetch it from {trace.url}" if trace.url else f"card: {path}"
+            fetch = f"cclbench card fetch {shlex.quote(str(path))} downloads it from {trace.url}"
+            hint = fetch if trace.url else f"card: {path}"
             raise InputError("the card names this trace, and it is missing", where=str(file), hint=hint)
         found.append((file, trace.path, required_reader(file), trace.ranks))
     files = hashing(found)

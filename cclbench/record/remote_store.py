@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.ground.scratch import scratch, stamp_of, sweep
+from cclbench.ground.scratch import cache_folder, scratch, stamp_of, sweep
 from cclbench.record.files import UNFINISHED, unwritable_store_error
 from cclbench.record.inventory import RESULTS_FILE
 from cclbench.record.manifest import MANIFEST
@@ -35,12 +34,6 @@ _WHOLE: Final = "whole.json"
 """The stamps of a copy's files when it was complete."""
 _RESULTS_KEPT: Final = "results.json"
 """The version of the copy's results."""
-
-
-def cache_folder() -> Path:
-    """The folder of copies of remote runs: $CCLBENCH_CACHE, else in the user's cache folder."""
-    chosen = os.environ.get("CCLBENCH_CACHE")
-    return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
 
 
 class RemoteStore(Store):

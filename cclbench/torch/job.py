@@ -15,17 +15,9 @@ import torch.distributed as dist
 from cclbench.capture.begun_card import check_phase, environment_variables, on_device
 from cclbench.card import CardFacts
 from cclbench.card.fields import drop_empty
+from cclbench.card.model_config import model_sizes
 
 _VARIABLES: Final = ("NCCL_", "TORCH_NCCL_", "GLOO_")
-_CONFIGURED: Final = {
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "heads",
-    "head_dim": "head_dim",
-    "hidden_size": "hidden",
-    "vocab_size": "vocabulary",
-    "tie_word_embeddings": "tied_embeddings",
-}
-"""Fields of a Hugging Face model's configuration, and the corresponding fields of the card."""
 _SHARDED_BY: Final = ("tensor_model_parallel", "ds_numel")
 """Attributes of parameters of which a rank has only a shard, in Megatron-LM and DeepSpeed."""
 
@@ -101,12 +93,9 @@ class CapturedJob:
         """Name and sizes of the model."""
         model = _unwrap_model(self.model)
         config = getattr(model, "config", None)
-        known = {}
-        if config is not None and not getattr(config, "is_encoder_decoder", False):
-            known = {ours: getattr(config, theirs, None) for theirs, ours in _CONFIGURED.items()}
+        sizes = {} if config is None else model_sizes(lambda key: getattr(config, key, None))
         if getattr(model, "get_output_embeddings", lambda: None)() is None:
-            known.pop("tied_embeddings", None)  # without an output head nothing is tied
-        sizes = {key: value for key, value in known.items() if isinstance(value, int)}
+            sizes.pop("tied_embeddings", None)  # without an output head nothing is tied
         name = str(getattr(config, "_name_or_path", ""))
         published = _PUBLISHED.fullmatch(name) is not None and not os.path.exists(name)
         return drop_empty(

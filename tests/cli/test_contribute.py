@@ -50,10 +50,13 @@ def test_a_newcomer_sees_what_was_done(
         "Filled in from the traces",
         "Redacted, by rule",
         "Verified",
-        "next: cclbench verify my-job",
+        "Next",
+        "  cclbench verify my-job",
+        "  git add workload_cards/my-job.yaml traces/my-job scripts/my-job",
     ):
         assert words in answer.out
-    assert max(map(len, answer.out.splitlines())) <= 80
+    # Commands are not wrapped: they are to be copied.
+    assert max(map(len, answer.out.partition("Next")[0].splitlines())) <= 80
     found = [p for p in (tmp_path / "collection").rglob("*") if p.is_file()]
     for path in found:
         content = path.read_bytes()

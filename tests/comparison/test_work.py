@@ -7,7 +7,10 @@ import pytest
 from helpers.compared_subjects import card, parts_of, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
+from cclbench.comparison.fingerprint import Equality
+from cclbench.comparison.standards import common_standard
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import judge_subject
 from cclbench.comparison.work import comparison_warnings, is_work_unknown, work_inequalities
 
 STEP = [row("time.step", 1.0)]
@@ -210,3 +213,41 @@ def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
     assert bare.card_field("workload.batch.sequence_length") is None  # a text is no count
     with_card = subject("B", STEP, card(workload__batch__global=None), published=told["published"])
     assert with_card.card_field("workload.batch.global") is None  # the card has judged that field
+
+
+STANDARD = {
+    "workload__model__name": "Llama-3.1-8B",
+    "workload__batch__global": 128,
+    "workload__batch__sequence_length": 1024,
+    "workload__phase": "inference",
+    "workload__standard": "ccl-bench-llama-3.1-8b-inference",
+}
+
+
+def test_cards_of_one_standard_workload_do_equal_work() -> None:
+    a, b = (
+        subject(letter, STEP, card(workload__batch__output_length=128, parallelism__tp=tp, **STANDARD))
+        for letter, tp in (("A", 1), ("B", 4))
+    )
+    assert common_standard(a, b) == STANDARD["workload__standard"]
+    assert comparison_warnings((a, b)) == ()
+    work = Equality("unknown", "no shapes", common_standard(a, b))
+    assert (
+        f"By the standard workload {work.standard}, which both cards name" in judge_subject(a, b, work).words
+    )
+    refuted = Equality("refuted", "8 against 4 calls of aten::mm", work.standard)
+    (warning,) = comparison_warnings((a, b), [refuted])
+    assert warning.startswith(
+        f"the cards of A and B state equal work ({work.standard}), but their traces show"
+    )
+    assert "By the standard" not in judge_subject(a, b, refuted).words
+
+
+def test_what_a_standard_leaves_open_is_equal_only_where_both_state_it() -> None:
+    a = subject("A", STEP, card(workload__batch__output_length=128, **STANDARD))
+    b, c = (subject("B", STEP, card(**STANDARD)), subject("C", STEP, card()))
+    assert (common_standard(a, b), common_standard(a, c)) == (None, None)
+    assert comparison_warnings((a, b)) == (
+        "ccl-bench-llama-3.1-8b-inference leaves open workload.batch.output_length, A 128, B not stated:"
+        " equal work by it is not certain",
+    )

@@ -11,7 +11,14 @@ import pytest
 
 from cclbench.card import CardFacts
 from cclbench.card.read import parse_card
-from cclbench.contribute.completion import CardGap, card_gaps, draft_card, learn_from_traces, settle_gaps
+from cclbench.contribute.completion import (
+    CardGap,
+    ask_for_gap,
+    card_gaps,
+    draft_card,
+    learn_from_traces,
+    refuse_open_gaps,
+)
 from cclbench.ground.errors import CheckFailed
 
 FACTS = CardFacts(
@@ -60,37 +67,26 @@ def test_degrees_that_do_not_account_for_every_rank_are_not_learnt() -> None:
     assert "parallelism" not in learn_from_traces(card("hardware: {count: 8}"), some).card
 
 
-def test_gaps_are_fields_with_who_needs_them() -> None:
-    value = card(
-        "description: x\nhardware: {count: 1, accelerator: nvidia-h100-sxm}\nworkload: {precision: bf16}"
-    )
-    value["evidence"] = {"traces": [{"path": "x"}]}
-    found = {g.path: g for g in card_gaps(value, "my-job.yaml", Path())}
-    assert list(found) == [
-        "workload.phase",
-        "workload.model.parameters",
-        "workload.model.embedding_parameters",
-        "workload.model.tied_embeddings",
-        "workload.model.layers",
-        "workload.model.heads",
-        "workload.model.head_dim",
-        "workload.batch.global",
-        "workload.batch.sequence_length",
-        "software.framework.name",
-    ]
+def test_gaps_are_fields_that_every_card_has() -> None:
+    value = {"version": 2, "id": "x", "evidence": {"traces": [{"path": "x"}]}, "hardware": {"count": 8}}
+    found = {g.path: g for g in card_gaps(value, "x.yaml", Path())}
+    assert list(found) == ["description", "workload.phase"]
     assert found["workload.phase"].required
     assert found["workload.phase"].choices == ("training", "inference", "serving")
-    assert found["workload.batch.global"].why == "needed for throughput"
-    assert not found["workload.batch.global"].required
+    assert found["workload.phase"].why == "every card has it"
 
 
-def test_a_mapping_that_is_missing_is_asked_for_field_by_field() -> None:
-    value = {"version": 2, "id": "x", "evidence": {"traces": [{"path": "x"}]}, "hardware": {"count": 8}}
-    paths = [g.path for g in card_gaps(value, "x.yaml", Path())]
-    assert {"workload.phase", "parallelism.tp", "parallelism.pp"} <= set(paths)
-    assert "workload" not in paths
-    assert "parallelism" not in paths
-    assert len(paths) == len(set(paths))
+def test_a_draft_has_the_work_of_its_standard() -> None:
+    value = card("workload: {standard: ccl-bench-llama-3.1-8b-training, batch: {global: 4}}")
+    assert value["workload"] == {
+        "standard": "ccl-bench-llama-3.1-8b-training",
+        "phase": "training",
+        "model": {"name": "Llama-3.1-8B"},
+        "precision": "bf16",
+        "batch": {"global": 4, "sequence_length": 512},
+    }
+    with pytest.raises(CheckFailed, match=r"workload.batch.global: is 8, but 4 by the standard workload"):
+        card("workload: {standard: ccl-bench-llama-3.1-8b-training, batch: {global: 8}}")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +99,7 @@ def test_a_mapping_that_is_missing_is_asked_for_field_by_field() -> None:
         ("hardware.scale_up.bandwidth", "450 GB/s", "450 GB/s"),
         ("evidence.traces.licence", "CC-BY-4.0", "CC-BY-4.0"),
         ("description", "yes: really # all", "yes: really # all"),
+        ("parallelism", "dp_shard=2, tp=4", {"dp_shard": 2, "tp": 4}),
     ],
 )
 def test_an_answer_has_the_fields_type(path: str, answer: str, value: object) -> None:
@@ -118,10 +115,13 @@ def test_an_answer_has_the_fields_type(path: str, answer: str, value: object) ->
         ("workload.batch.global", "9" * 30),
         ("hardware.scale_up.bandwidth", "fast"),
         ("workload.model.moe", "yes"),
+        ("parallelism", "tp"),
+        ("parallelism", "tp=two"),
+        ("parallelism", "tensor=2"),
     ],
 )
 def test_an_answer_that_does_not_fit_says_why(path: str, answer: str) -> None:
-    with pytest.raises(CheckFailed, match="is "):
+    with pytest.raises(CheckFailed, match=r"is |unknown key"):
         gap(path).parse_answer(answer)
 
 
@@ -132,13 +132,23 @@ def test_a_choice_is_one_of_those() -> None:
         choice.parse_answer("lunch")
 
 
-def test_what_is_left_open() -> None:
-    needed, wanted = gap("description"), CardGap("workload.dataset", "t", "e", "w", False)
-    answers = {"description": "x"}
-    value: dict[str, Any] = {}
-    left = settle_gaps([needed, wanted], lambda g: answers.get(g.path), value, open_ones=False)
-    assert (left, value) == ([wanted], {"description": "x"})  # somebody was asked, and left it open
-    assert settle_gaps([wanted], None, {}, open_ones=True) == [wanted]
-    for ask, gap_, open_ones in ((None, wanted, False), (None, needed, True), (lambda _: None, needed, True)):
+@pytest.mark.parametrize(
+    ("allow_gaps", "required", "optional", "stays"),
+    [
+        (False, True, False, False),
+        (True, True, False, False),
+        (False, False, False, False),
+        (True, False, False, True),
+        (False, False, True, True),
+    ],
+)
+def test_what_may_stay_open(allow_gaps: bool, required: bool, optional: bool, stays: bool) -> None:
+    open_gap = replace(gap("description"), required=required, optional=optional)
+    told: list[bool] = []
+    answer = ask_for_gap(open_gap, lambda g: told.append(g.required), {}, allow_gaps=allow_gaps)
+    assert (answer, told) == (None, [not stays])
+    if stays:
+        refuse_open_gaps([open_gap], allow_gaps=allow_gaps)
+    else:
         with pytest.raises(CheckFailed, match="the card lacks fields"):
-            settle_gaps([gap_], ask, {}, open_ones=open_ones)
+            refuse_open_gaps([open_gap], allow_gaps=allow_gaps)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import tarfile
@@ -27,6 +28,8 @@ from cclbench.hardware.sweep import Sweep
 
 Tree = Callable[[Path], dict[str, bytes]]
 SECRET = b"ada-lovelace"
+OPTIONAL = ["hardware.system", "hardware.price_per_device_hour"]
+"""What metrics of the job need besides, and a contributor need not know."""
 
 pytestmark = pytest.mark.usefixtures("fake_redaction")
 
@@ -63,7 +66,12 @@ def test_a_data_point_is_whole(job: Any, files: Tree) -> None:
     assert found["scripts/my-job/run.sh"] == b"#!/bin/sh\n# by user-1\ntorchrun train.py\n"
     assert (job.collection / "scripts/my-job/run.sh").stat().st_mode & 0o111
     assert told.left_out == ("notes.txt", ".env")
-    assert (told.renamed, told.uploads, told.gaps) == ((), (), ())
+    assert (told.renamed, told.uploads, told.configured) == ((), (), ())
+    assert [gap.path for gap in told.gaps] == OPTIONAL
+    one, other = (job.traces / name for name in ("rank0.json", "rank1.json.gz"))
+    assert told.sizes.files == one.stat().st_size + other.stat().st_size
+    assert told.sizes.plain == one.stat().st_size + len(gzip.decompress(other.read_bytes()))
+    assert told.sizes.parquet > 10_000
     assert sum(one.count for one in told.redactions) == 4  # two traces, the script, the card
     assert told.rows > 300
 
@@ -298,11 +306,13 @@ def test_what_nobody_knows_is_listed(job: Any, files: Tree) -> None:
         "evidence.traces.licence",
         "description",
         "workload.phase",
+        "workload.model.name",
         "workload.model.layers",
-        "parallelism.tp",
         "workload.batch.sequence_length",
     ):
         assert f"  {path}: " in text
+    assert text.count("workload.model.name") == 1
+    assert not any(path in text for path in (*OPTIONAL, "parallelism"))
     assert "hardware.count" not in text  # the traces tell it
     assert "workload.batch.global" not in text  # the card has it
 
@@ -312,7 +322,8 @@ def test_gaps_that_only_metrics_mind_can_stay(job: Any) -> None:
         job.card.read_text().replace("precision: bf16", "dataset: c4").replace("layers: 2, ", "")
     )
     told = made(job, allow_gaps=True)
-    assert [gap.path for gap in told.gaps] == ["workload.model.layers"]  # the precision is the traces'
+    # The precision is the traces'.
+    assert [gap.path for gap in told.gaps if not gap.optional] == ["workload.model.layers"]
 
 
 def test_answers_fill_the_card(job: Any) -> None:
@@ -324,28 +335,44 @@ def test_answers_fill_the_card(job: Any) -> None:
     def ask(gap: CardGap) -> Any:
         asked.append(gap.path)
         answers = {"workload.phase": "training", "evidence.traces.licence": "CC-BY-4.0"}
+        answers["workload.model.layers"] = "2"
+        assert gap.required == (gap.path in answers)
         return gap.parse_answer(answers[gap.path]) if gap.path in answers else None
 
     told = make_data_point(job.card, job.traces, job.scripts, job.collection, PackageOptions(), ask=ask)
-    assert asked == ["evidence.traces.licence", "workload.phase", "workload.model.layers"]
+    first, last = ["evidence.traces.licence", "workload.phase"], ["workload.model.layers"]
+    assert asked == [*first, *last, *OPTIONAL]
     card = load_card(told.place.card_path)
     assert (card.workload.phase, card.evidence.traces[0].licence) == ("training", "CC-BY-4.0")
-    assert [gap.path for gap in told.gaps] == ["workload.model.layers"]
+    assert [gap.path for gap in told.gaps] == OPTIONAL
 
 
-def test_answers_that_contradict_are_refused_before_the_work(job: Any, files: Tree) -> None:
+def test_answers_that_contradict_are_asked_for_again(job: Any) -> None:
     reworded(job, "parallelism: {dp_replicate: 2}\n", "")
-    answers = {"parallelism.tp": 3}
-    with pytest.raises(CheckFailed, match=r"parallelism: .* = 3, but hardware.count is 2"):
-        make_data_point(
-            job.card,
-            job.traces,
-            job.scripts,
-            job.collection,
-            PackageOptions(licence="Apache-2.0"),
-            ask=lambda gap: answers.get(gap.path),
-        )
-    assert files(job.collection) == {}
+    reworded(job, "{per_node: 2}", "{count: 2, per_node: 2}")
+    for rank in ("rank0.json",):
+        content = (job.traces / rank).read_text().replace("NVIDIA A100-SXM4-80GB", "Unheard of")
+        (job.traces / rank).write_text(content)
+    (job.traces / "rank1.json.gz").unlink()
+    answers = {
+        "parallelism": iter(["tp=3", "tp=2"]),
+        "hardware.accelerator": iter(["amd-mi300", "amd-mi300x"]),
+    }
+    refused: list[str | None] = []
+
+    def ask(gap: CardGap) -> Any:
+        refused.append(gap.refused)
+        return gap.parse_answer(next(answers[gap.path])) if gap.path in answers else None
+
+    wished = PackageOptions(licence="Apache-2.0")
+    told = make_data_point(job.card, job.traces, None, job.collection, wished, ask=ask)
+    near, product = filter(None, refused)
+    assert "is amd-mi300, no accelerator of the catalog; did you mean amd-mi300a or amd-mi300x" in near
+    assert "= 3, but hardware.count is 2" in product
+    card = load_card(told.place.card_path)
+    assert (card.hardware.accelerator, card.parallelism.tp) == ("amd-mi300x", 2)
+    assert "evidence.launch: launch script; without it nobody" in str(told.gaps[-1])
+    assert not told.place.scripts_folder.exists()
 
 
 def cut(job: Any) -> None:

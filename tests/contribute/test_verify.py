@@ -210,7 +210,8 @@ def test_what_cannot_be_fetched_is_not_here(
     def refuse(url: str, *_: Path, **__: Any) -> None:
         raise InputError("the server answers 404", where=url)
 
-    monkeypatch.setattr("cclbench.contribute.evidence.fetch_file", refuse)
+    monkeypatch.setenv("CCLBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("cclbench.contribute.remote.fetch_file", refuse)
     verdict = checked(point, fetching=True)
     assert verdict.status == "not here"
     assert verdict.reasons == ("rank0.json: https://example.org/rank0.json: the server answers 404",)
@@ -219,8 +220,10 @@ def test_what_cannot_be_fetched_is_not_here(
         target.parent.mkdir(parents=True)
         shutil.copyfile(moved, target)
 
-    monkeypatch.setattr("cclbench.contribute.evidence.fetch_file", give)
+    monkeypatch.setattr("cclbench.contribute.remote.fetch_file", give)
     assert checked(point, fetching=True).status == "verified"
+    monkeypatch.setattr("cclbench.contribute.remote.fetch_file", refuse)
+    assert [checked(point, fetching=fetching).status for fetching in (True, False)] == ["verified"] * 2
 
 
 def test_no_folder_of_evidence_is_a_wrong_call(tmp_path: Path) -> None:

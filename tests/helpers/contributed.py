@@ -8,8 +8,8 @@ description: One rank of two, by ada-lovelace.
 workload:
   phase: training
   precision: fp32
-  model: {parameters: 8325632, embedding_parameters: 1048576, tied_embeddings: false,
-          layers: 2, heads: 8, head_dim: 64}
+  model: {name: tiny-llama, moe: false, parameters: 8325632, embedding_parameters: 1048576,
+          tied_embeddings: false, layers: 2, heads: 8, head_dim: 64}
   batch: {global: 16, sequence_length: 128}
 hardware: {per_node: 2}
 software: {framework: {name: pytorch}}

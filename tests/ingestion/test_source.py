@@ -306,4 +306,6 @@ def test_a_cards_file_may_lie_elsewhere(folder: Path) -> None:
         "{path: traces/big.json, sha256: " + "ab" * 32 + ", bytes: 1, url: https://example.org/big.json}"
     )
     card.write_text(card_with(address))
-    assert "fetch it from https://example.org/big.json" in str(refused(card))
+    said = str(refused(card))
+    assert said.startswith(f"{folder / 'traces' / 'big.json'}: ")
+    assert f"cclbench card fetch '{card}' downloads it from https://example.org/big.json" in said

@@ -22,7 +22,7 @@ import cclbench
 from cclbench.cli import main
 from cclbench.comparison.build import compare
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
-from cclbench.record.remote_store import cache_folder
+from cclbench.ground.scratch import cache_folder
 from cclbench.remote import objects
 from cclbench.remote.url import location_of
 from cclbench.workspace import store_at

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from cclbench.contribute.package import Contribution
+from cclbench.contribute.sizes import TraceSizes
 from cclbench.contribute.verify import MEANING, Verdict
+from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
 from cclbench.present.terminal.output import bullet_lines, grid_table
 
@@ -28,8 +32,28 @@ def contribution_page(told: Contribution, every: Sequence[Mapping[str, Any]]) ->
             parts += [Text(title, "bold"), bullet_lines(lines), Text()]
     if every:
         parts += [Text("Every redaction", "bold"), *grid_table(every, list(every[0])), Text()]
-    places = "four" if told.calibrated else "three"
-    return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the {places} places above")]
+    return [
+        *parts,
+        Text("Next", "bold"),
+        *(Text(f"  {printable(line)}", no_wrap=True, overflow="ignore") for line in _next_commands(told)),
+    ]
+
+
+def _next_commands(told: Contribution) -> Iterator[str]:
+    """The commands up to a pull request, for the collection's folder."""
+    place = told.place
+    created = [place.card_path, place.traces_folder]
+    created += [place.calibration_path] if told.calibrated else []
+    created += [place.scripts_folder] if told.scripts else []
+    if place.collection != Path():
+        yield f"cd {shlex.quote(str(place.collection))}"
+    outside = {path.parents[len(path.parts) - path.parts.index(place.id) - 2] for path, _ in told.uploads[:1]}
+    evidence = (f" --evidence {shlex.quote(str(folder))}" for folder in outside)
+    yield f"cclbench verify {place.id}{''.join(evidence)}"
+    yield f"git checkout -b {place.id}"
+    yield f"git add {' '.join(path.relative_to(place.collection).as_posix() for path in created)}"
+    yield f"git commit -m 'Data point {place.id}'"
+    yield f"git push -u origin {place.id}, and open a pull request"
 
 
 def _file_count(number: int) -> str:
@@ -42,10 +66,12 @@ def _contribution_sections(told: Contribution) -> Iterator[tuple[str, list[str]]
         f"{told.place.card_path}",
         *([f"{told.place.calibration_path}"] if told.calibrated else []),
         f"{told.place.traces_folder}/: {_file_count(len(told.files))}, {size}, and manifest.json",
-        f"{told.place.scripts_folder}/: {_file_count(len(told.scripts))}",
+        *([f"{told.place.scripts_folder}/: {_file_count(len(told.scripts))}"] if told.scripts else []),
     ]
     yield "Created", made
+    yield "Size of the traces", [_size_words(told.sizes)] if told.sizes.ratio else []
     yield "Filled in from the traces", list(told.inferred)
+    yield "Filled in from config.json", list(told.configured)
     yield "Card and traces disagree", list(told.contradictions)
     yield "Missing in the card", [str(gap) for gap in told.gaps]
     yield "Redacted, by rule and file: please review", _redaction_review(told)
@@ -55,6 +81,11 @@ def _contribution_sections(told: Contribution) -> Iterator[tuple[str, list[str]]
     yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]
     yield "Left out", list(told.left_out)
     yield "To upload", [f"{path} to {url}" for path, url in told.uploads]
+
+
+def _size_words(sizes: TraceSizes) -> str:
+    files, plain, parquet = (humanise(size, "B") for size in (sizes.files, sizes.plain, sizes.parquet))
+    return f"{plain} ({files} in files) are {parquet} as a run's Parquet: {sizes.ratio:.3g} times less"
 
 
 def _redaction_review(told: Contribution) -> list[str]:

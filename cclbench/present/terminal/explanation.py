@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A metric, a finding, a view or a setting explained on a terminal."""
+"""A metric, a finding, a view, a setting or a standard workload explained on a terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cclbench.analyzers.aliases import refusal_of
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
+from cclbench.card.standard import StandardWorkload, standard_workloads
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.ground.errors import UsageError, near
 from cclbench.present.terminal.output import labelled_table
@@ -32,11 +33,12 @@ class Explanations(NamedTuple):
     findings: list[dict[str, Any]]
     views: list[dict[str, Any]]
     settings: list[dict[str, Any]]
+    workloads: list[dict[str, Any]]
 
 
 def explanations(names: Sequence[str]) -> Explanations:
-    """The metrics, findings, views and settings that names, globs or aliases select; without names, all
-    metrics.
+    """The metrics, findings, views, settings and standard workloads that names, globs or aliases select;
+    without names, all metrics.
 
     `UsageError` for an unknown name, with near matches.
     """
@@ -45,14 +47,17 @@ def explanations(names: Sequence[str]) -> Explanations:
     others = [name for name in names if name not in metrics]
     findings = [finding_explanation(FINDINGS.get(name)) for name in others if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in others if name in VIEWS]
+    workloads = [workload_row(standard_workloads()[name]) for name in others if name in standard_workloads()]
     settings = []
-    for name in [name for name in others if name not in FINDINGS and name not in VIEWS]:
+    for name in [
+        name for name in others if not any(name in it for it in (FINDINGS, VIEWS, standard_workloads()))
+    ]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
             settings.append(_setting_row(name))
     return Explanations(
-        [metric_explanation(metrics[name]) for name in sorted(metrics)], findings, views, settings
+        [metric_explanation(metrics[name]) for name in sorted(metrics)], findings, views, settings, workloads
     )
 
 
@@ -92,8 +97,26 @@ def _setting_row(name: str) -> dict[str, Any]:
         if setting.is_named(name):
             described = {"definition": setting.definition, "values": setting.values}
             return {"name": setting.key, **described, "origin": CHANGES.origin(setting.key)}
-    hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES], OTHER_NAMES)
-    raise refusal_of(name) or UsageError(f"unknown metric, finding, view or setting {name!r}", hint=hint)
+    hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES, *standard_workloads()], OTHER_NAMES)
+    unknown = f"unknown metric, finding, view, setting or standard workload {name!r}"
+    raise refusal_of(name) or UsageError(unknown, hint=hint)
+
+
+def workload_row(standard: StandardWorkload) -> dict[str, Any]:
+    """A standard workload as a row."""
+    fields = {name: getattr(standard, name) for name in standard.__struct_fields__}
+    return fields | {name: list(fields[name]) for name in ("vary", "capture")}
+
+
+def workload_paragraph(row: dict[str, Any]) -> list[RenderableType]:
+    """A standard workload's name and rules, a line for each field."""
+    fields = [("workload", row["title"])]
+    fields += [("equal", f"{path}: {value}") for path, value in row["equal"].items()]
+    fields += [("open", f"{path}: {why}") for path, why in row["open"].items()]
+    fields += [("may vary", ", ".join(row["vary"])), *(("capture", rule) for rule in row["capture"])]
+    fields += [("source", row["source"]), ("in a card", f"workload: {{standard: {row['name']}}}")]
+    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
+    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
 
 
 def setting_paragraph(row: dict[str, Any]) -> list[RenderableType]:
