@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from cclbench import results
 from cclbench.analyzers.metric import resolve_metrics
 from cclbench.engine import Engine
-from cclbench.findings.diagnosis import Diagnosis, diagnose_run
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import metric_name
@@ -66,23 +65,6 @@ def run(
 
 metrics = run
 """The same as `run`, for stored runs."""
-
-
-@takes_options
-def diagnose(
-    run: str | Path | Run,
-    *,
-    window: str = "steps",
-    steps: Steps | None = None,
-    ranks: Sequence[int] | None = None,
-    model: bool = True,
-    **options: Unpack[WorkspaceOptions],
-) -> Diagnosis:
-    """What makes a run slow: findings, ranked by the step time that each would gain.
-
-    The options are those of `run`, except `metrics`.
-    """
-    return diagnose_run(metrics(run, window=window, steps=steps, ranks=ranks, model=model, **options))
 
 
 @takes_options
