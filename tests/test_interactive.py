@@ -61,7 +61,7 @@ def test_a_run_is_asked_for_a_figure_by_its_name(run: cclbench.Run) -> None:
     assert lacking.reason
     with pytest.raises(UsageError, match=r"did you mean time\.step"):
         run["time.stepp"]
-    with pytest.raises(UsageError, match=r"no time\.step\[stat=p96\]: the metric has no such part"):
+    with pytest.raises(UsageError, match=r"no time\.step\[stat=p96\]; the metric has no such part"):
         run["time.step[stat=p96]"]
     stored = cclbench.ingest(run.record.source, store=run.store)
     assert stored["time.step"] == step  # computed when it is asked for
