@@ -3,8 +3,10 @@
 
     import cclbench
     run = cclbench.run("traces/my-job")       # a card, a folder of traces or one trace
+    run["time.step"].value                    # a number, with unit, status and reason
+    run.findings                              # what makes it slow, what it would gain, what to try
+    run.ops(), run.memory()                   # Arrow tables, with .to_pandas()
     run.results                               # pandas DataFrame, one row a number
-    cclbench.diagnose(run).findings           # what makes it slow, what it would gain, what to try
     cclbench.plot(run).save("bars.png")       # and timeline(run), report(run, "report.html")
     run.sql("SELECT name, sum(dur_ns) FROM events WHERE kind = 'kernel' GROUP BY name")
     cclbench.compare("run-a", "run-b").versus[0].words
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
         Comparison,
         Run,
         compare,
-        diagnose,
         ingest,
         metrics,
         plot,
@@ -45,7 +46,6 @@ __all__ = [
     "Comparison",
     "Run",
     "compare",
-    "diagnose",
     "ingest",
     "metrics",
     "plot",

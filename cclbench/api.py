@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from cclbench import results
 from cclbench.analyzers.metric import resolve_metrics
 from cclbench.engine import Engine
-from cclbench.findings.diagnosis import Diagnosis, diagnose_run
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import metric_name
@@ -23,6 +22,7 @@ from cclbench.results import ChosenMetrics
 from cclbench.workspace import WorkspaceOptions, store_at, takes_options, workspace
 
 if TYPE_CHECKING:
+    from cclbench.export.figure_files import FigureFormat
     from cclbench.export.folder import ExportedFolder, Format
     from cclbench.record.store import Store
     from cclbench.replay.projection import Projection
@@ -66,23 +66,6 @@ def run(
 
 metrics = run
 """The same as `run`, for stored runs."""
-
-
-@takes_options
-def diagnose(
-    run: str | Path | Run,
-    *,
-    window: str = "steps",
-    steps: Steps | None = None,
-    ranks: Sequence[int] | None = None,
-    model: bool = True,
-    **options: Unpack[WorkspaceOptions],
-) -> Diagnosis:
-    """What makes a run slow: findings, ranked by the step time that each would gain.
-
-    The options are those of `run`, except `metrics`.
-    """
-    return diagnose_run(metrics(run, window=window, steps=steps, ranks=ranks, model=model, **options))
 
 
 @takes_options
@@ -184,6 +167,34 @@ def export(
         return write_folder(
             opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=work.progress
         )
+
+
+@takes_options
+def export_figures(
+    run: str | Path | Run,
+    path: str | Path,
+    form: FigureFormat,
+    *,
+    metrics: Sequence[str] = ("*",),
+    ranks: Sequence[int] | None = None,
+    **options: Unpack[WorkspaceOptions],
+) -> Path:
+    """Export a run's figures, and return the file or folder written.
+
+    `form`: `prometheus`, a file of the textfile collector; `otlp`, a file of OpenTelemetry metrics; `mlflow`,
+    a run in the file store `path`; `wandb`, an offline run below `path`, which needs the extra `wandb`.
+    """
+    from cclbench.export.figure_files import write_figures
+
+    chosen, replay = _selected_metrics(metrics)
+    selection = Selection(ranks=ranks, replay=replay)
+    with workspace(**options) as work:
+        opened = work.open_run(run)
+        figures, policy = results.compute_metrics(
+            opened, chosen, selection, engine=work.engine, progress=work.progress
+        )
+        date, _ = work.store.date_of(opened)
+        return write_figures(opened.with_figures(figures, policy), Path(path), form, date)
 
 
 @takes_options

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from pathlib import Path
 
 import pytest
+from formats.test_memory_snapshot import snapshot
 
 import cclbench
 from cclbench.ground.errors import UsageError
@@ -29,7 +31,7 @@ def other(repository: Path, run: cclbench.Run) -> cclbench.Run:
 def test_the_package_lists_what_it_offers() -> None:
     listed = dir(cclbench)
     api = [
-        *("Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "plot"),
+        *("Comparison", "Run", "compare", "ingest", "metrics", "plot"),
         *("project", "report", "run", "runs", "search", "timeline", "whatif"),
     ]
     assert [name for name in listed if name != "__version__"] == api
@@ -38,11 +40,43 @@ def test_the_package_lists_what_it_offers() -> None:
 
 
 def test_findings_need_no_metrics_before(run: cclbench.Run) -> None:
-    found = cclbench.diagnose(run).findings
+    found = run.findings
     assert found
     stored = cclbench.ingest(run.record.source, store=run.store)
     assert not len(stored.figures)
-    assert cclbench.diagnose(stored).findings == found
+    assert stored.findings == found
+    part = cclbench.run(run, metrics=["time.*"])
+    with pytest.raises(UsageError, match=r"findings need all metrics, and \d+ are not computed"):
+        part.findings  # noqa: B018
+
+
+def test_a_run_is_asked_for_a_figure_by_its_name(run: cclbench.Run) -> None:
+    step = run["time.step"]
+    rows = run.results.set_index("metric")
+    whole = rows[rows[["rank", "step", "stat"]].isna().all(axis=1)]
+    assert (step.value, step.unit, step.status) == (whole.value["time.step"], "s", "ok")
+    assert 0 < run["time.step_parts[stat=compute]"].value < step.value
+    lacking = run["memory.peak_allocated"]
+    assert (lacking.value, lacking.status) == (None, "not_applicable")
+    assert lacking.reason
+    with pytest.raises(UsageError, match=r"did you mean time\.step"):
+        run["time.stepp"]
+    with pytest.raises(UsageError, match=r"no time\.step\[stat=p96\]; the metric has no such part"):
+        run["time.step[stat=p96]"]
+    stored = cclbench.ingest(run.record.source, store=run.store)
+    assert stored["time.step"] == step  # computed when it is asked for
+
+
+def test_operators_and_memory_are_tables(run: cclbench.Run, tmp_path: Path) -> None:
+    by_phase = run.ops(by="phase", sort="calls").to_pandas()
+    assert by_phase.time_s.sum() == pytest.approx(sum(run.ops()["time_s"].to_pylist()))
+    assert list(by_phase.calls) == sorted(by_phase.calls, reverse=True)
+    assert len(run.memory()) == 0
+    (tmp_path / "rank3.pickle").write_bytes(pickle.dumps(snapshot()))
+    recorded = cclbench.ingest(tmp_path / "rank3.pickle", store=run.store)
+    device = recorded.memory().to_pylist()[0]
+    assert (device["rank"], device["device"], device["peak_allocated"]) == (3, 0, 650)
+    assert sum(recorded.memory(by="call_site")["bytes"].to_pylist()) == 650
 
 
 def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
@@ -77,7 +111,7 @@ def test_a_run_without_metrics_draws_what_it_computes(run: cclbench.Run) -> None
 
 def test_pages(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
     page = cclbench.report(run, tmp_path / "run.html").read_text()
-    assert cclbench.diagnose(run).findings[0].claim in page
+    assert run.findings[0].claim in page
     assert run.id in cclbench.report(cclbench.compare(run, other), tmp_path / "both.html").read_text()
     with pytest.raises(UsageError, match="a report is an HTML page"):
         cclbench.report(run, tmp_path / "run.txt")
@@ -87,7 +121,7 @@ def test_the_cell_of_a_run_has_verdict_bars_and_figures(run: cclbench.Run) -> No
     cell = run._repr_html_()
     assert all(f"<td>rank {rank}</td>" in cell for rank in range(4))
     assert cell.count("<li>") == 3
-    assert cclbench.diagnose(run).findings[0].claim in cell
+    assert run.findings[0].claim in cell
     assert "<td>time.step</td><td><b>676 ms</b></td>" in cell
     alone = cclbench.ingest(run.record.source, store=run.store)._repr_html_()
     assert "no metrics yet" in alone

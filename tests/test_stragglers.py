@@ -117,7 +117,7 @@ def test_metric_command_and_finding_name_the_same_rank(late: Late, tmp_path: Pat
     named = {int(row["category"]) for row in rows if row["stat"] == "late_by"}
     causes = {stat.removeprefix("excess_") for stat in stats if stat.startswith("excess_")}
     (p,) = (row["value"] for row in rows if row["stat"] == "p_value")
-    findings = {one.name: one.ranks for one in cclbench.diagnose(run).findings}
+    findings = {one.name: one.ranks for one in run.findings}
     blamed = {rank for name in ("late_rank", "slow_device") for rank in findings.get(name, ())}
     assert named == blamed == ({found.named} if found.named is not None else set())
     assert causes == ({found.cause} if found.cause is not None else set())

@@ -19,7 +19,7 @@ from cclbench.workspace import WorkspaceOptions, open_run, store_at, workspace
 
 CARD = Path("workload_cards") / "tiny-llama-ddp4-gloo-cpu.yaml"
 FUNCTIONS = (
-    *(api.run, api.ingest, api.diagnose, api.whatif, api.search, api.export),
+    *(api.run, api.ingest, api.whatif, api.search, api.export),
     *(compare, open_run, read_sweeps),
 )
 

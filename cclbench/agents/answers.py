@@ -11,17 +11,23 @@ from typing import Any, Final
 
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import printable, shorten_middle
+from cclbench.present.brief import BRIEF_BYTES, brief_answer
+from cclbench.present.brief.quantities import Brief
 
 PAGE: Final = 50
 """Rows per answer."""
 ANSWER_BYTES: Final = 256_000
-"""Maximum bytes of an answer's JSON."""
+"""Maximum bytes of the JSON of a full answer; that of others is `BRIEF_BYTES`."""
 LONGEST: Final = 4_000
 """Maximum characters of a text, and items of a list."""
 LARGEST_OFFSET: Final = 1_000_000_000
 _SHORTER: Final = (LONGEST, 1_000, 250, 60, 15)
 """Lengths to which texts and lists are truncated, in turn, until one row fits into an answer."""
 _LONGEST_PLACE: Final = 80
+_OWN: Final = ("next", "left_out")
+"""Fields of a brief answer that are by cclbench."""
+_ENVELOPE_BYTES: Final = 300
+"""Room for `untrusted` in a brief answer."""
 _REST: Final = (
     "`cut` lists truncated texts and lists. Get the rest from the run's tables with `sql`:"
     " substr(column, given + 1) of a text, column[given + 1:] of a list."
@@ -34,6 +40,7 @@ class ToolAnswer:
 
     `more`: whether further rows follow; `all_rows`: the total number of rows, if known.  `fields` are
     specific to the tool; like the rows they are from traces, unless `trusted`.  `notes` are by cclbench.
+    The JSON has at most `most_bytes`.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -43,6 +50,13 @@ class ToolAnswer:
     fields: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
     trusted: bool = False
+    most_bytes: int = BRIEF_BYTES
+
+
+def answer_document(document: Mapping[str, Any]) -> Brief:
+    """The brief answer of a document, with the fields that contain text from traces."""
+    brief = brief_answer(document, "full=true", BRIEF_BYTES - _ENVELOPE_BYTES)
+    return {**brief, "untrusted": [name for name in brief if name not in _OWN]}
 
 
 def check_offset(offset: int) -> None:
@@ -61,29 +75,45 @@ def check_page(rows: int, offset: int) -> None:
 
 
 def answer_page(
-    rows: Sequence[Mapping[str, Any]], offset: int, *, trusted: bool = False, **fields: Any
+    rows: Sequence[Mapping[str, Any]],
+    offset: int,
+    *,
+    full: bool = True,
+    trusted: bool = False,
+    **fields: Any,
 ) -> ToolAnswer:
-    """The page that begins at `offset` of all rows; `UsageError` if there is none."""
+    """The page that begins at `offset` of all rows, small unless `full`; `UsageError` if there is none."""
     check_offset(offset)
     chosen = rows[offset : offset + PAGE]
     check_page(len(chosen), offset)
-    return ToolAnswer(chosen, offset, offset + PAGE < len(rows), len(rows), fields, trusted=trusted)
+    more = offset + PAGE < len(rows)
+    return ToolAnswer(
+        chosen, offset, more, len(rows), fields, trusted=trusted, most_bytes=bytes_of(full=full)
+    )
 
 
-def encode_answer(answer: ToolAnswer) -> bytes:
-    """The answer as JSON of at most `ANSWER_BYTES`; `UsageError` if a single row cannot be made to fit.
+def bytes_of(*, full: bool) -> int:
+    """The maximum bytes of an answer's JSON."""
+    return ANSWER_BYTES if full else BRIEF_BYTES
+
+
+def encode_answer(answer: ToolAnswer | Brief) -> bytes:
+    """The answer as JSON of at most its bytes; `UsageError` if a single row cannot be made to fit.
 
     Texts and lists are truncated after `LONGEST` characters or items, or after fewer if a row does not fit;
     `cut` lists them with their lengths, and a note says how to get the rest.
     """
+    if not isinstance(answer, ToolAnswer):
+        return _json_bytes(answer)
     for longest in _SHORTER:
         encoded = _encode_cut_to(answer, longest)
         if encoded is not None:
             return encoded
     raise UsageError(
-        f"row {answer.offset} has more than {ANSWER_BYTES:,} bytes of JSON even with its texts truncated to"
-        f" {_SHORTER[-1]} characters",
-        hint="select fewer columns, or shorter lists",
+        f"row {answer.offset} has more than {answer.most_bytes:,} bytes of JSON even with its texts truncated"
+        f" to {_SHORTER[-1]} characters",
+        hint="select fewer columns, or shorter lists"
+        + ", or set full=true" * (answer.most_bytes < ANSWER_BYTES),
     )
 
 
@@ -101,7 +131,7 @@ def _encode_cut_to(answer: ToolAnswer, longest: int) -> bytes | None:
         "cut": [],
         "notes": [*answer.notes, _REST],
     }
-    left = ANSWER_BYTES - _json_size(envelope) - sum(_json_size(place) + 1 for place in cut)
+    left = answer.most_bytes - _json_size(envelope) - sum(_json_size(place) + 1 for place in cut)
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(answer.rows):
         places: list[dict[str, Any]] = []

@@ -57,7 +57,7 @@ class ToolCalls:
         self._turns: CapacityLimiter = CapacityLimiter(TOGETHER)
 
     async def answer(self, tool: str, limits: Limits, arguments: Mapping[str, Any]) -> bytes:
-        """The JSON answer of a tool; `CclbenchError` if it fails or exceeds a limit.
+        """The JSON or picture that a tool answers; `CclbenchError` if it fails or exceeds a limit.
 
         When cancelled, it kills the call's process before it returns.
         """
@@ -141,7 +141,7 @@ def _run_call(
     sys.modules["__main__"].__file__ = __file__
     try:
         answer = getattr(tools, tool)(**arguments)
-        reply = _ANSWER + encode_answer(answer)
+        reply = _ANSWER + (answer if isinstance(answer, bytes) else encode_answer(answer))
     except CclbenchError as error:
         reply = _ERROR + cut_text(str(error)).encode()
     except RecursionError:

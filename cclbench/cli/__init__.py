@@ -61,7 +61,7 @@ COMMANDS: Final = {
     "history": "Show a figure over a job's runs in time: its changes of level, and what changed beside them.",
     "whatif": "Replay a run on other hardware, and predict its step time.",
     "project": "Predict the step of one rank's job on many accelerators.",
-    "export": "Export a run's graph for simulators: Chakra execution traces or ASTRA-sim inputs.",
+    "export": "Export a run: its graph for simulators, or its figures for tools that record metrics.",
     "search": "Search a space of what-if scenarios for the best ones.",
     "contribute": "Make a data point from a card, traces and scripts.",
     "verify": "Recompute data points from their evidence, and compare with the recorded results.",

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
+from cclbench.present.terminal import DOCUMENTS
 from cclbench.present.terminal.streams import say_on_stderr
 
 _AGAINST: Final = "--against"
@@ -32,12 +33,12 @@ class _Sides(click.Command):
 
 
 @click.command(cls=_Sides)
-@click.argument("runs", metavar="A B [C]...", nargs=-1, required=True, shell_complete=options.run_ids)
+@click.argument("runs", metavar="A B [C]...", nargs=-1, required=True, shell_complete=completion.run_ids)
 @click.option(
     _AGAINST,
     metavar="B1 B2...",
     multiple=True,
-    shell_complete=options.run_ids,
+    shell_complete=completion.run_ids,
     help="Captures of job B; those before this option are of job A.",
 )
 @options.file("-o", "--output", help="Also write the comparison to this .html, .md or .json file.")
@@ -53,6 +54,7 @@ class _Sides(click.Command):
 @options.window
 @options.model
 @options.opening
+@options.brief
 @options.page
 def compare(
     runs: tuple[str, ...],
@@ -104,7 +106,7 @@ def compare(
     else:
         emit_answer(
             form,
-            document=comparison_document(found) if form == "json" else {},
+            document=comparison_document(found) if form in DOCUMENTS else {},
             rows=list(flat_rows(found)),
             columns=COLUMNS,
             table=lambda: terminal_page(found, verbosity=verbosity, unicode=writes_unicode()),

@@ -25,6 +25,7 @@ from cclbench.cli import options
 @options.steps
 @options.ranks
 @options.opening
+@options.brief
 @options.page
 def diagnose(
     run: str,

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 
 
 @click.command()
-@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=options.run_ids)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=completion.run_ids)
 @click.option(
     "--metric",
     "metrics",
@@ -37,6 +37,7 @@ from cclbench.cli import options
 )
 @options.file("--plot", help="Also plot the history to this .png, .svg or .pdf file.")
 @options.opening
+@options.brief
 @options.page
 def history(
     runs: tuple[str, ...],

@@ -135,17 +135,10 @@ def _broken_rows(plugins: dict[str, str], column: str) -> Rows:
 
 
 def _setting_rows(_: Path) -> Rows:
+    from cclbench.present.terminal.explanation import setting_row
     from cclbench.replay.change import CHANGES
 
-    rows = [
-        {
-            "name": key,
-            "values": CHANGES.get(key).values,
-            "definition": CHANGES.get(key).definition,
-            "origin": CHANGES.origin(key),
-        }
-        for key in CHANGES
-    ]
+    rows = [setting_row(CHANGES.get(key)) for key in CHANGES]
     return rows + _broken_rows(CHANGES.broken, "definition")
 
 

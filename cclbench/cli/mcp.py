@@ -34,7 +34,7 @@ from cclbench.cli import options
     default=600,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit of a call; for runs, sql and ops at most 60 s.",
+    help="Time limit of a call; for tools that only read tables at most 60 s.",
 )
 @click.option(
     "--memory",
@@ -52,9 +52,10 @@ def mcp(
 ) -> None:
     """Run a Model Context Protocol server for agents, on stdin and stdout.
 
-    Tools: runs, run, diagnose, metrics, explain, sql, ops, whatif, compare. Answers come in small pages. SQL
-    is read-only, and limited to runs of the store. Each call runs in its own process, which is killed at its
-    limits or when the client cancels. Requires the extra `mcp`.
+    Tools: runs, run, diagnose, metrics, explain, sql, ops, sequences, stragglers, memory, timeline, whatif,
+    compare, hardware, settings. Answers have at most 2 kB unless a call asks for more. SQL is read-only, and
+    limited to runs of the store. Each call runs in its own process, which is killed at its limits or when the
+    client cancels. Requires the extra `mcp`.
 
     \b
     Examples:

@@ -24,6 +24,7 @@ from cclbench.present.terminal.streams import say_on_stderr
     help="Also model the peak with another setting; several are combined.",
 )
 @options.opening
+@options.brief
 @options.page
 def memory(
     run: str,

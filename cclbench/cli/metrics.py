@@ -15,6 +15,7 @@ from cclbench.cli import options
 @options.selection
 @options.opening
 @options.per_rank
+@options.brief
 @options.page
 def metrics(
     run: str, form: str, verbosity: int, per_rank: bool, opening: dict[str, Any], **arguments: Any

@@ -53,6 +53,7 @@ sort: Final = click.option(
 @options.steps
 @options.ranks
 @options.opening
+@options.brief
 @options.page
 def ops(
     run: str,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import click
-from click.shell_completion import CompletionItem
 
+from cclbench.cli import completion
 from cclbench.ground.errors import CheckFailed, UsageError
-from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
+from cclbench.present.terminal import BRIEF, QUIET, RAW_CSV, VERBOSE
 from cclbench.present.terminal.streams import say_on_stderr
 
 if TYPE_CHECKING:
@@ -119,6 +119,10 @@ def _apply_all(*options: Decorator[Command]) -> Decorator[Command]:
 
 def _output_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     as_json, raw = ctx.params.pop("as_json", False), ctx.params.pop("raw", False)
+    if ctx.params.pop("brief", False):
+        if raw or value not in (None, "json"):
+            raise click.BadParameter("--brief is a form of json", ctx, param)
+        return BRIEF
     if as_json and value not in (None, "json"):
         raise click.BadParameter(f"--json contradicts --format {value}", ctx, param)
     if raw and (as_json or value != "csv"):
@@ -126,27 +130,7 @@ def _output_format(ctx: click.Context, param: click.Parameter, value: str | None
     return "json" if as_json else RAW_CSV if raw else value or "table"
 
 
-def run_ids(ctx: click.Context, _: click.Parameter, prefix: str) -> list[CompletionItem]:
-    """Shell completions: ids of runs in the store, then files."""
-    from cclbench.ground.errors import CclbenchError
-    from cclbench.workspace import store_at
-
-    try:
-        ids = store_at(ctx.params.get("store")).ids()
-    except CclbenchError:
-        ids = []
-    completions = [CompletionItem(run) for run in ids if run.startswith(prefix)]
-    return [*completions, CompletionItem(prefix, type="file")]
-
-
-def _metric_names(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
-    """Shell completions: names of metrics, then their aliases."""
-    from cclbench.analyzers.metric import METRICS, OTHER_NAMES
-
-    return [name for name in (*METRICS, *sorted(OTHER_NAMES)) if name.startswith(prefix)]
-
-
-run: Final = click.argument("run", metavar="RUN", shell_complete=run_ids)
+run: Final = click.argument("run", metavar="RUN", shell_complete=completion.run_ids)
 
 
 def file(*names: str, help: str, required: bool = False) -> Callable[[Command], Command]:  # noqa: A002  (as click's)
@@ -217,7 +201,7 @@ metric: Final = click.option(
     metavar="PATTERN",
     multiple=True,
     default=("*",),
-    shell_complete=_metric_names,
+    shell_complete=completion.metric_names,
     help="Only these metrics: a name, an alias, a glob such as 'time.*' or a common term such as hfu;"
     " repeatable.",
 )
@@ -372,6 +356,13 @@ verbosity: Final = _apply_all(
 )
 form: Final = _apply_all(_form, debug)
 """Options of commands that print data."""
+brief: Final = click.option(
+    "--brief",
+    is_flag=True,
+    is_eager=True,
+    help="With --json: an answer of at most 2 kB, what matters most first, numbers with their units.",
+)
+"""An option of commands whose document `present.brief` can project, above `page`."""
 page: Final = _apply_all(_form, verbosity)
 """Options of commands that print data, as tables of more or less detail."""
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
-@click.argument("runs", metavar="RUN [RUN]...", nargs=-1, required=True, shell_complete=options.run_ids)
+@click.argument("runs", metavar="RUN [RUN]...", nargs=-1, required=True, shell_complete=completion.run_ids)
 @options.file("--plot", help="Also plot throughput against latencies to this .png, .svg or .pdf file.")
 @options.opening
 @options.page

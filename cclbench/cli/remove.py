@@ -11,14 +11,14 @@ from pathlib import Path
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import shown
 from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=options.run_ids)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=completion.run_ids)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--keep",

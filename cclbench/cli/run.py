@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 from cclbench.cli.labels import labels as labels_option
 
 
 @click.command()
-@click.argument("source", shell_complete=options.run_ids)
+@click.argument("source", shell_complete=completion.run_ids)
 @options.file(
     "--plot", help="Also plot the step partition, one bar per rank, to this .png, .svg or .pdf file."
 )
@@ -23,6 +23,7 @@ from cclbench.cli.labels import labels as labels_option
 @options.engine
 @options.store
 @options.per_rank
+@options.brief
 @options.page
 def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: bool, **arguments: Any) -> None:
     """Compute where each step's time went, from a card, a trace folder or a trace file.

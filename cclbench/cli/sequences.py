@@ -32,6 +32,7 @@ from cclbench.cli import options
 @options.steps
 @options.ranks
 @options.opening
+@options.brief
 @options.page
 def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **arguments: Any) -> None:
     """List the kernel sequences that take the most time: candidates for fusion.

@@ -7,14 +7,16 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
+from cclbench.present.terminal import DOCUMENTS
 from cclbench.record.selection import Steps
 
 
 @click.command()
-@click.argument("runs", metavar="RUN [RUN]...", nargs=-1, required=True, shell_complete=options.run_ids)
+@click.argument("runs", metavar="RUN [RUN]...", nargs=-1, required=True, shell_complete=completion.run_ids)
 @options.steps
 @options.opening
+@options.brief
 @options.page
 def stragglers(
     runs: tuple[str, ...],
@@ -49,7 +51,7 @@ def stragglers(
         lateness = find_stragglers(opened, steps=steps, engine=work.engine, progress=bars)
     emit_answer(
         form,
-        document=lateness.document if form == "json" else {},
+        document=lateness.document if form in DOCUMENTS else {},
         rows=lateness.table,
         columns=COLUMNS,
         table=lambda: stragglers_page(lateness, verbosity=verbosity, unicode=writes_unicode()),

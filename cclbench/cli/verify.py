@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 from cclbench.present.terminal.streams import say_on_stderr
 
@@ -44,7 +44,7 @@ _RUN_COLUMNS: Final = ("run", "status", "files", "bytes", "changed")
     "runs",
     metavar="RUN",
     multiple=True,
-    shell_complete=options.run_ids,
+    shell_complete=completion.run_ids,
     help="Check every file of this stored run against its hash, instead of data points; repeatable.",
 )
 @options.collection

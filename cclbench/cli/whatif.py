@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 
 
 def _parse_contention(text: str) -> float | None:
@@ -26,7 +26,14 @@ def _parse_contention(text: str) -> float | None:
 
 @click.command()
 @options.run
-@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="A change; several are combined.")
+@click.option(
+    "--set",
+    "sets",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=completion.setting_keys,
+    help="A change; several are combined.",
+)
 @click.option(
     "--scenario",
     "scenarios",
@@ -62,6 +69,7 @@ def _parse_contention(text: str) -> float | None:
     help="Replay only these ranks; others may be missing from their collectives.",
 )
 @options.opening
+@options.brief
 @options.page
 def whatif(
     run: str,

@@ -69,7 +69,7 @@ def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> Ma
     if missing := sorted(set(range(world)) - set(run.ranks if ranks is None else ranks)):
         raise InputError(
             f"no trace of ranks {group_id(tuple(missing))}: each of ASTRA-sim's {world:,} NPUs needs its own",
-            hint="--format chakra takes any ranks",
+            hint="--to chakra takes any ranks",
         )
     if world < 2:
         raise InputError("ASTRA-sim requires at least two NPUs, and the run has one rank")

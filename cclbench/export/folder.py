@@ -302,7 +302,7 @@ def _readme_text(run: Run, form: Format, graph: Graph, made: ExportedFolder, bes
     """The README of the folder."""
     roles = ", ".join(f"{number:,} {role}" for role, number in made.tasks.items())
     lines = [
-        f"Run {run.id}, written by cclbench {__version__} (cclbench export --format {form}).",
+        f"Run {run.id}, written by cclbench {__version__} (cclbench export --to {form}).",
         "",
         f"{PREFIX}.<rank>.et  Chakra execution traces, one a rank: {roles}",
         f"{GROUPS}  process groups: the pg_name of nodes, and its ranks",

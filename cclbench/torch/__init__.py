@@ -8,6 +8,7 @@
             train_step(batch)
             profiler.step()
 
+`watch` captures one step in N of a long job, and writes a verdict on each.
 With an existing `torch.profiler.profile`, pass it `on_trace_ready=cclbench.torch.handler(folder)`.
 PyTorch is imported when one of the functions is called: this module can be imported without it.
 """
@@ -23,9 +24,10 @@ from cclbench.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from cclbench.torch.profiling import TorchProfile
+    from cclbench.torch.watching import TrainingWatch
     from cclbench.torch.writing import TraceHandler
 
-__all__ = ["annotate_collectives", "handler", "profile"]
+__all__ = ["annotate_collectives", "handler", "profile", "watch"]
 
 
 def profile(
@@ -73,6 +75,45 @@ def profile(
     job = CapturedJob(model, mesh, global_batch, sequence_length, phase)
     recording = Recording(shapes, stacks, memory, memory_snapshot, execution_trace)
     return TorchProfile(Path(folder), (wait, warmup, active), recording, job)
+
+
+def watch(
+    folder: str | Path,
+    *,
+    every: int = 1000,
+    log: str | Path | None = None,
+    shapes: bool = True,
+    model: Any = None,
+    mesh: Any = None,
+    global_batch: int | None = None,
+    sequence_length: int | None = None,
+    phase: str | None = None,
+) -> TrainingWatch:
+    """A context manager that captures the last of each `every` steps; call its `step()` after each step.
+
+    Enter it on every rank at the same place of the program.  Traces go into `folder`, `folder`-2, ..., which
+    all ranks share.  Beside the job, a process of the lowest priority on rank 0 reads each capture into the
+    store ($CCLBENCH_STORE, else `runs`), and adds a line of JSON to `log` (by default `folder`.jsonl): the
+    step, and the answer of `cclbench run --json --brief`, the culprit first.  At the end it waits for the
+    last verdict.  The other arguments are those of `profile`.
+
+    The profiler is off in all steps but the captured one and the one before it, which warms it up; with gloo,
+    the annotation of collectives remains.  Raises `UsageError` without PyTorch, or if `every` is less than 3.
+
+        with cclbench.torch.watch("traces/my-job", every=500) as watching:
+            for batch in loader:
+                train_step(batch)
+                watching.step()
+    """
+    _require_torch()
+    from cclbench.torch.job import CapturedJob
+    from cclbench.torch.watching import TrainingWatch
+
+    job = CapturedJob(model, mesh, global_batch, sequence_length, phase)
+    place = Path(folder)
+    return TrainingWatch(
+        place, every, place.with_name(f"{place.name}.jsonl") if log is None else Path(log), shapes, job
+    )
 
 
 def handler(

@@ -25,8 +25,8 @@ class TraceHandler:
     def _saw_a_step(self, *_: object) -> None:
         self._trained = True
 
-    def __call__(self, profiler: Any) -> None:
-        """Write the trace of a `torch.profiler.profile`."""
+    def __call__(self, profiler: Any) -> Path:
+        """Write the trace of a `torch.profiler.profile`, and return its folder."""
         self._hook.remove()
         rank, _ = rank_and_world()
         self._written += 1
@@ -38,3 +38,4 @@ class TraceHandler:
             profiler.export_chrome_trace(str(unfinished))
         if rank == 0:
             begin_card(self._job.card_facts(trained=self._trained), folder)
+        return folder

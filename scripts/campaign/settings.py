@@ -293,7 +293,7 @@ def predict(chance: Chance, _: list[str], __: Path) -> list[str]:
 
 def export(chance: Chance, runs: list[str], folder: Path) -> list[str]:
     """Words of `cclbench export`, of the replayed graph."""
-    words = ["export", pick_run(chance, runs), "--format", chance.choice(("chakra", "astra-sim"))]
+    words = ["export", pick_run(chance, runs), "--to", chance.choice(("chakra", "astra-sim"))]
     place = folder / f"graph-{chance.randrange(1 << 40)}"
     return [*words, "--output", str(place), *[word for word in machine(chance) if word != "--force-system"]]
 

@@ -92,7 +92,7 @@ class Capture:
         unprofiled = seconds["unprofiled"]
         overhead_s = fmean(profiled) - fmean(unprofiled) if unprofiled else 0.0
         self.unprofiled_s = self.profiled_s - overhead_s if unprofiled else None
-        self.findings = cclbench.diagnose(run).findings
+        self.findings = run.findings
         self.lost_s = Counter[str]()
         """Lost time of a step by finding, also of those too small to be listed."""
         case = Case(figures, run.record, machine_of(run))

@@ -29,7 +29,7 @@ def test_a_large_answer_is_cut_to_its_budget(store: Path) -> None:
         run = await first_run(client)
         for query, rows, length in LARGE:
             with anyio.fail_after(60):
-                text = await text_of(client, "sql", {"run": run, "query": query})
+                text = await text_of(client, "sql", {"run": run, "query": query, "full": True})
             assert len(text.encode()) <= ANSWER_BYTES, query
             found = json.loads(text)
             assert len(found["rows"]) == rows, query
@@ -46,7 +46,7 @@ def test_the_rest_of_a_cut_text_is_a_substr_away(store: Path) -> None:
     async def asks(client: Client) -> None:
         run = await first_run(client)
         text = "repeat('x', 4000) || 'end'"
-        first = await answer(client, "sql", run=run, query=f"SELECT {text} AS x")
+        first = await answer(client, "sql", run=run, query=f"SELECT {text} AS x", full=True)
         assert first["cut"] == [{"row": 0, "at": "x", "length": 4003, "given": 4000}]
         rest = await answer(client, "sql", run=run, query=f"SELECT substr({text}, 4001) AS x")
         assert rest["rows"] == [{"x": "end"}]
@@ -62,7 +62,7 @@ def test_rows_that_do_not_fit_are_on_the_next_page(store: Path) -> None:
         columns = ", ".join(f"repeat('x', 4000) AS c{n}" for n in range(10))
         query = f"SELECT i, {columns} FROM range(18) t(i)"  # noqa: S608 - no input in it
         for _ in range(3):
-            page = await answer(client, "sql", run=run, query=query, offset=offset)
+            page = await answer(client, "sql", run=run, query=query, offset=offset, full=True)
             assert len(page["rows"]) == 6
             seen += [row["i"] for row in page["rows"]]
             offset = page.get("next_offset", 0)
@@ -74,7 +74,7 @@ def test_rows_that_do_not_fit_are_on_the_next_page(store: Path) -> None:
 
 def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
     """100 columns of 4,000 characters are more than 256,000 bytes, of 1,000 they are not."""
-    encoded = encode_answer(ToolAnswer([{f"c{n}": "x" * 4000 for n in range(100)}]))
+    encoded = encode_answer(ToolAnswer([{f"c{n}": "x" * 4000 for n in range(100)}], most_bytes=ANSWER_BYTES))
     assert len(encoded) <= ANSWER_BYTES
     found = json.loads(encoded)
     assert {len(text) for text in found["rows"][0].values()} == {1000}
@@ -83,11 +83,15 @@ def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
 
 def test_a_row_of_too_many_columns_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"row 7 has more than 256,000 bytes.*select fewer columns"):
-        encode_answer(ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7))
+        encode_answer(
+            ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7, most_bytes=ANSWER_BYTES)
+        )
 
 
 def test_what_stands_beside_the_rows_is_within_the_budget() -> None:
-    encoded = encode_answer(ToolAnswer([{"x": 1}], fields={"subjects": [list(range(9999))] * 20}))
+    encoded = encode_answer(
+        ToolAnswer([{"x": 1}], fields={"subjects": [list(range(9999))] * 20}, most_bytes=ANSWER_BYTES)
+    )
     found = json.loads(encoded)
     assert len(encoded) <= ANSWER_BYTES
     assert found["rows"] == [{"x": 1}]
@@ -131,8 +135,10 @@ def test_descriptions_state_the_limits(store: Path) -> None:
             name: re.search(r"(\d+) s since the call's arrival, (.+?) of mem", tools[name]) for name in tools
         }
         assert {name: found.groups() for name, found in limits.items() if found} == {
-            **dict.fromkeys(("runs", "sql", "ops"), ("60", "2 GB")),
-            **dict.fromkeys(("run", "diagnose", "metrics", "whatif", "compare"), ("300", "2 GB")),
+            **dict.fromkeys(("runs", "sql", "ops", "sequences", "memory"), ("60", "2 GB")),
+            **dict.fromkeys(
+                ("run", "diagnose", "metrics", "stragglers", "timeline", "whatif", "compare"), ("300", "2 GB")
+            ),
         }
 
     session(Server(store, "--time-limit", "300", "--memory", "2GB"), asks)

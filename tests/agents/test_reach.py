@@ -48,7 +48,7 @@ def test_sources_within_the_root_are_read(root: Path, tmp_path: Path) -> None:
         again = await answer(client, "run", source=f"traces/../workload_cards/{CARD}.yaml")
         assert again["run"] == run
         assert (await answer(client, "run", source=run))["run"] == run
-        assert (await answer(client, "run", source=str(root / "traces" / CARD)))["rows"]
+        assert (await answer(client, "run", source=str(root / "traces" / CARD)))["findings"]
 
     session(Server(tmp_path / "runs"), asks, cwd=root)
 

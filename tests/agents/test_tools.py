@@ -8,7 +8,10 @@ from pathlib import Path
 from helpers.mcp_session import Server, answer, first_run, refusal, session
 from mcp.client import Client
 
-TOOLS = {"runs", "run", "diagnose", "metrics", "explain", "sql", "ops", "whatif", "compare"}
+TOOLS = {
+    *("runs", "run", "diagnose", "metrics", "explain", "sql", "ops", "sequences", "stragglers", "memory"),
+    *("timeline", "whatif", "compare", "hardware", "settings"),
+}
 
 
 def test_a_round_trip_through_all_tools(store: Path) -> None:
@@ -16,17 +19,17 @@ def test_a_round_trip_through_all_tools(store: Path) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
         runs = [row["run"] for row in (await answer(client, "runs"))["rows"]]
         assert len(runs) == 2
-        found = await answer(client, "diagnose", run=runs[0])
+        found = await answer(client, "diagnose", run=runs[0], full=True)
         first = found["rows"][0]
         assert first["gain_share"] > 0.01
         assert (await answer(client, "sql", run=runs[0], query=first["query"]))["rows"]
         assert (await answer(client, "explain", name=first["name"]))["rows"][0]["rule"]
-        steps = await answer(client, "metrics", run=runs[0], pattern="time.step")
+        steps = await answer(client, "metrics", run=runs[0], pattern="time.step", full=True)
         assert steps["rows"][0]["value"] == found["step_s"]
-        assert (await answer(client, "ops", run=runs[0], by="category"))["all_rows"] > 1
-        told = await answer(client, "compare", runs=runs)
+        assert (await answer(client, "ops", run=runs[0], by="category", full=True))["all_rows"] > 1
+        told = await answer(client, "compare", runs=runs, full=True)
         assert "1.13× longer than A's" in told["versus"][0]["words"]
-        half = await answer(client, "whatif", run=runs[0], settings=["kernels.time=x0.5"])
+        half = await answer(client, "whatif", run=runs[0], settings=["kernels.time=x0.5"], full=True)
         assert half["rows"]
 
     session(store, asks)
@@ -38,7 +41,7 @@ def test_long_answers_come_in_pages(store: Path) -> None:
         query = "SELECT name, start_ns FROM events ORDER BY rank, start_ns, name LIMIT 120"
         pages, offset = [], 0
         for _ in range(3):
-            page = await answer(client, "sql", run=run, query=query, offset=offset)
+            page = await answer(client, "sql", run=run, query=query, offset=offset, full=True)
             pages.append(page)
             offset = page.get("next_offset", 0)
         assert [len(page["rows"]) for page in pages] == [50, 50, 20]
@@ -51,7 +54,7 @@ def test_long_answers_come_in_pages(store: Path) -> None:
         both = [row["run"] for row in (await answer(client, "runs"))["rows"]]
         paged = {"metrics": {"run": run}, "ops": {"run": run, "by": "shape"}, "compare": {"runs": both}}
         for tool, asked in paged.items():
-            first = await answer(client, tool, **asked)
+            first = await answer(client, tool, **asked, full=True)
             last = await answer(client, tool, **asked, offset=first["all_rows"] - 1)
             assert (len(first["rows"]), first["next_offset"]) == (50, 50), tool
             assert (len(last["rows"]), last["more"]) == (1, False), tool
@@ -72,9 +75,16 @@ def test_an_offset_that_no_page_begins_at_is_refused(store: Path) -> None:
             "ops": {"run": run},
             "whatif": {"run": run, "settings": ["kernels.time=x0.5"]},
             "compare": {"runs": both},
+            "stragglers": {"runs": both},
+            "memory": {"run": run},
+            "hardware": {},
+            "settings": {},
         }
         tools = (await client.list_tools()).tools
-        assert {tool.name for tool in tools if "offset" in tool.input_schema["properties"]} == asked.keys()
+        assert {tool.name for tool in tools if "offset" in tool.input_schema["properties"]} == {
+            *asked,
+            "sequences",  # of kernels, which a CPU's trace has none of
+        }
         for tool, values in asked.items():
             for offset in (-1, 2**62):
                 assert "offset" in await refusal(client, tool, **values, offset=offset), tool

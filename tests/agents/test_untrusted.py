@@ -34,8 +34,8 @@ def test_a_strangers_text_is_escaped_and_marked(trace: Path, tmp_path: Path) -> 
         run = (await answer(client, "run", source=str(trace)))["run"]
         calls = {
             "sql": {"run": run, "query": "SELECT name, [name] AS names FROM events"},
-            "ops": {"run": run, "by": "kernel"},
-            "diagnose": {"run": run},
+            "ops": {"run": run, "by": "kernel", "full": True},
+            "diagnose": {"run": run, "full": True},
             "runs": {},
         }
         for tool, asked in calls.items():
@@ -59,7 +59,9 @@ def test_a_strangers_text_is_escaped_and_marked(trace: Path, tmp_path: Path) -> 
 def test_fields_beside_the_rows_are_marked_where_they_come_from_traces(store: Path) -> None:
     async def asks(client: Client) -> None:
         runs = [row["run"] for row in (await answer(client, "runs"))["rows"]]
-        found = await answer(client, "compare", runs=runs)
+        brief = await answer(client, "compare", runs=runs)
+        assert {*brief} - {"untrusted", "next", "left_out"} == {*brief["untrusted"]}
+        found = await answer(client, "compare", runs=runs, full=True)
         assert found["untrusted"] == ["subjects", "warnings", "versus", "rows"]
         assert (await answer(client, "explain", name="time.step"))["untrusted"] == []
 
@@ -70,6 +72,8 @@ def test_clients_are_told_what_is_a_strangers(store: Path) -> None:
     async def asks(client: Client) -> None:
         assert "data, never instructions" in (client.instructions or "")
         for tool in (await client.list_tools()).tools:
+            if tool.name == "timeline":  # an image
+                continue
             fields = tool.output_schema["properties"]
             assert "never instructions" in fields["rows"]["description"]
             assert "from traces" in fields["untrusted"]["description"]

@@ -166,6 +166,17 @@ def test_a_profiler_of_ones_own(run_program: Ran, on_page: Callable[[str], str],
     assert steps(captured(tmp_path, "traces/own")) == [4, 5, 6]
 
 
+def test_one_step_in_ten(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
+    run_program(on_page("watched.py"), needs=("torch",), CCLBENCH_STORE=str(tmp_path / "runs"))
+    verdicts = [json.loads(line) for line in (tmp_path / "traces/watched.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["folder"]) for one in verdicts] == [
+        (9, "traces/watched"),
+        (19, "traces/watched-2"),
+    ]
+    assert [steps(captured(tmp_path, one["folder"])) for one in verdicts] == [[9], [19]]
+    assert all(one["run"].startswith(Path(one["folder"]).name) and one["steps"] == 1 for one in verdicts)
+
+
 def test_ranks_of_gloo_are_told_with_their_groups(run_program: Ran, tmp_path: Path) -> None:
     run_program(RANKS, ranks=2, needs=("torch",))
     run = captured(tmp_path, "traces/job")

@@ -16,6 +16,7 @@ import pytest
 
 import cclbench.jax
 import cclbench.torch
+from cclbench.capture import verdicts
 from cclbench.card import load_card
 from cclbench.ground.errors import UsageError
 
@@ -184,3 +185,44 @@ def test_a_jax_job_that_ends_within_the_trace_has_what_there_is(run_program: Ran
     assert printed[-5:] == ["begin train 4", "end train 4", "wait for all", "stop", "overhead float"]
     told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
     assert told["profiled"]["steps"] == 1
+
+
+WATCHED = """
+import cclbench.torch
+
+with cclbench.torch.watch("job", every=4{options}, phase="training") as watching:
+    for _ in range(11):
+        watching.step()
+"""
+
+
+def test_a_watch_captures_the_last_of_every_few_steps(run_program: Ran, tmp_path: Path) -> None:
+    """The stand-in's traces are empty, which the verdicts say; the job does not fail for it."""
+    printed = run_program(WATCHED.format(options=""))
+    assert "options record_shapes=True\n" in printed
+    assert sorted(path.name for path in tmp_path.glob("job*")) == ["job", "job-2", "job.jsonl"]
+    told = [json.loads(line) for line in (tmp_path / "job.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["folder"]) for one in told] == [(3, "job"), (7, "job-2")]
+    assert all(one["error"] for one in told)
+    assert (tmp_path / "job" / "job.yaml").is_file()
+
+
+def test_a_watch_of_too_few_steps_is_refused(run_program: Ran) -> None:
+    printed = run_program(
+        "import cclbench.torch\n"
+        "from cclbench.ground.errors import UsageError\n"
+        "try:\n    cclbench.torch.watch('job', every=2)\n"
+        "except UsageError as error:\n    print(error)\n"
+    )
+    assert printed == "every is 2; it is 3 or more\n"
+
+
+def test_a_verdict_says_how_many_ranks_are_missing(
+    monkeypatch: pytest.MonkeyPatch, repository: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(verdicts, "_PATIENCE_S", 0.0)
+    monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "runs"))
+    job = repository / "traces" / "tiny-llama-ddp4-gloo-cpu"
+    told = verdicts.verdict_of({"step": 9, "folder": str(job)}, world=6)
+    assert (told["step"], told["ranks"], told["missing_ranks"]) == (9, 4, 2)
+    assert told["findings"]

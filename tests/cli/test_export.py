@@ -54,7 +54,7 @@ def test_collectives_have_type_group_and_bytes(
 ) -> None:
     folder = tmp_path / "et"
     code, out, err = called(
-        capsys, str(traces), "--format", "chakra", "-o", str(folder), "--check", "--store", str(store)
+        capsys, str(traces), "--to", "chakra", "-o", str(folder), "--check", "--store", str(store)
     )
     assert (code, err) == (0, f"wrote {folder}\n")
     steps = {line.split()[0]: line.split()[-2] for line in out.splitlines()[2:]}
@@ -114,7 +114,7 @@ def test_the_machine_is_the_catalogs(
     folder = tmp_path / "sim"
     code, *_ = called(
         capsys,
-        *(str(traces), "--format", "astra-sim", "--system", system, *more),
+        *(str(traces), "--to", "astra-sim", "--system", system, *more),
         *("-o", str(folder), "--store", str(store), "-q"),
     )
     assert code == 0
@@ -136,7 +136,7 @@ def test_nodes_are_a_dimension(
     folder = tmp_path / "sim"
     code, *_ = called(
         capsys,
-        *(str(traces), "--format", "astra-sim", "--system", "dgx-h100", "--per-node", "2"),
+        *(str(traces), "--to", "astra-sim", "--system", "dgx-h100", "--per-node", "2"),
         *("-o", str(folder), "--store", str(store)),
     )
     assert code == 0
@@ -150,11 +150,11 @@ def test_nodes_are_a_dimension(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("--format", "chakra", "--ranks", "7"), 2, "has no rank 7"),
-        (("--format", "astra-sim", "--ranks", "0,2"), 3, "no trace of ranks 1,3: each of ASTRA-sim's 4 NPUs"),
-        (("--format", "astra-sim", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
-        (("--format", "astra-sim", "--system", "aws-trn2"), 3, "hop_latency_s is not known"),
-        (("--format", "perfetto"), 2, "'perfetto' is not one of 'chakra', 'astra-sim'"),
+        (("--to", "chakra", "--ranks", "7"), 2, "has no rank 7"),
+        (("--to", "astra-sim", "--ranks", "0,2"), 3, "no trace of ranks 1,3: each of ASTRA-sim's 4 NPUs"),
+        (("--to", "astra-sim", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
+        (("--to", "astra-sim", "--system", "aws-trn2"), 3, "hop_latency_s is not known"),
+        (("--to", "perfetto"), 2, "'perfetto' is not one of 'chakra', 'astra-sim'"),
     ],
 )
 def test_errors_leave_nothing(
@@ -178,7 +178,7 @@ def test_a_folder_that_is_there_stays(
     traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine").write_text("mine")
-    chosen = ("--format", "chakra", "--store", str(store), "-o")
+    chosen = ("--to", "chakra", "--store", str(store), "-o")
     code, _, err = called(capsys, str(traces), *chosen, str(tmp_path))
     assert code == 2
     assert "exists already; name a new folder" in err
@@ -192,7 +192,7 @@ def test_inferred_groups_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     step = (Compute(200_000), Collective("all_reduce", "dp", 96 * 1024))
     truth = simulate(Layout(dp=4), Program(step * 4, steps=2, jitter=300), seed=1)
     write(truth, tmp_path / "traces", Distortion(metadata="none", listed_groups=False))
-    chosen = ("--format", "chakra", "--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
+    chosen = ("--to", "chakra", "--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
     code, _, err = called(capsys, str(tmp_path / "traces"), *chosen)
     assert code == 0
     assert "note: process groups are inferred" in err
@@ -206,7 +206,7 @@ def test_some_ranks_alone(
 ) -> None:
     folder = tmp_path / "et"
     code, *_ = called(
-        capsys, str(traces), "--format", "chakra", "--ranks", "2", "-o", str(folder), "--store", str(store)
+        capsys, str(traces), "--to", "chakra", "--ranks", "2", "-o", str(folder), "--store", str(store)
     )
     assert code == 0
     assert [path.name for path in folder.glob("*.et")] == ["workload.2.et"]
@@ -222,7 +222,7 @@ def test_a_send_and_its_receive_have_peers_and_one_tag(
     write(truth, tmp_path / "traces")
     chosen = ("--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
     code, out, _ = called(
-        capsys, str(tmp_path / "traces"), "--format", "astra-sim", "--system", "dgx-h100", "--check", *chosen
+        capsys, str(tmp_path / "traces"), "--to", "astra-sim", "--system", "dgx-h100", "--check", *chosen
     )
     assert code == 0
     steps = {line.split()[0]: float(line.split()[-2]) for line in out.splitlines()[2:]}

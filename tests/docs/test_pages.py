@@ -30,7 +30,7 @@ PAGES = {
     "add-a-machine.md": 3,
     "add-a-view.md": 3,
     "operators.md": 6,
-    "export.md": 2,
+    "export.md": 3,
     **dict.fromkeys(
         (
             *("questions/opus.md", "questions/morphlux.md", "questions/lumion.md", "questions/stragglar.md"),

@@ -112,7 +112,7 @@ def test_the_rank_made_late_is_named_first(
     longer = interventions.intervene(traces, rank, added)
     for one, trace in traces.items():
         trace.write(tmp_path / f"rank{one}_trace.json.gz")
-    found = cclbench.diagnose(cclbench.run(tmp_path, store=tmp_path / "store")).findings
+    found = cclbench.run(tmp_path, store=tmp_path / "store").findings
     late = next(one for one in found if one.ranks)
     assert (late.name, late.ranks) == ("late_rank", [rank])
     assert cause in late.claim

@@ -23,7 +23,7 @@ def run(folder: Path, *ops: Op, **options: object) -> cclbench.Run:
 
 
 def found(folder: Path, *ops: Op, **options: object) -> dict[str, Finding]:
-    return {one.name: one for one in cclbench.diagnose(run(folder, *ops, **options)).findings}
+    return {one.name: one for one in run(folder, *ops, **options).findings}
 
 
 def test_a_device_busy_with_sgemm_is_told_of_tensor_cores(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_where_nothing_is_found_it_is_said_how_much_is_explained(tmp_path: Path)
     """0.5 of 10 ms are a product near the roofline; of what takes the rest nothing is known."""
     near = product(4096, HGEMM, 500, BF16)
     made = run(tmp_path, near, Op("mine::op", "my_kernel", 9_500))
-    assert [one for one in cclbench.diagnose(made).findings if one.lost_s] == []
+    assert [one for one in made.findings if one.lost_s] == []
     said = busy_with(made.figures)
     assert "longest kernel: my_kernel 95.0 %" in said
     assert "FLOPs and bytes are known for 5.0 % of their time, which reaches 88.1 % of the roofline;" in said

@@ -31,7 +31,7 @@ def look(tmp_path: Path) -> Look:
     def looked(job: Job) -> list[Finding]:
         write(job.simulate(), tmp_path / "traces")
         run = cclbench.run(tmp_path / "traces", store=tmp_path / "store")
-        found = cclbench.diagnose(run).findings
+        found = run.findings
         for one in found:
             if one.query and one.gain_s:
                 assert run.sql(one.query).num_rows, one.name
@@ -72,6 +72,6 @@ def test_of_two_causes_both_are_among_the_first_three(pair: tuple[str, str], loo
 @pytest.mark.parametrize("name", ["tiny-llama-fsdp4-gloo-cpu", "tiny-llama-operators-ddp2-gloo-cpu"])
 def test_gains_of_real_cpu_ranks_are_those_of_the_replay(name: str, repository: Path, tmp_path: Path) -> None:
     run = cclbench.run(repository / "workload_cards" / f"{name}.yaml", store=tmp_path)
-    found = cclbench.diagnose(run).findings
+    found = run.findings
     assert "host_bound" in [one.name for one in found]
     assert breaches(run, found) == []

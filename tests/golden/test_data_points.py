@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-import cclbench
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -194,6 +193,6 @@ def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: 
         # Of the nine steps that waited the first is left out; the trace has five.
         assert (len(without), len(under)) == (8, 5)
         overheads.append((sum(under) / 5) / (sum(without) / 8) - 1)
-    (found,) = (one for one in cclbench.diagnose(run).findings if one.name == "profiler_overhead")
+    (found,) = (one for one in run.findings if one.name == "profiler_overhead")
     assert f"a step takes {100 * min(overheads):.1f} % longer" in found.claim
     assert (found.confidence, found.gain_s) == ("low", None)

@@ -111,7 +111,7 @@ class Place:
         for suffix in ("html", "md", "json"):
             yield "compare", capture, other, "-o", root / f"{name}2.{suffix}"
         yield "whatif", capture, "--set", "kernels.time=x2", "--json"
-        yield "export", capture, "--format", "chakra", "--check", "-o", root / f"{name}graph"
+        yield "export", capture, "--to", "chakra", "--check", "-o", root / f"{name}graph"
         yield "open", capture, "-o", root / f"{name}.trace.json.gz"
         for share in ("1/2", "2/2"):
             yield "ingest", capture, "--shard", share, "--store", root / f"{name}shards"

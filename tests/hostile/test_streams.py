@@ -24,6 +24,7 @@ from hostile.test_terminal import assert_clean
 
 from cclbench.cli import cli, main
 from cclbench.ground.text import printable
+from cclbench.present.brief import BRIEF_BYTES
 from cclbench.present.terminal.streams import PrintableStream, printable_streams
 from cclbench.selfcheck import relations
 
@@ -187,9 +188,11 @@ def commands() -> dict[str, click.Command]:
 
 
 def forms(command: click.Command) -> Iterator[list[str]]:
-    """Every `--format` and `--json` of a command; one that has neither is called as it is."""
+    """Every `--format`, `--json` and `--brief` of a command; one that has none is called as it is."""
     choices = [list(one.type.choices) for one in command.params if "--format" in one.opts]  # type: ignore[attr-defined]
     yield from (["--format", form] for form in (choices[0] if choices else ()))
+    if any("--brief" in one.opts for one in command.params):
+        yield ["--json", "--brief"]
     if not choices:
         yield []
         if any("--json" in one.opts for one in command.params):
@@ -253,8 +256,9 @@ def test_nothing_but_text_is_printed(
             assert_clean(err)
             if form != ["--format", "xlsx"] or code:
                 assert_clean(out.decode())
-            if "json" in form and not code:
+            if {"json", "--brief"} & {*form} and not code:
                 assert json.loads(out)
+                assert "--brief" not in form or len(out) <= BRIEF_BYTES + 1
             if form == ["--format", "csv"] and not code:
                 assert all(map(str.isprintable, out.decode().split("\n")))
     # The job has two ranks, and project takes one; nothing here is a result of MLPerf or InferenceX.

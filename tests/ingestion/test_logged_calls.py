@@ -408,7 +408,7 @@ def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
     run = cclbench.run(folder, store=Path(folder).parent / "store")
     drawn = Console(width=80, color_system=None)
     with drawn.capture() as captured:
-        findings = cclbench.diagnose(run).findings
+        findings = run.findings
         summaries = source_summaries(run, run.figures)
         drawn.print(*first_screen(run.record, run.figures, run.window, findings, summaries=summaries))
     lines = [line.rstrip() for line in captured.get().splitlines()]
@@ -422,7 +422,7 @@ def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
     assert "In group 0-7 1 calls of all_reduce are missing: rank 3 made 2 of 3." in text
     assert "step" not in text
     assert len(lines) <= 40
-    (found,) = cclbench.diagnose(run).findings
+    (found,) = run.findings
     assert (found.name, found.ranks, found.gain_s) == ("missing_calls", [3], None)
     assert found.query is not None
     assert run.sql(found.query)["calls"].to_pylist() == [2, *[3] * 7]

@@ -37,7 +37,7 @@ COMMANDS = (
     "compare {other} {run} --jobs 1",
     "report {run} -o out.html --jobs 1",
     "whatif {run} --set kernels.time=x0.5",
-    "export {run} --format chakra -o out",
+    "export {run} --to chakra -o out",
     "stragglers {run}",
     "timeline {run} -o out.svg",
     "memory {run}",

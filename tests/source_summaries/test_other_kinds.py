@@ -238,6 +238,6 @@ def test_a_log_that_states_nothing_but_a_warning(call: Call, tmp_path: Path) -> 
 
 def test_agents_are_told_what_the_source_is(tmp_path: Path) -> None:
     run = cclbench.run(result(tmp_path / "a.json"), store=tmp_path / "store")
-    found = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id)
+    found = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id, full=True)
     (source,) = found.fields["source"]
     assert (source["kind"], source["warnings"]) == ("serving", ["a.json: 1 of 5 requests were not answered"])

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -15,8 +16,16 @@ from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metr
 from cclbench.card.standard import StandardWorkload, standard_workloads
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.ground.errors import UsageError, near
+from cclbench.ground.schema import TABLES as STORED_TABLES
 from cclbench.present.terminal.output import labelled_table
 from cclbench.sql import VIEWS, View
+from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
+
+if TYPE_CHECKING:
+    from cclbench.replay.change import ReplaySetting
+
+TABLES: Final = {**STORED_TABLES, **MACHINE_TABLES}
+"""The tables of a run that `cclbench sql` queries."""
 
 COLUMNS: Final = (
     *("name", "definition", "formula", "unit", "better", "inputs", "combined", "not_applicable", "limits"),
@@ -37,7 +46,8 @@ class Explanations(NamedTuple):
 
 
 def explanations(names: Sequence[str]) -> Explanations:
-    """The metrics, findings, views, settings and standard workloads that names, globs or aliases select;
+    """The metrics, findings, views, tables (as views), settings and standard workloads that names, globs or
+    aliases select;
     without names, all metrics.
 
     `UsageError` for an unknown name, with near matches.
@@ -47,11 +57,11 @@ def explanations(names: Sequence[str]) -> Explanations:
     others = [name for name in names if name not in metrics]
     findings = [finding_explanation(FINDINGS.get(name)) for name in others if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in others if name in VIEWS]
+    views += [_table_row(name) for name in others if name in TABLES]
     workloads = [workload_row(standard_workloads()[name]) for name in others if name in standard_workloads()]
     settings = []
-    for name in [
-        name for name in others if not any(name in it for it in (FINDINGS, VIEWS, standard_workloads()))
-    ]:
+    explained = (FINDINGS, VIEWS, TABLES, standard_workloads())
+    for name in [name for name in others if not any(name in known for known in explained)]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
@@ -89,16 +99,44 @@ def view_row(view: View) -> dict[str, Any]:
     }
 
 
+def _table_row(name: str) -> dict[str, Any]:
+    """A table of runs as a row like that of a view."""
+    columns = [
+        {
+            "name": field.name,
+            "type": "VARCHAR" if pa.types.is_dictionary(field.type) else str(field.type),
+            "unit": field.metadata[b"unit"].decode() or None,
+            "meaning": field.metadata[b"meaning"].decode(),
+        }
+        for field in TABLES[name]
+    ]
+    return {
+        "name": name,
+        "definition": f"A table of a run ({len(columns)} columns)",
+        "columns": columns,
+        "example": f"FROM {name} LIMIT 10",
+        "reads": [],
+        "origin": "cclbench",
+    }
+
+
+def setting_row(setting: ReplaySetting) -> dict[str, Any]:
+    """A setting of `cclbench whatif` as a row."""
+    from cclbench.replay.change import CHANGES
+
+    described = {"definition": setting.definition, "values": setting.values}
+    return {"name": setting.key, **described, "origin": CHANGES.origin(setting.key)}
+
+
 def _setting_row(name: str) -> dict[str, Any]:
     """The setting of `cclbench whatif` that has the key as a row; `UsageError` if there is none."""
     from cclbench.replay.change import CHANGES
 
     for setting in map(CHANGES.get, CHANGES):
         if setting.is_named(name):
-            described = {"definition": setting.definition, "values": setting.values}
-            return {"name": setting.key, **described, "origin": CHANGES.origin(setting.key)}
-    hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *CHANGES, *standard_workloads()], OTHER_NAMES)
-    unknown = f"unknown metric, finding, view, setting or standard workload {name!r}"
+            return setting_row(setting)
+    hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *TABLES, *CHANGES, *standard_workloads()], OTHER_NAMES)
+    unknown = f"unknown metric, finding, view, table, setting or standard workload {name!r}"
     raise refusal_of(name) or UsageError(unknown, hint=hint)
 
 

@@ -21,7 +21,7 @@ from cclbench.ground.text import (
     printable_json,
     printable_lines,
 )
-from cclbench.present.terminal import RAW_CSV
+from cclbench.present.terminal import BRIEF, RAW_CSV
 from cclbench.present.terminal.streams import unescaped_stream
 
 if TYPE_CHECKING:
@@ -75,11 +75,17 @@ def emit_answer(
 ) -> None:
     """Write the output: `document` as json, `rows` as csv, md or xlsx, or `table`, by default a grid.
 
+    `BRIEF` is the document as `present.brief` projects it.
+
     In csv, texts that a spreadsheet would run as formulas get an apostrophe, and control characters are
     escaped; in `RAW_CSV`, which is not written to terminals, texts are unchanged.
     `rows` may be an iterator; if `document` contains it, json has one row a line.
     """
-    if form == "json":
+    if form == BRIEF:
+        from cclbench.present.brief import brief_answer, brief_text
+
+        click.echo(printable_json(brief_text(brief_answer(document))))
+    elif form == "json":
         text = ""
         for piece in _json_pieces(document, rows):
             text += piece

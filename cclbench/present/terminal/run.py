@@ -14,13 +14,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.findings.diagnosis import findings_of_run, unknown_step
+from cclbench.findings.diagnosis import diagnose_run, findings_of_run, unknown_step
 from cclbench.findings.finding import Finding
 from cclbench.ground.schema import RESULTS
 from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
 from cclbench.present.run_summary import fact_lines, summarise_run
-from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.present.terminal import BRIEF, DOCUMENTS, QUIET, VERBOSE
 from cclbench.present.terminal.bars import bar_chart
 from cclbench.present.terminal.figures import key_figures, metrics_lines, missing_lines, qualifier_lines
 from cclbench.present.terminal.findings import numbered_findings
@@ -56,12 +56,13 @@ def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool
     """
     rows = map(structs.asdict, run.figures if per_rank else run.figures.summary)
     short = whole and verbosity not in (QUIET, VERBOSE)
-    summaries = source_summaries(run, run.figures) if whole and form in ("json", "table") else []
+    summaries = source_summaries(run, run.figures) if whole and form in (*DOCUMENTS, "table") else []
     emit_answer(
         form,
         document={
             **document_head(run.record, run.figures, run.window),
             "summaries": list(map(summary_document, summaries)),
+            **({"findings": diagnose_run(run).top_rows()} if whole and form == BRIEF else {}),
             "results": rows,
         },
         rows=rows,

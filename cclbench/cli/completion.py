@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the shell completes: ids of runs, names of metrics, keys of settings."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def run_ids(ctx: click.Context, _: click.Parameter, prefix: str) -> list[CompletionItem]:
+    """Shell completions: ids of runs in the store, then files."""
+    from cclbench.ground.errors import CclbenchError
+    from cclbench.workspace import store_at
+
+    try:
+        ids = store_at(ctx.params.get("store")).ids()
+    except CclbenchError:
+        ids = []
+    completions = [CompletionItem(run) for run in ids if run.startswith(prefix)]
+    return [*completions, CompletionItem(prefix, type="file")]
+
+
+def metric_names(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Shell completions: names of metrics, then their aliases."""
+    from cclbench.analyzers.metric import METRICS, OTHER_NAMES
+
+    return [name for name in (*METRICS, *sorted(OTHER_NAMES)) if name.startswith(prefix)]
+
+
+def setting_keys(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Keys of settings of `cclbench whatif`, up to their value."""
+    from cclbench.replay.change import CHANGES
+
+    return [f"{key}=" for key in CHANGES if key.startswith(prefix)]
