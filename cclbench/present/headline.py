@@ -9,10 +9,10 @@ from typing import Final
 from markupsafe import Markup
 
 from cclbench.analyzers.step_parts import PARTS
+from cclbench.classify.kernel_labels import kernel_label, shorten_name
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.findings.diagnosis import findings_of_run
-from cclbench.findings.finding import Finding
-from cclbench.ground.text import shorten_middle
+from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.ground.units import humanise
 from cclbench.present.words import number_markup
 from cclbench.record.metric_name import MetricName, metric_name
@@ -27,8 +27,10 @@ _DOMINANT_KERNEL: Final = metric_name("compute.dominant_kernel")
 _ROOFLINE_EFFICIENCY: Final = metric_name("compute.roofline_efficiency")
 
 MOST_CAUSES: Final = 3
-_KERNEL: Final = 40
-"""Most characters of a kernel's name in a sentence."""
+_KERNEL: Final = 66
+"""Most characters of a kernel's name on a line."""
+_MOST_NAMED: Final = 4
+"""Most ranks that the first line names."""
 _ALL: Final = 0.995
 """Share of the time from which on it counts as all of it."""
 _TILES: Final = (
@@ -101,6 +103,39 @@ def _takes_time(found: Finding) -> bool:
     return found.gain_s is not None or (found.lost_s is not None and found.confidence != "low")
 
 
+def opening_words(results: Results, found: Sequence[Finding]) -> str | None:
+    """Step time, the most that can be gained, and the calls behind it; None without a step time."""
+    step = results.row(_STEP)
+    if step is None or not step.has_value:
+        return None
+    takes = f"{'The capture' if step.window == 'trace' else 'A step'} takes {humanise(step.number, 's')}"
+    first = next((one for one in found if one.gain_share is not None), None)
+    if first is None:
+        return f"{takes}."
+    most = humanise(first.gain_share or 0.0, "1")
+    title = FINDINGS.get(first.name).title
+    at = [f"rank {', '.join(map(str, first.ranks))}"] if 0 < len(first.ranks) <= _MOST_NAMED else []
+    at += [first.culprit.call_words()] if first.culprit else []
+    details = f" ({'; '.join(at)})" if at else ""
+    return f"{takes}; up to {most} of it to gain. {title[0].upper()}{title[1:]}{details}."
+
+
+def longest_kernels(results: Results) -> list[tuple[float, str]]:
+    """The three kernels with the largest shares of all kernels' durations, and their short names."""
+    rows, _ = results.parts(_DOMINANT_KERNEL)
+    named = sorted(((row.number, row.category) for row in rows if row.category), reverse=True)
+    return [(share, shorten_name(kernel_label(name), _KERNEL)) for share, name in named]
+
+
+def modelled_words(results: Results) -> str:
+    """For how much of the kernels' time FLOPs and bytes are known."""
+    roof = results.row(_ROOFLINE_EFFICIENCY)
+    if roof is None or not roof.has_value:
+        return "FLOPs and bytes unknown"
+    known = 1.0 if roof.coverage_time is None else roof.coverage_time
+    return f"FLOPs and bytes known for {humanise(known, '1')}"
+
+
 def busy_with(results: Results) -> str:
     """How busy the device is, with which kernels, and at which efficiency."""
     graphs, step = results.value(_GRAPH_ONLY), results.value(_STEP)
@@ -114,16 +149,11 @@ def busy_with(results: Results) -> str:
     shares = sorted(
         ((row.number, row.category) for row in rows if row.category and not row.stat), reverse=True
     )
-    listed = [f"{category} {humanise(share, '1')}" for share, category in shares[:3]]
-    kernels, _ = results.parts(_DOMINANT_KERNEL)
-    named = sorted(((row.number, row.category) for row in kernels if row.category), reverse=True)
-    if named:
-        listed.append(f"longest kernel: {shorten_middle(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
-    if not listed:
+    listed = ", ".join(f"{category} {humanise(share, '1')}" for share, category in shares[:3])
+    if not listed and not longest_kernels(results):
         return "The device ran no kernel."
-    return (
-        f"Kernels compute in {humanise(busy, '1')} of it ({', '.join(listed)}). {_explained_words(results)}"
-    )
+    of_kernels = f" Of their time: {listed}." if listed else ""
+    return f"Kernels compute in {humanise(busy, '1')} of it.{of_kernels} {_explained_words(results)}"
 
 
 def _explained_words(results: Results) -> str:
