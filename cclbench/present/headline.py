@@ -14,6 +14,7 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.findings.diagnosis import findings_of_run
 from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.ground.units import humanise
+from cclbench.present.topics import ZERO_TELLS
 from cclbench.present.words import number_markup
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import Results
@@ -31,17 +32,28 @@ _KERNEL: Final = 66
 """Most characters of a kernel's name on a line."""
 _MOST_NAMED: Final = 4
 """Most ranks that the first line names."""
+_TOLD: Final = 0.01
+"""Least share of a step for which a sentence names a part."""
 _ALL: Final = 0.995
 """Share of the time from which on it counts as all of it."""
 _TILES: Final = (
     (_STEP, "step time"),
+    (metric_name("serving.output_throughput"), "output tokens"),
+    (metric_name("serving.ttft"), "time to first token"),
+    (metric_name("serving.tpot"), "time per output token"),
     (metric_name("throughput.tokens_per_device"), "tokens per device"),
     (metric_name("compute.mfu"), "model FLOPs utilisation"),
+    (metric_name("compute.busy"), "computes"),
     (metric_name("overlap.ratio"), "communication overlapped"),
     (metric_name("comm.bandwidth_utilization"), "of the links' rate"),
     (metric_name("balance.load_imbalance"), "load imbalance"),
+    (metric_name("compute.roofline_efficiency"), "of the roofline"),
+    (metric_name("compute.gemm_efficiency"), "of peak in products"),
+    (metric_name("memory.peak_allocated"), "memory at the peak"),
     (metric_name("time.idle"), "idle"),
 )
+"""Figures by importance."""
+_MOST_TILES: Final = 6
 
 
 _CAPTURE: Final = "whole capture"
@@ -50,15 +62,16 @@ _CAPTURE: Final = "whole capture"
 def headline_tiles(run: ComparisonSubject) -> list[tuple[str, Markup, str]]:
     """Label, number and qualifier of the figures that the run has, most important first."""
     rows = [(label, run.results.run.get(metric)) for metric, label in _TILES]
-    return [
+    tiles = [
         (
             _CAPTURE if row.metric == _STEP and row.window == "trace" else label,
             number_markup(row),
             _tile_qualifier(run, row.metric),
         )
         for label, row in rows
-        if row and row.has_value
+        if row and row.has_value and (row.number or row.metric in ZERO_TELLS)
     ]
+    return tiles[:_MOST_TILES]
 
 
 def _tile_qualifier(run: ComparisonSubject, metric: MetricName) -> str:
@@ -83,7 +96,7 @@ def step_story(run: ComparisonSubject) -> str | None:
     what = "The whole trace takes" if step.window == "trace" else "A step takes"
     parts = ((run.results.value(_STEP_PARTS, stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
-    shares = [f"{_percent_words(s / step.number)} {words}" for s, words in largest]
+    shares = [f"{100 * s / step.number:.0f} % {words}" for s, words in largest if s >= _TOLD * step.number]
     of = f": on the rank with the longest window {_join_words(shares)}" if shares else ""
     return f"{what} {humanise(step.number, 's')}{of}."
 
@@ -168,10 +181,6 @@ def _explained_words(results: Results) -> str:
     known = humanise(roof.coverage_time, "1")
     told = f"FLOPs and bytes are known for {known} of their time, which reaches {reached}"
     return f"{told}; the efficiency of the rest is unknown."
-
-
-def _percent_words(share: float) -> str:
-    return "less than 1 %" if share < 0.005 else f"{100 * share:.0f} %"
 
 
 def _join_words(words: list[str]) -> str:

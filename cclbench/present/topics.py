@@ -75,7 +75,7 @@ PARTS_FIRST: Final = metric_names("memory.copy_bandwidth")
 """Metrics whose parts differ so much that they are shown before the total."""
 
 
-_ZERO_TELLS: Final = metric_names("compute.busy", "overlap.ratio", "comm.bandwidth_utilization")
+ZERO_TELLS: Final = metric_names("compute.busy", "overlap.ratio", "comm.bandwidth_utilization")
 """Shares that are an answer even if they are 0."""
 _LEAST_SHARE: Final = 0.001
 
@@ -84,7 +84,7 @@ def key_rows(rows: Sequence[Row]) -> list[Row]:
     """The ten most important figures of a run, without zeros and shares too small to mean anything."""
     own = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
     known = [own[metric] for metric in KEY_METRICS if metric in own]
-    return [row for row in known if row.metric in _ZERO_TELLS or _is_telling(row)][:_MOST_KEY_ROWS]
+    return [row for row in known if row.metric in ZERO_TELLS or _is_telling(row)][:_MOST_KEY_ROWS]
 
 
 def _is_telling(row: Row) -> bool:
