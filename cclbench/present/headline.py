@@ -14,14 +14,16 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.findings.diagnosis import findings_of_run
 from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.ground.units import humanise
-from cclbench.present.topics import ZERO_TELLS
+from cclbench.present.topics import LEAST_SHARE, ZERO_TELLS
 from cclbench.present.words import number_markup
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import Results
+from cclbench.record.rows import Row
 
 _STEP: Final = metric_name("time.step")
 _STEP_PARTS: Final = metric_name("time.step_parts")
 _GRAPH_ONLY: Final = metric_name("time.graph_only")
+_IDLE: Final = metric_name("time.idle")
 _BUSY: Final = metric_name("compute.busy")
 _CATEGORY_SHARE: Final = metric_name("compute.category_share")
 _DOMINANT_KERNEL: Final = metric_name("compute.dominant_kernel")
@@ -50,7 +52,7 @@ _TILES: Final = (
     (metric_name("compute.roofline_efficiency"), "of the roofline"),
     (metric_name("compute.gemm_efficiency"), "of peak in products"),
     (metric_name("memory.peak_allocated"), "memory at the peak"),
-    (metric_name("time.idle"), "idle"),
+    (_IDLE, "idle"),
 )
 """Figures by importance."""
 _MOST_TILES: Final = 6
@@ -69,7 +71,7 @@ def headline_tiles(run: ComparisonSubject) -> list[tuple[str, Markup, str]]:
             _tile_qualifier(run, row.metric),
         )
         for label, row in rows
-        if row and row.has_value and (row.number or row.metric in ZERO_TELLS)
+        if row and row.has_value and not _is_noise(run, row)
     ]
     return tiles[:_MOST_TILES]
 
@@ -85,7 +87,15 @@ def _tile_qualifier(run: ComparisonSubject, metric: MetricName) -> str:
         return ", ".join(told) if steps > 1 else ""
     ranks = run.results.ranks(metric).values()
     unit = run.results.run[metric].unit
-    return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
+    ends = [humanise(end, unit) for end in (min(ranks), max(ranks))] if ranks else []
+    return " .. ".join(ends) if len(set(ends)) > 1 else ""
+
+
+def _is_noise(run: ComparisonSubject, row: Row) -> bool:
+    """Whether a figure is 0, or idle time that is nothing of the step."""
+    step = run.results.value(_STEP)
+    idle = row.metric == _IDLE and step is not None and row.number < LEAST_SHARE * step
+    return idle or not (row.number or row.metric in ZERO_TELLS)
 
 
 def step_story(run: ComparisonSubject) -> str | None:

@@ -122,11 +122,7 @@ def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> It
     """Label and text of each fact in `found`, from `summarise_run`; `verbose` adds each rank's row counts."""
     ranks = record.ranks
     yield "run", f"{found.id}  {found.source}"
-    card = found.card
-    yield (
-        "card",
-        f"{card.id}  {card.path}" if card else "none: metrics that need one name the missing field",
-    )
+    yield "card", _card_words(found)
     if ranks:
         yield "ranks", _rank_words(found)
         yield "steps", _step_words(ranks, found)
@@ -156,6 +152,14 @@ def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> It
         )
     for note in found.notes:
         yield "note", note
+
+
+def _card_words(found: RunSummary) -> str:
+    """The card's name, and its path unless that is the source."""
+    card = found.card
+    if card is None:
+        return "none: metrics that need one name the missing field"
+    return card.id if card.path == found.source else f"{card.id}  {card.path}"
 
 
 def _rank_words(found: RunSummary) -> str:

@@ -77,7 +77,7 @@ PARTS_FIRST: Final = metric_names("memory.copy_bandwidth")
 
 ZERO_TELLS: Final = metric_names("compute.busy", "overlap.ratio", "comm.bandwidth_utilization")
 """Shares that are an answer even if they are 0."""
-_LEAST_SHARE: Final = 0.001
+LEAST_SHARE: Final = 0.001
 
 
 def key_rows(rows: Sequence[Row]) -> list[Row]:
@@ -88,7 +88,7 @@ def key_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _is_telling(row: Row) -> bool:
-    return row.number >= _LEAST_SHARE if row.unit == "1" else row.number != 0
+    return row.number >= LEAST_SHARE if row.unit == "1" else row.number != 0
 
 
 def topic_of(metric: str) -> str:
