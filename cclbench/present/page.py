@@ -132,7 +132,8 @@ def _charts(runs: Sequence[ComparisonSubject], absent: Iterable[tuple[str, str]]
     reasons: dict[str, list[str]] = {}
     missing = [(chart.heading, "; ".join(chart.missing)) for chart in charts if chart.svg is None]
     for heading, reason in (*absent, *missing):
-        reasons.setdefault(reason, []).append(heading[0].lower() + heading[1:])
+        plain = heading if heading[1:2] == ":" else heading[0].lower() + heading[1:]
+        reasons.setdefault(reason, []).append(plain)
     return {
         "traceless": all(run.summaries and not run.ranks for run in runs),
         "charts": [chart for chart in charts if chart.svg is not None],

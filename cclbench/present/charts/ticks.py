@@ -17,18 +17,20 @@ _MOST: Final = 7
 class QuantityFormatter(ScalarFormatter):
     """Ticks in one unit for the largest of them: `17.50 ms`, `18.00 ms`, as many digits as they need."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str, *, size: float = 1.0, signed: bool = False) -> None:
+        """`size`: how much of the unit an axis' 1 is; `signed`: a plus before what is more than 0."""
         super().__init__(useOffset=False)
         self.set_scientific(False)
-        self._unit = unit
+        self._unit, self._size, self._signed = unit, size, signed
 
     def format_ticks(self, values: Any) -> list[str]:
         """The labels of an axis' ticks."""
         if not len(values):
             return []
-        factor, symbol = scale_of(max(map(abs, values)), self._unit)
-        labels = super().format_ticks([value / factor for value in values])
-        return [f"{label} {symbol}" for label in labels]
+        factor, symbol = scale_of(self._size * max(map(abs, values)), self._unit)
+        labels = super().format_ticks([self._size * value / factor for value in values])
+        signs = ["+" if self._signed and value > 0 else "" for value in values]
+        return [f"{sign}{label} {symbol}" for sign, label in zip(signs, labels, strict=True)]
 
 
 def quantity_axis(axis: Axis, unit: str, most: int = _MOST) -> None:

@@ -172,12 +172,10 @@ def _further_reading(
     """Commands for more."""
     none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
     failed = f"; {none['failed']} failed" if none["failed"] else ""
-    of_all = f"all {causes} findings" if causes > shown else "evidence"
-    yield Text(f"cclbench diagnose {record.run}", "dim")
-    yield Text(
-        f"diagnose: {of_all}; report: page; metrics: all, {none['not_applicable']} not applicable{failed}",
-        "dim",
-    )
+    of_all = [f"diagnose: {f'all {causes} findings' if causes > shown else 'evidence'}"] if causes else []
+    yield Text(f"cclbench {'diagnose' if causes else 'report'} {record.run}", "dim")
+    metrics = f"metrics: all, {none['not_applicable']} not applicable{failed}"
+    yield Text("; ".join([*of_all, "report: page", metrics]), "dim")
 
 
 def _finding_lines(

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from matplotlib.figure import Figure
 
-from cclbench.present.charts.ticks import index_axis, quantity_axis
+from cclbench.present.charts.ticks import QuantityFormatter, index_axis, quantity_axis
 
 
 def labels_of(low: float, high: float, unit: str) -> list[str]:
@@ -34,6 +34,14 @@ def test_ticks_differ_by_the_same_amount(low: float, high: float, unit: str, fir
     numbers = [float(label.split()[0]) for label in shown]
     steps = {round(b - a, 9) for a, b in pairwise(numbers)}
     assert len(steps) == 1
+
+
+def test_changes_have_a_sign_and_their_own_size() -> None:
+    ticks = QuantityFormatter("s", size=1e-9, signed=True)
+    axes = Figure().add_subplot()
+    axes.xaxis.set_major_formatter(ticks)
+    assert ticks.format_ticks([-5e6, 0.0, 5e6, 1e7]) == ["−5 ms", "0 ms", "+5 ms", "+10 ms"]
+    assert ticks.format_ticks([]) == []
 
 
 def test_no_step_is_left_out_between_two_labelled_ones() -> None:
