@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
+from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, mean_over_ranks, metric
 from cclbench.analyzers.view.categories import kernels_by_category
 from cclbench.analyzers.view.columns import has_word, word_codes
 from cclbench.analyzers.view.model_flops import flops_per_step
@@ -28,6 +29,8 @@ from cclbench.classify import base_name
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 
+_MOST_NAMED = 3
+"""Kernels of a run that `compute.dominant_kernel` names."""
 _NO_KERNELS = "the rank runs no kernels in the window, or the CPU is the device"
 
 
@@ -202,13 +205,29 @@ def _kernel_time(rank: RankView) -> Int64:
     return rank.parts.compute_only + rank.parts.overlapped + rank.parts.exposed_comm
 
 
+def longest_of_all_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Mean over ranks by weight; three kernels' shares of all ranks' kernel durations, longest first."""
+    own = {rank: [v for v in values if v.has_value and v.category is None] for rank, values in ranks.items()}
+    yield from mean_over_ranks(own)
+    durations: Counter[str] = Counter()
+    for value in (value for values in own.values() for value in values):
+        assert isinstance(value.detail, dict)  # noqa: S101 - by `dominant_kernel`
+        durations.update(value.detail)
+    total = durations.total()
+    for name, ns in sorted(durations.items(), key=lambda item: (-item[1], item[0]))[:_MOST_NAMED]:
+        yield Value(value=ns / total, category=name)
+
+
 @metric(
     "compute.dominant_kernel",
     definition="Largest share of one kernel, by base name, of the summed kernel durations in steady steps"
-    " (at most twice the median step). The category row names the kernel.",
+    " (at most twice the median step). The category row of a rank names the kernel; those of the run are the"
+    " three kernels with the longest sums over all ranks, as shares of all ranks' durations.",
     formula="max over names of Σ duration / Σ duration of all kernels",
     unit="1",
     not_applicable=_NO_KERNELS,
+    combine=longest_of_all_ranks,
+    version=2,
 )
 def dominant_kernel(rank: RankView) -> Iterator[Value]:
     w = rank.windows
@@ -228,7 +247,7 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
         raise NotApplicable("the kernels in the window have no duration")
     total = sum(by_base.values())
     most, ns = min(by_base.items(), key=lambda item: (-item[1], item[0]))
-    yield Value(value=ns / total, weight=total, reason=most)
+    yield Value(value=ns / total, weight=total, reason=most, detail=by_base)
     yield Value(value=ns / total, weight=total, category=most)
 
 

@@ -37,6 +37,8 @@ _TELLING: Final = re.compile(
     r"|[fb]prop|[dw]grad|fwd|bwd|forward|backward|attention|norm|softmax|copy|reduce|cat|poi|red|per|tem)$",
     re.IGNORECASE,
 )
+# Parameters of a kernel generator beside its tile, as Tensile's `LDSB1`, and cuBLAS' cluster sizes.
+_SETTING: Final = re.compile(r"^(?:[A-Z]{2,}\d+|warpgroupsize[\dx]+|\d+)$")
 _LEFT_OUT: Final = ".."
 
 
@@ -91,15 +93,17 @@ def _counted(found: re.Match[str]) -> str:
 
 
 def shorten_name(name: str, most: int) -> str:
-    """A kernel's name in at most `most` characters: first without words that tell little, from the left.
+    """A kernel's name in at most `most` characters: first without words that tell little, then settings.
 
     `cudnn_generated_fort_native_sdpa_sm90_flash_fprop_f16_64x128x64` in 50 characters is
     `cudnn_.._sdpa_sm90_flash_fprop_f16_64x128x64`.
     """
     tokens: list[str] = _TOKEN.findall(name[:_REACH])
-    words = [place for place, part in enumerate(tokens) if part not in "_<>,"]
+    words = [place for place, part in enumerate(tokens) if part not in "_<>,"][1:]
     excess = len(name) - most
-    for place in (place for place in words[1:] if not _TELLING.search(tokens[place])):
+    little = [place for place in words if not _TELLING.search(tokens[place])]
+    settings = [place for place in words if _SETTING.search(tokens[place])]
+    for place in (*little, *settings):
         if excess <= 0:
             break
         joins = place > 1 and tokens[place - 1] == "_" and tokens[place - 2] == _LEFT_OUT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench explain`: the definition of a metric, a finding, a view, a table, a setting or a standard workload."""
+"""`cclbench explain`: definitions of metrics, findings, views, tables, settings and standard workloads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
     """Explain a metric, a finding, a view, a setting or a standard workload.
 
     NAME is a metric, an alias or a glob, a finding, a view or a table of `cclbench sql`, a setting of
-    `cclbench whatif`, a standard workload of `cclbench list workloads`, or a common term such as hfu, bubble or
-    'tail latency', which may mean several metrics. Without a name, all metrics are explained.
+    `cclbench whatif`, a standard workload of `cclbench list workloads`, or a common term such as hfu, bubble
+    or 'tail latency', which may mean several metrics. Without a name, all metrics are explained.
 
     \b
     Examples:

@@ -25,6 +25,7 @@ from cclbench.comparison.fingerprint import (
     work_fingerprint,
 )
 from cclbench.comparison.interval import Captures
+from cclbench.comparison.kernel_groups import group_words
 from cclbench.comparison.lines import card_differences, metric_lines
 from cclbench.comparison.operators import subject_operator_tables, work_differences
 from cclbench.comparison.percentiles import with_pooled_percentiles
@@ -102,7 +103,12 @@ def compare(
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(
-            judge_subject(*_scale_to_calls(base, other, unit), equality, repeats), base, other, repeats
+            _with_groups(
+                judge_subject(*_scale_to_calls(base, other, unit), equality, repeats), base, other, repeats
+            ),
+            base,
+            other,
+            repeats,
         )
         for (other, equality), unit in zip(pairs, units, strict=True)
     ]
@@ -122,6 +128,14 @@ def compare(
             for other, equality in pairs
         ),
     )
+
+
+def _with_groups(
+    versus: Versus, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures]
+) -> Versus:
+    """The verdict, with the groups of kernels in which the other wins and loses."""
+    words = group_words(base, other, versus.work, repeats)
+    return replace(versus, words=" ".join(filter(None, (versus.words, words))))
 
 
 def _with_scaling(

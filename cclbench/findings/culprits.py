@@ -65,12 +65,16 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
 
     def culprit_sentence(self) -> str:
         """`90 % of it: 8 × cudaStreamSynchronize of up to 1.1 ms under aten::item at train.py:88, ...`."""
+        length = f"{'up to ' if self.count > 1 else ''}{humanise(self.longest_s, 's')}"
+        part = "All" if self.share > _ALL else humanise(self.share, "1")
+        return f"{part} of it: {self.call_words(f' of {length}')}{self._when_words()}."
+
+    def call_words(self, length: str = "") -> str:
+        """`8 × cudaStreamSynchronize under aten::item at train.py:88`; `length` stands after the name."""
         under = f" under {self.operator}" if self.operator else f" in {self.module}" if self.module else ""
         at = f" at {self.line.rpartition('/')[2]}" if self.line else ""
         times = f"{self.count:,} × {self.name}" if self.count > 1 else f"one {self.name}"
-        length = f"{'up to ' if self.count > 1 else ''}{humanise(self.longest_s, 's')}"
-        part = "All" if self.share > _ALL else humanise(self.share, "1")
-        return f"{part} of it: {times} of {length}{under}{at}{self._when_words()}."
+        return f"{times}{length}{under}{at}"
 
     def _when_words(self) -> str:
         if self.of_steps < 2:

@@ -109,9 +109,17 @@ def humanise(value: float, unit: str) -> str:
     rounded = abs(float(f"{value:.2e}"))  # 0.99996 s is "1.00 s", not "1000 ms"
     if rounded == 0 or (unit == "B" and rounded < 1000):
         return f"{value:.3g} {unit}"
-    scales = _SCALES[unit]
-    factor, symbol = next((scale for scale in scales if rounded >= scale[0]), scales[-1])
+    factor, symbol = scale_of(value, unit)
     return f"{_three_digits(value / factor)} {symbol}"
+
+
+def scale_of(value: float, unit: str) -> tuple[float, str]:
+    """Factor and symbol of the prefix that suits a value: (0.001, "ms") for 0.0012 "s"."""
+    if unit == "1":
+        return 0.01, "%"
+    rounded = abs(float(f"{value:.2e}"))
+    scales = _SCALES.get(unit, ((1.0, unit),))
+    return next((scale for scale in scales if rounded >= scale[0]), scales[0 if not rounded else -1])
 
 
 def whole_binary(size: float) -> tuple[float, str]:

@@ -10,9 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.present.run_summary import fact_lines, summarise_run
+from cclbench.present.run_summary import device_words, fact_lines, summarise_run
 from cclbench.record.manifest import File, Manifest
 from cclbench.record.metric_name import metric_name
+from cclbench.record.store import stated_date
 
 _STEP: Final = metric_name("time.step")
 
@@ -38,6 +39,21 @@ def facts_section(subject: ComparisonSubject) -> dict[str, Any]:
         "files": files[:MOST_FILES],
         "more_files": max(0, len(files) - MOST_FILES),
     }
+
+
+def about_run(subject: ComparisonSubject) -> Iterator[tuple[str, str]]:
+    """The facts at the head of a page: device, ranks, date, card, and the command that measures it."""
+    record = subject.stored.record
+    if record.ranks:
+        facts = dict(fact_lines(record, summarise_run(record, subject.results.scope, None)))
+        yield "device", device_words(record) or ""
+        yield "ranks", facts["ranks"]
+        open_words = ", incomplete" if subject.all_open else ""
+        yield "steps", f"{subject.step_count}{open_words}" if subject.step_count else "none, whole trace"
+    if dated := stated_date(record):
+        yield "date", f"{dated[0]:%Y-%m-%d %H:%M} UTC"
+    yield "card", record.card.id if record.card else "none"
+    yield "command", f"cclbench run {record.source}"
 
 
 def _dotted_fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -3,23 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from markupsafe import Markup
 
-from cclbench.classify.kernel_labels import kernel_label
+from cclbench.classify.kernel_labels import kernel_label, shorten_name
 from cclbench.comparison.comparison import PARTS, Comparison, Versus
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work import is_work_unknown
 from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.findings.finding import Finding
 from cclbench.ground.units import humanise
 from cclbench.operator_table import has_operators
 from cclbench.present.charts.chart import charts_of, merge_alike
 from cclbench.present.charts.palette import colour_name
 from cclbench.present.charts.waterfall import signed_time, waterfall_chart
-from cclbench.present.facts_section import facts_section
+from cclbench.present.facts_section import about_run, facts_section
 from cclbench.present.figure_tables import (
     cell_text,
     comparison_cells,
@@ -42,8 +43,10 @@ from cclbench.present.sections import (
     subject_headline,
     whole_work,
 )
+from cclbench.present.step_spans import step_spans
 from cclbench.present.table import comparison_topics, missing_metrics, run_topics
 from cclbench.present.words import (
+    FITS,
     breakable_name,
     gain_words,
     hover_attribute,
@@ -71,7 +74,11 @@ def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: P
     """The report of one run, as HTML."""
     run = replace(subject, letter="")
     programs = program_documents(run.stored)
+    timeline = step_spans(run.stored) if run.ranks else "the run has no trace"
+    absent = [("timeline", timeline)] if isinstance(timeline, str) else []
     context = {
+        "about": list(about_run(run)),
+        "timeline": None if isinstance(timeline, str) else timeline,
         "story": step_story(run),
         "causes": run_findings(run),
         "tiles": headline_tiles(run),
@@ -83,7 +90,7 @@ def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: P
         "most_owners": MOST_OWNERS,
         "as_compiled": AS_COMPILED,
     }
-    return render_page("run.html", _common_context([run], f"{run.id}: where the time goes") | context)
+    return render_page("run.html", _common_context([run], f"{run.id}: where the time goes", absent) | context)
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -105,11 +112,13 @@ def comparison_page(comparison: Comparison) -> str:
     return render_page("comparison.html", _common_context(runs, title) | context)
 
 
-def _common_context(runs: Sequence[ComparisonSubject], title: str) -> dict[str, Any]:
+def _common_context(
+    runs: Sequence[ComparisonSubject], title: str, absent: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
     return {
         "title": title,
         "runs": runs,
-        **_charts(runs),
+        **_charts(runs, absent),
         "kernels": kernel_table(runs),
         "facts": [facts_section(run) for run in runs],
         "missing": missing_metrics(runs),
@@ -117,15 +126,32 @@ def _common_context(runs: Sequence[ComparisonSubject], title: str) -> dict[str, 
     }
 
 
-def _charts(runs: Sequence[ComparisonSubject]) -> dict[str, Any]:
-    """The charts; of sources without traces only those with a drawing, the others by heading."""
-    charts, traceless = charts_of(runs), all(run.summaries and not run.ranks for run in runs)
-    drawn = [chart for chart in charts if chart.svg is not None or not traceless]
+def _charts(runs: Sequence[ComparisonSubject], absent: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The charts that are drawn, and the others in words: headings by reason."""
+    charts = charts_of(runs)
+    reasons: dict[str, list[str]] = {}
+    missing = [(chart.heading, "; ".join(chart.missing)) for chart in charts if chart.svg is None]
+    for heading, reason in (*absent, *missing):
+        plain = heading if heading[1:2] == ":" else heading[0].lower() + heading[1:]
+        reasons.setdefault(reason, []).append(plain)
     return {
-        "traceless": traceless,
-        "charts": drawn,
-        "not_drawn": [chart.heading for chart in charts if chart not in drawn],
+        "traceless": all(run.summaries and not run.ranks for run in runs),
+        "charts": [chart for chart in charts if chart.svg is not None],
+        "not_drawn": [
+            ", ".join(headings) + (f" ({reason})" if reason else "") for reason, headings in reasons.items()
+        ],
     }
+
+
+def most_gain(found: Finding) -> str:
+    """Upper bound of a gain as a share of the step, in %."""
+    return f"{100 * min(found.gain_share or 0.0, 1.0):.1f}"
+
+
+def least_gain(found: Finding) -> str:
+    """Lower bound of a gain as a share of the step, in %."""
+    least, most = found.gain_s or (0.0, 0.0)
+    return f"{100 * min(found.gain_share or 0.0, 1.0) * (least / most if most else 0.0):.1f}"
 
 
 def seconds_markup(value: float, *told: str) -> Markup:
@@ -135,7 +161,7 @@ def seconds_markup(value: float, *told: str) -> Markup:
 
 def kernel_markup(name: str, length: int = 0) -> Markup:
     """A kernel's name as `cclbench ops --by kernel` shows it, with the recorded one on hover."""
-    return name_markup(name, length, kernel_label(name))
+    return name_markup(name, length, shorten_name(kernel_label(name), FITS))
 
 
 _CALLED: Final = (
@@ -151,6 +177,8 @@ _CALLED: Final = (
     hover_attribute,
     humanise,
     kernel_notes,
+    least_gain,
+    most_gain,
     replaced_rows,
     match_notes,
     kernel_markup,

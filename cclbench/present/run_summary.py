@@ -18,6 +18,13 @@ from cclbench.record.manifest import CardLine, InferredGroups, Manifest, Matchin
 from cclbench.record.results import Scope
 
 _FACTS_SHOWN: Final = 4
+MISSING_RANKS: Final = "ranks: the others are missing, not assumed"
+"""End of the note on ranks without a trace."""
+_GRAVE: Final = re.compile(
+    r"\b(?:contradicts?|missing|dropped|lost|left|errors?|wrong|implausible|torn|cut|incomplete|unavailable"
+    r"|unknown|not taken at the same time|no window holds)\b"
+)
+"""Words of notes on figures that are wrong or lack something."""
 _NUMBER: Final = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?![\w,]*\w)")
 
 _SOURCES: Final = {
@@ -115,11 +122,7 @@ def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> It
     """Label and text of each fact in `found`, from `summarise_run`; `verbose` adds each rank's row counts."""
     ranks = record.ranks
     yield "run", f"{found.id}  {found.source}"
-    card = found.card
-    yield (
-        "card",
-        f"{card.id}  {card.path}" if card else "none: metrics that need one name the missing field",
-    )
+    yield "card", _card_words(found)
     if ranks:
         yield "ranks", _rank_words(found)
         yield "steps", _step_words(ranks, found)
@@ -151,6 +154,14 @@ def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> It
         yield "note", note
 
 
+def _card_words(found: RunSummary) -> str:
+    """The card's name, and its path unless that is the source."""
+    card = found.card
+    if card is None:
+        return "none: metrics that need one name the missing field"
+    return card.id if card.path == found.source else f"{card.id}  {card.path}"
+
+
 def _rank_words(found: RunSummary) -> str:
     used, there = found.ranks or found.ranks_found, found.ranks_found
     text = _range_words(used)
@@ -158,30 +169,27 @@ def _rank_words(found: RunSummary) -> str:
         text += f" (of {len(there)} traced)"
     world = found.world_size
     if world and world != len(there):
-        text += f"; {len(there)} of a world of {world} have a trace"
+        text += f"; {len(there)} of {world} ranks {'has' if len(there) == 1 else 'have'} a trace"
     return text
 
 
 def _step_words(ranks: Sequence[RankEntry], found: RunSummary) -> str:
     if found.windows == ["trace"]:
         return "none used: figures are for the whole trace"
-    sources = _distinct_words(_SOURCES.get(rank.steps.source or "") for rank in ranks)
+    sources = "".join(f", {s}" for s in _distinct_words(_SOURCES.get(r.steps.source or "") for r in ranks))
     text = " or ".join(str(n) for n in sorted({rank.steps.found for rank in ranks}))
     if found.steps:
         used = str(len(found.steps))
         text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found.steps)})"
+    text += sources
     if found.open_steps:
-        text += f" and incomplete {step_numbers(found.open_steps)}, not averaged"
+        text += f"; {step_numbers(found.open_steps)} incomplete, not averaged"
     elif found.window == "steps" and all(rank.steps.closed == 0 for rank in ranks):
-        text += ", incomplete: no end in the trace"
+        text += "; incomplete: its end is not in the trace"
     left_out: Counter[str] = Counter()
     for rank in ranks:
         left_out.update(rank.steps.left_out)
-    return (
-        text
-        + (f", {', '.join(sources)}" if sources else "")
-        + "".join(f"; left out on {n} ranks: {reason}" for reason, n in left_out.items())
-    )
+    return text + "".join(f"; left out on {n} ranks: {reason}" for reason, n in left_out.items())
 
 
 def _clock_summary(record: Manifest) -> ClockSummary | None:
@@ -277,6 +285,12 @@ def _library_words(ranks: Sequence[RankEntry]) -> list[str]:
         alone = len(named) == 1
         found += [f"{name} {version}" if version and (alone or name == backend) else name for name in named]
     return _distinct_words(found)
+
+
+def notes_by_weight(notes: Iterable[str]) -> list[str]:
+    """Notes on what is lost or wrong first, else in their order; without what the line on ranks says."""
+    told = [note for note in notes if not note.endswith(MISSING_RANKS)]
+    return sorted(told, key=lambda note: _GRAVE.search(note) is None)
 
 
 def _merged_notes(record: Manifest) -> list[str]:

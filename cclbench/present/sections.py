@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from cclbench.classify.kernel_labels import kernel_label, shorten_name
 from cclbench.comparison.comparison import (
     PARTS,
     CallCount,
@@ -26,7 +27,9 @@ from cclbench.comparison.verdict import signed_seconds
 from cclbench.ground.text import printable, shorten_middle, shown
 from cclbench.ground.units import humanise
 from cclbench.present.headline import run_findings
+from cclbench.present.topics import KEY_METRICS
 from cclbench.present.words import gain_words
+from cclbench.record.metric_name import MetricName
 
 MOST_LINES: Final = 12
 MOST_SHAPES: Final = 5
@@ -35,6 +38,7 @@ _MOST_MOVERS: Final = 3
 _MOST_KERNELS: Final = 5
 _MOST_CALLS: Final = 4
 _LONGEST_CALL: Final = 40
+_LONGEST_KERNEL: Final = 72
 _TOLD: Final = 0.05
 _LONGEST: Final = 200
 _MARKS: Final = {"modelled": "~", "published": "*"}
@@ -265,7 +269,7 @@ def _kernel_words(kernels: Sequence[str]) -> str:
     if not kernels:
         return "no other kernel"
     others = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
-    return shorten_middle(kernels[0], _LONGEST) + others
+    return shorten_name(kernel_label(kernels[0]), _LONGEST_KERNEL) + others
 
 
 def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -302,14 +306,22 @@ def figure_ratio(line: Line, base: str, other: str) -> float | None:
 
 
 def most_different(comparison: Comparison) -> list[Line]:
-    """The lines by the largest ratio of any subject to the first, descending; those without a ratio last."""
+    """The lines with different figures: key figures by importance, then by the largest ratio to the first."""
+    order = {metric: place for place, metric in enumerate(KEY_METRICS)}
 
     def log_distance(line: Line) -> float:
         ratios = (figure_ratio(line, one.base, one.other) for one in comparison.versus)
         return max((abs(math.log(r)) for r in ratios if r is not None and r > 0), default=-1.0)
 
-    known = [line for line in comparison.lines if any(f.value is not None for f in line.figures.values())]
-    return sorted(known, key=lambda line: (-log_distance(line), line.metric))
+    known = [line for line in comparison.lines if _is_different(line)]
+    place = {line.metric: order.get(MetricName(line.metric), len(order)) for line in known}
+    return sorted(known, key=lambda line: (place[line.metric], -log_distance(line), line.metric))
+
+
+def _is_different(line: Line) -> bool:
+    """Whether any two figures differ as shown."""
+    known = [one for one in line.figures.values() if one.value is not None]
+    return bool(known) and len({figure_cell(one, line.unit) for one in line.figures.values()}) > 1
 
 
 def leading_movers(change: PartChange, versus: Versus) -> list[PartMover]:

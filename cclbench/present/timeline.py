@@ -109,7 +109,7 @@ def step_timeline(
     clocks = clocks_of(run.record.clocks)
     views = {rank: RankView(run.rank(rank), rank=rank) for rank in wanted}
     # An incomplete step is only drawn on request.
-    found = {rank: _rank_windows(view, with_open=step is not None) for rank, view in views.items()}
+    found = {rank: rank_windows(view, with_open=step is not None) for rank, view in views.items()}
     step, windows = chosen_step(found, clocks, step)
     origin, end = min(begin for begin, _ in windows.values()), max(end for _, end in windows.values())
     begin, end = _narrow_window(origin, end, from_ms, to_ms)
@@ -137,7 +137,8 @@ def clocks_of(account: ClockCorrections) -> dict[int, TimelineClock]:
     }
 
 
-def _rank_windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, int]]:
+def rank_windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, int]]:
+    """Step, begin and end of each window on the rank's clock; none if it has no work."""
     try:
         found = [view.windows, view.open_windows] if with_open else [view.windows]
     except NotApplicable:

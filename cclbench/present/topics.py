@@ -75,10 +75,20 @@ PARTS_FIRST: Final = metric_names("memory.copy_bandwidth")
 """Metrics whose parts differ so much that they are shown before the total."""
 
 
+ZERO_TELLS: Final = metric_names("compute.busy", "overlap.ratio", "comm.bandwidth_utilization")
+"""Shares that are an answer even if they are 0."""
+LEAST_SHARE: Final = 0.001
+
+
 def key_rows(rows: Sequence[Row]) -> list[Row]:
-    """The ten most important figures of a run."""
+    """The ten most important figures of a run, without zeros and shares too small to mean anything."""
     own = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
-    return [own[metric] for metric in KEY_METRICS if metric in own][:_MOST_KEY_ROWS]
+    known = [own[metric] for metric in KEY_METRICS if metric in own]
+    return [row for row in known if row.metric in ZERO_TELLS or _is_telling(row)][:_MOST_KEY_ROWS]
+
+
+def _is_telling(row: Row) -> bool:
+    return row.number >= LEAST_SHARE if row.unit == "1" else row.number != 0
 
 
 def topic_of(metric: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 2000
 LONGEST_NAME: Final = 200
-_FITS: Final = 62
+FITS: Final = 62
 """Characters of a name that fit a table; a longer one is cut in the middle."""
 _TAIL: Final = 24
 NOTHING: Final = "no cause was found that would gain 1 % of the time"
@@ -46,7 +46,7 @@ def name_markup(text: str, length: int = 0, label: str | None = None) -> Markup:
     """
     whole = bound_text(text, LONGEST_NAME, length=length)
     shown = shorten_middle(printable(label or text), LONGEST_NAME)
-    if len(shown) <= _FITS:
+    if len(shown) <= FITS:
         return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
     parts = Markup("<span>{}</span><span>{}</span>").format(shown[:-_TAIL], shown[-_TAIL:])
     return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, parts)

@@ -29,7 +29,7 @@ from cclbench.ground.scratch import scratch, sweep
 from cclbench.ground.units import parse_date
 from cclbench.record import manifest
 from cclbench.record.files import UNFINISHED, unwritable_store_error
-from cclbench.record.manifest import MANIFEST
+from cclbench.record.manifest import MANIFEST, Manifest
 from cclbench.record.run import Run
 
 LAST: Final = "@last"
@@ -48,6 +48,17 @@ def default_store() -> str:
 def is_name(run: str) -> bool:
     """Whether `run` is a valid name of a run: the name of a single folder."""
     return bool(run) and run not in (".", "..") and Path(run).name == run
+
+
+def stated_date(record: Manifest) -> tuple[datetime, Dated] | None:
+    """When a run took place by its label `date`, else by its traces' wall clock; None without either."""
+    stated = record.labels.get("date")
+    if stated is not None:
+        return parse_date(stated), "label"
+    begins = [entry.span_ns[0] for entry in record.ranks if entry.span_ns is not None]
+    if begins and min(begins) >= _FIRST_WALL_NS:
+        return datetime.fromtimestamp(min(begins) / 1e9, UTC), "capture"
+    return None
 
 
 class Store:
@@ -120,12 +131,8 @@ class Store:
 
         `UsageError` if nothing states it, as where a store at a URL does not state the last.
         """
-        stated = run.record.labels.get("date")
-        if stated is not None:
-            return parse_date(stated), "label"
-        begins = [entry.span_ns[0] for entry in run.record.ranks if entry.span_ns is not None]
-        if begins and min(begins) >= _FIRST_WALL_NS:
-            return datetime.fromtimestamp(min(begins) / 1e9, UTC), "capture"
+        if stated := stated_date(run.record):
+            return stated
         finished = self.finished_at(run)
         if finished is None:
             hint = "neither its traces nor its store state one: add it, as --label date=2026-01-31"

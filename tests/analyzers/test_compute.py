@@ -200,7 +200,7 @@ def test_ranks_shares_count_by_their_kernels_time() -> None:
         for row in rows_of("compute.dominant_kernel", *ranks)
         if row["rank"] is None
     }
-    assert run == pytest.approx({None: (30 + 50) / 100, "gemm": 50 / 60, "zzz": 30 / 40})
+    assert run == pytest.approx({None: (30 + 50) / 100, "gemm": 60 / 100, "zzz": 40 / 100})
 
 
 def test_ranks_coverages_of_multiprocessors_count_by_their_kernels_time() -> None:

@@ -273,6 +273,22 @@ def test_a_tap_tells_it_too(browser: Browser, pages: dict[str, Path]) -> None:
     context.close()
 
 
+def test_the_timeline_names_kernels_and_zooms(browser: Browser, pages: dict[str, Path]) -> None:
+    """Rank 1's copy_d takes 30 to 130 of the step's 1,000 ns; zoomed in twice, 375 to 625 remain."""
+    with opened(browser, pages["run"]) as page:
+        canvas, tip = page.locator(".timeline canvas"), page.locator("#tip")
+        canvas.scroll_into_view_if_needed()
+        width = canvas.bounding_box()["width"]  # type: ignore[index]
+        canvas.hover(position={"x": 0.08 * width, "y": 76})
+        assert tip.text_content() == "copy_d\n100 ns from 30 ns\nrank 1, stream 7"
+        canvas.hover(position={"x": 0.5 * width, "y": 76})
+        assert tip.is_hidden()
+        for _ in range(2):
+            page.get_by_role("button", name="zoom in").click()
+        canvas.hover(position={"x": 0.08 * width, "y": 76})
+        assert tip.is_hidden()
+
+
 def test_paper(browser: Browser, pages: dict[str, Path]) -> None:
     with opened(browser, pages["comparison"], "dark") as page:
         assert page.pdf().startswith(b"%PDF-")

@@ -55,7 +55,7 @@ def test_one_rank_alone_has_no_number_that_needs_the_others(call: Call, folder: 
         "matched 0 of 2 parts of collectives across ranks; 2: no other rank's trace has it; "
         "waiting and transfer cannot be separated"
     ) in shown
-    assert "ranks 0; 1 of a world of 2 have a trace" in shown
+    assert "ranks 0; 1 of 2 ranks has a trace" in shown
     assert "problem" not in shown
     answer = json.loads(call("run", folder, "--json").out)
     assert answer["run"]["clocks"] is None

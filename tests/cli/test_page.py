@@ -10,6 +10,8 @@ import pytest
 from helpers.typed import figures, record
 from rich.console import Console
 
+from cclbench.findings.culprits import Culprit
+from cclbench.findings.finding import Finding
 from cclbench.present.run_summary import summarise_run
 from cclbench.present.terminal import run as answer
 from cclbench.record.results import Results
@@ -50,7 +52,7 @@ def test_the_page_fits_80_columns(manifest: dict[str, Any], rows: list[Row]) -> 
     [
         "run      tiny-0123abcd  traces/tiny",
         "card     none: metrics that need one name the missing field",
-        "ranks    0-1; 2 of a world of 4 have a trace",
+        "ranks    0-1; 2 of 4 ranks have a trace",
         "steps    3 (steps 3-5), as the device ran them; left out on 2 ranks: cut by the",
         "device   NVIDIA H100 80GB HBM3",
         "traces   PyTorch Profiler 2.13.0",
@@ -147,7 +149,7 @@ def test_bars_are_in_proportion_and_legible_without_colour(rows: list[Row]) -> N
     assert rank1[8:44] == "#" * 9 + "%" * 2 + "=" * 3 + "." * 4 + " " * 18
     assert rank0.split()[-7:] == ["100", "ms", "40", "10", "20", "5", "25"]
     assert rank1.split()[-7:] == ["50.0", "ms", "50", "10", "20", "0", "20"]
-    assert header.split() == ["window", "#", "%", "=", "-", ".", "%"]
+    assert header.split() == ["step", "#", "%", "=", "-", ".", "%"]
     assert legend == "# compute only   % overlapped   = exposed comm.   - exposed copy   . idle"
 
 
@@ -269,3 +271,85 @@ def test_what_ranks_say_alike_but_for_its_numbers_is_one_note(
         "rank 1: sm_90 only",
         "rank 2: sm_80 only",
     ]
+
+
+def first_screen(manifest: dict[str, Any], rows: list[Row], *causes: Finding) -> str:
+    return text_of(answer.first_screen(record(manifest), Results.from_rows(figures(rows)), "steps", causes))
+
+
+def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
+    manifest: dict[str, Any], rows: list[Row]
+) -> None:
+    culprit = Culprit(
+        name="aten::item",
+        kind="op",
+        rank=0,
+        count=8,
+        total_s=0.01,
+        longest_s=0.001,
+        share=0.5,
+        steps=1,
+        of_steps=1,
+    )
+    about: dict[str, Any] = {
+        "confidence": "high",
+        "because": "it is recorded",
+        "claim": "It waits.",
+        "lost_s": 0.01,
+    }
+    gain = Finding(name="host_bound", gain_s=(0.02, 0.03), gain_share=0.3, culprit=culprit, **about)
+    first = " ".join(first_screen(manifest, rows, gain).split("run  ")[0].split())
+    assert first == (
+        "A step takes 100 ms; up to 30.0 % of it to gain."
+        " The host is too slow for the device (8 × aten::item)."
+    )
+    unknown = Finding(name="device_stalls", no_gain="it is unknown", **about)
+    assert first_screen(manifest, rows, unknown).startswith("A step takes 100 ms.\n")
+    capture = [row | {"window": "trace"} for row in rows]
+    screen = first_screen(manifest, capture)
+    assert screen.startswith("The capture takes 100 ms.\n")
+    assert "\ncapture                          100 ms" in screen
+
+
+def test_a_run_without_communication_shows_its_longest_kernels(
+    manifest: dict[str, Any], row: Callable[..., Row]
+) -> None:
+    names = ["void at::native::reduce<float>(int)", "gemm", "softmax"]
+    kernels = [
+        row("compute.dominant_kernel", 0.5 - 0.1 * n, "1", category=name) for n, name in enumerate(names)
+    ]
+    few = [
+        row("comm.volume", 0.0, "B"),
+        row("memory.hbm_utilization", 0.0004, "1"),
+        row("overlap.ratio", 0.0, "1"),
+    ]
+    roof = row("compute.roofline_efficiency", 0.4, "1") | {"coverage": 0.5, "coverage_time": 0.75}
+    screen = first_screen(manifest, [row("time.step", 0.1), *few, *kernels, roof])
+    assert "of all kernels' time (FLOPs and bytes known for 75.0 %)" in screen
+    listed = [line.split() for line in screen.splitlines() if line.startswith("  ") and "0 %" in line]
+    assert listed == [["50.0", "%", "reduce<float>"], ["40.0", "%", "gemm"], ["30.0", "%", "softmax"]]
+    assert "comm.volume" not in screen
+    assert "hbm_utilization" not in screen
+    assert "overlap.ratio                       0 %" in screen
+
+
+def test_notes_are_whole_and_those_on_missing_figures_come_first(
+    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
+) -> None:
+    notes = [
+        "kernels have their own colours in this trace, which is of no importance to any figure at all",
+        "7 rows lost",
+    ]
+    manifest["ranks"] = [entry(0, notes=notes)]
+    manifest["notes"] = ["traces of 1 of 4 ranks: the others are missing, not assumed"]
+    words = " ".join(first_screen(manifest, rows).split())
+    assert f"note {notes[1]} note {notes[0]}" in words
+    assert "not assumed" not in words
+
+
+def test_a_step_time_that_is_no_bars_is_explained(row: Callable[..., Row]) -> None:
+    """Ranks 0 and 1 are slowest in turn: 120 ms on average, 100 ms each."""
+    bars = [one for rank in (0, 1) for one in parts_of(row, rank, 0.1)]
+    last = [list(chart([*bars, row("time.step", s)], unicode=False))[-1].plain for s in (0.12, 0.1)]
+    assert last[0] == "Bars: means of each rank. time.step, 120 ms: mean of each step's slowest rank."
+    assert last[1].startswith("# compute only")

@@ -113,8 +113,10 @@ def test_a_measured_figure_has_no_band() -> None:
     assert line.figures["A"] == MetricFigure(1.0, "ok", "measured", None)
 
 
-def test_the_most_different_lines_come_first_and_those_without_any_number_not_at_all() -> None:
+def test_key_figures_come_first_then_the_most_different_and_equal_or_missing_ones_not_at_all() -> None:
     rows = {
+        "compute.time": (1.0, 1.0),
+        "comm.algbw": (1.0, 1.1),
         "time.idle": (1.0, 0.2),
         "time.step": (1.0, 1.5),
         "comm.skew": (0.0, 1.0),
@@ -127,7 +129,9 @@ def test_the_most_different_lines_come_first_and_those_without_any_number_not_at
     nothing = dict.fromkeys(("ratio", "low", "high", "spread", "captures_needed", "change_ns"))
     against = Versus("A", "B", "time.step", outcome="not comparable", work=UNKNOWN, words="", **nothing)
     found = Comparison((base, other), (), (against,), (), metric_lines([base, other], list(rows)))
-    assert [line.metric for line in most_different(found)] == ["time.idle", "time.step", "comm.skew"]
+    assert [line.metric for line in most_different(found)] == [
+        *("time.step", "time.idle", "comm.algbw", "comm.skew"),
+    ]
 
 
 def test_what_is_not_measured_is_marked() -> None:

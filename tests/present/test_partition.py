@@ -88,7 +88,7 @@ def test_the_picture_stacks_the_parts() -> None:
     assert [part.get_width() for part in parts] == pytest.approx((0.004, 0.001, 0.002, 0, 0.003))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 5"]
     assert axes.get_title(loc="left") == "tiny"
-    assert axes.xaxis.get_major_formatter()(0.002, 0) == "2.00 ms"
+    assert axes.xaxis.get_major_formatter().format_ticks([0.002, 0.0025]) == ["2.0 ms", "2.5 ms"]
     legend = axes.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [part.label for part in SLICES]
     assert [to_hex(part.get_facecolor()) for part in parts] == [light_colour(part.colour) for part in SLICES]

@@ -22,7 +22,16 @@ MOST_RANKS: Final = 128
 """With more ranks, a cell is a block of ranks."""
 MOST_WORLD: Final = 2048
 """With more ranks, no matrix is drawn."""
-_SIDE_PX: Final = 400
+_SIDE_PX: Final = 384
+_LEFT_PX: Final = 64
+_SCALE_PX: Final = (460, 12)
+"""Place and width of the scale."""
+_MOST_NUMBERS: Final = 8
+"""Most ranks for which each cell states its bytes."""
+_NUMBER_PX: Final = 9.5
+_ON_DARK: Final = "#fdfdfd"
+"""White of both themes: the cells' blue is the same in both."""
+_RANK_TICKS: Final = 16
 _UNSEEN: Final = 0.004
 """Opacity of areas that only carry hover text: matplotlib omits fully transparent ones."""
 
@@ -39,7 +48,7 @@ def exchange_chart(run: ComparisonSubject) -> Chart:
     caption = (
         "Bytes from the rank of a row to that of a column, over the whole capture. Sends count for their"
         " receiver; all-reduce, all-gather, reduce-scatter and all-to-all are spread evenly over their group,"
-        " since traces do not state the algorithm. The darker a cell, the more bytes."
+        " since traces do not state the algorithm."
     )
     stored = run.stored
     if not stored.ranks:
@@ -78,12 +87,21 @@ def _most_words(found: ExchangedBytes) -> str:
 
 
 def _draw_exchange(found: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]:
+    from cclbench.present.charts.ticks import index_axis
+
     count = len(cells)
     block = -(-len(found.ranks) // count)
     figure, axes = blank_canvas(
-        HALF_PX, _SIDE_PX + 46, left=72, right=HALF_PX - 72 - _SIDE_PX, top=4, bottom=42
+        HALF_PX, _SIDE_PX + 46, left=_LEFT_PX, right=HALF_PX - _LEFT_PX - _SIDE_PX, top=4, bottom=42
     )
     axes.imshow(_image_cells(cells), aspect="auto", interpolation="none")
+    if count <= _MOST_NUMBERS:
+        dark = cells > cells.max() / 2
+        for row, column in np.argwhere(cells > 0).tolist():
+            ink = _ON_DARK if dark[row, column] else light_colour("ink")
+            size = humanise(float(cells[row, column]), "B")
+            axes.text(column, row, size, ha="center", va="center", fontsize=_NUMBER_PX, color=ink)
+    _draw_scale(figure, float(cells.max()))
     titles: dict[str, str] = {}
     for place in range(count):
         (strip,) = axes.barh(place, count, left=-0.5, height=1, color=light_colour("bg"), alpha=_UNSEEN)
@@ -92,10 +110,9 @@ def _draw_exchange(found: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]
             _hover_text(found, row)
             for row in range(place * block, min((place + 1) * block, len(found.ranks)))
         )
-    stride = -(-count // 16)
-    labels = [str(rank) for rank in found.ranks[:: block * stride]]
-    axes.set_xticks(range(0, count, stride), labels)
-    axes.set_yticks(range(0, count, stride), [f"rank {label}" for label in labels])
+    labels = [str(rank) for rank in found.ranks[::block]]
+    index_axis(axes.xaxis, labels, _RANK_TICKS)
+    index_axis(axes.yaxis, [f"rank {label}" for label in labels], _RANK_TICKS)
     axes.set_xlim(-0.5, count - 0.5)
     axes.set_ylim(count - 0.5, -0.5)
     axes.set_xlabel("to rank")
@@ -104,6 +121,24 @@ def _draw_exchange(found: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     return figure, titles
+
+
+def _draw_scale(figure: Figure, most: float) -> None:
+    """Colours from 0 to the most bytes, beside the matrix."""
+    from cclbench.present.charts.ticks import quantity_axis
+
+    height = _SIDE_PX + 46
+    left, width = _SCALE_PX
+    axes = figure.add_axes((left / HALF_PX, 42 / height, width / HALF_PX, _SIDE_PX / height))
+    levels = np.linspace(0.0, most, 64)[:, None]
+    axes.imshow(
+        _image_cells(levels), aspect="auto", interpolation="none", origin="lower", extent=(0, 1, 0, most)
+    )
+    axes.yaxis.tick_right()
+    quantity_axis(axes.yaxis, "B", 5)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
 
 
 def _image_cells(cells: Float) -> np.ndarray[Any, Any]:

@@ -119,13 +119,15 @@ def _legend_layers(shown: MemoryCurves) -> list[tuple[str, str]]:
 
 
 def _draw_history(shown: MemoryCurves) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(FULL_PX, HEIGHT_PX, left=84, right=20, top=12, bottom=40)
+    figure, axes = blank_canvas(FULL_PX, HEIGHT_PX, left=84, right=30, top=12, bottom=40)
     return figure, draw_memory(axes, shown)
 
 
 def draw_memory(axes: Axes, shown: MemoryCurves) -> Titles:
     """Draw the curves; returns the hover texts of the layers."""
     import numpy as np
+
+    from cclbench.present.charts.ticks import quantity_axis
 
     titles: dict[str, str] = {}
     below = np.zeros(len(shown.at), np.int64)
@@ -169,8 +171,8 @@ def draw_memory(axes: Axes, shown: MemoryCurves) -> Titles:
     axes.vlines([shown.peak_at], 0, 1.17 * highest, color=light_colour("ink"), linewidth=0.7)
     axes.set_ylim(0, 1.17 * highest)
     axes.set_xlim(begin, end)
-    axes.yaxis.set_major_formatter(lambda size, _: humanise(size, "B"))
+    quantity_axis(axes.yaxis, "B")
     if shown.timed:
-        axes.xaxis.set_major_formatter(lambda at, _: humanise(at, "s"))
+        quantity_axis(axes.xaxis, "s", 10)
     axes.set_xlabel("since the first event" if shown.timed else "allocator events")
     return titles

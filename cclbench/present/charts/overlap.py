@@ -99,7 +99,9 @@ def points_of(rows: Results) -> tuple[list[Point], int]:
 
 
 def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(HALF_PX, 330, left=72, right=14, top=10, bottom=46)
+    from cclbench.present.charts.ticks import quantity_axis
+
+    figure, axes = blank_canvas(HALF_PX, 330, left=76, right=24, top=10, bottom=46)
     titles: dict[str, list[str]] = {}
     for run, points in found:
         x, y = [point[1] for point in points], [point[2] for point in points]
@@ -134,8 +136,8 @@ def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) ->
     axes.margins(0.12)
     low, high = axes.get_xlim()
     axes.set_xlim(max(low, 0.0), min(high, 1.0))
-    axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
-    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "s"))
+    quantity_axis(axes.xaxis, "1", 6)
+    quantity_axis(axes.yaxis, "s")
     axes.set_xlabel("communication hidden behind compute")
     axes.set_ylabel("step time")
     return figure, titles

@@ -32,7 +32,7 @@ _STATS: Final = ("p99", "p90", "p50", "mean")
 """In order of preference: the first that two points have is drawn."""
 _CAPTION: Final = (
     "A mark is a benchmark; the line joins those that no other one beats in both throughput and latency."
-    " The number is the most requests at a time."
+    " The numbers on the line are the most requests at a time."
 )
 
 
@@ -103,7 +103,7 @@ def draw_points(axes: Axes, points: ServingPoints, latency: str) -> Titles:
         gid = f"point-{number}"
         mark.set_gid(gid)
         titles[gid] = f"{printable(point.name)}\n{humanise(y, '1/s')} tokens, {latency} {humanise(x, 's')}"
-        if "max_concurrency" in point.load:
+        if number in on_front and "max_concurrency" in point.load:
             axes.annotate(
                 f"{point.load['max_concurrency']:g}",
                 (x, y),

@@ -172,6 +172,8 @@ def _used_slices(blocks: Blocks) -> list[StepSlice]:
 
 
 def _draw_bars(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
+    from cclbench.present.charts.ticks import quantity_axis
+
     places, at = [], 0.0
     for run, bars in blocks:
         for index, bar in enumerate(bars):
@@ -200,7 +202,7 @@ def _draw_bars(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
         tick.set_fontsize(min(11, bar_px - 2))
     axes.set_ylim(at - 0.4, -0.6)
     axes.set_xlim(0, longest)
-    axes.xaxis.set_major_formatter(lambda x, _: humanise(x, "s"))
+    quantity_axis(axes.xaxis, "s", 10)
     axes.tick_params(axis="y", length=0, labelcolor=light_colour("ink"))
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)

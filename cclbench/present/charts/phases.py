@@ -57,7 +57,9 @@ def phases_of(run: ComparisonSubject) -> list[tuple[str, float]]:
 
 
 def _draw_phases(found: Sequence[tuple[str, float]]) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(FULL_PX, 64, left=8, right=8, top=2, bottom=26)
+    from cclbench.present.charts.ticks import quantity_axis
+
+    figure, axes = blank_canvas(FULL_PX, 64, left=16, right=36, top=2, bottom=26)
     whole, left = sum(seconds for _, seconds in found), 0.0
     titles: dict[str, str] = {}
     for phase, seconds in found:
@@ -73,7 +75,7 @@ def _draw_phases(found: Sequence[tuple[str, float]]) -> tuple[Figure, Titles]:
     axes.set_xlim(0, whole)
     axes.set_ylim(-0.5, 0.5)
     axes.set_yticks([])
-    axes.xaxis.set_major_formatter(lambda x, _: humanise(x, "s"))
+    quantity_axis(axes.xaxis, "s", 10)
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     return figure, titles

@@ -116,6 +116,9 @@ def pool_lateness(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
     return LatenessByStep(ranks, steps, values, late.words), notes
 
 
+_STEP_TICKS: Final = 16
+
+
 def _worst_words(late: LatenessByStep) -> str:
     mean = late.values.mean(axis=1)
     rank = int(mean.argmax())
@@ -123,6 +126,8 @@ def _worst_words(late: LatenessByStep) -> str:
 
 
 def _draw_lateness(shown: LatenessByStep, whole: LatenessByStep, limit: float) -> tuple[Figure, Titles]:
+    from cclbench.present.charts.ticks import index_axis
+
     count = len(shown.ranks)
     row = min(max(420 // count, _ROW_PX[0]), _ROW_PX[1])
     figure, axes = blank_canvas(FULL_PX, row * count + 46, left=72, right=14, top=4, bottom=42)
@@ -135,11 +140,9 @@ def _draw_lateness(shown: LatenessByStep, whole: LatenessByStep, limit: float) -
         strip.set_gid(f"rank-{rank}")
         titles[f"rank-{rank}"] = _hover_text(whole, rank)
     stride = -(-12 // row)
-    axes.set_yticks(range(0, count, stride), [f"rank {rank}" for rank in shown.ranks[::stride]])
-    last = len(shown.steps) - 1
-    ticks = sorted({round(last * part / 10) for part in range(11)})
-    axes.set_xticks(ticks, [str(shown.steps[tick]) for tick in ticks])
-    axes.set_xlim(-0.5, last + 0.5)
+    index_axis(axes.yaxis, [f"rank {rank}" for rank in shown.ranks], max(count // stride, 1))
+    index_axis(axes.xaxis, list(map(str, shown.steps)), _STEP_TICKS)
+    axes.set_xlim(-0.5, len(shown.steps) - 0.5)
     axes.set_ylim(count - 0.5, -0.5)
     axes.set_xlabel("step")
     axes.tick_params(length=0)

@@ -44,9 +44,11 @@ def signed_time(ns: int) -> str:
 def _draw_waterfall(versus: Versus) -> tuple[Figure, Titles]:
     from matplotlib.ticker import MaxNLocator
 
-    changes = versus.changes
+    from cclbench.present.charts.ticks import QuantityFormatter
+
+    changes = [one for one in versus.changes if one.before_s or one.after_s or one.change_ns]
     height = 44 + _ROW_PX * (len(changes) + 1)
-    figure, axes = blank_canvas(HALF_PX, height, left=128, right=16, top=6, bottom=38)
+    figure, axes = blank_canvas(HALF_PX, height, left=128, right=38, top=6, bottom=38)
     titles: dict[str, str] = {}
     at, edges = 0, [0]
     for row, change in enumerate(changes):
@@ -82,7 +84,7 @@ def _draw_waterfall(versus: Versus) -> tuple[Figure, Titles]:
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(lambda x, _: signed_time(round(x)))
+    axes.xaxis.set_major_formatter(QuantityFormatter("s", size=1e-9, signed=True))
     return figure, titles
 
 

@@ -11,11 +11,15 @@ from rich.text import Text
 from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import SLICES, StepSlice, light_colour
 from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars
+from cclbench.record.metric_name import metric_name, metric_names
 from cclbench.record.rows import Row
 
 MOST_RANKS: Final = 16
 _WIDTH: Final = 80
 _COLUMN: Final = 5
+_STEP: Final = metric_name("time.step")
+_LEFT_OUT: Final = metric_names("time.overlapped", "time.exposed_comm", "time.exposed_copy")
+"""Parts that many runs do not have."""
 _FINER: Final = tuple(one for whole in SLICES for one in whole.finer)
 
 
@@ -25,7 +29,8 @@ def bar_chart(
     """Header, a line for each rank, legend, 80 columns; nothing if no rank has all five parts.
 
     A bar's length is its rank's window over the longest, followed by the window and its shares in %.  Waiting
-    and transfer are separate if all ranks have them; finer parts that no rank has are left out.
+    and transfer are separate if all ranks have them; parts that no rank has are left out.
+    A last line explains a step time that is none of the bars'.
     """
     ranks = bars_of(by_rank(rows), finer=_is_drawn)
     if not ranks:
@@ -34,7 +39,9 @@ def bar_chart(
     parts = _column_parts(ranks)
     name = max(len(rank.name) for rank in shown)
     width = _WIDTH - name - 2 - 9 - _COLUMN * len(parts) - 2
-    header = Text(f"{'':{name}}  {'':{width}} {'window':>8}", "dim")
+    step = next((row for row in rows if row.metric == _STEP and row.rank is None and not row.narrowed), None)
+    whole = step is not None and step.window == "trace"
+    header = Text(f"{'':{name}}  {'':{width}} {'capture' if whole else 'step':>8}", "dim")
     for part in parts:
         header.append(f"{part.glyphs[not unicode]:>{_COLUMN}}", light_colour(part.colour))
     header.append(" %", "dim")
@@ -56,6 +63,12 @@ def bar_chart(
         legend.append(part.glyphs[not unicode], light_colour(part.colour)).append(f" {part.short}   ")
     legend.rstrip()
     yield legend
+    if step is not None and step.has_value:
+        mean, of_run = humanise(longest, "s"), humanise(step.number, "s")
+        if mean != of_run:
+            yield Text(
+                f"Bars: means of each rank. time.step, {of_run}: mean of each step's slowest rank.", "dim"
+            )
 
 
 def _is_drawn(whole: StepSlice) -> bool:
@@ -64,12 +77,12 @@ def _is_drawn(whole: StepSlice) -> bool:
 
 
 def _column_parts(ranks: Sequence[PartitionBar]) -> list[StepSlice]:
-    """The parts with a column, without finer ones that are 0 on all ranks."""
+    """The parts with a column, without those of `_LEFT_OUT` and finer ones that are 0 on all ranks."""
     slices = [rank.slices for rank in ranks]
     return [
         part
         for place, (part, _) in enumerate(slices[0])
-        if part not in _FINER or any(own[place][1] for own in slices)
+        if (part not in _FINER and part.metric not in _LEFT_OUT) or any(own[place][1] for own in slices)
     ]
 
 

@@ -23,6 +23,8 @@ from cclbench.present.terminal.source_summaries import compared_table_lines
 _LABEL: Final = 25
 _BAR: Final = 21
 _MOST_WORKS: Final = 5
+_NOTHING: Final = ("0 s", "0 s", "0 s")
+"""Cells of a part that neither has."""
 
 
 def terminal_page(
@@ -39,6 +41,10 @@ def terminal_page(
         parts += [Text(), words]
     parts += titled_bullets("Checks", checks)
     parts += titled_bullets("Warnings", [Text(printable(warning)) for warning in comparison.warnings])
+    firsts = [(one.letter, words) for one in comparison.subjects for words in sections.foremost_finding(one)]
+    if firsts:
+        rows = ((letter, Text(words)) for letter, words in firsts)
+        parts += [Text(), Text("First finding of each", "bold"), labelled_table(rows)]
     for table in comparison.tables:
         parts += compared_table_lines(table, None if verbose else sections.MOST_LINES)
     for one in comparison.versus:
@@ -61,7 +67,6 @@ def _subject_table(comparison: Comparison) -> Table:
         for row in (
             (subject.letter, Text(sections.capture_names(subject))),
             ("", Text(sections.subject_headline(subject), "dim")),
-            *(("", Text(line)) for line in sections.foremost_finding(subject)),
         )
     )
 
@@ -81,8 +86,10 @@ def _waterfall_lines(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[T
     for row in sections.part_rows(one, every=verbose):
         if row.mover:
             yield _time_line(f"    {row.label}", row.cells, "dim")
-        else:
-            yield _time_line(f"  {row.label}", row.cells).append_text(next(bars))
+            continue
+        bar = next(bars)
+        if row.cells != _NOTHING:
+            yield _time_line(f"  {row.label}", row.cells).append_text(bar)
     yield _time_line("  total", sections.whole_step(one))
     if low < high:
         longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
@@ -168,7 +175,7 @@ def _metric_tables(comparison: Comparison, *, verbose: bool) -> Iterator[Rendera
     if not told:
         return
     yield Text()
-    yield Text("Metrics, most different first", "bold")
+    yield Text("Metrics that differ, most important first", "bold")
     ratios = sections.ratio_titles(comparison) if len(comparison.subjects) == 2 else []
     table = Table.grid(Column(overflow="fold"), padding=(0, 2))
     heads = [*(subject.letter for subject in comparison.subjects), *ratios]

@@ -47,8 +47,7 @@ class Explanations(NamedTuple):
 
 def explanations(names: Sequence[str]) -> Explanations:
     """The metrics, findings, views, tables (as views), settings and standard workloads that names, globs or
-    aliases select;
-    without names, all metrics.
+    aliases select; without names, all metrics.
 
     `UsageError` for an unknown name, with near matches.
     """

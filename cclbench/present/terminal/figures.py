@@ -15,12 +15,14 @@ from cclbench.ground.text import printable, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.topics import PARTS_FIRST, key_rows, metric_order, topic_of
 from cclbench.present.words import partial_words
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 
 _LABEL: Final = 34
 _WIDTH: Final = 80
 _STUCK: Final = "\N{NO-BREAK SPACE}"
 _MOST_PARTS: Final = 5
+_STEP: Final = metric_name("time.step")
 _NARROWED: Final = ("group", "collective", "category")
 
 
@@ -82,8 +84,9 @@ def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
     for left, right in zip_longest(chosen[:half], chosen[half:]):
         line = Text()
         for row in filter(None, (left, right)):
-            line.append("  " if line else "").append(row.metric)
-            line.append(f"{_value_words(row):>{_WIDTH // 2 - 1 - len(row.metric)}}", "bold")
+            name = "capture" if row.metric == _STEP and row.window == "trace" else row.metric
+            line.append("  " if line else "").append(name)
+            line.append(f"{_value_words(row):>{_WIDTH // 2 - 1 - len(name)}}", "bold")
         yield line
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -17,9 +17,17 @@ from rich.text import Text
 from cclbench.findings.diagnosis import diagnose_run, findings_of_run, unknown_step
 from cclbench.findings.finding import Finding
 from cclbench.ground.schema import RESULTS
-from cclbench.ground.text import cut_text, printable, shorten_middle
-from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
-from cclbench.present.run_summary import fact_lines, summarise_run
+from cclbench.ground.text import cut_text, printable
+from cclbench.ground.units import humanise
+from cclbench.present.headline import (
+    MOST_CAUSES,
+    busy_with,
+    first_findings,
+    longest_kernels,
+    modelled_words,
+    opening_words,
+)
+from cclbench.present.run_summary import fact_lines, notes_by_weight, summarise_run
 from cclbench.present.terminal import BRIEF, DOCUMENTS, QUIET, VERBOSE
 from cclbench.present.terminal.bars import bar_chart
 from cclbench.present.terminal.figures import key_figures, metrics_lines, missing_lines, qualifier_lines
@@ -29,6 +37,7 @@ from cclbench.present.terminal.source_summaries import summary_lines
 from cclbench.present.words import NOTHING
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Manifest
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results, Scope
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
@@ -38,14 +47,34 @@ from cclbench.source_summaries.summary import SourceSummary, summary_document
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts on the first screen."""
 _MOST_LINES: Final = 40
-_ROOM: Final = ((8, MOST_CAUSES), (4, MOST_CAUSES), (4, MOST_CAUSES - 1))
-"""Ranks and causes on the first screen: the first pair that fits, else the last."""
+_MANY: Final = 1000
+
+
+class _Room(NamedTuple):
+    """What the first screen has room for."""
+
+    ranks: int = 8
+    causes: int = MOST_CAUSES
+    notes: int = _MANY
+    kernels: bool = True
+    """Whether the longest kernels are shown of a run that communicates, too."""
+    table: int = 2
+    """Rows of each table of a source without device steps."""
+
+
+_ROOMS: Final = (
+    _Room(),
+    _Room(ranks=4),
+    _Room(ranks=4, kernels=False),
+    _Room(ranks=4, kernels=False, notes=1),
+    _Room(ranks=4, kernels=False, notes=1, causes=MOST_CAUSES - 1),
+    _Room(ranks=4, kernels=False, notes=1, causes=1),
+)
+"""The first that fits, else the last."""
 _TABLE_ROWS: Final = (24, 16, 12, 8, 6, 4, 3, 2)
 """Rows of each table of a source without device steps: the most that fit, else the last."""
 _PAPER: Final = Console(width=80, color_system=None)
-_NOTE: Final = 64
-_LONG_NOTE: Final = 240
-"""Most characters of the first note; of a source without traces it may say that the file is cut."""
+_COMM_TIME: Final = metric_name("comm.time")
 
 
 def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
@@ -104,31 +133,37 @@ def first_screen(
 
     `summaries`: those of a run without device steps.
     """
-    head, rows = _head_of(record, results, window), list(results.summary)
+    rows = list(results.summary)
     matter = [] if summaries else list(key_figures(rows))
+    kernels = [] if summaries else list(kernel_lines(results))
+    opening = opening_words(results, causes)
     parts: list[RenderableType] = []
-    rooms = [(*_ROOM[0], rows) for rows in _TABLE_ROWS if summaries]
-    for ranks, most, of_table in (*rooms, *((*room, _TABLE_ROWS[-1]) for room in _ROOM)):
-        parts = [head]
-        if bars := list(bar_chart(rows, unicode=unicode, most=ranks)):
+    tables = [_Room(table=most) for most in _TABLE_ROWS if summaries]
+    for room in (*tables, *_ROOMS):
+        parts = [Text(printable(opening), "bold")] if opening else []
+        parts.append(_head_of(record, results, window, room.notes))
+        if bars := list(bar_chart(rows, unicode=unicode, most=room.ranks)):
             parts += [Text(), Group(*bars)]
-        parts += [Text(), *_finding_lines(causes, results, summary_lines(summaries, most=of_table), most)]
+        shown = summary_lines(summaries, most=room.table)
+        parts += [Text(), *_finding_lines(causes, results, shown, room.causes)]
         parts += [Text(), *matter] if matter else []
-        parts += [Text(), *_further_reading(record, rows, len(causes), most)]
+        parts += [Text(), *kernels] if kernels and (room.kernels or not results.value(_COMM_TIME)) else []
+        parts += [Text(), *_further_reading(record, rows, len(causes), room.causes)]
         if len(_PAPER.render_lines(Group(*parts))) <= _MOST_LINES:
             break
     return parts
 
 
-def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
-    """The facts of a run, and the first note."""
+def _head_of(record: Manifest, results: Results, window: str, most: int) -> RenderableType:
+    """The facts of a run, and at most that many notes, those on wrong or missing figures first."""
     known = [*fact_lines(record, summarise_run(record, results.scope, window))]
-    notes = [text for label, text in known if label == "note"]
+    notes = notes_by_weight(text for label, text in known if label == "note")
     notes = [*filter(None, [card_contradiction(results)]), *notes]
-    told = [(label, text) for label, text in known if label in _FIRST]
-    if notes:
-        more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
-        told.append(("note", f"{shorten_middle(notes[0], _NOTE if record.ranks else _LONG_NOTE)}{more}"))
+    shown = [label for label in _FIRST if label != "card" or record.card]
+    told = [(label, text) for label, text in known if label in shown]
+    told += [("note", note) for note in notes[:most]]
+    if len(notes) > most:
+        told[-1] = ("note", f"{notes[most - 1]} ({len(notes) - most} more with -v)")
     return labelled_table((label, Text(cut_text(text))) for label, text in told)
 
 
@@ -138,9 +173,10 @@ def _further_reading(
     """Commands for more."""
     none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
     failed = f"; {none['failed']} failed" if none["failed"] else ""
-    of_all = f"all {causes} findings" if causes > shown else "evidence, what to try"
-    yield Text(f"cclbench diagnose {record.run}: {of_all}", "dim")
-    yield Text(f"or report: HTML page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim")
+    of_all = [f"diagnose: {f'all {causes} findings' if causes > shown else 'evidence'}"] if causes else []
+    yield Text(f"cclbench {'diagnose' if causes else 'report'} {record.run}", "dim")
+    metrics = f"metrics: all, {none['not_applicable']} not applicable{failed}"
+    yield Text("; ".join([*of_all, "report: page", metrics]), "dim")
 
 
 def _finding_lines(
@@ -162,6 +198,15 @@ def _finding_lines(
         yield Text(busy_with(results))
     if shown:
         yield from numbered_findings(shown)
+
+
+def kernel_lines(results: Results) -> Iterator[Text]:
+    """The longest kernels, and how much of the kernels' time cost models cover."""
+    kernels = longest_kernels(results)
+    if kernels:
+        yield Text(f"Longest kernels, of all kernels' time ({modelled_words(results)})", "bold")
+    for share, name in kernels:
+        yield Text(f"{humanise(share, '1'):>8}  {printable(name)}")
 
 
 def run_page(
