@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from msgspec import structs
 
@@ -22,7 +22,8 @@ from cclbench.record.facts import TraceFacts
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.card.model import Hardware
-    from cclbench.record.manifest import Manifest, RankEntry
+    from cclbench.record.manifest import RankEntry
+    from cclbench.record.run import Run
 
 Origin = Literal["option", "card", "catalog", "trace", "capture", "assumption"]
 Tier = Literal["scale_up", "scale_out"]
@@ -337,19 +338,7 @@ def _as_range(ranks: tuple[int, ...]) -> Sequence[int]:
     return consecutive if ranks == tuple(consecutive) else ranks
 
 
-class StoredRun(Protocol):
-    """The parts of a run that determine its machine: the card and the manifest."""
-
-    @property
-    def card(self) -> Card | None:
-        """The workload card; None without one."""
-
-    @property
-    def record(self) -> Manifest:
-        """The manifest."""
-
-
-def machine_of(run: StoredRun, *, system: str | None = None, per_node: int | None = None) -> Machine:
+def machine_of(run: Run, *, system: str | None = None, per_node: int | None = None) -> Machine:
     """The machine of a stored run, see `machine_of_ranks`."""
     return machine_of_entries(run.card, run.record.ranks, system=system, per_node=per_node)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +38,8 @@ class NeededFields:
 
     def next_fields(self) -> dict[str, list[str]]:
         """The fields that are needed next, in a card's order, and the metrics that need each."""
-        run = self._run.with_card(card_of(self._probe, Path()))
+        run = copy(self._run)
+        vars(run)["card"] = card_of(self._probe, Path())  # instead of the stored card; nothing is written
         chosen = resolve_metrics(self._lacking) if self._lacking else []
         needs: dict[str, dict[str, None]] = {}
         if chosen:

@@ -88,7 +88,7 @@ class SqliteFile:
 
     def query_batches(
         self,
-        source: str,
+        relation: str,
         columns: Mapping[str, str],
         where: str = "",
         *,
@@ -96,14 +96,14 @@ class SqliteFile:
         text: Sequence[str] = (),
         real: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the SQL `source`, a table or a join, called `what` in messages.
+        """Rows of the SQL `relation`, a table or a join, called `what` in messages.
 
         `columns` maps names to SQL, integers except `text` and `real`.  One iteration at a time: a second
         call ends the first.
         """
         listed = ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
         with self._name_errors(what):
-            self._cursor.execute(_select_sql(source, listed, where))
+            self._cursor.execute(_select_sql(relation, listed, where))
             for batch in self._cursor.fetch_record_batch():
                 yield self._check_types(batch, what, columns, text, real)
 
@@ -215,5 +215,5 @@ def _check_header(path: Path, hint: str) -> bool:
     return head[18:20] == _WAL
 
 
-def _select_sql(source: str, columns: str, where: str) -> str:
-    return f"SELECT {columns} FROM {source}{f' WHERE {where}' if where else ''}"  # noqa: S608 - own names
+def _select_sql(relation: str, columns: str, where: str) -> str:
+    return f"SELECT {columns} FROM {relation}{f' WHERE {where}' if where else ''}"  # noqa: S608 - own names

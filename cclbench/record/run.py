@@ -186,12 +186,6 @@ class Run:
         require_unchanged(self.path, top_files)
         return load_card(self.path / _CARD) if any(file.path == _CARD for file in top_files) else None
 
-    def with_card(self, card: Card) -> Run:
-        """The same run as if it had that card; nothing is stored."""
-        run = copy(self)
-        vars(run)["card"] = card
-        return run
-
     @property
     def sources(self) -> list[Run]:
         """The same run from traces of further kinds, each as a separate run."""

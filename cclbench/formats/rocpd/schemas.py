@@ -41,7 +41,7 @@ class RowQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class ProcessCapture:
     """The rows of one process, and what the file says of it."""
 
     facts: TraceFacts
@@ -50,7 +50,7 @@ class Capture:
     """Number of rows that are not read, by table."""
 
 
-def captures_of(file: SqliteFile) -> dict[str, Capture]:
+def captures_of(file: SqliteFile) -> dict[str, ProcessCapture]:
     """Captures of a file by name: the process id, where those differ."""
     found = _traced_processes(file) if "rocpd_op" in file.tables else _captured_processes(file)
     pids = [capture.facts.process_id for capture in found]
@@ -68,7 +68,7 @@ _LINKED: Final = (
 )
 
 
-def _traced_processes(file: SqliteFile) -> list[Capture]:
+def _traced_processes(file: SqliteFile) -> list[ProcessCapture]:
     """Schema 2."""
     rows = file.select_rows("rocpd_api", "DISTINCT CAST(pid AS INTEGER)", then="ORDER BY 1 LIMIT 4096")
     pids = [int(pid) for (pid,) in rows if pid is not None]
@@ -77,7 +77,7 @@ def _traced_processes(file: SqliteFile) -> list[Capture]:
         file.select_rows("rocpd_op", "1", f"opType_id NOT IN ({_READ_TYPES})")
     )
     return [
-        Capture(
+        ProcessCapture(
             TraceFacts(process_id=pid, producer="rocmProfileData", vendor="amd", local_rank=place),
             _queries_of_ops(pid, alone=len(pids) == 1),
             unread if place == 0 else {},
@@ -136,7 +136,7 @@ def _groups(items: str, size: str) -> str:
     return f"CAST(({items} + {size} - 1) / max({size}, 1) AS INTEGER)"
 
 
-def _captured_processes(file: SqliteFile) -> list[Capture]:
+def _captured_processes(file: SqliteFile) -> list[ProcessCapture]:
     """Schema 3: a capture for each id behind the tables' names, and in it each process."""
     dispatches = "rocpd_kernel_dispatch"
     ids = sorted(
@@ -152,7 +152,7 @@ def _captured_processes(file: SqliteFile) -> list[Capture]:
         )
     ]
     return [
-        Capture(
+        ProcessCapture(
             _process_facts(file, of, key, pid, place),
             _queries_of_process(of, key),
             {

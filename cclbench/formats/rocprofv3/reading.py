@@ -15,9 +15,9 @@ from cclbench.formats import Names, Rows, Trace
 from cclbench.formats.kineto.kinds import runtime_kind
 from cclbench.formats.rocprofv3.records import (
     Agent,
-    Call,
-    Copy,
-    Dispatch,
+    ApiRecord,
+    CopyRecord,
+    DispatchRecord,
     Process,
     Record,
     read_process_ids,
@@ -104,7 +104,7 @@ class _ProcessRows:
             yield from self._calls(calls)
         yield from _in_batches(self._marks(), self._annotations)
 
-    def _kernels(self, records: Sequence[Dispatch]) -> Rows:
+    def _kernels(self, records: Sequence[DispatchRecord]) -> Rows:
         symbols = {each.kernel_id: each.formatted_kernel_name or each.kernel_name for each in self._symbols}
         infos = [record.dispatch_info for record in records]
         names = [symbols.get(info.kernel_id) or f"kernel {info.kernel_id}" for info in infos]
@@ -129,7 +129,7 @@ class _ProcessRows:
     def _symbols(self) -> Any:
         return self.process.kernel_symbols
 
-    def _copies(self, records: Sequence[Copy]) -> Rows:
+    def _copies(self, records: Sequence[CopyRecord]) -> Rows:
         strings = self.process.strings
         kinds = [
             strings.operation_name(record.kind, record.operation).removeprefix("MEMORY_COPY_")
@@ -148,9 +148,9 @@ class _ProcessRows:
             copy_direction=["p2p" if peer else way for (_, way), peer in zip(known, peers, strict=True)],
         )
 
-    def _calls(self, calls: Sequence[Call]) -> Iterator[Rows]:
+    def _calls(self, calls: Sequence[ApiRecord]) -> Iterator[Rows]:
         """Rows of calls by what they do: launches, waits for a device, all others."""
-        by_kind: dict[str, list[tuple[Call, str]]] = {}
+        by_kind: dict[str, list[tuple[ApiRecord, str]]] = {}
         for call in calls:
             name = self.process.strings.operation_name(call.kind, call.operation)
             kind = "sync" if name.startswith("hsa_signal_wait") else runtime_kind(name)
@@ -166,7 +166,7 @@ class _ProcessRows:
                 ),
             )
 
-    def _marks(self) -> list[tuple[Call, str]]:
+    def _marks(self) -> list[tuple[ApiRecord, str]]:
         strings = self.process.strings
         texts = {message.key: message.value for message in strings.marker_api}
         return [
@@ -175,7 +175,7 @@ class _ProcessRows:
             if (name := strings.operation_name(call.kind, call.operation)) in _MARKS
         ]
 
-    def _annotations(self, batch: Sequence[tuple[Call, str]]) -> Rows:
+    def _annotations(self, batch: Sequence[tuple[ApiRecord, str]]) -> Rows:
         return self._host_rows("annotation", [call for call, _ in batch], [name for _, name in batch])
 
     def _device(self, handle: int) -> int | None:
@@ -188,7 +188,7 @@ class _ProcessRows:
         correlation: list[int | None] = [record.correlation_id.internal or None for record in records]
         return self._rows(kind, "device", records, names, track=stream, correlation=correlation, **columns)
 
-    def _host_rows(self, kind: str, calls: Sequence[Call], names: list[str], **columns: Any) -> Rows:
+    def _host_rows(self, kind: str, calls: Sequence[ApiRecord], names: list[str], **columns: Any) -> Rows:
         return self._rows(kind, "host", calls, names, track=[call.thread_id for call in calls], **columns)
 
     def _rows(

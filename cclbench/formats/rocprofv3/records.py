@@ -54,14 +54,14 @@ class Record(msgspec.Struct):
     end_timestamp: int
 
 
-class Dispatch(Record):
+class DispatchRecord(Record):
     """A kernel on a device."""
 
     dispatch_info: DispatchInfo
     stream_id: Handle | None = None
 
 
-class Copy(Record):
+class CopyRecord(Record):
     """A copy by an engine; `operation` indexes the names of its kind."""
 
     kind: int
@@ -72,7 +72,7 @@ class Copy(Record):
     stream_id: Handle | None = None
 
 
-class Call(Record):
+class ApiRecord(Record):
     """A call of HIP, HSA or RCCL, or a roctx range."""
 
     kind: int
@@ -83,12 +83,12 @@ class Call(Record):
 class Buffers(msgspec.Struct):
     """All records by domain; those that become no rows are only counted."""
 
-    kernel_dispatch: list[Dispatch] = []
-    memory_copy: list[Copy] = []
-    hip_api: list[Call] = []
-    hsa_api: list[Call] = []
-    rccl_api: list[Call] = []
-    marker_api: list[Call] = []
+    kernel_dispatch: list[DispatchRecord] = []
+    memory_copy: list[CopyRecord] = []
+    hip_api: list[ApiRecord] = []
+    hsa_api: list[ApiRecord] = []
+    rccl_api: list[ApiRecord] = []
+    marker_api: list[ApiRecord] = []
     memory_allocation: list[msgspec.Raw] = []
     scratch_memory: list[msgspec.Raw] = []
     rocdecode_api: list[msgspec.Raw] = []
