@@ -36,16 +36,19 @@ _COUNTERS: Final = {
         *("sm_active", "tensor_active", "dram_active", "dram_read_utilization", "dram_write_utilization"),
         *("nvlink_tx_utilization", "nvlink_rx_utilization", "pcie_tx_utilization", "pcie_rx_utilization"),
         *("gpu_utilization", "memory_utilization"),
+        *("power_limited", "thermally_limited", "hardware_limited"),
     ),
     "B": (
         *("dram_read_bytes", "dram_write_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes", "pcie_tx_bytes"),
         *("pcie_rx_bytes", "nic_tx_bytes", "nic_rx_bytes"),
         *("nvlink_tx_total", "nvlink_rx_total", "nic_tx_total", "nic_rx_total"),
+        "memory_used",
     ),
     "B/s": ("nvlink_tx_rate", "nvlink_rx_rate", "pcie_tx_rate", "pcie_rx_rate", "nic_tx_rate", "nic_rx_rate"),
     "count": ("nic_retransmits", "nic_congestion_marks"),
     "W": ("power",),
     "J": ("energy",),
+    "Hz": ("sm_clock", "memory_clock"),
 }
 COUNTER_UNITS: Final = {counter: unit for unit, counters in _COUNTERS.items() for counter in counters}
 """Counters by the names that analyzers know, with their units.

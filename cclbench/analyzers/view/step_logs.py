@@ -15,13 +15,10 @@ from cclbench.analyzers.metric import NotApplicable, Value, no_value
 from cclbench.analyzers.view.columns import has_values, has_word, word_codes
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.outliers import slow_limit
 
 NO_LOG: Final = "the run has no log of its job's steps: add the job's output"
 _NS_PER_S: Final = 10**9
-_OUTLIER: Final = 5.0
-"""Robust standard deviations above the median (1.4826 MAD) from which a step is slow."""
-_SLOWER: Final = 1.05
-"""A slow step is at least this factor of the median."""
 _LEAST_SLOW: Final = 3
 _IN_PHASE: Final = 0.9
 """Share of the slow steps that a period must hit, and of its hits that must be slow."""
@@ -76,10 +73,7 @@ class StepLog:
     def slow_lines(self) -> Mask:
         """Steady lines whose steps are slower than the median by more than their usual spread."""
         seconds, steady = self.seconds, self.steady
-        middle = float(np.median(seconds[steady]))
-        spread = 1.4826 * float(np.median(np.abs(seconds[steady] - middle)))
-        limit = max(middle + _OUTLIER * spread, _SLOWER * middle)
-        return steady & (np.nan_to_num(seconds) > limit)
+        return steady & (np.nan_to_num(seconds) > slow_limit(seconds[steady]))
 
     def slow_period(self) -> tuple[int, int] | None:
         """`period_of` the slow steps, of those without a profiler."""
