@@ -36,15 +36,15 @@ _log_metric = partial(run_metric, not_applicable=NO_LOG)
     " one before, over the steps between. Stats: mean, p5, p95 and p99 from 20 lines up, max, cv; drift: the"
     " median of the last quarter of lines over that of the first, − 1; unprofiled: the median without steps"
     " that a profiler slowed, by the profiler's own lines; slow_share: share of lines more than 5 robust"
-    " standard deviations (1.4826 MAD) and 5 % above the median; slow_period: distance in steps of slow steps"
-    " where at least 90 % of them are that far apart and at least 90 % of the steps so far apart are slow,"
-    " profiled ones aside."
-    " Slow and profiled steps have rows of their own.",
+    " standard deviations (1.4826 MAD) and 5 % above the median; slow_period: distance in steps of slow"
+    " steps: at least 90 % of the steps so far apart are slower than those around them, by the same rule, they"
+    " are a quarter of all that are, and slow steps at random positions do not fit as well (p < 0.0005);"
+    " profiled steps and warm-up aside. Slow and profiled steps have rows of their own.",
     formula="median(dur)",
     unit="s",
     better="lower",
     inputs=("log_steps",),
-    version=2,
+    version=3,
 )
 def step(run: RunView) -> Iterator[Value]:
     yield from of_each_log(run, _step_values)
@@ -108,9 +108,13 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     unexplained = slow & ~log.profiled()
     period = log.slow_period()
     if period is not None:
-        excess = float(np.median(log.seconds[unexplained])) - middle
+        known = log.steady & ~log.profiled()
+        at = known & (steps % period[0] == period[1])
+        excess = float(np.median(log.seconds[at]) - np.median(log.seconds[known & ~at]))
+        mean_of = int(np.median(log.numbers("steps")[at]))
         words = f"every {period[0]} steps, as step {period[1] or period[0]}"
         reason = f"{words}, a step takes {humanise(excess, 's')} more"
+        reason += f" in the mean of {mean_of}" if mean_of > 1 else ""
         yield Value(value=period[0], stat="slow_period", unit="count", provenance="derived", reason=reason)
     lines = np.flatnonzero(unexplained)
     for line in sorted(lines[np.argsort(-log.seconds[lines], kind="stable")][:_FEW].tolist()):
