@@ -37,8 +37,8 @@ _log_metric = partial(run_metric, not_applicable=NO_LOG)
     " median of the last quarter of lines over that of the first, − 1; unprofiled: the median without steps"
     " that a profiler slowed, by the profiler's own lines; slow_share: share of lines more than 5 robust"
     " standard deviations (1.4826 MAD) and 5 % above the median; slow_period: distance in steps of slow"
-    " steps: at least 90 % of the steps so far apart are slower than those around them, by the same rule, they"
-    " are a quarter of all that are, and slow steps at random positions do not fit as well (p < 0.0005);"
+    " steps: at least 90 % of the steps so far apart are slower than those around them, by the same rule,"
+    " they are a quarter of all that are, and slow steps at random positions do not fit as well (p < 0.0005);"
     " profiled steps and warm-up aside. Slow and profiled steps have rows of their own.",
     formula="median(dur)",
     unit="s",

@@ -88,9 +88,14 @@ REQUESTS: Final = _versioned_schema(
     _nullable("success", pa.bool_(), "whether it was answered"),
     _nullable("input_tokens", pa.int64(), "tokens of the prompt"),
     _nullable("output_tokens", pa.int64(), "tokens of the answer"),
-    _nullable("ttft_ns", pa.int64(), "request sent to first token", "ns"),
-    _nullable("e2e_ns", pa.int64(), "request sent to last token", "ns"),
+    _nullable(
+        "ttft_ns", pa.int64(), "request sent to first token; of a server's span from its arrival", "ns"
+    ),
+    _nullable("e2e_ns", pa.int64(), "request sent to last token; of a server's span from its arrival", "ns"),
     _nullable("itl_ns", pa.list_(pa.int64()), "gaps between what the client received, in order", "ns"),
+    _nullable("queue_ns", pa.int64(), "arrival to first scheduling, by a server's span", "ns"),
+    _nullable("prefill_ns", pa.int64(), "first scheduling to first token, by a server's span", "ns"),
+    _nullable("decode_ns", pa.int64(), "first to last token, by a server's span", "ns"),
 )
 
 SERVING: Final = _versioned_schema(
