@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,10 @@ from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.units import humanise
 
 _LEAST_STEPS: Final = 3
+_NO_DEVICES: Final = (
+    "the log does not state the number of devices: add a card (hardware.count), or beside a log of MLPerf its"
+    " system's description (systems/NAME.json)"
+)
 _FEW: Final = 20
 """Lines from which there are percentiles, and most slow steps that are listed."""
 _log_metric = partial(run_metric, not_applicable=NO_LOG)
@@ -131,9 +136,9 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     "log.tokens",
     definition="Tokens per second of the job by its log: tokens of a step, samples as it states them times"
     " the sequence length that it states, over the median step (log.step). Stats: per_device, over the number"
-    " of devices that the log states, else the card; stated_per_device: the median of the rate that the lines"
-    " state. Of a server's log: mean over lines of the stated rates of generated tokens, and of tokens of"
-    " prompts as category prompt.",
+    " of devices that the log states, else MLPerf's description of its system, else the card;"
+    " stated_per_device: the median of the rate that the lines state. Of a server's log: mean over lines of"
+    " the stated rates of generated tokens, and of tokens of prompts as category prompt.",
     formula="samples · sequence length / log.step",
     unit="1/s",
     better="higher",
@@ -143,12 +148,36 @@ def tokens(run: RunView) -> Iterator[Value]:
     if len(server_lines(run)) and not has_values(run.table("log_steps"), "step").any():
         yield from _server_values(run)
         return
-    card = run.card
-    devices = card.hardware.count if card is not None else None
-    yield from of_each_log(run, lambda log: _token_values(log, devices))
+    yield from of_each_log(run, lambda log: _token_values(log, *_device_count(log, run)))
 
 
-def _token_values(log: StepLog, card_devices: int | None) -> Iterator[Value]:
+def _device_count(log: StepLog, run: RunView) -> tuple[int | None, str]:
+    """Devices of a log's job, and who states them: the log, MLPerf's description of its system, the card."""
+    stated = log.settings.get("devices")
+    if isinstance(stated, int) and stated > 0:
+        return stated, "by the log"
+    if described := _system_description(log.file, run):
+        return described
+    return (run.card.hardware.count if run.card is not None else None), "by the card"
+
+
+def _system_description(log: str, run: RunView) -> tuple[int, str] | None:
+    """Accelerators by `NAME.json` for a log in `results/NAME`, or by the only description beside it."""
+    found = {
+        PurePosixPath(file): devices
+        for file, facts in run.settings.items()
+        if isinstance(devices := facts.get("system_devices"), int)
+    }
+    parts = PurePosixPath(log).parts
+    named = parts[parts.index("results") + 1] if "results" in parts[:-2] else None
+    if named is not None:
+        fitting = [file for file in found if file.stem == named]
+    else:
+        fitting = [file for file in found if file.parent == PurePosixPath(log).parent]
+    return (found[fitting[0]], f"by {fitting[0]}") if len(fitting) == 1 else None
+
+
+def _token_values(log: StepLog, devices: int | None, by: str) -> Iterator[Value]:
     steady = log.steady
     per_step = log.numbers("tokens")[steady]
     if not len(per_step) or np.isnan(per_step).all():
@@ -156,14 +185,11 @@ def _token_values(log: StepLog, card_devices: int | None) -> Iterator[Value]:
     else:
         rate = float(np.median(per_step / log.seconds[steady]))
         yield Value(value=rate, provenance="derived", reason=f"{np.nanmedian(per_step):,.0f} tokens a step")
-        devices, by = log.settings.get("devices"), "by the log"
-        if devices is None:
-            devices, by = card_devices, "by the card"
-        if isinstance(devices, int) and devices > 0:
+        if devices:
             reason = f"{devices:,} devices {by}"
             yield Value(value=rate / devices, stat="per_device", provenance="derived", reason=reason)
         else:
-            yield no_value("neither the log nor a card states the number of devices", stat="per_device")
+            yield no_value(_NO_DEVICES, stat="per_device")
     stated = log.numbers("tokens_per_s_per_device")[~log.first]
     if np.isfinite(stated).any():
         yield Value(value=float(np.nanmedian(stated)), stat="stated_per_device")

@@ -103,6 +103,50 @@ def test_eighteen_logs_of_mlperf(test_data: Path, measure: Measure) -> None:
         assert figures(run, "log.tokens")[None, None, None] == pytest.approx(rate, rel=1e-6)
 
 
+ACCELERATORS = {
+    "MI355X_EPYC_9575F_pytorch": (1, 8),
+    "theia_ngpu72_ngc25.09_nemo": (18, 4),
+    "theia_ngpu8_ngc25.09_nemo": (2, 4),
+    "hpg.dgxb200x8.n1": (1, 8),
+    "hpg.dgxb200x8.n4": (4, 8),
+    "hpg.dgxb200x8.n16": (16, 8),
+}
+"""Nodes, and accelerators of each, as SOURCES.md gives the systems."""
+
+
+def test_tokens_of_a_device_need_the_systems_description(
+    test_data: Path, measure: Measure, tmp_path: Path
+) -> None:
+    """Of each system's first log: to 0.1 % of the log's own arithmetic over the accelerators described."""
+    for path in sorted(test_data.glob(MLPERF.replace("result_*", "result_0"))):
+        system = path.parts[-3]
+        nodes, each = ACCELERATORS[system]
+        (alone,) = [
+            row
+            for row in measure(path).figures.summary
+            if (row.metric, row.stat) == ("log.tokens", "per_device")
+        ]
+        assert (alone.value, "systems/NAME.json" in str(alone.reason)) == (None, True)
+        log = tmp_path / system / "results" / system / "llama31_8b" / "result_0.txt"
+        log.parent.mkdir(parents=True)
+        log.write_bytes(path.read_bytes())
+        described = {system: (nodes, each), "another": (99, 99)}
+        for name, (number, size) in described.items():
+            description = tmp_path / system / "systems" / f"{name}.json"
+            description.parent.mkdir(exist_ok=True)
+            counts = {"number_of_nodes": str(number), "accelerators_per_node": str(size)}
+            description.write_text(json.dumps({"submitter": "x"} | counts))
+        (row,) = [
+            row
+            for row in measure(tmp_path / system).figures.summary
+            if (row.metric, row.stat) == ("log.tokens", "per_device")
+        ]
+        times, batch, length = stated_steps(path)
+        rate = median(batch * length / time for time in times[1:])
+        assert row.value == pytest.approx(rate / (nodes * each), rel=1e-3)
+        assert row.reason == f"{nodes * each:,} devices by systems/{system}.json"
+
+
 def test_a_job_of_torchtitan(test_data: Path, measure: Measure, tmp_path: Path) -> None:
     """100 steps with colours: stamps give 15.3 s, and tokens of a device what `tps` states, within 1 %."""
     path = tmp_path / "train.log"
