@@ -19,6 +19,7 @@ from rich.console import Console, Group
 from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.formats import READERS
 from cclbench.present.terminal.run import first_screen
+from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.source_summaries import source_summaries
 
@@ -111,40 +112,41 @@ ACCELERATORS = {
     "hpg.dgxb200x8.n4": (4, 8),
     "hpg.dgxb200x8.n16": (16, 8),
 }
-"""Nodes, and accelerators of each, as SOURCES.md gives the systems."""
+"""Nodes, and accelerators of each, as the submissions' published descriptions state them."""
 
 
+@pytest.mark.parametrize("system", ACCELERATORS)
 def test_tokens_of_a_device_need_the_systems_description(
-    test_data: Path, measure: Measure, tmp_path: Path
+    system: str, test_data: Path, measure: Measure, tmp_path: Path
 ) -> None:
-    """Of each system's first log: to 0.1 % of the log's own arithmetic over the accelerators described."""
-    for path in sorted(test_data.glob(MLPERF.replace("result_*", "result_0"))):
-        system = path.parts[-3]
-        nodes, each = ACCELERATORS[system]
-        (alone,) = [
-            row
-            for row in measure(path).figures.summary
-            if (row.metric, row.stat) == ("log.tokens", "per_device")
-        ]
-        assert (alone.value, "systems/NAME.json" in str(alone.reason)) == (None, True)
-        log = tmp_path / system / "results" / system / "llama31_8b" / "result_0.txt"
-        log.parent.mkdir(parents=True)
-        log.write_bytes(path.read_bytes())
-        described = {system: (nodes, each), "another": (99, 99)}
-        for name, (number, size) in described.items():
-            description = tmp_path / system / "systems" / f"{name}.json"
-            description.parent.mkdir(exist_ok=True)
-            counts = {"number_of_nodes": str(number), "accelerators_per_node": str(size)}
-            description.write_text(json.dumps({"submitter": "x"} | counts))
-        (row,) = [
-            row
-            for row in measure(tmp_path / system).figures.summary
-            if (row.metric, row.stat) == ("log.tokens", "per_device")
-        ]
+    """Of a system's three logs: to 0.1 % of the log's own arithmetic over the accelerators described."""
+    nodes, each = ACCELERATORS[system]
+    logs = [path for path in sorted(test_data.glob(MLPERF)) if path.parts[-3] == system]
+    assert len(logs) == 3
+    (alone,) = device_rates(measure(logs[0]))
+    assert (alone.value, "systems/NAME.json" in str(alone.reason)) == (None, True)
+    for path in logs:
+        copy = tmp_path / "results" / system / "llama31_8b" / path.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    (tmp_path / "systems").mkdir()
+    for name, counts in ((system, (nodes, each)), ("another", (99, 99))):
+        text = json.dumps(
+            dict(zip(("number_of_nodes", "accelerators_per_node"), map(str, counts), strict=True))
+        )
+        (tmp_path / "systems" / f"{name}.json").write_text(text)
+    rows = {str(row.category): row for row in device_rates(measure(tmp_path))}
+    for path in logs:
+        row = rows[f"results/{system}/llama31_8b/{path.name}"]
         times, batch, length = stated_steps(path)
         rate = median(batch * length / time for time in times[1:])
         assert row.value == pytest.approx(rate / (nodes * each), rel=1e-3)
         assert row.reason == f"{nodes * each:,} devices by systems/{system}.json"
+
+
+def device_rates(run: Run) -> list[Row]:
+    """Tokens per second of a device, by log."""
+    return [row for row in run.figures.summary if (row.metric, row.stat) == ("log.tokens", "per_device")]
 
 
 def test_a_job_of_torchtitan(test_data: Path, measure: Measure, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class MlperfSystem(EvidenceReader):
     extensions: tuple[str, ...] = (".json",)
     capture = "`systems/NAME.json` of the submission whose logs are in `results/NAME`"
     versions = "MLPerf Training v4 and v5, MLPerf Inference v5"
-    tested = "documentation: MLPerf's submission rules; the keys of published descriptions"
+    tested = "documentation: MLPerf's submission rules, and six published descriptions of Training v5.1"
     published_keys = _COUNTS
 
     withheld: Mapping[str, str] = {}
