@@ -9,11 +9,15 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
+import cclbench
+
 Call = Callable[..., Any]
 
+SCHEMAS = Path(cclbench.__file__).parent / "schemas"
 DMON = """\
 1700000000.0 #Entity   SMCLK DVCCTR GPUTL POWER TOTEC FBUSD NVLTX
 1700000000.0 ID
@@ -28,7 +32,9 @@ DMON = """\
 
 def only_summary(call: Call, path: Path) -> dict[str, Any]:
     """The only summary of a source, which is on its screen and page as well."""
-    (found,) = json.loads(call("run", path, "--json").out)["summaries"]
+    document = json.loads(call("run", path, "--json").out)
+    jsonschema.validate(document, json.loads((SCHEMAS / "result.json").read_text()))
+    (found,) = document["summaries"]
     page = path.parent / "page.html"
     assert call("report", path, "-o", page).code == 0
     html, screen = unescape(page.read_text()), " ".join(call("run", path).out.split())
@@ -127,6 +133,7 @@ def test_counters_of_two_hosts_keep_their_files_and_are_compared(call: Call, tmp
     )
     (tmp_path / "dcgm.txt").write_text(DMON)
     document = json.loads(call("compare", tmp_path / "dcgm.txt", tmp_path / "half.txt", "--json").out)
+    jsonschema.validate(document, json.loads((SCHEMAS / "comparison.json").read_text()))
     row = document["tables"][0]["rows"][0]
     assert row["utilisation"]["ratio"] == pytest.approx(0.2 / 0.85)
 
