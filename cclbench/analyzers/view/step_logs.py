@@ -30,7 +30,7 @@ _CHANCE: Final = 5e-4
 _LONGEST_PERIOD: Final = 10_000
 _NEIGHBOURS: Final = 25
 """Lines around one that tell its usual time: the time of steps drifts, and changes at restarts."""
-_MOST_LINES: Final = 1 << 17
+_MOST_LINES: Final = 1 << 15
 """Lines, the last ones, in which a period is looked for: a lasting one is in all of them."""
 
 Float64 = npt.NDArray[np.float64]
