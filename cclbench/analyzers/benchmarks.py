@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import has_values, with_values, word_codes
+from cclbench.analyzers.view.columns import has_values, has_word, with_values, word_codes
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
+from cclbench.formats.otlp_spans import OtlpSpans
 from cclbench.ground.evidence_schema import REQUESTS, SERVING
 
 _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
@@ -72,7 +73,8 @@ class Samples:
 
 def run_benchmarks(run: RunView) -> list[Benchmark]:
     """The run's benchmarks, by file and order within it; the label has a number if a file has several."""
-    requests, figures = _by_benchmark(run.table("requests")), _by_benchmark(run.table("serving"))
+    tables = _without_spans_beside_clients(run.table("requests"), run.table("serving"))
+    requests, figures = map(_by_benchmark, tables)
     keys = sorted({*requests, *figures})
     of_file = Counter(file for file, _ in keys)
     benchmarks = []
@@ -92,6 +94,14 @@ def run_benchmarks(run: RunView) -> list[Benchmark]:
             )
         )
     return benchmarks
+
+
+def _without_spans_beside_clients(*tables: pa.Table) -> tuple[pa.Table, ...]:
+    """The tables without the server's spans, if a client has a file: they are of the same requests."""
+    sources = {source for table in tables for source in table["source"].unique().to_pylist()}
+    if sources == {OtlpSpans.name}:
+        return tables
+    return tuple(table.filter(pa.array(~has_word(table, "source", OtlpSpans.name))) for table in tables)
 
 
 def _by_benchmark(table: pa.Table) -> dict[tuple[str, int], pa.Table]:

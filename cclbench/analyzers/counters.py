@@ -215,20 +215,30 @@ def _moved_by_way(rows: pa.Table, port: str) -> dict[str, MovedBytes]:
     """Sent and received bytes of one tool: from counts in one file or between two, else from rates."""
     by_way = {}
     for way in ("tx", "rx"):
-        counted, totals, rates = (
-            with_words(rows, "counter", (f"{port}_{way}_{suffix}",)) for suffix in ("bytes", "total", "rate")
-        )
-        pairs, left_out = _subtracted_pairs(totals)
-        single, twice = _single_port_rows(counted)
-        known = pa.concat_tables([single, pairs])
-        unknown = sum(left_out.values())
+        known, left_out, unknown, is_counted = moved_rows(rows, f"{port}_{way}")
         if len(known):
-            by_way[way] = _moved_bytes(
-                known, {**left_out, **twice, "rates, in favour of counted bytes": len(rates)}, unknown
-            )
-        elif len(known := held_amounts(rates)):
-            by_way[way] = replace(_moved_bytes(known, left_out, unknown), provenance="derived")
+            moved = _moved_bytes(known, left_out, unknown)
+            by_way[way] = moved if is_counted else replace(moved, provenance="derived")
     return by_way
+
+
+def moved_rows(rows: pa.Table, counter: str) -> tuple[pa.Table, dict[str, int], int, bool]:
+    """Bytes over intervals of one tool's counter, such as `nvlink_tx`.
+
+    With them: rows left out by reason, number of samples whose bytes are unknown, and whether the tool
+    counted bytes; else they are its rates, each since the sample before.
+    """
+    counted, totals, rates = (
+        with_words(rows, "counter", (f"{counter}_{suffix}",)) for suffix in ("bytes", "total", "rate")
+    )
+    pairs, left_out = _subtracted_pairs(totals)
+    single, twice = _single_port_rows(counted)
+    known = pa.concat_tables([single, pairs])
+    unknown = sum(left_out.values())
+    if len(known):
+        left_out |= twice | {"rates, in favour of counted bytes": len(rates)}
+        return known, left_out, unknown, True
+    return held_amounts(rates), left_out, unknown, False
 
 
 def _single_port_rows(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:

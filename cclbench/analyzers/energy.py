@@ -69,7 +69,7 @@ def energy_of_token(run: RunView) -> Iterator[Value]:
 
 def _energy_of_steps(run: RunView) -> tuple[Value, int]:
     """Energy of all devices during the ranks' steps, J, and the number of steps."""
-    rows, source, counter = _counted_energy(with_plain_words(run.table("counters")))
+    rows, source, counter = counted_energy(with_plain_words(run.table("counters")))
     windows = windows_of_steps(run)
     during = intervals.union(
         np.concatenate([of_rank.starts for of_rank in windows]),
@@ -100,8 +100,8 @@ def _energy_of_steps(run: RunView) -> tuple[Value, int]:
     )
 
 
-def _counted_energy(rows: pa.Table) -> tuple[pa.Table, str, str]:
-    """Energies over intervals from one tool, J; the tool, and its counter."""
+def counted_energy(rows: pa.Table) -> tuple[pa.Table, str, str]:
+    """Energies over intervals from one tool, J; the tool, and its counter; `NotApplicable` without any."""
     known = with_words(rows, "counter", _COUNTERS)
     timed = with_values(known, "start_ns", "end_ns")
     for source in sort_by_precedence(timed["source"].unique().to_pylist()):

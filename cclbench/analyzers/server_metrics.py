@@ -9,26 +9,42 @@ from functools import partial
 from math import isfinite
 from typing import Final
 
+import pyarrow as pa
+
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
+from cclbench.analyzers.request_spans import span_latencies, span_request_times, span_requests
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.server_metrics import SINCE_START, ServerCounts, of_each_server, server_counts
 
-NO_METRICS: Final = "needs snapshots of the server's metrics: curl http://SERVER/metrics before and after"
+NO_METRICS: Final = (
+    "needs snapshots of the server's metrics: curl http://SERVER/metrics before and after; or its spans"
+)
 _PARTS: Final = ("queue", "prefill", "decode")
 _PERCENTS: Final = (50, 90, 99)
 _LATENCIES: Final = (
     *("ttft", "tpot", "itl", "e2e_latency", "queue", "prefill", "decode", "inference", "transfer"),
 )
 _server_metric = partial(
-    run_metric, inputs=("server_metrics",), not_applicable=NO_METRICS, unit="s", better="lower"
+    run_metric, inputs=("server_metrics", "requests"), not_applicable=NO_METRICS, unit="s", better="lower"
 )
 
 
-def _of_each_server(run: RunView, values: Callable[[ServerCounts], Iterable[Value]]) -> Iterator[Value]:
-    """The values of a single server; of several, each with the server's label before its category."""
+def _of_each_server(
+    run: RunView,
+    values: Callable[[ServerCounts], Iterable[Value]],
+    by_span: Callable[[pa.Table], Iterable[Value]] | None = None,
+) -> Iterator[Value]:
+    """The values of a single server; of several, each with the server's label before its category.
+
+    Without snapshots, those of the requests that spans time.
+    """
     counts = server_counts(run)
     if not counts:
-        raise NotApplicable(NO_METRICS)
+        requests = span_requests(run)
+        if by_span is None or not len(requests):
+            raise NotApplicable(NO_METRICS)
+        yield from by_span(requests)
+        return
     if len(counts) > 1:
         yield no_value(f"{len(counts)} servers: see their rows", source="prometheus")
     for label, one in of_each_server(counts):
@@ -46,12 +62,13 @@ def _of_each_server(run: RunView, values: Callable[[ServerCounts], Iterable[Valu
     " outside, the rest, which the engine does not time: the API server, tokenisation, detokenisation. The"
     " parts add up to the whole. A transfer of KV blocks between servers is not a part of its own: in vLLM a"
     " request waits for it in the queue of the server that decodes (serving.server_latency has its time)."
-    " Counts are those between the snapshots.",
+    " Counts are those between the snapshots. Without snapshots: the mean over answered requests whose"
+    " OpenTelemetry spans state all parts.",
     formula="Δsum / Δcount of each histogram; outside = whole − queue − prefill − decode",
 )
 def request_time(run: RunView) -> Iterable[Value]:
     """Mean time of a request and of its parts."""
-    return _of_each_server(run, _request_time_values)
+    return _of_each_server(run, _request_time_values, span_request_times)
 
 
 def _request_time_values(counts: ServerCounts) -> Iterator[Value]:
@@ -83,12 +100,13 @@ def _request_time_values(counts: ServerCounts) -> Iterator[Value]:
     " prefill, decode, inference, transfer (of KV blocks between servers): the mean, and for p50, p90 and p99"
     " the bounds of the bucket that holds them (stats p99_low and p99_high): a histogram does not say more,"
     " and nothing is interpolated. Percentile p is the ⌈p · count⌉-th smallest observation. The server's"
-    " clock begins when the request arrives: a client's latency is longer.",
+    " clock begins when the request arrives: a client's latency is longer. Without snapshots: over the"
+    " requests that OpenTelemetry spans time, whose percentiles p50, p90 and p99 are exact.",
     formula="Δsum / Δcount; bounds of the first bucket whose Δcount reaches ⌈p · Δcount⌉",
 )
 def server_latency(run: RunView) -> Iterable[Value]:
     """Means and bounds of percentiles by the server's histograms."""
-    return _of_each_server(run, _server_latency_values)
+    return _of_each_server(run, _server_latency_values, span_latencies)
 
 
 def _server_latency_values(counts: ServerCounts) -> Iterator[Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,10 @@ from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.units import humanise
 
 _LEAST_STEPS: Final = 3
+_NO_DEVICES: Final = (
+    "the log does not state the number of devices: add a card (hardware.count), or beside a log of MLPerf its"
+    " system's description (systems/NAME.json)"
+)
 _FEW: Final = 20
 """Lines from which there are percentiles, and most slow steps that are listed."""
 _log_metric = partial(run_metric, not_applicable=NO_LOG)
@@ -36,15 +41,15 @@ _log_metric = partial(run_metric, not_applicable=NO_LOG)
     " one before, over the steps between. Stats: mean, p5, p95 and p99 from 20 lines up, max, cv; drift: the"
     " median of the last quarter of lines over that of the first, − 1; unprofiled: the median without steps"
     " that a profiler slowed, by the profiler's own lines; slow_share: share of lines more than 5 robust"
-    " standard deviations (1.4826 MAD) and 5 % above the median; slow_period: distance in steps of slow steps"
-    " where at least 90 % of them are that far apart and at least 90 % of the steps so far apart are slow,"
-    " profiled ones aside."
-    " Slow and profiled steps have rows of their own.",
+    " standard deviations (1.4826 MAD) and 5 % above the median; slow_period: distance in steps of slow"
+    " steps: at least 90 % of the steps so far apart are slower than those around them, by the same rule,"
+    " they are a quarter of all that are, and slow steps at random positions do not fit as well (p < 0.0005);"
+    " profiled steps and warm-up aside. Slow and profiled steps have rows of their own.",
     formula="median(dur)",
     unit="s",
     better="lower",
     inputs=("log_steps",),
-    version=2,
+    version=3,
 )
 def step(run: RunView) -> Iterator[Value]:
     yield from of_each_log(run, _step_values)
@@ -108,9 +113,13 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     unexplained = slow & ~log.profiled()
     period = log.slow_period()
     if period is not None:
-        excess = float(np.median(log.seconds[unexplained])) - middle
+        known = log.steady & ~log.profiled()
+        at = known & (steps % period[0] == period[1])
+        excess = float(np.median(log.seconds[at]) - np.median(log.seconds[known & ~at]))
+        mean_of = int(np.median(log.numbers("steps")[at]))
         words = f"every {period[0]} steps, as step {period[1] or period[0]}"
         reason = f"{words}, a step takes {humanise(excess, 's')} more"
+        reason += f" in the mean of {mean_of}" if mean_of > 1 else ""
         yield Value(value=period[0], stat="slow_period", unit="count", provenance="derived", reason=reason)
     lines = np.flatnonzero(unexplained)
     for line in sorted(lines[np.argsort(-log.seconds[lines], kind="stable")][:_FEW].tolist()):
@@ -127,9 +136,9 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     "log.tokens",
     definition="Tokens per second of the job by its log: tokens of a step, samples as it states them times"
     " the sequence length that it states, over the median step (log.step). Stats: per_device, over the number"
-    " of devices that the log states, else the card; stated_per_device: the median of the rate that the lines"
-    " state. Of a server's log: mean over lines of the stated rates of generated tokens, and of tokens of"
-    " prompts as category prompt.",
+    " of devices that the log states, else MLPerf's description of its system, else the card;"
+    " stated_per_device: the median of the rate that the lines state. Of a server's log: mean over lines of"
+    " the stated rates of generated tokens, and of tokens of prompts as category prompt.",
     formula="samples · sequence length / log.step",
     unit="1/s",
     better="higher",
@@ -139,12 +148,36 @@ def tokens(run: RunView) -> Iterator[Value]:
     if len(server_lines(run)) and not has_values(run.table("log_steps"), "step").any():
         yield from _server_values(run)
         return
-    card = run.card
-    devices = card.hardware.count if card is not None else None
-    yield from of_each_log(run, lambda log: _token_values(log, devices))
+    yield from of_each_log(run, lambda log: _token_values(log, *_device_count(log, run)))
 
 
-def _token_values(log: StepLog, card_devices: int | None) -> Iterator[Value]:
+def _device_count(log: StepLog, run: RunView) -> tuple[int | None, str]:
+    """Devices of a log's job, and who states them: the log, MLPerf's description of its system, the card."""
+    stated = log.settings.get("devices")
+    if isinstance(stated, int) and stated > 0:
+        return stated, "by the log"
+    if described := _system_description(log.file, run):
+        return described
+    return (run.card.hardware.count if run.card is not None else None), "by the card"
+
+
+def _system_description(log: str, run: RunView) -> tuple[int, str] | None:
+    """Accelerators by `NAME.json` for a log in `results/NAME`, or by the only description beside it."""
+    found = {
+        PurePosixPath(file): devices
+        for file, facts in run.settings.items()
+        if isinstance(devices := facts.get("system_devices"), int)
+    }
+    parts = PurePosixPath(log).parts
+    named = parts[parts.index("results") + 1] if "results" in parts[:-2] else None
+    if named is not None:
+        fitting = [file for file in found if file.stem == named]
+    else:
+        fitting = [file for file in found if file.parent == PurePosixPath(log).parent]
+    return (found[fitting[0]], f"by {fitting[0]}") if len(fitting) == 1 else None
+
+
+def _token_values(log: StepLog, devices: int | None, by: str) -> Iterator[Value]:
     steady = log.steady
     per_step = log.numbers("tokens")[steady]
     if not len(per_step) or np.isnan(per_step).all():
@@ -152,14 +185,11 @@ def _token_values(log: StepLog, card_devices: int | None) -> Iterator[Value]:
     else:
         rate = float(np.median(per_step / log.seconds[steady]))
         yield Value(value=rate, provenance="derived", reason=f"{np.nanmedian(per_step):,.0f} tokens a step")
-        devices, by = log.settings.get("devices"), "by the log"
-        if devices is None:
-            devices, by = card_devices, "by the card"
-        if isinstance(devices, int) and devices > 0:
+        if devices:
             reason = f"{devices:,} devices {by}"
             yield Value(value=rate / devices, stat="per_device", provenance="derived", reason=reason)
         else:
-            yield no_value("neither the log nor a card states the number of devices", stat="per_device")
+            yield no_value(_NO_DEVICES, stat="per_device")
     stated = log.numbers("tokens_per_s_per_device")[~log.first]
     if np.isfinite(stated).any():
         yield Value(value=float(np.nanmedian(stated)), stat="stated_per_device")

@@ -35,7 +35,7 @@ from cclbench.comparison.standards import common_standard
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.summaries import table_comparisons
 from cclbench.comparison.verdict import judge_subject, with_table_words
-from cclbench.comparison.work import comparison_warnings
+from cclbench.comparison.work import comparison_warnings, work_inequalities
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import shown
@@ -115,7 +115,10 @@ def compare(
     return Comparison(
         subjects=subjects,
         warnings=comparison_warnings(subjects, work),
-        versus=tuple(with_table_words(one, compared) for one in verdicts),
+        versus=tuple(
+            with_table_words(one, compared, work_inequalities(base, other, equality))
+            for one, (other, equality) in zip(verdicts, pairs, strict=True)
+        ),
         cards=card_differences(subjects),
         lines=with_scaling(
             metric_lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))), verdicts

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cclbench.analyzers.benchmarks import Benchmark, run_benchmarks
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
@@ -107,17 +109,38 @@ def _calls_per_window(table: OperatorTable, *, with_flops: bool = False) -> dict
 
 
 def _serving_totals(subject: ComparisonSubject) -> dict[str, Any]:
-    """Settings and totals of a serving client's benchmark; empty unless there is exactly one."""
-    entries = [entry for entry in subject.stored.record.evidence if entry.reader == "serving"]
+    """Settings of a serving client's file and totals of its benchmarks; empty unless there is one file.
+
+    Totals are those that the file states, else those of the requests that it lists.
+    """
+    entries = [entry for entry in subject.stored.record.evidence if entry.rows.get("serving")]
     if len(entries) != 1:
         return {}
-    table = subject.stored.evidence("serving")
-    totals = {
-        row["figure"]: row["value"]
-        for row in table.to_pylist()
-        if row["figure"] in _SERVING_TOTALS and row["stat"] is None
-    }
-    return {**entries[0].facts, **totals} if len(totals) == len(_SERVING_TOTALS) else {}
+    view = RunView(subject.stored, settings={entries[0].name: entries[0].facts})
+    benchmarks = run_benchmarks(view)
+    found: dict[str, Any] = {**entries[0].facts, "client": entries[0].reader}
+    for number, benchmark in enumerate(benchmarks, 1):
+        totals = _benchmark_totals(benchmark)
+        if totals is None:
+            return {}
+        of = f"_of_benchmark_{number}" if len(benchmarks) > 1 else ""
+        found |= {f"{name}{of}": total for name, total in zip(_SERVING_TOTALS, totals, strict=True)}
+    return found
+
+
+def _benchmark_totals(benchmark: Benchmark) -> tuple[float, ...] | None:
+    """Answered requests, and their input and output tokens; None where any is unknown."""
+    totals = [benchmark.stated.get((name, None)) for name in _SERVING_TOTALS]
+    listed = len(benchmark.requests) and not benchmark.unknown_count
+    answered = benchmark.answered_requests if listed else None
+    for place, column in enumerate((None, "input_tokens", "output_tokens")):
+        if totals[place] is None and answered is not None:
+            if column is None:
+                totals[place] = len(answered)
+            elif not answered[column].null_count:
+                totals[place] = int(answered[column].to_numpy().sum())
+    known = [total for total in totals if total is not None]
+    return tuple(known) if len(known) == len(totals) else None
 
 
 def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:
@@ -166,15 +189,26 @@ def scale_to_call(fingerprint: Fingerprint, calls: float) -> Fingerprint:
 
 
 def _equally_served(base: Mapping[str, Any], other: Mapping[str, Any]) -> Equality:
-    """Proved where settings, requests and tokens are equal, else refuted."""
-    for key in dict.fromkeys((*base, *other)):
+    """Proved where settings, requests and tokens are equal, else refuted.
+
+    Two clients' settings have other names: of theirs those that both state count, beside the totals.
+    """
+    same_client = base.get("client") == other.get("client")
+    names = dict.fromkeys((*base, *other))
+    for key in names if same_client else [key for key in names if _is_common(key, base, other)]:
         if base.get(key) != other.get(key):
             words = key.replace("_", " ")
             return Equality(
                 "refuted", f"{words} {_value_words(other.get(key))} against {_value_words(base.get(key))}"
             )
-    requests, *tokens = (f"{base[key]:,.0f}" for key in _SERVING_TOTALS)
+    sums = (sum(base[key] for key in base if key.startswith(name)) for name in _SERVING_TOTALS)
+    requests, *tokens = (f"{total:,.0f}" for total in sums)
     return Equality("proved", f"{requests} requests, {tokens[0]} input and {tokens[1]} output tokens each")
+
+
+def _is_common(key: str, base: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether it is a total, or a setting that both clients state."""
+    return key.startswith(_SERVING_TOTALS) or (key in base and key in other and key != "client")
 
 
 def _equal_flops(base: Fingerprint, other: Fingerprint) -> Equality:

@@ -10,6 +10,8 @@ from functools import cached_property
 from string import ascii_uppercase
 from typing import Any, Final
 
+import pyarrow.compute as pc
+
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import metric_name
@@ -173,6 +175,22 @@ class ComparisonSubject:
         if value is None and self.is_published and (self.card is None or path in _NO_CARD_HOLDS):
             return self.published_field(path)
         return value
+
+    def log_setting(self, name: str) -> int | None:
+        """A setting that its job's logs state, such as `global_batch`; None where they state none, or two."""
+        files = [file for file in self.stored.record.evidence if file.rows.get("log_steps")]
+        values = {value for file in files if isinstance(value := file.facts.get(name), int)}
+        return values.pop() if len(values) == 1 else None
+
+    @cached_property
+    def logged_tokens(self) -> int | None:
+        """Tokens of a step by its job's only log: those of most lines; None where it states none."""
+        files = [file for file in self.stored.record.evidence if file.rows.get("log_steps")]
+        if len(files) != 1:
+            return None
+        tokens = self.stored.evidence("log_steps")["tokens"].drop_null()
+        modes = pc.mode(tokens).to_pylist()
+        return modes[0]["mode"] if modes else None
 
     @property
     def metadata(self) -> Mapping[str, Any]:

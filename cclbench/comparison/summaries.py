@@ -52,14 +52,16 @@ class TableComparison(msgspec.Struct, frozen=True, kw_only=True):
         """Place of the column whose figures are shown beside their ratio; None without one."""
         return next((place for place, column in enumerate(self.columns) if column.lead), None)
 
+    def ratios_of(self, place: int) -> list[float]:
+        """The known ratios of a column."""
+        return [ratio for row in self.rows if (ratio := row.ratios[place]) is not None]
+
     @property
     def ratio_words(self) -> str | None:
         """`B's busbw is 0.72× A's in the median of 32 rows, 0.305× to 1.02×`; None without a ratio."""
-        lead = self.lead
-        ratios = [ratio for row in self.rows if lead is not None and (ratio := row.ratios[lead]) is not None]
-        if lead is None or not ratios:
+        if self.lead is None or not (ratios := self.ratios_of(self.lead)):
             return None
-        name, middle = self.columns[lead].name, humanise(median(ratios), "ratio")
+        name, middle = self.columns[self.lead].name, humanise(median(ratios), "ratio")
         text = f"{self.title}: {self.other}'s {name} is {middle} {self.base}'s"
         if len(ratios) > 1:
             low, high = (humanise(bound, "ratio") for bound in (min(ratios), max(ratios)))

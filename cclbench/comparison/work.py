@@ -33,21 +33,32 @@ def _card_fact(*paths: str) -> Fact:
     return lambda subject: next((v for path in paths if (v := subject.card_field(path)) is not None), None)
 
 
+def _work_fact(setting: str, *paths: str) -> Fact:
+    """A field of the card, else a setting that the job's logs state."""
+    card = _card_fact(*paths)
+
+    def value(subject: ComparisonSubject) -> Any:
+        stated = card(subject)
+        return subject.log_setting(setting) if stated is None and not subject.is_published else stated
+
+    return value
+
+
 def _tokens_per_step(subject: ComparisonSubject) -> int | None:
-    """Tokens per step, from the run's throughput and step time."""
+    """Tokens per step, from the run's throughput and step time, else by its job's log."""
     rate, step = subject.results.value(_TOKENS), subject.results.value(_STEP)
-    return None if rate is None or step is None else round(rate * step)
+    return subject.logged_tokens if rate is None or step is None else round(rate * step)
 
 
 _LENGTHS: Final = ("workload.batch.sequence_length", "workload.batch.input_length")
 PHASE: Final = _card_fact("workload.phase")
-GLOBAL_BATCH: Final = _card_fact("workload.batch.global")
+GLOBAL_BATCH: Final = _work_fact("global_batch", "workload.batch.global")
 _WORK: Final[Mapping[str, Fact]] = {
     "phase": PHASE,
     "model": _card_fact("workload.model.name"),
     "parameters": _card_fact("workload.model.parameters"),
     "global batch": GLOBAL_BATCH,
-    "sequence length": _card_fact(*_LENGTHS),
+    "sequence length": _work_fact("sequence_length", *_LENGTHS),
     "output length": _card_fact("workload.batch.output_length"),
     "tokens per step": _tokens_per_step,
 }
@@ -56,13 +67,17 @@ _SIZES: Final = ("global batch", "tokens per step")
 """Those that may differ between sizes of one job."""
 _SETUP: Final[Mapping[str, Fact]] = {
     "precision": _card_fact("workload.precision"),
-    "number of devices": lambda subject: subject.device_count,
+    "number of devices": lambda subject: subject.device_count or subject.log_setting("devices"),
     "window": lambda subject: subject.window_policy,
     "number of steps": lambda subject: subject.step_count or None,
     "kind of trace": lambda subject: subject.stored.reader,
 }
-_NEEDED: Final = (("workload.model.name",), ("workload.batch.global",), _LENGTHS)
-"""Fields that a card needs to establish equal work, each by one of its paths."""
+_NEEDED: Final = {
+    "workload.model.name": _WORK["model"],
+    "workload.batch.global": GLOBAL_BATCH,
+    _LENGTHS[0]: _WORK["sequence length"],
+}
+"""Fields that a card needs to establish equal work, where no log states them."""
 
 
 def is_different(fact: Fact, a: ComparisonSubject, b: ComparisonSubject) -> bool:
@@ -149,10 +164,13 @@ def _unknown_work(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
             " equal work cannot be checked"
         )
     for subject in filter(_has_steps, subjects):
-        needed = () if is_work_unknown(subject) else _NEEDED
-        lacking = [paths[0] for paths in needed if all(subject.card_field(path) is None for path in paths)]
+        needed = {} if is_work_unknown(subject) else _NEEDED
+        lacking = [field for field, fact in needed.items() if fact(subject) is None]
         if lacking:
-            yield f"the card of {subject.letter} lacks {_join_words(lacking)}: equal work is not certain"
+            fields = _join_words(lacking)
+            has_card = subject.card is not None or subject.is_published
+            owner = f"the card of {subject.letter} lacks" if has_card else f"{subject.letter} does not state"
+            yield f"{owner} {fields}: equal work is not certain"
 
 
 def _has_steps(subject: ComparisonSubject) -> bool:

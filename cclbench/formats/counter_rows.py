@@ -31,12 +31,21 @@ NO_COUNTER: Final = "values that are not read"
 WENT_BACK: Final = "differences of a count that went back: reset or wrapped"
 CLOCK_BACK: Final = "values over a clock that went back"
 AGAIN: Final = "values that the file states twice"
+CLOCK_LIMITS: Final = "reasons for lower clocks"
+"""Stands for the counters of `add_clock_limits` in tables of fields."""
 _NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
 
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
 _MARK = re.compile(r"#\s*time_ns (\d{1,20})\s*")
 _UNITS: Final = (b" KiB", b" %", b" W")
 """Ends of a complete last line without a line feed: a unit behind the number."""
+_LIMITS: Final = {
+    "power_limited": 0x4 | 0x80,
+    "thermally_limited": 0x20 | 0x40,
+    "hardware_limited": 0x8,
+}
+"""Bits of NVML's reasons for lower clocks (nvmlClocksEventReasons): the power cap in software and the power
+brake, thermal slowdowns in software and hardware, and a slowdown in hardware of any cause."""
 _INT64: Final = 1 << 63
 _MOST_DEVICES: Final = 1 << 15
 
@@ -153,6 +162,14 @@ class CounterRows:
         row = (device, port, counter, unit_of(counter), start_ns, end_ns, float(value))
         for column, cell in zip(self._columns.values(), row, strict=True):
             column.append(cell)
+
+    def add_clock_limits(
+        self, reasons: int, *, device: int | None, start_ns: int | None = None, end_ns: int | None = None
+    ) -> None:
+        """Add for each cause in `_LIMITS` whether it holds, 1 or 0, from NVML's mask of reasons."""
+        for counter, bits in _LIMITS.items():
+            held = int(reasons & bits != 0)
+            self.add_row(counter, held, device=device, start_ns=start_ns, end_ns=end_ns)
 
     def add_cumulative(
         self,

@@ -36,16 +36,19 @@ _COUNTERS: Final = {
         *("sm_active", "tensor_active", "dram_active", "dram_read_utilization", "dram_write_utilization"),
         *("nvlink_tx_utilization", "nvlink_rx_utilization", "pcie_tx_utilization", "pcie_rx_utilization"),
         *("gpu_utilization", "memory_utilization"),
+        *("power_limited", "thermally_limited", "hardware_limited"),
     ),
     "B": (
         *("dram_read_bytes", "dram_write_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes", "pcie_tx_bytes"),
         *("pcie_rx_bytes", "nic_tx_bytes", "nic_rx_bytes"),
         *("nvlink_tx_total", "nvlink_rx_total", "nic_tx_total", "nic_rx_total"),
+        "memory_used",
     ),
     "B/s": ("nvlink_tx_rate", "nvlink_rx_rate", "pcie_tx_rate", "pcie_rx_rate", "nic_tx_rate", "nic_rx_rate"),
     "count": ("nic_retransmits", "nic_congestion_marks"),
     "W": ("power",),
     "J": ("energy",),
+    "Hz": ("sm_clock", "memory_clock"),
 }
 COUNTER_UNITS: Final = {counter: unit for unit, counters in _COUNTERS.items() for counter in counters}
 """Counters by the names that analyzers know, with their units.
@@ -85,9 +88,14 @@ REQUESTS: Final = _versioned_schema(
     _nullable("success", pa.bool_(), "whether it was answered"),
     _nullable("input_tokens", pa.int64(), "tokens of the prompt"),
     _nullable("output_tokens", pa.int64(), "tokens of the answer"),
-    _nullable("ttft_ns", pa.int64(), "request sent to first token", "ns"),
-    _nullable("e2e_ns", pa.int64(), "request sent to last token", "ns"),
+    _nullable(
+        "ttft_ns", pa.int64(), "request sent to first token; of a server's span from its arrival", "ns"
+    ),
+    _nullable("e2e_ns", pa.int64(), "request sent to last token; of a server's span from its arrival", "ns"),
     _nullable("itl_ns", pa.list_(pa.int64()), "gaps between what the client received, in order", "ns"),
+    _nullable("queue_ns", pa.int64(), "arrival to first scheduling, by a server's span", "ns"),
+    _nullable("prefill_ns", pa.int64(), "first scheduling to first token, by a server's span", "ns"),
+    _nullable("decode_ns", pa.int64(), "first to last token, by a server's span", "ns"),
 )
 
 SERVING: Final = _versioned_schema(

@@ -84,7 +84,7 @@ _SCALES = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
     **{
         unit: tuple((factor, prefix + unit) for factor, prefix in _LARGE)
-        for unit in ("B", "B/s", "FLOP", "FLOP/s")
+        for unit in ("B", "B/s", "FLOP", "FLOP/s", "W", "J", "Hz")
     },
 }
 

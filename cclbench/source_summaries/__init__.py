@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources without device steps say: sweeps, logs, memory snapshots, results of serving benchmarks.
+"""What sources without device steps say: sweeps, logs, counters, memory snapshots, serving benchmarks.
 
 `source_summaries` is where the kind of a source decides what its first screen and its page show.  A kind is
 one function of one file, listed in `kinds.KINDS`.

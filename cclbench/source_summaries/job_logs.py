@@ -14,6 +14,9 @@ from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, S
 JOB_LOG: Final = "job_log"
 """The kind of a log that numbers steps."""
 SERVER_LOG: Final = "server_log"
+TOKENS: Final = "tokens"
+DEVICE_TOKENS: Final = "tokens of a device"
+"""Columns of tokens per second, by which jobs of unequal work are compared."""
 _STEP: Final = metric_name("log.step")
 _TOKENS: Final = metric_name("log.tokens")
 _GOODPUT: Final = metric_name("goodput.training")
@@ -23,8 +26,8 @@ _COLUMNS: Final = (
     FigureColumn(name="log", key=True),
     FigureColumn(name="median", unit="s", lead=True),
     *(FigureColumn(name=stat, unit="s") for stat in ("p5", "p95", "max")),
-    FigureColumn(name="tokens", unit="1/s"),
-    FigureColumn(name="tokens of a device", unit="1/s"),
+    FigureColumn(name=TOKENS, unit="1/s"),
+    FigureColumn(name=DEVICE_TOKENS, unit="1/s"),
     FigureColumn(name="goodput", unit="1"),
     FigureColumn(name="global batch", unit="count"),
     FigureColumn(name="sequence length", unit="count"),

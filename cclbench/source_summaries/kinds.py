@@ -5,20 +5,26 @@ from __future__ import annotations
 
 from typing import Final
 
+from cclbench.source_summaries.counters import summarise_counters
+from cclbench.source_summaries.inspector import summarise_inspector
 from cclbench.source_summaries.job_logs import summarise_job_logs
 from cclbench.source_summaries.libraries import summarise_libraries
 from cclbench.source_summaries.logged_calls import summarise_calls
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
+from cclbench.source_summaries.step_times import summarise_step_times
 from cclbench.source_summaries.summary import Summarise
 from cclbench.source_summaries.sweeps import summarise_sweeps
 
 KINDS: Final[tuple[Summarise, ...]] = (
     summarise_job_logs,
+    summarise_step_times,
     summarise_sweeps,
     summarise_serving,
     summarise_snapshots,
     summarise_calls,
+    summarise_inspector,
     summarise_libraries,
+    summarise_counters,
 )
 """Kinds of sources without device steps, in the order in which a run of several is summarised."""

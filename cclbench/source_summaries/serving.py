@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from cclbench.analyzers.benchmarks import Benchmark, run_benchmarks
+from cclbench.analyzers.request_spans import first_token_parts, span_requests
 from cclbench.analyzers.serving import latency_values, output_tokens, rate_value
 from cclbench.ground.units import humanise
 from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
@@ -67,7 +68,7 @@ def summarise_serving(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         if several
         else "Results of a serving benchmark",
         warnings=[words for one in benchmarks for words in _failure_words(one)],
-        sentences=list(_best_sentences(loads)),
+        sentences=[*_best_sentences(loads), *_first_token_sentence(inputs)],
         tables=[
             FigureTable(
                 subject="load",
@@ -87,6 +88,13 @@ def summarise_serving(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         ],
         absent=[] if latencies else ["no latencies: the files state none"],
     )
+
+
+def _first_token_sentence(inputs: SummaryInputs) -> Iterator[str]:
+    """What the time to first token consists of, by the server's spans."""
+    if parts := first_token_parts(span_requests(inputs.view)):
+        ttft, queue, prefill = (humanise(part, "s") for part in parts)
+        yield f"Of {ttft} to the first token in the mean {queue} are queue and {prefill} prefill, by spans."
 
 
 def _load_columns(*, by_load: bool) -> tuple[FigureColumn, ...]:

@@ -155,6 +155,11 @@ def _evidence() -> Iterator[tuple[str, Files]]:
     yield "prometheus", {"metrics.prom": _made("formats.test_prometheus", "SNAPSHOT").encode()}
     line = _made("formats.test_request_trace", "LINE")
     yield "request-trace", {"trace.jsonl": f"{line}\n{line}\n".encode()}
+    yield (
+        "mlperf-system",
+        {"system.json": json.dumps(_made("formats.test_mlperf_system", "SYSTEM")).encode()},
+    )
+    yield "otlp-spans", {"spans.jsonl": f"{_made('formats.test_otlp_spans', 'SPANS')}\n".encode()}
     log = (_made("formats.test_nccl_log", "PREFIX") + line for line in _made("formats.test_nccl_log", "EFA"))
     yield "nccl-log", {"job.log": "\n".join([*log, ""]).encode()}
     logs = importlib.import_module("helpers.job_logs")

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.hand_made import Evidence, busy_steps, of_run
+from helpers.planted_logs import FAMILIES, planted_log
 
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.step_logs import period_of
 from cclbench.card.model import Card, card_of
+from cclbench.formats.job_log import JobLog
 
 S = 10**9
 CARD = {
@@ -117,12 +120,46 @@ def test_noise_is_not_slow() -> None:
     assert found[None, None, "slow_share"].value == 0
 
 
-def test_a_period_needs_most_slow_steps_and_most_of_its_own() -> None:
+def test_a_period_needs_most_of_its_own_steps_and_no_chance() -> None:
+    """Of two periods the shorter one is named; three slow steps of 20 are as regular by chance."""
     steps = np.arange(1, 101)
     assert period_of(steps, steps % 10 == 3) == (10, 3)
     assert period_of(steps, (steps % 10 == 3) & (steps < 50)) is None
-    assert period_of(steps, (steps % 10 == 3) | (steps % 7 == 0)) is None
+    assert period_of(steps, (steps % 10 == 3) | (steps % 7 == 0)) == (7, 0)
+    assert period_of(steps[:20], steps[:20] % 7 == 5) is None
     assert period_of(steps, steps < 3) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_periods_are_found_where_planted_and_never_claimed_where_not(family: str, tmp_path: Path) -> None:
+    """Jobs with noise, drift, restarts, warm-up, lines of several steps, and slow steps without a period."""
+    found = []
+    for seed in range(80):
+        log = planted_log(seed)
+        if log.family == family:
+            path = tmp_path / "job.log"
+            path.write_text(log.text)
+            rows = JobLog().read(path).log_steps
+            rows = rows.set_column(1, "file", pa.array(["job.log"] * len(rows)))
+            table = Evidence(log_steps=rows.to_pylist())
+            value = {v.stat: v for v in of_run("log.step", table)}.get("slow_period")
+            expected = (
+                log.planted and f"every {log.planted[0]} steps, as step {log.planted[1] or log.planted[0]},"
+            )
+            assert (value and value.value) == (log.planted and log.planted[0]), log.words
+            assert expected is None or value.reason.startswith(expected), log.words
+            found.append(expected is not None)
+    assert 8 < sum(found) < len(found) - 2
+
+
+def test_every_second_step_and_every_fifth_of_a_drifting_job_are_slow() -> None:
+    """Times double from the first step to the last: no step is slow by the median of all."""
+    drift = np.linspace(1, 2, 100)
+    for period in (2, 5):
+        rows = lines(drift * np.where(np.arange(1, 101) % period == 0, 1.2, 1.0))
+        found = values("log.step", rows)
+        assert found[None, None, "slow_period"].value == period
+        assert found[None, None, "slow_share"].value == 0
 
 
 def test_profiled_steps_stand_apart() -> None:

@@ -61,7 +61,7 @@ VERSIONS = {
     "data.stall": 3,
     "memory.bound_share": 4,
     "log.profiler_overhead": 2,
-    "log.step": 2,
+    "log.step": 3,
     "memory.fragmentation": 2,
     "memory.hbm_utilization": 5,
     "time.exposed_copy": 2,

@@ -66,6 +66,19 @@ def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     return rows, evidence.left_out, evidence.notes
 
 
+def test_clocks_memory_and_limits(written: Any) -> None:
+    """MHz, MiB and NVML's mask: 0x80 is the power brake, 0x20 the software's thermal slowdown."""
+    rows, _, _ = read(written("#Entity   SMCLK MMCLK FBUSD DVCCTR\nID\nGPU 0  1980 2619 1024 160\n"))
+    assert [row[1:4] for row in rows] == [
+        ("sm_clock", 1.98e9, "Hz"),
+        ("memory_clock", 2.619e9, "Hz"),
+        ("memory_used", float(1 << 30), "B"),
+        ("power_limited", 1, "1"),
+        ("thermally_limited", 1, "1"),
+        ("hardware_limited", 0, "1"),
+    ]
+
+
 def test_dmon_states_shares_and_rates_of_no_time(written: Any) -> None:
     rows, left_out, _ = read(written(DMON))
     assert rows == [

@@ -65,15 +65,55 @@ def test_dmon_in_the_units_it_states(written: Any) -> None:
         (0, "power", 150.0, "W"),
         (0, "gpu_utilization", 0.9, "1"),
         (0, "memory_utilization", 0.7, "1"),
+        (0, "memory_clock", 7.501e9, "Hz"),
+        (0, "sm_clock", 1.882e9, "Hz"),
         (0, "pcie_rx_rate", 120e6, "B/s"),
         (0, "pcie_tx_rate", 80e6, "B/s"),
         (1, "power", 140.0, "W"),
         (1, "memory_utilization", 0.69, "1"),
+        (1, "memory_clock", 7.501e9, "Hz"),
+        (1, "sm_clock", 1.867e9, "Hz"),
         (1, "pcie_rx_rate", 100e6, "B/s"),
         (1, "pcie_tx_rate", 60e6, "B/s"),
     ]
     assert {row[5:] for row in rows} == {(None, None)}
-    assert left_out == {"values that are not read": 8, "values that are not available": 1}
+    assert left_out == {"values that are not read": 4, "values that are not available": 1}
+
+
+LIMITS = """\
+# gpu  pviol  tviol
+# Idx      %   bool
+    0     25      1
+    0      -      0
+"""
+REASONS = """\
+index, utilization.gpu [%], clocks.current.sm [MHz], memory.used [MiB], clocks_event_reasons.active
+0, 90 %, 1410 MHz, 1024 MiB, 0x0000000000000004
+0, 95 %, 1200 MHz, 2048 MiB, 0x0000000000000048
+0, 0 %, 210 MHz, 2048 MiB, [N/A]
+"""
+
+
+def test_limits_of_clocks_by_cause(written: Any) -> None:
+    """25 % of an interval over the power cap; hardware slows down (0x8) for its temperature (0x40)."""
+    assert [row[2:5] for row in read(written(LIMITS))[0]] == [
+        ("power_limited", 0.25, "1"),
+        ("thermally_limited", 1.0, "1"),
+        ("thermally_limited", 0.0, "1"),
+    ]
+    rows, left_out, _ = read(written(REASONS))
+    by_counter = {
+        counter: [row[3] for row in rows if row[2] == counter] for *_, counter in [r[:3] for r in rows]
+    }
+    assert by_counter == {
+        "gpu_utilization": [0.9, 0.95, 0.0],
+        "sm_clock": [1.41e9, 1.2e9, 2.1e8],
+        "memory_used": [float(1 << 30), float(2 << 30), float(2 << 30)],
+        "power_limited": [1, 0],
+        "thermally_limited": [0, 1],
+        "hardware_limited": [0, 1],
+    }
+    assert left_out["values that are not available"] == 1
 
 
 def test_evenly_spaced_means_of_nvlink_are_bytes(written: Any) -> None:

@@ -171,6 +171,7 @@ def test_requests_from_lists_to_the_nanosecond(tmp_path: Path) -> None:
         "ttft_ns": 100_000_000,
         "e2e_ns": None,
         "itl_ns": [10_000_000, 30_000_001],
+        **dict.fromkeys(("queue_ns", "prefill_ns", "decode_ns")),
     }
     assert (second["success"], second["ttft_ns"], second["itl_ns"]) == (True, 200_000_000, [])
     # 0 s is what the client begins with, not a time to first token.

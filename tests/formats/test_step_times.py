@@ -34,6 +34,8 @@ def test_means_of_a_rank_and_extremes_where_steps_are_told_apart(written: Writte
         "unprofiled_step_s": 0.25,
         "unprofiled_least_s": 0.125,
         "unprofiled_most_s": 0.375,
+        "unprofiled_median_s": 0.25,
+        "unprofiled_slow_steps": 0,
         "profiled_steps": 2,
         "profiled_step_s": 0.5,
     }

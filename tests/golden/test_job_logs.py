@@ -19,6 +19,7 @@ from rich.console import Console, Group
 from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.formats import READERS
 from cclbench.present.terminal.run import first_screen
+from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.source_summaries import source_summaries
 
@@ -101,6 +102,51 @@ def test_eighteen_logs_of_mlperf(test_data: Path, measure: Measure) -> None:
         assert figures(run, "log.step")[None, None, None] == pytest.approx(median(times[1:]), rel=1e-6)
         rate = median(batch * length / time for time in times[1:])
         assert figures(run, "log.tokens")[None, None, None] == pytest.approx(rate, rel=1e-6)
+
+
+ACCELERATORS = {
+    "MI355X_EPYC_9575F_pytorch": (1, 8),
+    "theia_ngpu72_ngc25.09_nemo": (18, 4),
+    "theia_ngpu8_ngc25.09_nemo": (2, 4),
+    "hpg.dgxb200x8.n1": (1, 8),
+    "hpg.dgxb200x8.n4": (4, 8),
+    "hpg.dgxb200x8.n16": (16, 8),
+}
+"""Nodes, and accelerators of each, as the submissions' published descriptions state them."""
+
+
+@pytest.mark.parametrize("system", ACCELERATORS)
+def test_tokens_of_a_device_need_the_systems_description(
+    system: str, test_data: Path, measure: Measure, tmp_path: Path
+) -> None:
+    """Of a system's three logs: to 0.1 % of the log's own arithmetic over the accelerators described."""
+    nodes, each = ACCELERATORS[system]
+    logs = [path for path in sorted(test_data.glob(MLPERF)) if path.parts[-3] == system]
+    assert len(logs) == 3
+    (alone,) = device_rates(measure(logs[0]))
+    assert (alone.value, "systems/NAME.json" in str(alone.reason)) == (None, True)
+    for path in logs:
+        copy = tmp_path / "results" / system / "llama31_8b" / path.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    (tmp_path / "systems").mkdir()
+    for name, counts in ((system, (nodes, each)), ("another", (99, 99))):
+        text = json.dumps(
+            dict(zip(("number_of_nodes", "accelerators_per_node"), map(str, counts), strict=True))
+        )
+        (tmp_path / "systems" / f"{name}.json").write_text(text)
+    rows = {str(row.category): row for row in device_rates(measure(tmp_path))}
+    for path in logs:
+        row = rows[f"results/{system}/llama31_8b/{path.name}"]
+        times, batch, length = stated_steps(path)
+        rate = median(batch * length / time for time in times[1:])
+        assert row.value == pytest.approx(rate / (nodes * each), rel=1e-3)
+        assert row.reason == f"{nodes * each:,} devices by systems/{system}.json"
+
+
+def device_rates(run: Run) -> list[Row]:
+    """Tokens per second of a device, by log."""
+    return [row for row in run.figures.summary if (row.metric, row.stat) == ("log.tokens", "per_device")]
 
 
 def test_a_job_of_torchtitan(test_data: Path, measure: Measure, tmp_path: Path) -> None:

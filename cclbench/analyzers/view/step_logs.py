@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import exp, lgamma
 from typing import Final
 
 import numpy as np
@@ -15,17 +16,22 @@ from cclbench.analyzers.metric import NotApplicable, Value, no_value
 from cclbench.analyzers.view.columns import has_values, has_word, word_codes
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.outliers import slow_limit
 
 NO_LOG: Final = "the run has no log of its job's steps: add the job's output"
 _NS_PER_S: Final = 10**9
-_OUTLIER: Final = 5.0
-"""Robust standard deviations above the median (1.4826 MAD) from which a step is slow."""
-_SLOWER: Final = 1.05
-"""A slow step is at least this factor of the median."""
 _LEAST_SLOW: Final = 3
 _IN_PHASE: Final = 0.9
-"""Share of the slow steps that a period must hit, and of its hits that must be slow."""
+"""Least share of slow steps among those of a period."""
+_OF_SLOW: Final = 0.25
+"""Least share of the slow steps that are those of a period: others may be slow, too."""
+_CHANCE: Final = 5e-4
+"""Most probability that as many slow steps are so regular by chance."""
 _LONGEST_PERIOD: Final = 10_000
+_NEIGHBOURS: Final = 25
+"""Lines around one that tell its usual time: the time of steps drifts, and changes at restarts."""
+_MOST_LINES: Final = 1 << 15
+"""Lines, the last ones, in which a period is looked for: a lasting one is in all of them."""
 
 Float64 = npt.NDArray[np.float64]
 
@@ -76,15 +82,16 @@ class StepLog:
     def slow_lines(self) -> Mask:
         """Steady lines whose steps are slower than the median by more than their usual spread."""
         seconds, steady = self.seconds, self.steady
-        middle = float(np.median(seconds[steady]))
-        spread = 1.4826 * float(np.median(np.abs(seconds[steady] - middle)))
-        limit = max(middle + _OUTLIER * spread, _SLOWER * middle)
-        return steady & (np.nan_to_num(seconds) > limit)
+        return steady & (np.nan_to_num(seconds) > slow_limit(seconds[steady]))
 
     def slow_period(self) -> tuple[int, int] | None:
-        """`period_of` the slow steps, of those without a profiler."""
-        known = self.steady & ~self.profiled()
-        return period_of(self.numbers("step").astype(np.int64)[known], self.slow_lines()[known])
+        """`period_of` the steps that are slower than their neighbours, without a profiler and warm-up."""
+        known = np.flatnonzero(self.steady & ~self.profiled())[-_MOST_LINES:]
+        if len(known) < 2:
+            return None
+        slow = _slower_than_neighbours(self.seconds[known])
+        kept = _after_warm_up(slow, self.restart[known])
+        return period_of(self.numbers("step").astype(np.int64)[known][kept], slow[kept])
 
 
 def step_logs(run: RunView) -> list[StepLog]:
@@ -136,19 +143,64 @@ def _one_log(file: str, settings: Mapping[str, object], rows: pa.Table) -> StepL
     return StepLog(file, settings, rows, restart, first, len(ranks))
 
 
-def period_of(steps: Int64, slow: Mask) -> tuple[int, int] | None:
-    """Every how many steps, and after which, nearly all slow steps are and nearly all are slow.
+def _slower_than_neighbours(seconds: Float64) -> Mask:
+    """Steps slower than those around them by more than their usual spread.
 
-    The period is one of the distances between neighbouring slow steps; None where none fits.
+    Of neighbouring steps the faster one counts: every second step may be slow.
     """
+    faster = np.minimum(seconds, np.append(seconds[1:], seconds[-2]))
+    around = min(_NEIGHBOURS, len(seconds)) // 2
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(faster, around, "reflect"), 2 * around + 1)
+    level = np.median(windows, axis=1)
+    return np.asarray(seconds / level > slow_limit(faster / level))
+
+
+def _after_warm_up(slow: Mask, restart: Int64) -> Mask:
+    """Lines from the first of their attempt on that is not slow."""
+    begins = np.append(0, np.flatnonzero(np.diff(restart)) + 1)
+    kept = np.ones(len(slow), np.bool_)
+    for begin, end in zip(begins, np.append(begins[1:], len(slow)), strict=True):
+        usual = np.flatnonzero(~slow[begin:end])
+        kept[begin : begin + usual[0] if len(usual) else end] = False
+    return kept
+
+
+def period_of(steps: Int64, slow: Mask) -> tuple[int, int] | None:
+    """Every how many steps, and after which, nearly all steps are slow; of several periods the shortest.
+
+    It is one of the distances between neighbouring slow steps.  None where none fits, and where slow steps at
+    random positions might fit as well.
+    """
+    # A step that an attempt repeats counts once.
+    steps, lines = np.unique(steps, return_inverse=True)
+    slow = 2 * np.bincount(lines, slow) > np.bincount(lines)
     numbers = steps[slow]
     if len(numbers) < _LEAST_SLOW:
         return None
-    distances = np.diff(np.unique(numbers))
+    distances = np.diff(numbers)
     for period in np.unique(distances[(distances > 1) & (distances <= _LONGEST_PERIOD)]).tolist():
         phases, counts = np.unique(numbers % period, return_counts=True)
+        if counts.max() < max(_LEAST_SLOW, _OF_SLOW * len(numbers)):
+            continue
         phase = int(phases[np.argmax(counts)])
         at = steps % period == phase
-        if (at & slow).sum() >= _IN_PHASE * max(int(slow.sum()), int(at.sum())):
+        hits, among = int((at & slow).sum()), int(at.sum())
+        if hits >= _IN_PHASE * among and _chance_of(hits, among, len(numbers), len(steps)) < _CHANCE:
             return int(period), phase
     return None
+
+
+def _chance_of(hits: int, among: int, slow: int, lines: int) -> float:
+    """Bound of the probability that `hits` of `slow` lines at random are at some period and phase.
+
+    For one with `among` lines that is at most C(among, hits) · C(lines − hits, slow − hits) of C(lines, slow)
+    choices; at most (lines / among + 1)² / 2 periods and phases have as many lines.
+    """
+    log_chance = (
+        _log_choices(among, hits) + _log_choices(lines - hits, slow - hits) - _log_choices(lines, slow)
+    )
+    return exp(min(log_chance, 0.0)) * (lines / among + 1) ** 2 / 2
+
+
+def _log_choices(items: int, chosen: int) -> float:
+    return lgamma(items + 1) - lgamma(chosen + 1) - lgamma(items - chosen + 1)

@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, CounterRows, unit_of
+from cclbench.formats.counter_rows import (
+    CLOCK_BACK,
+    CLOCK_LIMITS,
+    NO_COUNTER,
+    NO_VALUE,
+    CounterRows,
+    unit_of,
+)
 from cclbench.formats.texts import strip_decoration
 
 
@@ -40,7 +47,7 @@ class Field(NamedTuple):
     factor: Decimal = Decimal(1)
 
 
-_PERCENT, _MILLI = Decimal("0.01"), Decimal("0.001")
+_PERCENT, _MILLI, _MEGA, _MEBI = Decimal("0.01"), Decimal("0.001"), Decimal(10**6), Decimal(1 << 20)
 FIELDS: Final = {
     "DCGM_FI_PROF_SM_ACTIVE": Field("sm_active", "SMACT"),
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Field("tensor_active", "TENSO"),
@@ -52,6 +59,11 @@ FIELDS: Final = {
     "DCGM_FI_DEV_GPU_UTIL": Field("gpu_utilization", "GPUTL", _PERCENT),
     "DCGM_FI_DEV_MEM_COPY_UTIL": Field("memory_utilization", "MCUTL", _PERCENT),
     "DCGM_FI_DEV_POWER_USAGE": Field("power", "POWER"),
+    "DCGM_FI_DEV_SM_CLOCK": Field("sm_clock", "SMCLK", _MEGA),
+    "DCGM_FI_DEV_MEM_CLOCK": Field("memory_clock", "MMCLK", _MEGA),
+    "DCGM_FI_DEV_FB_USED": Field("memory_used", "FBUSD", _MEBI),
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": Field(CLOCK_LIMITS, "DVCCTR"),
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": Field(CLOCK_LIMITS),
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Field("energy", "TOTEC", _MILLI),
     "DCGM_FI_DEV_NVLINK_COUNT_TX_BYTES": Field("nvlink_tx_bytes"),
     "DCGM_FI_DEV_NVLINK_COUNT_RX_BYTES": Field("nvlink_rx_bytes"),
@@ -86,7 +98,7 @@ class Dcgm(EvidenceReader):
     description = "NVIDIA DCGM: dcgmi dmon, dcgm-exporter's Prometheus text, CSV of DCGM fields"
     extensions: tuple[str, ...] = (".txt", ".log", ".prom", ".csv")
     capture = (
-        "`dcgmi dmon -e 155,156,1002,1004,1005,1011,1012`, each line with its time by `ts %.s`;"
+        "`dcgmi dmon -e 100,112,155,156,1002,1004,1005,1011,1012`, each line with its time by `ts %.s`;"
         " dcgm-exporter's text"
     )
     versions = "dcgmi dmon and dcgm-exporter as documented for 3.x and 4.x"
@@ -224,7 +236,9 @@ def _add_sample(
         return
     value *= field.factor
     counter = field.counter
-    if counter in CUMULATIVE:
+    if counter == CLOCK_LIMITS:
+        rows.add_clock_limits(int(value), device=device, start_ns=start, end_ns=end)
+    elif counter in CUMULATIVE:
         rows.add_cumulative(counter, value, device=device, at_ns=end)
     elif unit_of(counter) == "1" and value > 1:
         rows.left_out["shares above 1"] += 1

@@ -6,10 +6,11 @@ plugin's own bandwidth multiplies it by the ranks (ext-profiler/inspector/inspec
 Times are whole µs of the GPU's clock, of the slowest channel; GB/s are 1e9 B/s.  Sequence numbers count the
 calls of one kind in one communicator.
 
-`rank` is null, since the header's is the rank in its communicator; so is `start_ns`, since verbose lines
-state when the host noticed the kernel, up to one polling interval later.  From format 4.3 on a line may omit
-its header: that of the last `dump_stats` line applies.  Records as other programs rewrite them, with times
-like `5663.0` or spread over lines as by `jq .`, are read, too.
+`communicator` is a checksum of the header's id, which is the same on all ranks.  `rank` is null, since the
+header's is the rank in its communicator; so is `start_ns`, since verbose lines state when the host noticed
+the kernel, up to one polling interval later.  From format 4.3 on a line may omit its header: that of the last
+`dump_stats` line applies.  Records as other programs rewrite them, with times like `5663.0` or spread over
+lines as by `jq .`, are read, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final
+from zlib import crc32
 
 import msgspec
 
@@ -39,6 +41,7 @@ _AS_STATED: Final = ("all_reduce", "broadcast", "reduce", "send", "recv", "send_
 
 _TRANSFERS: Final = ("send", "recv", "send_recv")
 _MOST_COUNTERS: Final = 1 << 16
+_INT32: Final = 0x7FFFFFFF
 _MOST_LINES: Final = 1 << 12
 """Most lines of one record; the verbose form has some dozens."""
 
@@ -225,6 +228,7 @@ def _add_timing(
     timings.add_row(
         kind=kind,
         library="nccl",
+        communicator=crc32(header.id.encode()) & _INT32,
         group_size=header.n_ranks,
         nodes=header.nnodes,
         seq=record.seq,

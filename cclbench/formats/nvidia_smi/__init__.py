@@ -26,13 +26,17 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.counter_rows import AGAIN, NO_COUNTER, NO_VALUE, CounterRows, unit_of
+from cclbench.formats.counter_rows import AGAIN, CLOCK_LIMITS, NO_COUNTER, NO_VALUE, CounterRows, unit_of
 from cclbench.formats.texts import strip_decoration
 
 DMON: Final = {
     "pwr": "power",
     "sm": "gpu_utilization",
     "mem": "memory_utilization",
+    "pclk": "sm_clock",
+    "mclk": "memory_clock",
+    "pviol": "power_limited",
+    "tviol": "thermally_limited",
     "rxpci": "pcie_rx_rate",
     "txpci": "pcie_tx_rate",
     "smutil": "sm_active",
@@ -48,10 +52,17 @@ QUERY: Final = {
     "power.draw": "power",
     "utilization.gpu": "gpu_utilization",
     "utilization.memory": "memory_utilization",
+    **dict.fromkeys(("clocks.sm", "clocks.current.sm"), "sm_clock"),
+    **dict.fromkeys(("clocks.mem", "clocks.current.memory"), "memory_clock"),
+    "memory.used": "memory_used",
+    **dict.fromkeys(("clocks_throttle_reasons.active", "clocks_event_reasons.active"), CLOCK_LIMITS),
 }
 _FACTORS: Final = {
     "W": ("W", Decimal(1)),
     "%": ("1", Decimal("0.01")),
+    "bool": ("1", Decimal(1)),
+    "MHz": ("Hz", Decimal(10**6)),
+    "MiB": ("B", Decimal(1 << 20)),
     "GPM:%": ("1", Decimal("0.01")),
     "MB/s": ("B/s", Decimal(10**6)),
     "GPM:MiB/s": ("B/s", Decimal(1 << 20)),
@@ -64,6 +75,8 @@ _NO_LINK = re.compile(r"\s*(?:NVML: )?Unable to retrieve NVLink .*")
 _SEEN_LINK = re.compile(rb"(?m)^\s*Link \d+: (?:Data|Raw) [TR]x: ")
 _DMON_HEAD = re.compile(r"#\s*(?:Date|Time|gpu)\b.*")
 _QUERY_HEAD = re.compile(r"(?:[\w.]+(?: \[[^\]]*\])?, )*(?:power\.draw|utilization\.(?:gpu|memory)) \[.*")
+
+_REASONS = re.compile("0x[0-9A-Fa-f]{1,16}")
 
 _Samples = list[tuple[int | None, Decimal]]
 """Time and rate of each sample."""
@@ -230,6 +243,12 @@ def _read_query(rows: CounterRows, lines: Iterable[str]) -> None:
         device = rows.device_index(values["index"]) if "index" in values else None
         for (name, unit), cell in zip(head, cells, strict=True):
             if name in ("index", "timestamp"):
+                continue
+            if QUERY.get(name) == CLOCK_LIMITS:
+                if _REASONS.fullmatch(cell):
+                    rows.add_clock_limits(int(cell, 16), device=device)
+                elif rows.parse_number(cell) is not None:
+                    raise rows.error_at_line("no mask of reasons for lower clocks, such as 0x4")
                 continue
             number = cell if cell.startswith("[") else cell.removesuffix(f" {unit}")
             counter, value = _counter_value(rows, QUERY.get(name), unit, number)
