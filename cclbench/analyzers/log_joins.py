@@ -112,7 +112,7 @@ def profiler_overhead(run: RunView) -> Iterator[Value]:
 
 
 def _words_of_line(log: StepLog, line: int) -> str:
-    step, seconds = int(log.numbers("step")[line]), log.seconds[line]
+    step, seconds = int(log.steps[line]), log.seconds[line]
     stated = f", {humanise(seconds, 's')} there" if np.isfinite(seconds) else ""
     period = log.slow_period()
     slow = ""
@@ -134,7 +134,7 @@ def _logged_values(log: StepLog, lines: Int64) -> Iterator[Value]:
     lines = lines[log.steady[lines]]
     if len(lines):
         shortest = lines[np.argmin(log.seconds[lines])]
-        words = f"step {int(log.numbers('step')[shortest]):,}: {humanise(log.seconds[shortest], 's')}"
+        words = f"step {int(log.steps[shortest]):,}: {humanise(log.seconds[shortest], 's')}"
         yield Value(
             value=float(log.seconds[shortest]) / _unprofiled_median(log) - 1,
             stat="logged",
@@ -175,7 +175,7 @@ def _join_of(logs: Sequence[StepLog], traced: TracedSteps) -> Join:
 
 
 def _join_by_number(log: StepLog, traced: TracedSteps) -> Join | None:
-    steps, recorded = log.numbers("step"), np.flatnonzero(log.profiled("recorded"))
+    steps, recorded = log.steps, np.flatnonzero(log.profiled("recorded"))
     for offset, words in ((0, "by step number"), (1, "by step number, which the trace counts from 0")):
         of_line = {int(steps[line]): line for line in recorded.tolist()}
         lines = np.array([of_line.get(number + offset, -1) for number in traced.numbers.tolist()], np.int64)
@@ -188,7 +188,7 @@ def _join_by_clock(log: StepLog, traced: TracedSteps) -> Join | None:
     known = np.flatnonzero(log.timed)
     if len(known) < 2 or traced.starts.min() < _FIRST_EPOCH_NS:
         return None
-    ends = log.rows["end_ns"].fill_null(0).to_numpy()[known]
+    ends = log.rows("end_ns")["end_ns"].fill_null(0).to_numpy()[known]
     resolution = _NS_PER_S if not (ends % _NS_PER_S).any() else _NS_PER_S // 1000
     begin = int(ends[0]) - int(np.nan_to_num(log.seconds[known[0]]) * _NS_PER_S)
     shifts = np.array([0]) if log.settings.get("clock") == "utc" else _TIME_ZONES

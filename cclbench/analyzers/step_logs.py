@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
-from cclbench.analyzers.view.columns import has_values
 from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.platform import card_field, run_accelerator
 from cclbench.analyzers.view.run_view import RunView
@@ -79,7 +78,8 @@ def _step_values(log: StepLog) -> Iterator[Value]:
 
 
 def _basis_words(log: StepLog) -> str:
-    steps, timed = log.numbers("steps")[log.steady].sum(), log.rows["timed_by"].unique().to_pylist()
+    steps = log.numbers("steps")[log.steady].sum()
+    timed = log.rows("timed_by")["timed_by"].unique().to_pylist()
     words = [
         f"{int(steps):,} steps in {int(log.steady.sum()):,} lines of {log.settings.get('producer', 'a log')}"
     ]
@@ -98,7 +98,7 @@ def _profiled_values(log: StepLog) -> Iterator[Value]:
     middle = float(np.median(seconds[rest]))
     reason = f"{int(log.profiled().sum())} steps with a profiler left out"
     yield Value(value=middle, stat="unprofiled", reason=reason)
-    steps = log.numbers("step").astype(np.int64)
+    steps = log.steps
     for what, category in (("recorded", "profiled"), ("saved", "profile saved")):
         for line in np.flatnonzero(log.profiled(what) & log.steady)[:_FEW].tolist():
             cost = seconds[line] - middle
@@ -108,7 +108,7 @@ def _profiled_values(log: StepLog) -> Iterator[Value]:
 
 def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     """Slow steps: how many, their period, and the slowest."""
-    slow, steps = log.slow_lines(), log.numbers("step").astype(np.int64)
+    slow, steps = log.slow_lines(), log.steps
     yield Value(value=float(slow.sum() / log.steady.sum()), stat="slow_share", unit="1", provenance="derived")
     unexplained = slow & ~log.profiled()
     period = log.slow_period()
@@ -145,7 +145,7 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     inputs=("log_steps", "card: hardware.count"),
 )
 def tokens(run: RunView) -> Iterator[Value]:
-    if len(server_lines(run)) and not has_values(run.table("log_steps"), "step").any():
+    if not run.step_logs and len(server_lines(run)):
         yield from _server_values(run)
         return
     yield from of_each_log(run, lambda log: _token_values(log, *_device_count(log, run)))
@@ -294,10 +294,10 @@ def training_goodput(run: RunView) -> Iterator[Value]:
 
 
 def _goodput_values(log: StepLog) -> Iterator[Value]:
-    steps, counts = log.numbers("step").astype(np.int64), log.numbers("steps")
+    steps, counts = log.steps, log.numbers("steps")
     last = _last_attempts(steps, log.restart)
     lost = float(counts[~last].sum())
-    known = has_values(log.rows, "end_ns", "dur_ns")
+    known = log.timed & ~np.isnan(log.seconds)
     if int(known.sum()) < _LEAST_STEPS:
         yield no_value("fewer than 3 lines have a stamp and a step time")
     else:

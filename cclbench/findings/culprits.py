@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -24,7 +23,8 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Index, Int64, Intervals, Mask
 from cclbench.ground.units import humanise
-from cclbench.normalize.operators import Ranges
+from cclbench.normalize.operators import Ranges, nearest_flagged
+from cclbench.replay.places import combination_codes
 
 _KINDS: Final = ("launch", "sync", "other", "op", "annotation", "python")
 _LEAST: Final = {4: 0.25, 2: 0.1, 1: 0.1}
@@ -102,10 +102,6 @@ class _CulpritRows(NamedTuple):
     causes: dict[str, Mask]
     """Masks by cause, from `host_gaps.causes_of`."""
 
-    def row_name(self, row: int) -> str:
-        """The name of an event."""
-        return self.names[int(self.name[row])]
-
 
 class HostCalls:
     """A rank's host events and the device gaps that they cause, read once for all findings."""
@@ -145,8 +141,8 @@ class HostCalls:
         return _CulpritRows(ranges, kind[order], name[order], list(names), causes)
 
     @cached_property
-    def _row_contexts(self) -> _Contexts:
-        return _Contexts(self._host_rows)
+    def _places(self) -> _PlaceColumns:
+        return _PlaceColumns(self._host_rows)
 
     def main_culprit(self, causes: Sequence[str]) -> Culprit | None:
         """The calls that hold the host longest in the gaps of these causes of `time.idle_host_by`, or None.
@@ -159,16 +155,17 @@ class HostCalls:
         weighted = np.flatnonzero(weights)
         if not len(weighted):
             return None
-        places = [self._row_contexts.row_place(row) for row in weighted.tolist()]
+        columns = [column[weighted] for column in self._places.codes]
         for parts, least in _LEAST.items():
-            coarse = [place[:parts] for place in places]
-            by_place: Counter[tuple[str | None, ...]] = Counter()
-            for place, weight in zip(coarse, weights[weighted].tolist(), strict=True):
-                by_place[place] += weight
-            ((main_place, weight),) = by_place.most_common(1)
-            if weight >= least * total:
-                calls = weighted[np.array([place == main_place for place in coarse], np.bool_)]
-                return self._culprit_of_calls(calls, weight / total, main_place)
+            codes = combination_codes(*columns[:parts])
+            held_ns = np.zeros(int(codes.max()) + 1, np.int64)
+            np.add.at(held_ns, codes, weights[weighted])
+            # of places with equal times the one that comes first
+            at = int(np.argmax(held_ns[codes]))
+            longest_ns = int(held_ns[codes[at]])
+            if longest_ns >= least * total:
+                place = self._places.row_place(int(weighted[at]), parts)
+                return self._culprit_of_calls(weighted[codes == codes[at]], longest_ns / total, place)
         return None
 
     def _held_by_rows(self, causes: Sequence[str]) -> tuple[Int64, int]:
@@ -269,47 +266,47 @@ def _covered_gaps(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
     return found
 
 
-class _Context(NamedTuple):
-    """An event's innermost operator, module, and lines outside and within libraries."""
-
-    operator: str | None = None
-    module: str | None = None
-    line: str | None = None
-    library: str | None = None
-
-
-class _Contexts:
-    """The contexts of rows, computed once each."""
+class _PlaceColumns:
+    """Places of rows as codes: name, operator, module, and line of Python; −1 for none."""
 
     def __init__(self, rows: _CulpritRows) -> None:
-        self._rows, self._parents = rows, rows.ranges.parent_indices()
-        self._made = {-1: _Context()}
+        parents = rows.ranges.parent_indices()
+        frames = [None if name.startswith(_MODULE) else _FRAME.match(name) for name in rows.names]
+        is_frame = np.array([frame is not None for frame in frames], np.bool_)
+        is_library = np.array([bool(frame and _LIBRARY.search(frame["file"])) for frame in frames], np.bool_)
+        is_module = np.array([name.startswith(_MODULE) for name in rows.names], np.bool_)
+        is_python = rows.kind == _KINDS.index("python")
 
-    def row_place(self, row: int) -> tuple[str | None, ...]:
-        """Name, operator, module and line of a row."""
-        context = self._row_context(int(self._parents[row]))
-        return self._rows.row_name(row), context.operator, context.module, context.line or context.library
+        def names_around(chosen: Mask) -> Int64:
+            """The name of the innermost of the chosen rows around each row."""
+            around = np.append(nearest_flagged(parents, chosen), -1)[parents]
+            return np.where(around >= 0, rows.name[around], -1)
 
-    def _row_context(self, row: int) -> _Context:
-        waiting = []
-        while row not in self._made:
-            waiting.append(row)
-            row = int(self._parents[row])
-        context = self._made[row]
-        for inner in reversed(waiting):
-            context = self._made[inner] = self._within_row(inner, context)
-        return context
+        line, library = (
+            names_around(is_python & of_name[rows.name]) for of_name in (is_frame & ~is_library, is_library)
+        )
+        lines: dict[str, int] = {}
+        # functions and lambdas of the same line differ in their names
+        line_codes = np.array(
+            [*(lines.setdefault(_frame_line(frame), len(lines)) if frame else -1 for frame in frames), -1],
+            np.int64,
+        )
+        self.codes = (
+            rows.name,
+            names_around(rows.kind == _KINDS.index("op")),
+            names_around(is_python & is_module[rows.name]),
+            line_codes[np.where(line >= 0, line, library)],
+        )
+        modules = [name.removeprefix(_MODULE) for name in rows.names]
+        self._words: tuple[list[str], ...] = (rows.names, rows.names, modules, [*lines])
 
-    def _within_row(self, row: int, outer: _Context) -> _Context:
-        name, kind = self._rows.row_name(row), _KINDS[int(self._rows.kind[row])]
-        if kind == "op":
-            return outer._replace(operator=name)
-        if kind != "python":
-            return outer
-        if name.startswith(_MODULE):
-            return outer._replace(module=name.removeprefix(_MODULE))
-        frame = _FRAME.match(name)
-        if frame is None:
-            return outer
-        line = f"{frame['file']}:{frame['line']}"
-        return outer._replace(**{"library" if _LIBRARY.search(frame["file"]) else "line": line})
+    def row_place(self, row: int, parts: int) -> tuple[str | None, ...]:
+        """The first `parts` of a row's place: name, operator, module and line."""
+        codes = [int(column[row]) for column in self.codes[:parts]]
+        return tuple(
+            None if code < 0 else words[code] for code, words in zip(codes, self._words, strict=False)
+        )
+
+
+def _frame_line(frame: re.Match[str]) -> str:
+    return f"{frame['file']}:{frame['line']}"

@@ -32,9 +32,9 @@ class ReplayGains:
     with so much less host time (`Replay.without_profiler`).
 
     A gain's bounds cover two graphs, with and without what only times suggest (dependencies that no event
-    shows, unexplained launch delays), the replay's bounds in each, and three sets of steps: all complete
-    ones; all but the first, which may be late because of work before the capture; and all with the incomplete
-    last one, up to which a host that runs ahead may hide its loss.
+    shows, unexplained launch delays; without any, one graph), the replay's bounds in each, and three sets of
+    steps: all complete ones; all but the first, which may be late because of work before the capture; and all
+    with the incomplete last one, up to which a host that runs ahead may hide its loss.
     """
 
     overhead_s: float = 0.0
@@ -58,7 +58,7 @@ class ReplayGains:
 
     @cached_property
     def _run_replays(self) -> Sequence[Replay] | str:
-        """The run's two graphs, or why there are none."""
+        """The run's graphs, or why there are none."""
         if self._unreplayable_reason:
             return self._unreplayable_reason
         # imported late: stored gains are shown without the replay, which takes longer to load than they do
@@ -72,7 +72,7 @@ class ReplayGains:
             error = replay.pace.step_ns / replay.measured_ns - 1
             if abs(error) > FAITHFUL:
                 return f"the unchanged replay is {error:+.1%} off the measured step"
-            return [replay, replay.without_doubt()]
+            return [replay, replay.without_doubt()] if replay.graph.has_doubt else [replay]
         except ChangedRunError:
             raise
         except InputError as error:
@@ -80,7 +80,7 @@ class ReplayGains:
 
     @cached_property
     def _unprofiled_replays(self) -> Sequence[Replay] | str:
-        """The run's two graphs without the profiler's overhead, or why there are none."""
+        """The run's graphs without the profiler's overhead, or why there are none."""
         replays = self._run_replays
         if isinstance(replays, str) or not self.overhead_s:
             return replays
@@ -120,7 +120,7 @@ class ReplayGains:
 
     def _rank_view(self, rank: int) -> RankView:
         """The rank in the windows of the figures."""
-        scope, tables = self._scope, self._run.rank(rank)
+        scope, tables = self._scope, self._run.rank(rank).with_column_cache()
         view = RankView(tables, rank=rank, window=scope.windows[0])
         if scope.steps and not {*view.windows.steps} <= {*scope.steps}:
             steps = (scope.steps[0], scope.steps[-1] + 1)

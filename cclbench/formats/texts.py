@@ -17,7 +17,7 @@ from cclbench.ground.errors import InputError
 
 LONGEST_LINE: Final = 1 << 16
 _LEAST_LIMIT: Final = 64 << 20
-_BLOCK: Final = 1 << 20
+_BLOCK: Final = 1 << 21
 _ORDER_MARK: Final = b"\xef\xbb\xbf"
 _COLOUR = re.compile(rb"\x1b\[[\d;]*[mK]")
 _NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)

@@ -101,16 +101,19 @@ WHOLE: Final = (*PRODUCTS, "linear algebra")
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern, compiled once: the cache of `re` holds fewer than there are."""
-    return re.compile(pattern)
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """Whether the whole of a name matches the pattern.
+
+    Most patterns are names, which need not be compiled; the cache of `re` holds fewer than the others are.
+    """
+    return pattern.__eq__ if re.escape(pattern) == pattern else re.compile(pattern).fullmatch
 
 
 def require_explained(model: CostModel) -> None:
     """Raise `UsageError` for an invalid regular expression, or a docstring that lacks a section."""
     for pattern in model.patterns:
         try:
-            _compiled(pattern)
+            _matcher(pattern)
         except re.error as error:
             raise UsageError(f"cost model {model.name!r}: the pattern {pattern!r}: {error}") from None
     parts = model.docstring_parts
@@ -148,7 +151,7 @@ def cost_model(
     def register(formula: Formula) -> Formula:
         name = formula.__name__
         MODELS.add(name, CostModel(name, family, patterns, formula, reads_inner), origin=formula.__module__)
-        _expressions.cache_clear()
+        _matchers.cache_clear()
         model_of.cache_clear()
         return formula
 
@@ -156,9 +159,9 @@ def cost_model(
 
 
 @cache
-def _expressions() -> list[tuple[re.Pattern[str], CostModel]]:
-    """The patterns of all models, compiled, by the models' names."""
-    return [(_compiled(pattern), model) for model in map(MODELS.get, MODELS) for pattern in model.patterns]
+def _matchers() -> list[tuple[Callable[[str], object], CostModel]]:
+    """The patterns of all models, by the models' names."""
+    return [(_matcher(pattern), model) for model in map(MODELS.get, MODELS) for pattern in model.patterns]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -167,7 +170,7 @@ def model_of(operator: str) -> CostModel | None:
 
     A plug-in's model takes precedence over ours, with a warning.
     """
-    matches = dict.fromkeys(model for pattern, model in _expressions() if pattern.fullmatch(operator))
+    matches = dict.fromkeys(model for is_named, model in _matchers() if is_named(operator))
     models = sorted(matches, key=lambda model: model.is_ours)
     if len(models) > 1 and not models[0].is_ours:
         used, unused = (f"{model.name} of {model.formula.__module__}" for model in models[:2])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
@@ -241,17 +241,18 @@ class Run:
 
     def groups(self) -> pa.Table:
         """Rows of `schema.GROUPS`: process groups, stated by traces or inferred."""
-        return _concat_tables(
-            "groups",
-            (read_table(path, GROUPS, listed=listed) for path, listed in self._table_files("groups")),
-        )
+        files = self._table_files("groups")
+        return _concat_tables("groups", (read_table(path, GROUPS, listed=listed) for path, listed in files))
 
     def evidence(self, table: str) -> pa.Table:
         """Rows of a table of `EVIDENCE`, such as `counters`, from other files or from traces themselves."""
         (name,) = checked_names("table of evidence", [table], list(EVIDENCE))
-        return _concat_tables(
-            name, (read_table(path, TABLES[name], listed=listed) for path, listed in self._table_files(name))
-        )
+        return _concat_tables(name, (read() for read in self.evidence_files(name)))
+
+    def evidence_files(self, table: str) -> list[Callable[..., pa.Table]]:
+        """Readers of the files of such a table; each takes the `columns` to read, by default all."""
+        files = self._table_files(table)
+        return [partial(read_table, path, TABLES[table], listed=listed) for path, listed in files]
 
     def _table_files(self, table: str) -> list[tuple[Path, StoredFile]]:
         return [(self.path / file.path, file) for file in self.tables.get(table, ())]

@@ -23,6 +23,7 @@ from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
 from cclbench.replay.layout import DIMENSIONS, Layout
+from cclbench.replay.places import combination_codes
 from cclbench.replay.regroup import RegroupedGroup
 
 Float64 = npt.NDArray[np.float64]
@@ -100,7 +101,7 @@ def crowd_delays(
     unit = np.where(sizes.dimension[group] < 0, replica[rank % old.world_size], rank)
     mean, squares, freedom = _arrival_scatter(meeting, unit, start[at - 1] + nodes.dur[at - 1], len(instance))
     met, row = np.unique(meeting, return_index=True)
-    alike = _combination_codes(
+    alike = combination_codes(
         sizes.dimension[group[row]], kind[row], _meeting_turn(group[row], nodes.step[at[row]], mean[met])
     )
     degrees = np.maximum(np.bincount(alike, freedom[met]), 1)
@@ -170,8 +171,3 @@ def _meeting_turn(group: Int64, step: Int64, time: Float64) -> Int64:
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order)) - begin
     return turn
-
-
-def _combination_codes(*columns: Int64) -> Int64:
-    """Code of each distinct combination, shape of the columns."""
-    return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel()

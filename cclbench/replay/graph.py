@@ -64,6 +64,11 @@ class Graph:
         joined = (np.concatenate([a, b]) for a, b in zip(old, (source, target, lag), strict=True))
         return replace(self, cut=cut_pieces(self.nodes, *joined))
 
+    @property
+    def has_doubt(self) -> bool:
+        """Whether it has assumed waits or unexplained delays."""
+        return bool(len(self.assumed[0]) or self.nodes.doubt.any())
+
     def without_doubt(self) -> Graph:
         """The graph without assumed waits and unexplained delays."""
         nodes = self.nodes

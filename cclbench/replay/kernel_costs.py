@@ -20,7 +20,7 @@ from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
 from cclbench.operators.call import Call, NoModel, parse_call
-from cclbench.operators.chains import KINDS, find_chains, fused_cost
+from cclbench.operators.chains import KINDS, Chain, find_chains, fused_cost
 from cclbench.operators.cost import WHOLE, Cost, cost_of, model_of
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
@@ -118,12 +118,15 @@ class _RankKernels:
     recomputed: Mask
 
 
-@dataclass(frozen=True, slots=True)
-class _KernelCall:
-    """A call that launched kernels, and its cost."""
+class _KernelCalls(NamedTuple):
+    """The calls that launched kernels, in thread order. `kind`: index into the distinct calls and their
+    costs; `sequence`: autograd's sequence number of the call, or of its nearest parent, −1 for none; shape
+    (calls,)."""
 
-    call: Call
-    cost: Cost | None
+    distinct: list[Call]
+    costs: list[Cost | None]
+    kind: Int64
+    sequence: Int64
 
 
 def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _RankKernels:
@@ -150,28 +153,27 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ran
     ]
     by_name = np.array([_word_code(word, words) for word in stated_precisions], np.int64)
     precision = by_name[np.searchsorted(np.unique(name), name)] if len(name) else name
-    calls, call, sequence, recomputed = _launching_calls(tables, operator, name, kernel_names)
+    calls, call, recomputed = _launching_calls(tables, operator, name, kernel_names)
     modelled = call >= 0
     chain, fused = np.full((3, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
     if modelled.any():
-        call_ns = np.bincount(call[modelled], dur[modelled], len(calls)).astype(np.float64)
+        call_ns = np.bincount(call[modelled], dur[modelled], len(calls.kind)).astype(np.float64)
         share = dur[modelled] / np.maximum(call_ns[call[modelled]], 1)
-        call_costs = [
-            (launching.cost.flops, launching.cost.bytes) if launching.cost else (np.nan, np.nan)
-            for launching in calls
-        ]
-        costs = np.array(call_costs, np.float64)
-        of_calls = np.array(
-            [_word_code(launching.cost.precision if launching.cost else None, words) for launching in calls],
-            np.int64,
+        kind = calls.kind[call[modelled]]
+        costs = np.array(
+            [(np.nan, np.nan) if cost is None else (cost.flops, cost.bytes) for cost in calls.costs],
+            np.float64,
         )
-        of_chains = _in_chains(calls, sequence, call_ns, words)
+        of_calls = np.array(
+            [_word_code(cost.precision if cost else None, words) for cost in calls.costs], np.int64
+        )
+        of_chains = _in_chains(calls, call_ns, words)
         chain[:, modelled] = of_chains.kind[:, call[modelled]]
         fused[:, modelled] = of_chains.parts[:, call[modelled]] * share
         is_stated = ~np.isnan(flops[modelled])
-        flops[modelled] = np.where(is_stated, flops[modelled], costs[call[modelled], 0] * share)
-        size[modelled] = np.where(is_stated, size[modelled], costs[call[modelled], 1] * share)
-        precision[modelled] = np.where(is_stated, precision[modelled], of_calls[call[modelled]])
+        flops[modelled] = np.where(is_stated, flops[modelled], costs[kind, 0] * share)
+        size[modelled] = np.where(is_stated, size[modelled], costs[kind, 1] * share)
+        precision[modelled] = np.where(is_stated, precision[modelled], of_calls[kind])
     return _RankKernels(start, dur, name, flops, size, precision, chain, fused, recomputed)
 
 
@@ -183,19 +185,21 @@ class _ChainCodes(NamedTuple):
     parts: Float64
 
 
-def _in_chains(
-    calls: Sequence[_KernelCall], sequence: Int64, taken: Float64, words: dict[str, int]
-) -> _ChainCodes:
-    """Chains among calls with times `taken`, ns; see `find_chains` for sequence numbers."""
-    codes = _ChainCodes(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
+def _in_chains(calls: _KernelCalls, taken: Float64, words: dict[str, int]) -> _ChainCodes:
+    """Chains among calls with times `taken`, ns."""
+    count, kind_of_call = len(calls.kind), calls.kind.tolist()
+    codes = _ChainCodes(np.full((3, count), -1, np.int64), np.full((3, count), np.nan))
     kinds = [*KINDS]
-    for chain in find_chains([launching.call for launching in calls], sequence):
+    costs: dict[tuple[object, ...], Cost | None] = {}
+    for chain in find_chains([calls.distinct[kind] for kind in kind_of_call], calls.sequence):
         members = np.array(chain.calls, np.int64)
         codes.kind[0, members] = kinds.index(chain.kind)
-        try:
-            forward = [calls[index].call for index in chain.forward]
-            cost = fused_cost(chain.kind, forward, backward=chain.is_backward)
-        except NoModel:
+        key = (chain.kind, chain.is_backward, *(kind_of_call[index] for index in chain.forward))
+        if key not in costs:
+            forward = [calls.distinct[kind_of_call[index]] for index in chain.forward]
+            costs[key] = _cost_as_one_kernel(chain, forward)
+        cost = costs[key]
+        if cost is None:
             continue
         share = taken[members] / max(float(taken[members].sum()), 1.0)
         codes.kind[1, members], codes.kind[2, members[1:]] = _word_code(cost.precision, words), 1
@@ -203,11 +207,18 @@ def _in_chains(
     return codes
 
 
+def _cost_as_one_kernel(chain: Chain, forward: Sequence[Call]) -> Cost | None:
+    """Fused cost of a chain, by its forward calls; None where their arguments do not suffice."""
+    try:
+        return fused_cost(chain.kind, forward, backward=chain.is_backward)
+    except NoModel:
+        return None
+
+
 def _launching_calls(
     tables: Rank, operator: Int64, name: Int64, names: Sequence[str]
-) -> tuple[list[_KernelCall], Int64, Int64, Mask]:
-    """The calls that launched kernels, in thread order; the call of each kernel, −1 for none; autograd's
-    sequence number of each call, or of its nearest parent, −1 for none; whether each kernel is recomputed."""
+) -> tuple[_KernelCalls, Int64, Mask]:
+    """The calls that launched kernels; the call of each kernel, −1 for none; whether each is recomputed."""
     table = tables.operators(["operator", "parent", "sequence", "recomputed", *_TEXTS])
     ids = Ids(table["operator"].to_numpy())
     parents = ids.index_of(table["parent"].fill_null(_NONE).to_numpy())
@@ -225,7 +236,7 @@ def _launching_calls(
     heads, called = np.unique(call[call >= 0], return_inverse=True)
     call[call >= 0] = called
     if not len(heads):
-        return [], call, heads, recomputed
+        return _KernelCalls([], [], heads, heads), call, recomputed
     sequence = inherited_numbers(parents, table["sequence"])[heads]
     order = np.flatnonzero(call >= 0)
     order = order[np.argsort(call[order], kind="stable")]
@@ -233,7 +244,8 @@ def _launching_calls(
     kernels = np.add.reduceat((name[order] + 1) * 0x9E3779B1 % 0x7FFFFFFF, first[:-1])
     alike = combination_codes(kernels, *(code[column][heads] for column in _TEXTS))
     _, example, kind = np.unique(alike, return_index=True, return_inverse=True)
-    costed: list[_KernelCall] = []
+    distinct: list[Call] = []
+    costs: list[Cost | None] = []
     for example_call in example.tolist():
         kernel_names = [
             names[code_of_name]
@@ -243,12 +255,12 @@ def _launching_calls(
             if code_of_name >= 0
         ]
         arguments = {column: text[column][int(heads[example_call])].as_py() for column in _TEXTS}
-        example_parsed = parse_call(**arguments, kernels=(*kernel_names,))
+        distinct.append(parse_call(**arguments, kernels=(*kernel_names,)))
         try:
-            costed.append(_KernelCall(example_parsed, cost_of(example_parsed)))
+            costs.append(cost_of(distinct[-1]))
         except NoModel:
-            costed.append(_KernelCall(example_parsed, None))
-    return [costed[number] for number in kind.tolist()], call, sequence, recomputed
+            costs.append(None)
+    return _KernelCalls(distinct, costs, kind, sequence), call, recomputed
 
 
 def _dictionary_indices(column: pa.DictionaryArray) -> Int64:

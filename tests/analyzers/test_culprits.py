@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from helpers.hand_made import a_rank, compute, event, window
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.findings.culprits import Culprit, HostCalls
@@ -72,6 +74,47 @@ def test_a_wait_is_named_by_operator_and_line_outside_of_libraries() -> None:
         "All of it: one cudaStreamSynchronize of 70.0 µs under aten::_local_scalar_dense at train.py:88,"
         " in 1 of 4 steps."
     )
+
+
+AROUND = {
+    "aten::item": ("op", "operator", "aten::item"),
+    "aten::max": ("op", "operator", "aten::max"),
+    "nn.Module: Head_0": ("python", "module", "Head_0"),
+    "nn.Module: Block_1": ("python", "module", "Block_1"),
+    "train.py(88): step": ("python", "line", "train.py:88"),
+    "train.py(88): <lambda>": ("python", "line", "train.py:88"),
+    "loss.py(9): forward": ("python", "line", "loss.py:9"),
+    "/usr/lib/python3.11/site-packages/torch/_tensor.py(9): item": (
+        "python",
+        "library",
+        "/usr/lib/python3.11/site-packages/torch/_tensor.py:9",
+    ),
+    "<built-in method item>": ("python", "", ""),
+    "ProfilerStep#3": ("annotation", "", ""),
+}
+"""Rows by name: kind, the part of a place that they state, and how it reads."""
+
+
+@given(st.lists(st.lists(st.sampled_from([*AROUND]), max_size=6), min_size=2, max_size=2))
+def test_a_place_is_that_of_the_innermost_rows_around_a_call(stacks: list[list[str]]) -> None:
+    rows, lengths = [], (70, 20)
+    for step, (around, length) in enumerate(zip(stacks, lengths, strict=True)):
+        at = step * 300
+        rows += [
+            host(AROUND[name][0], at + 10 + depth, at + 175 - depth, name)
+            for depth, name in enumerate(around)
+        ]
+        rows.append(host("sync", at + 100 - length, at + 102, "cudaStreamSynchronize"))
+    calls = found(steps(*rows), "sync")
+    places = []
+    for around in stacks:
+        place = dict[str, str]()
+        for name in around:
+            _, part, text = AROUND[name]
+            place[part] = text
+        places.append((place.get("operator"), place.get("module"), place.get("line") or place.get("library")))
+    assert (calls.operator, calls.module, calls.line) == places[0]
+    assert calls.count == places.count(places[0])
 
 
 @pytest.mark.parametrize(

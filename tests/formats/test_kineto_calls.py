@@ -1,44 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part with `calls_only` has the rows that a graph's capture needs, and they equal those of a full read."""
+"""Entries of graph captures: Python functions are decoded by themselves, with the same values."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from cclbench.formats import Part
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
-STATED_OF_OTHERS = ("kind", "side", "name", "start_ns", "dur_ns", "track")
+from cclbench.formats.kineto.events import PYTHON, CallDecoder, CallEvent, PythonEvent
+
+TEXT = st.sampled_from([PYTHON, "cpu_op", 'a "cat": "python_function"', "é{}[],"])
+NUMBER = st.sampled_from([0, 7, 12.5, 6520430063661.945])
+PYTHON_ROW = st.fixed_dictionaries(
+    {
+        "ph": st.just("X"),
+        "cat": st.just(PYTHON),
+        "name": TEXT,
+        "tid": NUMBER.map(int),
+        "ts": NUMBER,
+        "dur": NUMBER,
+    },
+    optional={"args": st.just({"Python id": 3}), "pid": st.just(1)},
+)
+OTHER_ROW = st.fixed_dictionaries(
+    {"ph": st.sampled_from("Xif"), "name": TEXT},
+    optional={"cat": TEXT, "tid": TEXT, "ts": NUMBER, "dur": NUMBER, "args": st.just({"kernel": "gemm"})},
+)
+USED = ("ph", "cat", "name", "tid", "ts", "dur")
 
 
-@pytest.mark.parametrize("base", [0.25, 1.7e15], ids=["from a base", "since 1970"])
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_calls_only(read, write, event, base: float, name: str) -> None:
-    arguments = {"External id": 5, "Sequence number": 3, "Fwd thread id": 2, "Input type": ["float"]}
-    sizes = {"Input Dims": [[4]], "Input Strides": [[1]], "Concrete Inputs": [""]}
-    events = [
-        event("cpu_op", "aten::relu", base, 9, **arguments, **sizes),
-        event("user_annotation", "step", base, 50),
-        event("python_function", "nn.Module: Net_0", base, 20, tid=1),
-        event("python_function", "model.py(3): forward", base + 1, 18, tid=1),
-        event("python_function", "torch/_tensor.py(600): backward", base + 2, 3),
-        event("python_function", "torch/nn/functional.py(9): relu", base + 2, 3),
-        event("python_function", "<built-in method relu>", base + 3, 1),
-        event("cuda_runtime", "hipStreamBeginCapture", base, 1),
-        event("cuda_runtime", "hipLaunchKernel", base + 4, 1, kernel="relu", correlation=8),
-        event("cuda_runtime", "hipDeviceSynchronize", base + 5, 1, correlation=9),
-        event("kernel", "relu", base + 9, 2, device=0, stream=7, correlation=8),
-        event("gpu_memcpy", "Memcpy HtoD", base + 9, 2, device=0, stream=7, bytes=4),
-        event("gpu_user_annotation", "step", base, 50, device=0, stream=7),
-        {**event("cpu_instant_event", "[memory]", base, Bytes=4), "ph": "i"},
+def values(events: Any) -> list[tuple[Any, ...]]:
+    """What is read of each entry; of others than Python functions also their `args`."""
+    return [
+        (*(getattr(event, name) for name in USED), None if event.cat == PYTHON else event.args)
+        for event in events
     ]
-    path = write(events, name=name)
-    whole, calls = read(path), read(path, part=Part(calls_only=True))
-    for kind in ("op", "launch"):
-        assert calls.of(kind) == whole.of(kind) != []
-    assert calls.of("annotation") == [row for row in whole.of("annotation") if row["side"] == "host"] != []
-    assert calls.of("python") == whole.of("python")[:3]
-    assert [row["name"] for row in calls.of("other")] == ["hipStreamBeginCapture", "[memory]"]
-    assert [[row[key] for key in STATED_OF_OTHERS] for row in calls.of("other")] == [
-        [row[key] for key in STATED_OF_OTHERS] for row in whole.of("other")
-    ]
-    assert {row["kind"] for row in calls.rows} == {"op", "launch", "annotation", "python", "other"}
+
+
+@given(st.lists(st.one_of(st.lists(PYTHON_ROW), st.lists(st.one_of(PYTHON_ROW, OTHER_ROW))), max_size=6))
+def test_arrays_of_python_functions_have_the_values_of_any_other(arrays: list[list[dict[str, Any]]]) -> None:
+    decoder = CallDecoder()
+    for rows in arrays:
+        text = msgspec.json.encode(rows)
+        assert values(decoder.decode(text)) == values(msgspec.json.decode(text, type=list[CallEvent]))
+
+
+def test_only_what_follows_a_python_function_is_decoded_as_such() -> None:
+    decoder, row = CallDecoder(), b'{"ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 2}'
+    kinds = [type(decoder.decode(b"[" + row + b"]")[0]) for _ in range(2)]
+    assert kinds == [CallEvent, PythonEvent]
+    assert [type(e) for e in decoder.decode(b"[" + row + b', {"cat": "cpu_op"}]')] == [CallEvent, CallEvent]
+    assert type(decoder.decode(b"[" + row + b"]")[0]) is CallEvent

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,10 @@ class Evidence:
         if isinstance(own, pa.Table):
             return own
         return pa.Table.from_pylist([dict.fromkeys(schema.names) | dict(row) for row in own], schema=schema)
+
+    def evidence_files(self, name: str) -> list[Callable[..., pa.Table]]:
+        table = self.evidence(name)
+        return [lambda columns=table.column_names: table.select(columns)]
 
 
 def of_run(metric: str, evidence: Evidence, *ranks: RankView, **more: Any) -> list[Value]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.replay_rows import item, rank
@@ -115,6 +117,17 @@ def test_further_waits() -> None:
     assert len(more.wait_edges()[0]) == len(graph.wait_edges()[0]) + 1
     with pytest.raises(InputError, match="wait for one another in a circle"):
         more.with_waits(np.array([second]), np.array([first]), np.array([0]))
+
+
+def test_a_graph_in_no_doubt_is_the_same_without_it() -> None:
+    graph = build_graph(ranks(60, 100, 80))
+    assert not graph.has_doubt
+    certain, plain = (simulate_nodes(one.nodes, one.cut) for one in (graph.without_doubt(), graph))
+    assert certain.start.tolist() == plain.start.tolist()
+    assert certain.end.tolist() == plain.end.tolist()
+    late = replace(graph, nodes=replace(graph.nodes, doubt=np.arange(len(graph.nodes))))
+    assert late.has_doubt
+    assert replace(graph, assumed=graph.wait_edges()[:2]).has_doubt
 
 
 def empty() -> Graph:

@@ -13,6 +13,7 @@ from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.logged_calls import LoggedCalls, logged_calls
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
+from cclbench.analyzers.view.step_logs import StepLog, logs_of_steps
 from cclbench.machine import Machine, machine_of_ranks
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class RunView:
     def snapshots(self) -> list[History]:
         """Allocator histories from memory snapshots, by device."""
         return of_snapshots(*map(self.table, SNAPSHOT_TABLES))
+
+    @cached_property
+    def step_logs(self) -> list[StepLog]:
+        """Logs that number the job's steps, in the order of files."""
+        return logs_of_steps(self._tables.evidence_files("log_steps"), self.settings)
 
     @cached_property
     def logged_calls(self) -> LoggedCalls | None:

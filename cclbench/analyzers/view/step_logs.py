@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import exp, lgamma
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,11 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable, Value, no_value
 from cclbench.analyzers.view.columns import has_values, has_word, word_codes
-from cclbench.analyzers.view.run_view import RunView
-from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.ground.outliers import slow_limit
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.run_view import RunView
 
 NO_LOG: Final = "the run has no log of its job's steps: add the job's output"
 _NS_PER_S: Final = 10**9
@@ -36,48 +39,62 @@ _MOST_LINES: Final = 1 << 15
 Float64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StepLog:
-    """Lines of one rank in one log, in the order of attempts and steps; arrays of shape (lines,)."""
+    """Lines of one rank in one log, in the order of attempts and steps; arrays of shape (lines,).
+
+    A log may have millions of lines: columns are read when they are needed, and few are kept.
+    """
 
     file: str
+    reader: str
+    """Name of the reader of the log."""
     settings: Mapping[str, object]
     """What the log states once: devices, global_batch, ..."""
-    rows: pa.Table
-    """Rows of `LOG_STEPS`."""
-    restart: Int64
-    first: Mask
-    """Whether a line is the first of its attempt, whose step includes compilation and other beginnings."""
     ranks: int
     """Ranks that write the same steps; 1 where lines have no label."""
+    restart: Int64
+    rows: Callable[..., pa.Table]
+    """Reads the columns of `LOG_STEPS` with these names."""
 
     def numbers(self, column: str) -> Float64:
         """A column; NaN where it is null."""
-        return np.asarray(self.rows[column].to_numpy(), np.float64)
+        return np.asarray(self.rows(column)[column].to_numpy(), np.float64)
 
-    @property
-    def reader(self) -> str:
-        """Name of the reader of the log."""
-        return str(self.rows["source"][0].as_py())
+    @cached_property
+    def steps(self) -> Int64:
+        """Numbers of the steps."""
+        return np.asarray(self.rows("step")["step"].to_numpy(), np.int64)
 
-    @property
+    @cached_property
     def seconds(self) -> Float64:
         """Time of a step; NaN where it is unknown."""
         return self.numbers("dur_ns") / _NS_PER_S
 
-    @property
+    @cached_property
+    def first(self) -> Mask:
+        """Whether a line is the first of its attempt, whose step includes compilation and warm-up."""
+        return begins(self.restart)
+
+    @cached_property
     def steady(self) -> Mask:
         """Lines whose time is known and that are not the first of an attempt."""
-        return has_values(self.rows, "dur_ns") & ~self.first
+        return ~np.isnan(self.seconds) & ~self.first
 
     @property
     def timed(self) -> Mask:
         """Lines that state when they were written."""
-        return has_values(self.rows, "end_ns")
+        return has_values(self.rows("end_ns"), "end_ns")
 
-    def profiled(self, *what: str) -> Mask:
-        """Lines during which a profiler recorded, or saved what it had recorded."""
-        return has_word(self.rows, "profiler", *(what or ("recorded", "saved")))
+    @cached_property
+    def _profiling(self) -> dict[str, Mask]:
+        rows = self.rows("profiler")
+        return {what: has_word(rows, "profiler", what) for what in ("recorded", "saved")}
+
+    def profiled(self, what: str | None = None) -> Mask:
+        """Lines during which a profiler recorded, or saved what it had recorded; or only one of both."""
+        recorded, saved = self._profiling.values()
+        return recorded | saved if what is None else self._profiling[what]
 
     def slow_lines(self) -> Mask:
         """Steady lines whose steps are slower than the median by more than their usual spread."""
@@ -91,21 +108,21 @@ class StepLog:
             return None
         slow = _slower_than_neighbours(self.seconds[known])
         kept = _after_warm_up(slow, self.restart[known])
-        return period_of(self.numbers("step").astype(np.int64)[known][kept], slow[kept])
+        return period_of(self.steps[known][kept], slow[kept])
 
 
 def step_logs(run: RunView) -> list[StepLog]:
     """The logs that number steps, in the order of files; `NotApplicable` without any."""
-    table = run.table("log_steps")
-    table = _filter_rows(table, has_values(table, "step"))
-    files, names = word_codes(table, "file")
-    logs = [
-        _one_log(str(name), run.settings.get(str(name), {}), _filter_rows(table, files == number))
-        for number, name in enumerate(names)
-        if (files == number).any()
-    ]
-    if not logs:
+    if not run.step_logs:
         raise NotApplicable(NO_LOG)
+    return run.step_logs
+
+
+def logs_of_steps(
+    files: Iterable[Callable[..., pa.Table]], settings: Mapping[str, Mapping[str, object]]
+) -> list[StepLog]:
+    """The logs that number steps, in the order of files, from readers of files of `log_steps`."""
+    logs = [log for read in files for log in _logs_of_table(read, settings)]
     return sorted(logs, key=lambda log: log.file)
 
 
@@ -128,19 +145,33 @@ def of_each_log(run: RunView, values: Callable[[StepLog], Iterable[Value]]) -> I
             yield replace(value, source=log.reader, category=category)
 
 
-def _filter_rows(table: pa.Table, mask: Mask) -> pa.Table:
-    """The rows in the mask; the table itself if these are all, since a log may have millions."""
-    return table if mask.all() else table.filter(pa.array(mask))
+def _logs_of_table(
+    read: Callable[..., pa.Table], settings: Mapping[str, Mapping[str, object]]
+) -> Iterator[StepLog]:
+    """Of each log the rank with most lines, of several the lowest."""
+    table = read(columns=("source", "file", "rank", "restart", "step"))
+    numbered, (files, names) = has_values(table, "step"), word_codes(table, "file")
+    rank = table["rank"].fill_null(-1).to_numpy()
+    for number, name in enumerate(names):
+        lines = numbered & (files == number)
+        if not lines.any():
+            continue
+        ranks, counts = np.unique(rank[lines], return_counts=True)
+        lines &= rank == ranks[np.argmax(counts)]
+        yield StepLog(
+            file=str(name),
+            reader=str(table["source"][int(np.argmax(lines))].as_py()),
+            settings=settings.get(str(name), {}),
+            ranks=len(ranks),
+            restart=table["restart"].to_numpy()[lines].astype(np.int64),
+            rows=partial(_read_lines, read, None if lines.all() else pa.array(lines)),
+        )
 
 
-def _one_log(file: str, settings: Mapping[str, object], rows: pa.Table) -> StepLog:
-    """The rank with most lines, of several the lowest."""
-    rank = rows["rank"].fill_null(-1).to_numpy()
-    ranks, counts = np.unique(rank, return_counts=True)
-    rows = _filter_rows(rows, rank == ranks[np.argmax(counts)])
-    restart = rows["restart"].to_numpy().astype(np.int64)
-    first = np.concatenate([[True], np.diff(restart) != 0])
-    return StepLog(file, settings, rows, restart, first, len(ranks))
+def _read_lines(read: Callable[..., pa.Table], lines: pa.BooleanArray | None, *columns: str) -> pa.Table:
+    """Columns of those lines, by default all."""
+    table = read(columns=columns)
+    return table if lines is None else table.filter(lines)
 
 
 def _slower_than_neighbours(seconds: Float64) -> Mask:

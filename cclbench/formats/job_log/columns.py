@@ -86,8 +86,8 @@ def _stamp(text: bytes) -> int:
 class Attempts:
     """Lines in the order of rank, attempt and step; all arrays of shape (lines kept,)."""
 
-    order: Int64
-    """Index of the line in the file."""
+    order: Int64 | slice
+    """Index of the line in the file; a slice if all lines are kept as they are."""
     restart: Int64
     """Number of restarts before it."""
     steps: Int64
@@ -105,8 +105,11 @@ def split_attempts(rank: Int64, step: Int64) -> Attempts:
     Lines of several ranks without labels show each step as often as there are ranks, in nearly the same
     order: only the first line of each step is kept.
     """
-    order = np.argsort(rank, kind="stable")
-    order = np.concatenate([_kept(order[rank[order] == one], step) for one in np.unique(rank)] or [order])
+    by_rank = np.argsort(rank, kind="stable")
+    kept = np.concatenate(
+        [_kept(by_rank[rank[by_rank] == one], step) for one in np.unique(rank)] or [by_rank]
+    )
+    order = slice(0, len(rank)) if len(kept) == len(rank) and (np.diff(kept) == 1).all() else kept
     own_rank, own_step = rank[order], step[order]
     grown = np.diff(own_step, prepend=0)
     new_rank = np.concatenate([own_rank[:1] == own_rank[:1], own_rank[1:] != own_rank[:-1]])
@@ -115,14 +118,16 @@ def split_attempts(rank: Int64, step: Int64) -> Attempts:
     restart: Int64 = number - np.maximum.accumulate(np.where(new_rank, number, 0))
     usual = int(np.median(grown[~first])) if (~first).any() else 1
     begin = np.where(own_step >= usual - 1, usual, np.maximum(own_step, 1))
-    return Attempts(order, restart, np.where(first, begin, grown), first, len(rank) - len(order))
+    return Attempts(order, restart, np.where(first, begin, grown), first, len(rank) - len(kept))
 
 
 def _kept(lines: Int64, step: Int64) -> Int64:
     """The lines of one rank, each step of an attempt once."""
     own = step[lines]
-    distinct, counts = np.unique(own, return_counts=True)
     grown = np.diff(own)
+    if (grown > 0).all():
+        return lines
+    distinct, counts = np.unique(own, return_counts=True)
     if len(distinct) < 2 or np.median(counts) < 2:
         return np.asarray(lines[np.concatenate([[True], grown != 0])], np.int64)
     usual = int(np.median(np.diff(distinct)))

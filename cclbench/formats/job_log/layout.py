@@ -162,7 +162,8 @@ def _head_columns(
             return None
         rest = _sliced(rest, len(key))
         if name == "stamp":
-            times = pc.replace_substring(_sliced(rest, 0, len(head[name])), ",", ".")
+            times = _sliced(rest, 0, len(head[name]))
+            times = pc.replace_substring(times, ",", ".") if b"," in head[name] else times
             columns[name] = clock_ns(times.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy())
             rest = _sliced(rest, len(head[name]))
         else:

@@ -102,7 +102,8 @@ class StepLogReading:
         done = 0
         for block in line_blocks(path, MOST_BYTES):
             by_count = sorted(self._families, key=lambda lines: -lines.count)
-            size = block.count(b"\n") + 1
+            # several times faster than to count in bytes
+            size = int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n"))) + 1
             count = next(filter(None, (lines.read_block(block, size) for lines in by_count)), 0)
             if count < size:
                 self.has_library_lines = self.has_library_lines or b"CCL INFO" in block

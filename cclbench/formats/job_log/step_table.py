@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from array import array
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.formats.job_log.columns import (
@@ -21,22 +23,24 @@ from cclbench.formats.trace import LATEST_NS
 from cclbench.ground.evidence_schema import LOG_STEPS
 from cclbench.ground.intervals import Int64
 
+Int8 = npt.NDArray[np.int8]
 _AMOUNTS: Final = ("tokens_per_s_per_device", "prompt_tokens_per_s", "generated_tokens_per_s")
 _FLOATS: Final = ("loss", "flops_per_s", "mfu", *_AMOUNTS)
 
 
 class StepColumns:
-    """Columns of lines about steps: a list of arrays by column."""
+    """Columns of lines about steps, which grow in place."""
 
     def __init__(self, producer: str, *, is_server: bool = False) -> None:
         self.producer, self.is_server, self.count = producer, is_server, 0
-        self._columns: dict[str, list[Any]] = defaultdict(list)
+        self._columns: dict[str, array[Any]] = {}
         self.profiled: list[tuple[int, str]] = []
         """Number of lines before a profiler's own line, and which."""
 
     def append(self, name: str, values: Float64 | Int64) -> None:
         """More lines of a column; `stamp` and `rank` are integers, `UNKNOWN` where there is none."""
-        self._columns[name].append(values)
+        column = self._columns.setdefault(name, array("q" if values.dtype.kind == "i" else "d"))
+        column.frombytes(np.ascontiguousarray(values).data.cast("B"))
 
     def has_column(self, name: str) -> bool:
         """Whether the family's lines may state it."""
@@ -44,8 +48,7 @@ class StepColumns:
 
     def column(self, name: str) -> Float64:
         """Values of all lines, and no longer kept; NaN if the family lacks the column."""
-        parts = self._columns.pop(name, None)
-        return np.concatenate(parts) if parts else np.full(self.count, np.nan)
+        return self._taken(name) if name in self._columns else np.full(self.count, np.nan)
 
     def whole_column(self, name: str) -> Int64:
         """Whole values of all lines; `UNKNOWN` where there is none."""
@@ -53,15 +56,19 @@ class StepColumns:
 
     def stamps(self) -> Int64:
         """When the lines were written, ns."""
-        if (parts := self._columns.pop("stamp", None)) is not None:
-            return np.concatenate(parts)
+        if self.has_column("stamp"):
+            return self._taken("stamp")
         milliseconds = self.whole_column("time_ms")
         fits = (milliseconds != UNKNOWN) & (milliseconds < LATEST_NS // 1_000_000)
         return np.where(fits, milliseconds, 0) * 1_000_000 + np.where(fits, 0, UNKNOWN)
 
     def ranks(self) -> Int64:
         """Labels of the lines; `UNKNOWN` without one."""
-        return np.concatenate(self._columns.pop("rank"))
+        return self._taken("rank")
+
+    def _taken(self, name: str) -> npt.NDArray[Any]:
+        values = self._columns.pop(name)
+        return np.frombuffer(values, values.typecode)
 
 
 def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int]:
@@ -79,7 +86,7 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
     order = attempts.order
     columns = {
         "rank": _nullable(rank[order], pa.int32()),
-        "restart": pa.array(attempts.restart.astype(np.int32)),
+        "restart": pa.array(attempts.restart.astype(np.int32, copy=False)),
         "step": _nullable(step[order], pa.int64()),
         "steps": _nullable(attempts.steps, pa.int64()),
         "profiler": _words(_profiled(lines, order), ("recorded", "saved")),
@@ -104,11 +111,11 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
             columns[name] = _nullable(whole_numbers(np.rint(lines.column(name)[order])), pa.int64())
     for name in filter(lines.has_column, _FLOATS):
         columns[name] = pa.array(lines.column(name)[order], from_pandas=True)
-    unknown = pa.nulls(len(order), pa.int64())
+    unknown = pa.nulls(len(attempts.restart), pa.int64())
     arrays = [
         columns[field.name].cast(field.type)
         if field.name in columns
-        else (unknown.view(field.type) if field.type.bit_width == 64 else pa.nulls(len(order), field.type))
+        else (unknown.view(field.type) if field.type.bit_width == 64 else pa.nulls(len(unknown), field.type))
         for field in LOG_STEPS
     ]
     return pa.table(arrays, LOG_STEPS), attempts.repeated
@@ -139,30 +146,39 @@ def _attempts(rank: Int64, step: Int64) -> Attempts:
     return Attempts(order, found.restart, found.steps, found.first, len(rank) - len(order))
 
 
-def _durations(lines: StepColumns, attempts: Attempts, end: Int64, samples: Int64) -> tuple[Int64, Int64]:
-    """Time of a step in each line, and where it is from: 0 stated, 1 a rate, 2 stamps, −1 unknown."""
-    order = attempts.order
-    stated = nanoseconds(lines.column("step_s")[order])
-    stated = np.where(stated == UNKNOWN, nanoseconds(lines.column("step_ms")[order]), stated)
-    with np.errstate(divide="ignore"):
-        rate = nanoseconds(1 / lines.column("steps_per_s")[order])
-        by_samples = np.where(samples == UNKNOWN, np.nan, samples) / lines.column("samples_per_s")[order]
-    rate = np.where(rate == UNKNOWN, nanoseconds(by_samples), rate)
-    before = np.roll(end, 1)
-    known = ~attempts.first & (end != UNKNOWN) & (before != UNKNOWN) & (end > before)
-    if lines.is_server:
-        known[:] = False
-    stamps = np.where(known, (end - before) // np.maximum(attempts.steps, 1), UNKNOWN)
-    dur, timed = np.full_like(end, UNKNOWN), np.full_like(end, -1)
-    for number, values in reversed(list(enumerate((stated, rate, stamps)))):
-        use = values != UNKNOWN
-        dur, timed = np.where(use, values, dur), np.where(use, number, timed)
+def _durations(lines: StepColumns, attempts: Attempts, end: Int64, samples: Int64) -> tuple[Int64, Int8]:
+    """Time of a step in each line, ns, and where it is from: 0 stated, 1 a rate, 2 stamps, −1 unknown."""
+    dur, timed = np.full(len(end), UNKNOWN), np.full(len(end), -1, np.int8)
+    for number, values in _step_times(lines, attempts, end, samples):
+        use = (dur == UNKNOWN) & (values != UNKNOWN)
+        dur[use], timed[use] = values[use], number
+        if (timed >= 0).all():
+            break
     return dur, timed
 
 
-def _profiled(lines: StepColumns, order: Int64) -> Int64:
+def _step_times(
+    lines: StepColumns, attempts: Attempts, end: Int64, samples: Int64
+) -> Iterator[tuple[int, Int64]]:
+    """Times of steps by precedence, ns, with the numbers of `_durations`."""
+    order = attempts.order
+    for name in filter(lines.has_column, ("step_s", "step_ms")):
+        yield 0, nanoseconds(lines.column(name)[order])
+    with np.errstate(divide="ignore"):
+        if lines.has_column("steps_per_s"):
+            yield 1, nanoseconds(1 / lines.column("steps_per_s")[order])
+        if lines.has_column("samples_per_s"):
+            counts = np.where(samples == UNKNOWN, np.nan, samples)
+            yield 1, nanoseconds(counts / lines.column("samples_per_s")[order])
+    if not lines.is_server:
+        before = np.roll(end, 1)
+        known = ~attempts.first & (end != UNKNOWN) & (before != UNKNOWN) & (end > before)
+        yield 2, np.where(known, (end - before) // np.maximum(attempts.steps, 1), UNKNOWN)
+
+
+def _profiled(lines: StepColumns, order: Int64 | slice) -> Int8:
     """Of each line: 0 if a profiler recorded its step, 1 if the profile was written during it, else −1."""
-    of_line = np.full(lines.count + 1, -1)
+    of_line = np.full(lines.count + 1, -1, np.int8)
     for before, what in lines.profiled:
         if what == "started":
             of_line[before] = 0
@@ -173,9 +189,15 @@ def _profiled(lines: StepColumns, order: Int64) -> Int64:
 
 def _nullable(values: Int64, kind: pa.DataType) -> pa.Array:
     missing = values == UNKNOWN
-    return pa.array(np.where(missing, 0, values), mask=missing).cast(kind)
+    if missing.all():
+        return pa.nulls(len(values), kind)
+    return (
+        pa.array(np.where(missing, 0, values), mask=missing).cast(kind)
+        if missing.any()
+        else pa.array(values, kind)
+    )
 
 
-def _words(codes: Int64, words: tuple[str, ...]) -> pa.Array:
-    indices = pa.array(np.maximum(codes, 0).astype(np.int8), mask=codes < 0)
+def _words(codes: Int8, words: tuple[str, ...]) -> pa.Array:
+    indices = pa.array(np.maximum(codes, 0), mask=codes < 0)
     return pa.DictionaryArray.from_arrays(indices, pa.array(words))

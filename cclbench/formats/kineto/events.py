@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+PYTHON: Final = "python_function"
+"""Category of Python functions."""
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 56)]
@@ -117,11 +121,47 @@ class ExactEvent(Event, gc=False):
     dur: Decimal | None = None  # type: ignore[assignment]
 
 
+class PythonEvent(msgspec.Struct, gc=False):
+    """An entry of `traceEvents` with what is used of a Python function; times in µs."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    tid: Int64 | str | None = None
+    ts: int | float | None = None
+    dur: int | float | None = None
+    args: ClassVar[None] = None
+
+
 DECODER = msgspec.json.Decoder(list[Event])
 EXACT_DECODER = msgspec.json.Decoder(list[ExactEvent])
-# An event with the few `args` of calls is decoded in half the time.
-CALL_DECODER = msgspec.json.Decoder(list[CallEvent])
 EXACT_CALL_DECODER = msgspec.json.Decoder(list[ExactCallEvent])
+_CALL_DECODER = msgspec.json.Decoder(list[CallEvent])
+_PYTHON_DECODER = msgspec.json.Decoder(list[PythonEvent])
+
+
+class CallDecoder:
+    """Decodes a file's entries with the few `args` of calls, in half the time of all.
+
+    Most entries of a capture are Python functions, one behind the other: an array of nothing else is decoded
+    as `PythonEvent`, in two thirds of that time.
+    """
+
+    def __init__(self) -> None:
+        self._in_python = False
+
+    def decode(self, text: bytes) -> Sequence[CallEvent | PythonEvent]:
+        """The entries of an array."""
+        if self._in_python:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                python = _PYTHON_DECODER.decode(text)
+                if [event.cat for event in python].count(PYTHON) == len(python):
+                    return python
+        calls = _CALL_DECODER.decode(text)
+        self._in_python = bool(calls) and calls[-1].cat == PYTHON
+        return calls
+
+
 NO_ARGS = Args()
 _FULL_WARPS = 64
 """Most resident warps of a multiprocessor, on any NVIDIA GPU since 2012."""

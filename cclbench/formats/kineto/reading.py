@@ -19,12 +19,14 @@ from cclbench.classify.python_rows import is_informative
 from cclbench.formats import Names, Part, Rows, Trace, several_processes
 from cclbench.formats.json_events import CHUNK, END, JsonEvents
 from cclbench.formats.kineto.events import (
-    CALL_DECODER,
     DECODER,
     EXACT_CALL_DECODER,
     EXACT_DECODER,
     NO_ARGS,
+    PYTHON,
     Args,
+    CallDecoder,
+    PythonEvent,
     argument_columns,
     autograd_columns,
     kernel_occupancy,
@@ -69,7 +71,7 @@ class KinetoFile:
     def __init__(self, path: Path, trace: Trace, part: Part, allow_truncated: bool) -> None:
         self.path, self.trace = path, trace
         self.calls_only = part.calls_only
-        decoder: Any = CALL_DECODER if part.calls_only else DECODER
+        decoder: Any = CallDecoder() if part.calls_only else DECODER
         self.stream = JsonEvents(path, decoder, part=part, allow_truncated=allow_truncated)
         self.names: dict[str, Names] = defaultdict(Names)
         self.dropped: Counter[str] = Counter()
@@ -138,13 +140,18 @@ class KinetoFile:
         """The events, of a part with `calls_only` without Python rows that are of no use to it."""
         if not self.calls_only:
             return events
-        return [e for e in events if e.cat != "python_function" or is_informative(e.name)]
+        if _is_python(events):
+            return [e for e in events if is_informative(e.name)]
+        return [e for e in events if e.cat != PYTHON or is_informative(e.name)]
 
     def _sort_events(self, events: list[Any]) -> Groups:
         """Events by kind and side; all others are counted as dropped."""
         by_category: dict[str | None, list[Any]] = defaultdict(list)
-        for event in events:
-            by_category[event.cat].append(event)
+        if _is_python(events):
+            by_category[PYTHON] = events
+        else:
+            for event in events:
+                by_category[event.cat].append(event)
         groups: Groups = defaultdict(list)
         for category, group in by_category.items():
             intervals = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
@@ -190,7 +197,7 @@ class KinetoFile:
             if forward := self._drop_negative_durations(events):
                 yield from self._make_rows(kind, side, forward)
             return
-        args = [e.args or NO_ARGS for e in events]
+        args = [] if kind == "python" else [e.args or NO_ARGS for e in events]
         names, table = [e.name for e in events], self.names[kind]
         start = self._exact_times_ns([e.ts for e in events]) + self.base_ns
         if max(-start.min(), start.max(), dur.max()) > LATEST_NS:
@@ -338,6 +345,11 @@ def _track_numbers(tracks: list[Any]) -> Int64:
     if numbers.dtype == np.int64:
         return numbers
     return np.array([t if type(t) is int else track_number(t) for t in tracks], np.int64)
+
+
+def _is_python(events: list[Any]) -> bool:
+    """Whether the events were decoded as nothing but Python functions."""
+    return bool(events) and type(events[0]) is PythonEvent
 
 
 def _time_of(event: Any) -> str:

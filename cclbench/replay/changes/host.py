@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
@@ -72,9 +72,10 @@ def host(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> G
 def _shortened(graph: Graph, causes: list[int], held: Int64, saved: Int64) -> n.Nodes:
     """The nodes with gaps shorter by `saved` ns, taken from the causes in proportion."""
     nodes = graph.nodes
-    remaining = nodes.held.copy()
-    share = saved / np.maximum(held, 1)
-    remaining[:, causes] -= np.rint(remaining[:, causes] * share[:, None]).astype(np.int64)
+    remaining, at = nodes.held.copy(), np.flatnonzero(saved)
+    share = saved[at] / np.maximum(held[at], 1)
+    of_causes = remaining[at][:, causes]
+    remaining[at[:, None], causes] = of_causes - np.rint(of_causes * share[:, None]).astype(np.int64)
     return replace(nodes, gap=nodes.gap - saved, held=remaining)
 
 
@@ -138,7 +139,11 @@ def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_lo
     places = step_places(graph)
     fed = nodes.feeder[places.at] >= 0
     at, rank, step, place = (column[fed] for column in (places.at, places.rank, places.step, places.place))
-    launch, first = np.unique(nodes.feeder[at], return_index=True)
+    feeder = nodes.feeder[at]
+    first_row = np.full(len(nodes), -1, np.int64)
+    first_row[feeder[::-1]] = np.arange(len(at))[::-1]
+    launch = np.flatnonzero(first_row >= 0)
+    first = first_row[launch]
     inside = subject.since[at[first]] >= 0
     first = first[inside]
     launch, of_rank = launch[inside], rank[first]
@@ -150,18 +155,18 @@ def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_lo
         if of_steps
         else combination_codes(of_rank, place[first])
     )
-    rank_steps = np.unique(np.stack([of_rank, step[first]]), axis=1)
+    rank_steps = np.unique(combination_codes(of_rank, step[first]), return_index=True)[1]
     expected = (
-        occurrences(role, subject.stage_roles[ranks]) if of_steps else occurrences(of_rank, rank_steps[0])
+        occurrences(role, subject.stage_roles[ranks])
+        if of_steps
+        else occurrences(of_rank, of_rank[rank_steps])
     )
     # a stretch is after a launch, up to and including the next one
     points = np.flatnonzero(nodes.kind == n.HOST)
     launches = np.zeros(len(nodes), np.bool_)
     launches[nodes.feeder[nodes.feeder >= 0]] = True
-    stretch = (
-        np.cumsum(launches[points]) - launches[points] + np.cumsum(nodes.first_of_lane[points]) * len(nodes)
-    )
-    stretch = np.unique(stretch, return_inverse=True)[1]
+    ended: Int64 = np.cumsum(launches[points]) - launches[points]
+    stretch = np.cumsum(begins(ended, np.cumsum(nodes.first_of_lane[points]))) - 1
     within = np.clip(np.minimum(held[points], subject.since[points]), 0, None)
     total = np.bincount(stretch, within, minlength=1).astype(np.int64)
     of_launch = stretch[np.searchsorted(points, launch)]
