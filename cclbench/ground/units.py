@@ -109,9 +109,22 @@ def humanise(value: float, unit: str) -> str:
     rounded = abs(float(f"{value:.2e}"))  # 0.99996 s is "1.00 s", not "1000 ms"
     if rounded == 0 or (unit == "B" and rounded < 1000):
         return f"{value:.3g} {unit}"
-    scales = _SCALES[unit]
-    factor, symbol = next((scale for scale in scales if rounded >= scale[0]), scales[-1])
+    factor, symbol = _scale_at(rounded, unit)
     return f"{_three_digits(value / factor)} {symbol}"
+
+
+def display_scale(value: float, unit: str) -> tuple[float, str]:
+    """The size and symbol of the unit in which a column of such values is shown: 0.0012 "s" → (0.001, "ms")."""
+    if unit in _SCALES:
+        return _scale_at(abs(value), unit) if value else (1.0, unit)
+    return {"1": (0.01, "%"), "ratio": (1.0, "×"), "count": (1.0, ""), "1/s": (1.0, "/s")}.get(
+        unit, (1.0, unit)
+    )
+
+
+def _scale_at(value: float, unit: str) -> tuple[float, str]:
+    scales = _SCALES[unit]
+    return next((scale for scale in scales if value >= scale[0]), scales[-1])
 
 
 def whole_binary(size: float) -> tuple[float, str]:

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board as data: what the pages' script reads, and a Parquet file of all figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cclbench.analyzers.metric import METRICS
+from cclbench.comparison.serving_points import LATENCIES, collected_points
+from cclbench.comparison.work_groups import RANKINGS, WorkGroup, ranks_of
+from cclbench.ground.text import printable
+from cclbench.ground.units import display_scale
+from cclbench.present.board.rows import FACTS, BoardRow, page_name
+from cclbench.present.topics import KEY_METRICS, metric_order, topic_of
+from cclbench.present.words import metric_definition
+from cclbench.record.rows import Row
+
+_ASKED: Final = {
+    "": {},
+    "p": {"published": True},
+    "m": {"modelled": True},
+    "pm": {"published": True, "modelled": True},
+}
+"""What the reader of the board asks for, by its letters: published figures, modelled ones, both."""
+_LONGEST: Final = 1000
+_FIGURE_COLUMNS: Final = (
+    "value",
+    "unit",
+    "status",
+    "provenance",
+    "reason",
+    "better",
+    "window",
+    "version",
+    "source",
+)
+
+
+@dataclass(frozen=True)
+class Board:
+    """All rows of a site, and what is said about several of them."""
+
+    rows: Sequence[BoardRow]
+    groups: Sequence[WorkGroup]
+    verified: Mapping[str, str] = field(default_factory=dict)
+    """Status of verification by run, where that was asked for."""
+    comparisons: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Pages of comparisons by the ids of two runs."""
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Metrics and parts of which a row has a value, in reading order."""
+        found = {name for row in self.rows for name, figure in row.figures.items() if figure.has_value}
+        return sorted(found, key=lambda name: (metric_order(name.partition("[")[0]), name))
+
+    def figures(self, metric: str) -> dict[int, Row]:
+        """The figures of a metric by row, also those without a value."""
+        return {number: row.figures[metric] for number, row in enumerate(self.rows) if metric in row.figures}
+
+    @cached_property
+    def rankings(self) -> dict[str, dict[str, dict[int, int]]]:
+        """Ranks by metric, by what is asked for, by row; without empty ones."""
+        found: dict[str, dict[str, dict[int, int]]] = {}
+        for metric in RANKINGS:
+            figures = self.figures(metric)
+            for letters, asked in _ASKED.items():
+                if ranks := ranks_of(self.groups, figures, **asked):
+                    found.setdefault(metric, {})[letters] = ranks
+        return found
+
+    def page(self, row: BoardRow) -> str:
+        """The address of a row's page."""
+        return f"point.html#{page_name(row.id)}" if row.published else f"runs/{page_name(row.id)}"
+
+
+class _Texts:
+    """Texts by number, each once."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: object) -> int | None:
+        """The number of a text; None for None."""
+        if text is None:
+            return None
+        whole = printable(str(text))
+        short = whole if len(whole) <= _LONGEST else f"{whole[:_LONGEST]}… (cut)"
+        return self.numbers.setdefault(short, len(self.numbers))
+
+
+def board_document(board: Board) -> dict[str, Any]:
+    """The board in columns; `cells` are the distinct (status, provenance, reason, window, version, source)."""
+    texts = _Texts()
+    cells: dict[tuple[Any, ...], int] = {}
+
+    def cell(row: Row) -> int:
+        words = map(
+            texts.number, (row.status, row.provenance, row.reason, row.window, row.version, row.source)
+        )
+        return cells.setdefault(tuple(words), len(cells))
+
+    figures = []
+    for name in board.metrics:
+        own = board.figures(name)
+        figures.append(
+            {
+                "rows": list(own),
+                "values": [row.value for row in own.values()],
+                "cells": [cell(row) for row in own.values()],
+            }
+        )
+    group_of = {member: number for number, group in enumerate(board.groups) for member in group.members}
+    number_of = {row.id: number for number, row in enumerate(board.rows)}
+    points = collected_points(row.points for row in board.rows)
+    return {
+        "facts": [
+            {"name": name, "label": label, "of": [texts.number(row.facts[name]) for row in board.rows]}
+            for name, label in FACTS.items()
+        ],
+        "rows": {
+            "id": [texts.number(row.id) for row in board.rows],
+            "page": [board.page(row) for row in board.rows],
+            "published": [texts.number(row.published and row.published["source"]) for row in board.rows],
+            "verified": [texts.number(board.verified.get(row.id)) for row in board.rows],
+            "date": [None if row.date is None else row.date.date().isoformat() for row in board.rows],
+            "group": [group_of.get(number) for number in range(len(board.rows))],
+        },
+        "groups": [{"basis": printable(group.basis), "rows": len(group.members)} for group in board.groups],
+        "metrics": [_metric_column(board, name) for name in board.metrics],
+        "figures": figures,
+        "cells": list(cells),
+        "rankings": {
+            metric: {
+                letters: {"rows": list(ranks), "ranks": list(ranks.values())} for letters, ranks in of.items()
+            }
+            for metric, of in board.rankings.items()
+        },
+        "comparisons": [
+            [number_of[first], number_of[second], page] for (first, second), page in board.comparisons.items()
+        ],
+        "points": [
+            {**line, "row": number_of[line["run"]], "throughput": points.throughput(point)}
+            for line, point in zip(points.table, points.points, strict=True)
+        ],
+        "latencies": [name for name in LATENCIES if name in points.fronts],
+        "throughput_of": "per accelerator" if points.is_per_device else "in all",
+        "point_notes": list(map(printable, points.notes)),
+        "texts": list(texts.numbers),
+    }
+
+
+def _metric_column(board: Board, name: str) -> dict[str, Any]:
+    """A metric's column: unit, and the scale in which its median is shown."""
+    metric = name.partition("[")[0]
+    values = [row.number for row in board.figures(name).values() if row.has_value]
+    rows = board.figures(name).values()
+    unit = next(row.unit for row in rows if row.has_value)
+    factor, symbol = display_scale(float(np.median(np.abs(values))), unit)
+    return {
+        "name": name,
+        "unit": unit,
+        "better": next((row.better for row in rows if row.better), None),
+        "topic": topic_of(metric),
+        "key": metric in KEY_METRICS or metric in RANKINGS,
+        "definition": metric_definition(metric),
+        "factor": factor,
+        "symbol": symbol,
+        "page": f"metrics/{page_name(metric)}" if metric in METRICS else None,
+    }
+
+
+def published_document(rows: Iterable[BoardRow]) -> dict[str, Any]:
+    """What is published with each row, as pairs of numbers of names and texts, by the row's number."""
+    texts = _Texts()
+    found = {
+        number: [
+            [texts.number(name), texts.number(value if isinstance(value, str) else json.dumps(value))]
+            for name, value in row.published.items()
+            if value not in (None, "", [])
+        ]
+        for number, row in enumerate(rows)
+        if row.published is not None
+    }
+    return {"rows": found, "texts": list(texts.numbers)}
+
+
+def script_of(name: str, document: Mapping[str, Any]) -> str:
+    """A script that assigns a document to a global name."""
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    return f"globalThis.{name} = {text};\n"
+
+
+def write_parquet(board: Board, path: Path) -> None:
+    """All figures, a row each, with the run's facts; figures without a value have a reason."""
+    pairs = [(row, name, figure) for row in board.rows for name, figure in row.figures.items()]
+    text = pa.dictionary(pa.int32(), pa.string())
+    columns: dict[str, pa.Array] = {
+        "run": pa.array([row.id for row, _, _ in pairs], text),
+        **{name: pa.array([_plain(row.facts[name]) for row, _, _ in pairs], text) for name in FACTS},
+        "metric": pa.array([name for _, name, _ in pairs], text),
+    }
+    for name in _FIGURE_COLUMNS:
+        kind = {"value": pa.float64(), "version": pa.int32()}.get(name, text)
+        columns[name] = pa.array([getattr(figure, name) for _, _, figure in pairs], kind)
+    pq.write_table(pa.table(columns), path, compression="zstd")
+
+
+def _plain(value: str | int | None) -> str | None:
+    return None if value is None else str(value)
