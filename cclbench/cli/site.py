@@ -31,9 +31,9 @@ def site(
 ) -> None:
     """Make a static site of data points: a board, a page each, comparisons, an explorer.
 
-    STORE is a folder of runs, or a URL; REPO a folder with workload_cards/ and traces/, whose data points are
-    read into the store of --store. Without either, the site is that of the store. Its pages work from disk and
-    on any web server, and load nothing from elsewhere.
+    STORE is a folder of runs, or a URL; REPO a folder with workload_cards/ and traces/, whose data points
+    are read into the store of --store. Without either, the site is that of the store. Its pages work from
+    disk and on any web server, and load nothing from elsewhere.
 
     Runs are ranked only where their work is proved equal, as `cclbench compare` proves it. Published rows and
     modelled figures are shown where the reader asks for them.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs whose work is proved equal, as groups, and their ranking within them.
 
-Two runs are proved equal where a comparison would rank them without a caveat about their work: by the evidence of
-both, which their cards do not contradict, or by MLPerf's rules for the closed division.  Equality by evidence has
-a tolerance, so it is not transitive: each pair of a group is proved.
+Two runs are proved equal where a comparison would rank them without a caveat about their work: by the
+evidence of both, which their cards do not contradict, or by MLPerf's rules for the closed division.  Equality
+by evidence has a tolerance, so it is not transitive: each pair of a group is proved.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def ranks_of(
 ) -> dict[int, int]:
     """The rank within its group of each run with a whole figure, from 1; equal figures share a rank.
 
-    `figures` are of one metric, by the run's index.  Published and modelled ones count only if asked for, partial
-    ones never.  A group with one such figure has no ranks.
+    `figures` are of one metric, by the run's index.  Published and modelled ones count only if asked for,
+    partial ones never.  A group with one such figure has no ranks.
     """
     asked = {"published": published, "modelled": modelled}
     ranks: dict[int, int] = {}

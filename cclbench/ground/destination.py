@@ -67,8 +67,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 def replaced_folder(path: Path, mark: str) -> Iterator[Path]:
     """A temporary folder that replaces `path` at the end of the block; on failure `path` is unchanged.
 
-    `mark` is the name of a file that such a folder has.  `UsageError` if `path` is anything else than an empty
-    folder or one with that file.
+    `mark` is the name of a file that such a folder has.  `UsageError` if `path` is anything else than an
+    empty folder or one with that file.
     """
     check_folder(path)
     is_folder = path.is_dir() and not path.is_symlink()

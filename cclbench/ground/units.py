@@ -114,7 +114,7 @@ def humanise(value: float, unit: str) -> str:
 
 
 def display_scale(value: float, unit: str) -> tuple[float, str]:
-    """The size and symbol of the unit in which a column of such values is shown: 0.0012 "s" → (0.001, "ms")."""
+    """Size and symbol of the unit for a column of such values: 0.0012 "s" → (0.001, "ms")."""
     if unit in _SCALES:
         return _scale_at(abs(value), unit) if value else (1.0, unit)
     return {"1": (0.01, "%"), "ratio": (1.0, "×"), "count": (1.0, ""), "1/s": (1.0, "/s")}.get(

@@ -61,8 +61,9 @@ def build_site(
     """Write the site of stores and repositories into the folder `output`, whole or not at all.
 
     A repository is a folder with workload_cards/: its data points are read into `store`, and with `verify`
-    recomputed from their evidence.  Without places, the site is that of `store`.  `UsageError` if there are no
-    runs, or `output` is a folder of something else; a run that is not readable is left out, with the reason.
+    recomputed from their evidence.  Without places, the site is that of `store`.  `UsageError` if there are
+    no runs, or `output` is a folder of something else; a run that is not readable is left out, with the
+    reason.
     """
     with workspace(**options) as session, replaced_folder(output, MARK) as folder:
         found = _Found()

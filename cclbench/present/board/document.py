@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,22 +99,20 @@ class _Texts:
 
 
 def board_document(board: Board) -> dict[str, Any]:
-    """The board in columns; `cells` are the distinct (status, provenance, reason, window, version, source)."""
+    """The board in columns; `cells` are the distinct statuses, provenances, reasons, ... of figures."""
     texts = _Texts()
     cells: dict[tuple[Any, ...], int] = {}
 
     def cell(row: Row) -> int:
-        words = map(
-            texts.number, (row.status, row.provenance, row.reason, row.window, row.version, row.source)
-        )
-        return cells.setdefault(tuple(words), len(cells))
+        words = (row.status, row.provenance, row.reason, row.window, row.version, row.source)
+        return cells.setdefault(words, len(cells))
 
     figures = []
     for name in board.metrics:
         own = board.figures(name)
         figures.append(
             {
-                "rows": list(own),
+                "rows": _ranges(own),
                 "values": [row.value for row in own.values()],
                 "cells": [cell(row) for row in own.values()],
             }
@@ -137,7 +136,7 @@ def board_document(board: Board) -> dict[str, Any]:
         "groups": [{"basis": printable(group.basis), "rows": len(group.members)} for group in board.groups],
         "metrics": [_metric_column(board, name) for name in board.metrics],
         "figures": figures,
-        "cells": list(cells),
+        "cells": [[texts.number(word) for word in words] for words in cells],
         "rankings": {
             metric: {
                 letters: {"rows": list(ranks), "ranks": list(ranks.values())} for letters, ranks in of.items()
@@ -178,19 +177,30 @@ def _metric_column(board: Board, name: str) -> dict[str, Any]:
     }
 
 
-def published_document(rows: Iterable[BoardRow]) -> dict[str, Any]:
-    """What is published with each row, as pairs of numbers of names and texts, by the row's number."""
+def published_document(rows: Sequence[BoardRow]) -> dict[str, Any]:
+    """What is published with each row: the rows' numbers, and in columns, numbers of texts."""
     texts = _Texts()
-    found = {
-        number: [
-            [texts.number(name), texts.number(value if isinstance(value, str) else json.dumps(value))]
-            for name, value in row.published.items()
-            if value not in (None, "", [])
-        ]
-        for number, row in enumerate(rows)
-        if row.published is not None
-    }
-    return {"rows": found, "texts": list(texts.numbers)}
+    published = {number: row.published for number, row in enumerate(rows) if row.published is not None}
+    names = dict.fromkeys(name for one in published.values() for name in one)
+
+    def number(value: Any) -> int | None:
+        if value in (None, "", []):
+            return None
+        return texts.number(value if isinstance(value, str | int | float) else json.dumps(value))
+
+    columns = {name: [number(one.get(name)) for one in published.values()] for name in names}
+    return {"rows": _ranges(published), "columns": columns, "texts": list(texts.numbers)}
+
+
+def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """Ascending numbers as ranges: first, and how many."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and sum(ranges[-1]) == number:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([number, 1])
+    return ranges
 
 
 def script_of(name: str, document: Mapping[str, Any]) -> str:
@@ -201,17 +211,22 @@ def script_of(name: str, document: Mapping[str, Any]) -> str:
 
 def write_parquet(board: Board, path: Path) -> None:
     """All figures, a row each, with the run's facts; figures without a value have a reason."""
-    pairs = [(row, name, figure) for row in board.rows for name, figure in row.figures.items()]
+    figures = [figure for row in board.rows for figure in row.figures.values()]
+    counts = np.array([len(row.figures) for row in board.rows])
+    of_row = pa.array(np.repeat(np.arange(len(board.rows), dtype=np.int32), counts))
     text = pa.dictionary(pa.int32(), pa.string())
-    columns: dict[str, pa.Array] = {
-        "run": pa.array([row.id for row, _, _ in pairs], text),
-        **{name: pa.array([_plain(row.facts[name]) for row, _, _ in pairs], text) for name in FACTS},
-        "metric": pa.array([name for _, name, _ in pairs], text),
-    }
+    columns = {"run": _repeated([row.id for row in board.rows], of_row)}
+    columns |= {name: _repeated([_plain(row.facts[name]) for row in board.rows], of_row) for name in FACTS}
+    columns["figure"] = pa.array([name for row in board.rows for name in row.figures], text)
     for name in _FIGURE_COLUMNS:
         kind = {"value": pa.float64(), "version": pa.int32()}.get(name, text)
-        columns[name] = pa.array([getattr(figure, name) for _, _, figure in pairs], kind)
+        columns[name] = pa.array(map(attrgetter(name), figures), kind, size=len(figures))
     pq.write_table(pa.table(columns), path, compression="zstd")
+
+
+def _repeated(values: Sequence[str | None], of_row: pa.Array) -> pa.Array:
+    """The text of each figure's row."""
+    return pa.array(values, pa.string()).dictionary_encode().take(of_row)
 
 
 def _plain(value: str | int | None) -> str | None:

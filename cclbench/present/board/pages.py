@@ -46,7 +46,7 @@ _POLICY: Final = (
 )
 _NEWEST: Final = 10
 _MOST_HEADLINES: Final = 6
-_MOST_LISTED: Final = 200
+_MOST_LISTED: Final = 25
 """Rows of the page of a system, workload or metric; the board has all of them."""
 _SHOWN: Final = (
     "time.step",
@@ -133,7 +133,7 @@ def write_site(site: Site, folder: Path) -> None:
     )
 
 
-def key_figures(row: BoardRow) -> list[tuple[str, Markup]]:
+def key_figures(row: BoardRow) -> Sequence[tuple[str, Markup]]:
     """The foremost figures of a row that have a value: metric and number."""
     found = [(name, row.figures[name]) for name in KEY_METRICS if name in row.figures]
     return [(name, number_markup(figure)) for name, figure in found if figure.has_value][:3]

@@ -20,7 +20,8 @@
     date: B.rows.date[n], group: B.rows.group[n], rank: null,
     ...Object.fromEntries(B.facts.map((fact) => [fact.name, text(fact.of[n])])),
   }));
-  const metrics = !B ? [] : B.metrics.map((metric, k) => ({ ...metric, k, places: new Map(B.figures[k].rows.map((n, i) => [n, i])) }));
+  const spread = (ranges) => ranges.flatMap(([first, count]) => Array.from({ length: count }, (_, i) => first + i));
+  const metrics = !B ? [] : B.metrics.map((metric, k) => ({ ...metric, k, places: new Map(spread(B.figures[k].rows).map((n, i) => [n, i])) }));
   for (const row of rows) row.workload = [row.model, row.phase].filter(Boolean).join(" ") || "unknown";
   const figure = (row, metric) => {
     const place = metric.places.get(row.n);
@@ -115,9 +116,12 @@
         return isShown(one, asked()) ? figureNode(one, metric) : one === null || one.value !== null ? el("span") : figureNode(one, metric);
       },
     });
+    const counted = ["batch", "sequence_length", "devices"];
+    const factColumns = (title, names) => ({ title, titleFormatter: () => document.createTextNode(title), columns: facts.filter(([name]) => names.includes(name)).map(([name, words]) =>
+      column(words, name, { width: name === "accelerator" ? 150 : 110, formatter: plain, sorter: counted.includes(name) ? "number" : "string", sorterParams: { alignEmptyValues: "bottom" } })) });
     const columns = () => {
       const open = new Set(state.getAll("topic"));
-      const topics = new Map();
+      const topics = new Map([["Throughput", []], ["Serving", []]]);
       for (const metric of metrics) if (metric.key || open.has(metric.topic)) topics.set(metric.topic, [...(topics.get(metric.topic) ?? []), metric]);
       return [
         { title: "", field: "n", headerSort: false, width: 40, titleFormatter: () => el("span", { className: "hidden-words" }, "selected"), formatter: (cell) => {
@@ -126,14 +130,14 @@
           box.addEventListener("change", () => select(row, box.checked));
           return box;
         } },
-        column("run", "id", { width: Math.min(300, innerWidth * 0.55), frozen: innerWidth > 700, formatter: (cell) => el("span", {}, runLink(cell.getData()), tag(cell.getData())) }),
+        column("run", "id", { width: Math.min(300, innerWidth * 0.55), frozen: innerWidth > 700, formatter: (cell) => el("span", {}, tag(cell.getData()), " ", runLink(cell.getData())) }),
         column("rank", "rank", { width: 80, sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, formatter: (cell) => document.createTextNode(cell.getValue() ?? "") }),
         column("work", "group", { width: 80, sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
           formatter: (cell) => document.createTextNode(cell.getValue() === null ? "" : `W${cell.getValue() + 1}`), cellClick: (event, cell) => showWork(cell.getData()) }),
         column("workload", "workload", { width: 190, formatter: plain }),
-        { title: "system and software", titleFormatter: () => document.createTextNode("system and software"), columns: facts.filter(([name]) => !["model", "phase", "published"].includes(name))
-          .map(([name, title]) => column(title, name, { width: 130, formatter: plain, sorter: ["batch", "sequence_length", "devices"].includes(name) ? "number" : "string", sorterParams: { alignEmptyValues: "bottom" } })) },
-        ...[...topics].map(([topic, own]) => ({ title: topic, titleFormatter: () => document.createTextNode(topic), columns: own.map(metricColumn) })),
+        factColumns("system", ["accelerator", "devices", "fabric"]),
+        ...[...topics].filter(([, own]) => own.length).map(([topic, own]) => ({ title: topic, titleFormatter: () => document.createTextNode(topic), columns: own.map(metricColumn) })),
+        factColumns("setting", facts.map(([name]) => name).filter((name) => !["model", "phase", "published", "accelerator", "devices", "fabric"].includes(name))),
       ];
     };
 
@@ -147,7 +151,7 @@
     const built = columns();
     const fields = built.flatMap((one) => one.columns ?? one).map((one) => one.field);
     const grid = new Tabulator("#grid", {
-      data: ordered, columns: built, height: Math.max(360, innerHeight * 0.72), layout: "fitDataFill", renderVerticalBuffer: 300, index: "n",
+      data: ordered, columns: built, maxHeight: Math.max(360, innerHeight * 0.72), layout: "fitDataFill", renderVerticalBuffer: 300, index: "n",
       columnDefaults: { headerTooltip: false, resizable: "header" }, placeholder: "No row fits: ask for published rows, or reset the filters.",
       initialFilter: [], groupBy: grouping(), groupHeader: (value, count) => el("span", {}, el("bdi", {}, String(value)), ` (${count})`),
       initialSort: sort && fields.includes(sortField(sort[1])) ? [{ column: sortField(sort[1]), dir: sort[2] }] : [],
@@ -299,7 +303,9 @@
     document.querySelector("h1").replaceChildren(el("bdi", {}, row.id), " ", tag(row));
     const own = metrics.map((metric) => [metric, figure(row, metric)]).filter(([, one]) => one !== null);
     const valued = own.filter(([, one]) => one.value !== null), missing = own.filter(([, one]) => one.value === null);
-    const told = globalThis.PUBLISHED.rows[row.n] ?? [];
+    const { columns, texts } = globalThis.PUBLISHED;
+    const place = spread(globalThis.PUBLISHED.rows).indexOf(row.n);
+    const told = Object.entries(columns).map(([name, numbers]) => [name, numbers[place]]).filter(([, code]) => code !== null);
     at("point").append(
       el("p", { className: "lead" }, `As ${row.published} published it. Nothing was recomputed: no trace was read.`),
       el("p", {}, el("a", { href: `board.html#${new URLSearchParams({ published: "1", focus: row.id })}` }, "On the board")),
@@ -307,7 +313,7 @@
       table(["metric", "published", "defects and remarks"], valued.map(([metric, one]) => [metric.page ? el("a", { href: metric.page }, metric.name) : metric.name, figureNode(one, metric, true), one.reason])),
       el("details", {}, el("summary", {}, `${missing.length} figures without a number`), el("dl", { className: "why" }, ...missing.flatMap(([metric, one]) => [el("dt", {}, metric.name), el("dd", {}, one.reason ?? "")]))),
       el("h2", {}, "What is published with them"),
-      el("dl", { className: "wrap" }, ...told.flatMap(([name, words]) => [el("dt", {}, globalThis.PUBLISHED.texts[name]), el("dd", {}, el("bdi", {}, globalThis.PUBLISHED.texts[words]))])));
+      el("dl", { className: "wrap" }, ...told.flatMap(([name, code]) => [el("dt", {}, name), el("dd", {}, el("bdi", {}, texts[code]))])));
   };
 
   // ---- rows side by side ----
