@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +81,7 @@ class Board:
 
     def page(self, row: BoardRow) -> str:
         """The address of a row's page."""
-        return f"point.html#{page_name(row.id)}" if row.published else f"runs/{page_name(row.id)}"
+        return f"point.html#run={quote(row.id, safe='')}" if row.published else f"runs/{page_name(row.id)}"
 
 
 class _Texts:
@@ -127,7 +128,7 @@ def board_document(board: Board) -> dict[str, Any]:
         ],
         "rows": {
             "id": [texts.number(row.id) for row in board.rows],
-            "page": [board.page(row) for row in board.rows],
+            "page": [None if row.published else board.page(row) for row in board.rows],
             "published": [texts.number(row.published and row.published["source"]) for row in board.rows],
             "verified": [texts.number(board.verified.get(row.id)) for row in board.rows],
             "date": [None if row.date is None else row.date.date().isoformat() for row in board.rows],

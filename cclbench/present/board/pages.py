@@ -46,8 +46,8 @@ _POLICY: Final = (
 )
 _NEWEST: Final = 10
 _MOST_HEADLINES: Final = 6
-_MOST_LISTED: Final = 25
-"""Rows of the page of a system, workload or metric; the board has all of them."""
+_MOST_LISTED: Final = 50
+"""Own rows on the page of a system, workload or metric; the board has all rows."""
 _SHOWN: Final = (
     "time.step",
     "throughput.tokens_per_device",
@@ -203,18 +203,19 @@ def _write_kind(kind: _Kind, of: Mapping[str, Sequence[BoardRow]], board: Board,
     ]
     _write(folder / f"{kind.folder}.html", "list", kind.all, context | {"lines": lines})
     for name in names:
-        rows = sorted(of[name], key=lambda row: (row.published is not None, row.id))
+        rows = sorted((row for row in of[name] if not row.published), key=lambda row: row.id)
         shown = (name,) if kind is _METRIC else _SHOWN
         columns = [metric for metric in shown if any(_has_value(row, metric) for row in rows)]
         about = {
             "subject": name,
             "rows": rows[:_MOST_LISTED],
             "more": len(rows[_MOST_LISTED:]),
+            "published": len(of[name]) - len(rows),
             "columns": columns,
             "number": _cell,
             "metric": METRICS.get(name) if kind is _METRIC else None,
             "topic": topic_of(name) if kind is _METRIC else None,
-            "filter": board_filter(kind, rows[0], name),
+            "filter": board_filter(kind, of[name][0], name),
         }
         _write(folder / kind.folder / page_name(name), "subject", name, context | about, root="../")
 

@@ -16,7 +16,7 @@
   const B = globalThis.BOARD;
   const text = (number) => (number === null ? null : B.texts[number]);
   const rows = !B ? [] : B.rows.id.map((id, n) => ({
-    n, id: text(id), page: B.rows.page[n], published: text(B.rows.published[n]), verified: text(B.rows.verified[n]),
+    n, id: text(id), page: B.rows.page[n] ?? `point.html#run=${encodeURIComponent(text(id))}`, published: text(B.rows.published[n]), verified: text(B.rows.verified[n]),
     date: B.rows.date[n], group: B.rows.group[n], rank: null,
     ...Object.fromEntries(B.facts.map((fact) => [fact.name, text(fact.of[n])])),
   }));
@@ -29,6 +29,7 @@
     const [status, provenance, reason, window, version, source] = B.cells[B.figures[metric.k].cells[place]].map(text);
     return { value: B.figures[metric.k].values[place], status, provenance, reason, window, version, source };
   };
+  // Whether a figure is shown: modelled ones where the reader asks for them.
   const isShown = (one, asked) => one !== null && one.value !== null && (asked.modelled || one.provenance !== "modelled");
   const label = (metric) => metric.name.replace(/^[^.]*\./, "").replace(/\[(.*)\]$/, (_, part) => ` ${part.replace(/\w+=/g, "")}`);
   const number = (value, metric) => {
@@ -47,7 +48,7 @@
   };
   const tag = (row) => row.published ? el("span", { className: "tag published" }, row.published) : null;
   const runLink = (row) => el("a", { href: row.page }, el("bdi", { className: "name", title: row.id }, row.id));
-  const table = (heads, lines) => el("div", { className: "box", tabIndex: 0, role: "region", "aria-label": "Table" }, el("table", {},
+  const table = (name, heads, lines) => el("div", { className: "box", tabIndex: 0, role: "region", "aria-label": name }, el("table", {},
     el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
     el("tbody", {}, ...lines.map((line) => el("tr", {}, ...line.map((cell) => el("td", {}, cell ?? "")))))));
   const pageOfPair = new Map(!B ? [] : B.comparisons.flatMap(([a, b, page]) => [[`${a} ${b}`, page], [`${b} ${a}`, page]]));
@@ -80,20 +81,27 @@
     const selected = new Set(state.getAll("select"));
     let predicate = () => true;
 
-    const setRanks = () => {
+    const ranked = () => {
       const letters = (state.has("published") ? "p" : "") + (state.has("modelled") ? "m" : "");
       const found = B.rankings[state.get("rank") ?? Object.keys(B.rankings)[0]]?.[letters];
-      for (const row of rows) row.rank = null;
-      if (found) found.rows.forEach((n, i) => { rows[n].rank = found.ranks[i]; });
+      const ranks = new Map(found ? found.rows.map((n, i) => [n, found.ranks[i]]) : []);
+      const changed = rows.filter((row) => row.rank !== (ranks.get(row.n) ?? null));
+      return changed.map((row) => ({ n: row.n, rank: ranks.get(row.n) ?? null }));
     };
-    const setFigures = () => {
-      const now = asked();
-      for (const metric of metrics) {
-        for (const [n] of metric.places) {
-          const one = figure(rows[n], metric);
-          rows[n][`m${metric.k}`] = isShown(one, now) ? one.value : null;
-        }
+    // Modelled figures are hidden by the style of the page, and left out of sorting.
+    const modelled = [];
+    for (const metric of metrics) {
+      const field = `m${metric.k}`;
+      for (const [n, place] of metric.places) {
+        const value = B.figures[metric.k].values[place];
+        rows[n][field] = value;
+        if (value !== null && text(B.cells[B.figures[metric.k].cells[place]][1]) === "modelled") modelled.push([rows[n], field, value]);
       }
+    }
+    const setModelled = () => {
+      const shown = state.has("modelled");
+      document.body.classList.toggle("with-modelled", shown);
+      for (const [row, field, value] of modelled) row[field] = shown ? value : null;
     };
     const setPredicate = () => {
       const words = (state.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
@@ -111,10 +119,7 @@
     const metricColumn = (metric) => column(`${label(metric)}${metric.symbol && ` [${metric.symbol}]`}`, `m${metric.k}`, {
       hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, headerSortStartingDir: metric.better === "lower" ? "asc" : "desc",
       headerTooltip: () => `${metric.name}: ${metric.definition}`, cellClick: evidenceOf(metric),
-      formatter: (cell) => {
-        const one = figure(cell.getData(), metric);
-        return isShown(one, asked()) ? figureNode(one, metric) : one === null || one.value !== null ? el("span") : figureNode(one, metric);
-      },
+      formatter: (cell) => figureNode(figure(cell.getData(), metric), metric),
     });
     const counted = ["batch", "sequence_length", "devices"];
     const factColumns = (title, names) => ({ title, titleFormatter: () => document.createTextNode(title), columns: facts.filter(([name]) => names.includes(name)).map(([name, words]) =>
@@ -142,7 +147,9 @@
     };
 
     const order = (value) => value ?? Infinity;
-    setRanks(); setFigures(); setPredicate();
+    setModelled();
+    setPredicate();
+    for (const { n, rank } of ranked()) rows[n].rank = rank;
     const ordered = [...rows].sort((a, b) => order(a.group) - order(b.group) || order(a.rank) - order(b.rank) || (a.published !== null) - (b.published !== null) || (a.id < b.id ? -1 : 1));
     const grouping = () => ({ workload: (row) => row.workload, work: (row) => (row.group === null ? "not proved equal to any" : `W${row.group + 1}: ${B.groups[row.group].basis}`), accelerator: (row) => row.accelerator ?? "unknown" })[state.get("grouping")] ?? false;
     const sort = (state.get("sort") ?? "").match(/^(.*)\.(asc|desc)$/);
@@ -156,6 +163,18 @@
       initialFilter: [], groupBy: grouping(), groupHeader: (value, count) => el("span", {}, el("bdi", {}, String(value)), ` (${count})`),
       initialSort: sort && fields.includes(sortField(sort[1])) ? [{ column: sortField(sort[1]), dir: sort[2] }] : [],
     });
+    // Tabulator's roles of grouped columns and rows are none of ARIA's.
+    const mendRoles = () => {
+      for (const one of document.querySelectorAll("#grid [role=columngroup], #grid .tabulator-group[role=rowgroup]")) {
+        one.setAttribute("role", "presentation");
+        for (const name of ["aria-sort", "aria-title"]) one.removeAttribute(name);
+      }
+      for (const one of document.querySelectorAll("#grid [aria-title]")) one.removeAttribute("aria-title");
+      document.querySelector("#grid .tabulator-tableholder")?.setAttribute("role", "rowgroup");
+      document.querySelector("#grid .tabulator-table")?.setAttribute("role", "presentation");
+      at("grid").removeAttribute("aria-owns");
+    };
+    new MutationObserver(mendRoles).observe(at("grid"), { childList: true, subtree: true });
     const passing = (data) => predicate(data);
     const count = () => {
       const shown = rows.filter(passing).length;
@@ -163,7 +182,10 @@
       at("compare").disabled = selected.size < 2;
     };
     const refilter = () => { setPredicate(); grid.setFilter(passing); count(); };
-    const reformat = () => { for (const row of grid.getRows()) row.reformat(); };
+    const rerank = () => {
+      const changed = ranked();
+      if (changed.length) grid.updateData(changed);
+    };
 
     const select = (row, on) => {
       if (on) selected.add(row.id); else selected.delete(row.id);
@@ -203,15 +225,14 @@
       at(name).checked = state.has(name);
       at(name).addEventListener("change", () => {
         setState(name, at(name).checked ? "1" : "");
-        setRanks();
-        if (name === "modelled") setFigures();
+        setModelled();
+        rerank();
         refilter();
-        reformat();
       });
     }
     const rankings = Object.keys(B.rankings);
     fill(at("rank"), rankings.length ? rankings.map((name) => [name, name]) : [["", "no equal work has figures"]], state.get("rank") ?? rankings[0] ?? "");
-    at("rank").addEventListener("change", () => { setState("rank", at("rank").value); setRanks(); reformat(); });
+    at("rank").addEventListener("change", () => { setState("rank", at("rank").value); rerank(); });
     at("grouping").value = state.get("grouping") ?? "";
     at("grouping").addEventListener("change", () => { setState("grouping", at("grouping").value); grid.setGroupBy(grouping()); });
     for (const [name, title] of facts) {
@@ -272,11 +293,10 @@
       const own = shownMetrics().filter((metric) => shownRows().some((row) => row[`m${metric.k}`] !== null && row[`m${metric.k}`] !== undefined)).slice(0, 6);
       const lines = shownRows().slice(0, 100).map((row) => [row.id, row.rank, row.workload, `${row.devices ?? ""} ${row.accelerator ?? ""}`, ...own.map((metric) => isShown(figure(row, metric), asked()) ? figureNode(figure(row, metric), metric, true) : "")]);
       at("printed")?.remove();
-      at("grid").after(el("div", { id: "printed" }, table(["run", "rank", "workload", "system", ...own.map((metric) => metric.name)], lines)));
+      at("grid").after(el("div", { id: "printed" }, table("Rows", ["run", "rank", "workload", "system", ...own.map((metric) => metric.name)], lines)));
     });
     grid.on("tableBuilt", () => {
       refilter();
-      document.querySelector("#grid .tabulator-tableholder").setAttribute("aria-label", "Rows");
       const focus = rows.find((row) => row.id === state.get("focus"));
       if (focus) grid.scrollToRow(focus.n, "center", false).catch(() => {});
       at("grid").dataset.ready = "1";
@@ -296,7 +316,8 @@
 
   // ---- a published row ----
   pages.point = () => {
-    const row = rows.find((one) => one.page === `point.html${location.hash}`);
+    readState();
+    const row = rows.find((one) => one.published && one.id === state.get("run"));
     addEventListener("hashchange", () => location.reload());
     if (!row) { at("point").append(el("p", {}, "No published row has this address.")); return; }
     document.title = row.id;
@@ -310,7 +331,7 @@
       el("p", { className: "lead" }, `As ${row.published} published it. Nothing was recomputed: no trace was read.`),
       el("p", {}, el("a", { href: `board.html#${new URLSearchParams({ published: "1", focus: row.id })}` }, "On the board")),
       el("h2", {}, "Figures, and their known defects"),
-      table(["metric", "published", "defects and remarks"], valued.map(([metric, one]) => [metric.page ? el("a", { href: metric.page }, metric.name) : metric.name, figureNode(one, metric, true), one.reason])),
+      table("Figures", ["metric", "published", "defects and remarks"], valued.map(([metric, one]) => [metric.page ? el("a", { href: metric.page }, metric.name) : metric.name, figureNode(one, metric, true), one.reason])),
       el("details", {}, el("summary", {}, `${missing.length} figures without a number`), el("dl", { className: "why" }, ...missing.flatMap(([metric, one]) => [el("dt", {}, metric.name), el("dd", {}, one.reason ?? "")]))),
       el("h2", {}, "What is published with them"),
       el("dl", { className: "wrap" }, ...told.flatMap(([name, code]) => [el("dt", {}, name), el("dd", {}, el("bdi", {}, texts[code]))])));
@@ -330,15 +351,15 @@
       if (page) into.append(el("p", {}, el("a", { href: page }, `What makes the difference: ${a.id} and ${b.id}`)));
     }
     const differing = [...B.facts, { name: "date", label: "date" }, { name: "verified", label: "verified" }].filter(({ name }) => new Set(chosen.map((row) => row[name])).size > 1);
-    into.append(el("h2", {}, "In what they differ"), table(["", ...chosen.map((row) => runLink(row))], differing.map(({ name, label: words }) => [words, ...chosen.map((row) => row[name] ?? "unknown")])),
-      el("h2", {}, "Figures"), table(["metric", ...chosen.map((row) => el("span", {}, row.id, " ", tag(row)))], metrics.filter((metric) => chosen.some((row) => (figure(row, metric)?.value ?? null) !== null))
+    into.append(el("h2", {}, "In what they differ"), table("Facts", ["fact", ...chosen.map((row) => runLink(row))], differing.map(({ name, label: words }) => [words, ...chosen.map((row) => row[name] ?? "unknown")])),
+      el("h2", {}, "Figures"), table("Figures", ["metric", ...chosen.map((row) => el("span", {}, row.id, " ", tag(row)))], metrics.filter((metric) => chosen.some((row) => (figure(row, metric)?.value ?? null) !== null))
         .map((metric) => [metric.name, ...chosen.map((row) => figureNode(figure(row, metric), metric, true))])));
   };
 
   // ---- plots ----
   const colours = ["compute", "transfer", "overlapped", "copy", "graphs", "unmatched", "wait-hatch"];
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const axis = (words) => ({ label: words, labelSize: 24, stroke: colour("ink"), grid: { stroke: colour("line") }, ticks: { stroke: colour("line") } });
+  const axis = (words) => ({ label: words, labelSize: 24, stroke: colour("ink"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 } });
   // Points [{x, y, kind, hollow, row}]; `joined` names the kinds whose points a line joins.
   const scatter = (into, points, kinds, { x, y, logarithmic = false, joined = [] }) => {
     const sorted = [...points].sort((a, b) => a.x - b.x);
@@ -430,7 +451,7 @@
       plot.setAttribute("role", "img");
       plot.setAttribute("aria-label", plot.words);
       if (found.length) scatter(plot, found, [...new Set(found.map((point) => point.kind))].sort(), { x: { words: `${name} [s]`, show: (value) => `${value.toPrecision(3)} s` }, y: { words: `output tokens/s ${B.throughput_of}`, show: (value) => `${value.toPrecision(3)} tokens/s` } });
-      lines.replaceChildren(table(["run", "benchmark", "workload", `${name} [s]`, `output tokens/s ${B.throughput_of}`], [...best].sort((a, b) => a.x - b.x).slice(0, 100).map((point) => [runLink(point.row), point.benchmark, point.workload, point.x.toPrecision(3), point.y.toPrecision(3)])));
+      lines.replaceChildren(table("Best benchmarks", ["run", "benchmark", "workload", `${name} [s]`, `output tokens/s ${B.throughput_of}`], [...best].sort((a, b) => a.x - b.x).slice(0, 100).map((point) => [runLink(point.row), point.benchmark, point.workload, point.x.toPrecision(3), point.y.toPrecision(3)])));
     };
     latency.addEventListener("change", () => { setState("latency", latency.value); drawFront(); });
     at("published").addEventListener("change", drawFront);
