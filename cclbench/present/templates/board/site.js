@@ -123,11 +123,12 @@
     });
     const counted = ["batch", "sequence_length", "devices"];
     const factColumns = (title, names) => ({ title, titleFormatter: () => document.createTextNode(title), columns: facts.filter(([name]) => names.includes(name)).map(([name, words]) =>
-      column(words, name, { width: name === "accelerator" ? 150 : 110, formatter: plain, sorter: counted.includes(name) ? "number" : "string", sorterParams: { alignEmptyValues: "bottom" } })) });
+      column(words, name, { width: name === "accelerator" ? 140 : 92, formatter: plain, sorter: counted.includes(name) ? "number" : "string", sorterParams: { alignEmptyValues: "bottom" } })) });
     const columns = () => {
       const open = new Set(state.getAll("topic"));
       const topics = new Map([["Throughput", []], ["Serving", []]]);
-      for (const metric of metrics) if (metric.key || open.has(metric.topic)) topics.set(metric.topic, [...(topics.get(metric.topic) ?? []), metric]);
+      const first = new Set(Object.keys(B.rankings));
+      for (const metric of [...metrics].sort((a, b) => first.has(b.name) - first.has(a.name))) if (metric.key || open.has(metric.topic)) topics.set(metric.topic, [...(topics.get(metric.topic) ?? []), metric]);
       return [
         { title: "", field: "n", headerSort: false, width: 40, titleFormatter: () => el("span", { className: "hidden-words" }, "selected"), formatter: (cell) => {
           const row = cell.getData();
@@ -135,11 +136,11 @@
           box.addEventListener("change", () => select(row, box.checked));
           return box;
         } },
-        column("run", "id", { width: Math.min(300, innerWidth * 0.55), frozen: innerWidth > 700, formatter: (cell) => el("span", {}, tag(cell.getData()), " ", runLink(cell.getData())) }),
-        column("rank", "rank", { width: 80, sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, formatter: (cell) => document.createTextNode(cell.getValue() ?? "") }),
-        column("work", "group", { width: 80, sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
+        column("run", "id", { width: Math.min(270, innerWidth * 0.55), frozen: innerWidth > 700, formatter: (cell) => el("span", {}, tag(cell.getData()), " ", runLink(cell.getData())) }),
+        column("rank", "rank", { width: 70, sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, formatter: (cell) => document.createTextNode(cell.getValue() ?? "") }),
+        column("work", "group", { width: 74, sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
           formatter: (cell) => document.createTextNode(cell.getValue() === null ? "" : `W${cell.getValue() + 1}`), cellClick: (event, cell) => showWork(cell.getData()) }),
-        column("workload", "workload", { width: 190, formatter: plain }),
+        column("workload", "workload", { width: 175, formatter: plain }),
         factColumns("system", ["accelerator", "devices", "fabric"]),
         ...[...topics].filter(([, own]) => own.length).map(([topic, own]) => ({ title: topic, titleFormatter: () => document.createTextNode(topic), columns: own.map(metricColumn) })),
         factColumns("setting", facts.map(([name]) => name).filter((name) => !["model", "phase", "published", "accelerator", "devices", "fabric"].includes(name))),
