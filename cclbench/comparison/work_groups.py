@@ -24,6 +24,7 @@ from cclbench.record.rows import Row
 RANKINGS: Final = metric_names(
     "throughput.tokens_per_device",
     "serving.output_tokens_per_device",
+    "serving.output_throughput",
     "energy.token",
     "cost.token",
     "log.time_to_train",

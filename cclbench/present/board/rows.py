@@ -101,6 +101,10 @@ def read_run(run: Run, date: datetime | None) -> ReadRun:
         fingerprint = Fingerprint(0, None)
         facts = _published_facts(subject)
     published = record.published
+    points = tuple(serving_points(run.id, subject.results.rows, subject.card_field("workload.model.name")))
+    served = {point.workload for point in points}
+    if facts["model"] is None and len(served) == 1:
+        facts = {**facts, "model": _short(served.pop())}
     row = BoardRow(
         id=run.id,
         facts=facts,
@@ -119,7 +123,7 @@ def read_run(run: Run, date: datetime | None) -> ReadRun:
         series=_series(run),
         source=record.source,
         fingerprint=record.fingerprint,
-        points=tuple(serving_points(run.id, subject.results.rows, subject.card_field("workload.model.name"))),
+        points=points,
     )
     proves = bool(fingerprint.flops or fingerprint.served) or has_division(subject)
     return ReadRun(row, (subject, fingerprint) if proves else None)

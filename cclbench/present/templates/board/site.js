@@ -38,13 +38,15 @@
     if (size >= 999.5) return scaled.toLocaleString("en-US", { maximumFractionDigits: 0 });
     return size < 0.001 ? scaled.toExponential(2) : scaled.toPrecision(3);
   };
+  const plainly = { factor: 1 };
   const withUnit = (value, metric) => `${number(value, metric)}${metric.symbol && ` ${metric.symbol}`}`;
   const figureNode = (one, metric, unit = false) => {
     if (one === null) return el("span");
     if (one.value === null) return el("span", { className: "none", title: one.reason ?? "" }, one.status === "failed" ? "failed" : "n/a");
     const words = (one.provenance === "modelled" ? "~" : "") + (unit ? withUnit : number)(one.value, metric);
     const node = el("span", { className: `n ${one.provenance ?? ""}` }, words);
-    return one.reason || one.status === "partial" ? el("span", { title: one.reason ?? "partial" }, el("span", { className: "flag" }, "⚑"), node) : node;
+    const isFlagged = one.status === "partial" || (one.provenance === "published" && one.reason);
+    return isFlagged ? el("span", {}, el("span", { className: "flag", title: one.reason ?? "partial" }, "⚑"), node) : node;
   };
   const tag = (row) => row.published ? el("span", { className: "tag published" }, row.published) : null;
   const runLink = (row) => el("a", { href: row.page }, el("bdi", { className: "name", title: row.id }, row.id));
@@ -137,7 +139,7 @@
           return box;
         } },
         column("run", "id", { width: Math.min(270, innerWidth * 0.55), frozen: innerWidth > 700, formatter: (cell) => el("span", {}, tag(cell.getData()), " ", runLink(cell.getData())) }),
-        column("rank", "rank", { width: 70, sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, formatter: (cell) => document.createTextNode(cell.getValue() ?? "") }),
+        column("rank", "rank", { width: 80, sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, formatter: (cell) => document.createTextNode(cell.getValue() ?? "") }),
         column("work", "group", { width: 74, sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
           formatter: (cell) => document.createTextNode(cell.getValue() === null ? "" : `W${cell.getValue() + 1}`), cellClick: (event, cell) => showWork(cell.getData()) }),
         column("workload", "workload", { width: 175, formatter: plain }),
@@ -291,7 +293,7 @@
     });
     // Paper has no scrolling: a plain table of the first rows.
     addEventListener("beforeprint", () => {
-      const own = shownMetrics().filter((metric) => shownRows().some((row) => row[`m${metric.k}`] !== null && row[`m${metric.k}`] !== undefined)).slice(0, 6);
+      const own = shownMetrics().filter((metric) => !metric.name.includes("[") && shownRows().some((row) => (row[`m${metric.k}`] ?? null) !== null)).slice(0, 4);
       const lines = shownRows().slice(0, 100).map((row) => [row.id, row.rank, row.workload, `${row.devices ?? ""} ${row.accelerator ?? ""}`, ...own.map((metric) => isShown(figure(row, metric), asked()) ? figureNode(figure(row, metric), metric, true) : "")]);
       at("printed")?.remove();
       at("grid").after(el("div", { id: "printed" }, table("Rows", ["run", "rank", "workload", "system", ...own.map((metric) => metric.name)], lines)));
@@ -402,9 +404,11 @@
     readState();
     const usable = metrics.filter((metric) => B.figures[metric.k].values.filter((value) => value !== null).length > 1);
     const options = usable.map((metric) => [metric.name, metric.name]);
-    const first = (...names) => names.find((name) => usable.some((metric) => metric.name === name)) ?? options[0]?.[0];
-    fill(at("x"), options, state.get("x") ?? first("time.step", "serving.ttft"));
-    fill(at("y"), options, state.get("y") ?? first("throughput.tokens_per_device", "serving.output_tokens_per_device"));
+    const ofOwn = usable.filter((metric) => rows.filter((row) => row.published === null && (figure(row, metric)?.value ?? null) !== null).length > 1);
+    const first = (...names) => [ofOwn, usable].flatMap((among) => [...names, ...among.map((metric) => metric.name)].filter((name) => among.some((metric) => metric.name === name)))
+      .find((name) => name !== at("x").value);
+    fill(at("x"), options, state.get("x") ?? first("time.step", "serving.ttft", "serving.e2e_latency"));
+    fill(at("y"), options, state.get("y") ?? first("throughput.tokens_per_device", "serving.output_tokens_per_device", "serving.output_throughput"));
     fill(at("by"), [...B.facts.map((fact) => [fact.name, fact.label]), ["published", "publisher"]], state.get("by") ?? "accelerator");
     for (const name of ["logarithmic", "published", "modelled"]) at(name).checked = state.has(name);
     const into = at("scatter-plot");
@@ -451,8 +455,8 @@
       words.textContent = plot.words;
       plot.setAttribute("role", "img");
       plot.setAttribute("aria-label", plot.words);
-      if (found.length) scatter(plot, found, [...new Set(found.map((point) => point.kind))].sort(), { x: { words: `${name} [s]`, show: (value) => `${value.toPrecision(3)} s` }, y: { words: `output tokens/s ${B.throughput_of}`, show: (value) => `${value.toPrecision(3)} tokens/s` } });
-      lines.replaceChildren(table("Best benchmarks", ["run", "benchmark", "workload", `${name} [s]`, `output tokens/s ${B.throughput_of}`], [...best].sort((a, b) => a.x - b.x).slice(0, 100).map((point) => [runLink(point.row), point.benchmark, point.workload, point.x.toPrecision(3), point.y.toPrecision(3)])));
+      if (found.length) scatter(plot, found, [...new Set(found.map((point) => point.kind))].sort().reverse(), { x: { words: `${name} [s]`, show: (value) => `${number(value, plainly)} s` }, y: { words: `output tokens/s ${B.throughput_of}`, show: (value) => `${number(value, plainly)} tokens/s` } });
+      lines.replaceChildren(table("Best benchmarks", ["run", "benchmark", "workload", `${name} [s]`, `output tokens/s ${B.throughput_of}`], [...best].sort((a, b) => a.x - b.x).slice(0, 100).map((point) => [runLink(point.row), point.benchmark, point.workload, number(point.x, plainly), number(point.y, plainly)])));
     };
     latency.addEventListener("change", () => { setState("latency", latency.value); drawFront(); });
     at("published").addEventListener("change", drawFront);
