@@ -109,12 +109,11 @@ def _serving_totals(subject: ComparisonSubject) -> dict[str, Any]:
     entries = [entry for entry in subject.stored.record.evidence if entry.reader == "serving"]
     if len(entries) != 1:
         return {}
-    table = subject.stored.evidence("serving")
-    totals = {
-        row["figure"]: row["value"]
-        for row in table.to_pylist()
-        if row["figure"] in _SERVING_TOTALS and row["stat"] is None
-    }
+    rows = subject.stored.evidence("serving").to_pylist()
+    if len({(row["file"], row["benchmark"]) for row in rows}) != 1:
+        return {}
+    wholes = {row["figure"]: row["value"] for row in rows if row["stat"] is None}
+    totals = {name: wholes[name] for name in _SERVING_TOTALS if name in wholes}
     return {**entries[0].facts, **totals} if len(totals) == len(_SERVING_TOTALS) else {}
 
 

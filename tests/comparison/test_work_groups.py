@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from helpers.compared_subjects import row, subject
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.comparison.fingerprint import Fingerprint
+from cclbench.api import run
+from cclbench.comparison.build import run_subject
+from cclbench.comparison.fingerprint import Fingerprint, work_fingerprint
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work_groups import WorkGroup, ranks_of, work_groups
 from cclbench.record.rows import Row
@@ -70,6 +74,17 @@ def test_servers_and_divisions_have_their_own_rules() -> None:
     groups = work_groups([closed("llm"), closed("llm"), closed("bert"), closed("llm", "open"), traced(1e12)])
     assert [group.members for group in groups] == [(0, 1)]
     assert "MLPerf" in groups[0].basis
+
+
+def test_two_benchmarks_in_one_file_are_not_the_work_of_one(tmp_path: Path) -> None:
+    client = {"model_id": "m", "num_prompts": 10, "completed": 10, "duration": 5.0, "mean_ttft_ms": 20.0}
+    client |= {"total_input_tokens": 100, "total_output_tokens": 500, "output_throughput": 100.0}
+    runs = []
+    for name, times in (("one.jsonl", 1), ("other.jsonl", 1), ("twice.jsonl", 2)):
+        (tmp_path / name).write_text(f"{json.dumps(client)}\n" * times)
+        read = run_subject("A", run(tmp_path / name, store=tmp_path / "runs"))
+        runs.append((read, work_fingerprint(read, None)))
+    assert members(*runs) == [(0, 1)]
 
 
 def test_published_figures_of_others_prove_nothing() -> None:

@@ -79,7 +79,7 @@ def build_site(
             for group in work_groups([one.work for one in read if one.work])
         ]
         board = Board([one.row for one in read], groups, found.verified)
-        by_id = {run.id: place for place, run in found.runs.items()}
+        by_id = {run.id: place for place, run in reversed(found.runs.items())}
         headlines, pages = _write_comparisons(board, found, by_id, folder / "compare", session)
         board = Board(board.rows, groups, found.verified, pages)
         _write_runs(board, found, by_id, folder / "runs", session)

@@ -149,7 +149,8 @@ def _write_assets(board: Board, histories: Sequence[tuple[str, FigureHistory]], 
     own = package / "templates" / "board"
     style = page_style() + (own / "site.css").read_text(encoding="utf-8")
     (assets / "site.css").write_text(style, encoding="utf-8")
-    (assets / "site.js").write_text((own / "site.js").read_text(encoding="utf-8"), encoding="utf-8")
+    for name in ("site.js", "grid.js", "downloads.js", "plots.js"):
+        (assets / name).write_bytes((own / name).read_bytes())
     drawn = {
         "series": [
             {
