@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
@@ -146,6 +147,27 @@ def test_a_damaged_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     assert [row.id for row in site.board.rows] == ["paper-00000"]
     assert site.left_out[0].startswith("paper-00001: ")
     assert "paper-00001" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_repository_is_recomputed_if_asked_for(tmp_path: Path) -> None:
+    name, here = "tiny-jax-h100", Path(__file__).parents[2]
+    for folder, path in (("workload_cards", f"{name}.yaml"), ("traces", name)):
+        (tmp_path / folder).mkdir()
+        origin, copy = here / folder / path, tmp_path / folder / path
+        if origin.is_dir():
+            shutil.copytree(origin, copy)
+        else:
+            shutil.copy(origin, copy)
+    (tmp_path / "workload_cards" / "broken.yaml").write_text("version: 2\n")
+    site = build_site(tmp_path, output=tmp_path / "out", verify=True, store=tmp_path / "runs")
+    (row,) = site.board.rows
+    assert site.board.verified == {row.id: "verified"}
+    assert site.left_out[0].startswith("broken: ")
+    assert row.facts["model"] == "tiny-transformer-52M"
+    assert row.figures["time.step"].provenance == "measured"
+    page = (tmp_path / "out" / "runs" / page_name(row.id)).read_text()
+    assert "verified: every recorded value was reproduced" in page
+    assert f"cclbench verify {name}" in page
 
 
 def test_libraries_are_the_recorded_files() -> None:

@@ -15,7 +15,7 @@ from cclbench.comparison.work_groups import RANKINGS, WorkGroup, work_groups
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, known_ids, place_of
 from cclbench.contribute.verify import verify_data_point
-from cclbench.engine import SERIAL
+from cclbench.engine import SERIAL, Engine
 from cclbench.ground.destination import replaced_folder
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.present.board.document import Board
@@ -45,6 +45,10 @@ class _Found:
     data_points: dict[Path, DataPointPlace] = field(default_factory=dict)
     verified: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+
+    def engine(self, session: Workspace) -> Engine:
+        """The engine that reads the runs: this process where a store is at a URL, whose access it holds."""
+        return SERIAL if any(run.origin is not None for run in self.runs.values()) else session.engine
 
     def add(self, run: Run, store: Store) -> Path:
         """Add a run unless it is there already, and return its place."""
@@ -123,7 +127,7 @@ def _read_runs(found: _Found, session: Workspace) -> Iterator[ReadRun]:
     chunks = [_Chunk(dated[first : first + _AT_ONCE]) for first in range(0, len(dated), _AT_ONCE)]
     ids: set[str] = set()
     for one in chain.from_iterable(
-        session.engine.map(_read_chunk, chunks, progress=session.progress, what=_READ)
+        found.engine(session).map(_read_chunk, chunks, progress=session.progress, what=_READ)
     ):
         if isinstance(one, str):
             found.left_out.append(one)
@@ -178,7 +182,7 @@ def _write_comparisons(
         place = by_id[base]
         runs = found.runs[place], found.runs[by_id[other]]
         tasks.append(_Pair(found.stores[place], *runs, folder / page_name(f"{base}--{other}")))
-    words = session.engine.map(_write_comparison, tasks, progress=session.progress, what="comparing")
+    words = found.engine(session).map(_write_comparison, tasks, progress=session.progress, what="comparing")
     pages, headlines = {}, []
     for pair, task, told in zip(chosen, tasks, words, strict=True):
         first, second = (board.rows[number] for number in pair)
@@ -225,7 +229,7 @@ def _write_runs(
             place = by_id[row.id]
             origin = origin_of(row, found.data_points.get(place), found.verified.get(row.id))
             tasks.append(_RunPage(found.runs[place], origin, folder / page_name(row.id)))
-    session.engine.map(_write_run, tasks, progress=session.progress, what="writing pages")
+    found.engine(session).map(_write_run, tasks, progress=session.progress, what="writing pages")
 
 
 def _write_run(task: _RunPage) -> None:
