@@ -213,7 +213,7 @@ def script_of(name: str, document: Mapping[str, Any]) -> str:
 def write_parquet(board: Board, path: Path) -> None:
     """All figures, a row each, with the run's facts; figures without a value have a reason."""
     figures = [figure for row in board.rows for figure in row.figures.values()]
-    counts = np.array([len(row.figures) for row in board.rows])
+    counts = np.array([len(row.figures) for row in board.rows], np.int64)
     of_row = pa.array(np.repeat(np.arange(len(board.rows), dtype=np.int32), counts))
     text = pa.dictionary(pa.int32(), pa.string())
     columns = {"run": _repeated([row.id for row in board.rows], of_row)}
