@@ -23,7 +23,7 @@ class Origin:
 
 def origin_of(row: BoardRow, data_point: DataPointPlace | None, verified: str | None) -> Origin:
     """The origin of a run, and of its data point if it is one of a repository."""
-    facts = [("Run", row.id), ("SHA-256 of what it was made from", row.fingerprint)]
+    facts = [("Run", row.id), ("Fingerprint of its source", row.fingerprint)]
     if row.date is not None:
         facts.append(("Date", row.date.date().isoformat()))
     commands = [

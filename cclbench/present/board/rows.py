@@ -50,7 +50,7 @@ _PUBLISHED: Final = {
 _STATS: Final = (None, "p50", "p90", "p99")
 """Statistics that have a column; further parts of a metric are on the run's page."""
 _LONGEST: Final = 120
-_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 Facts = Mapping[str, str | int | None]
@@ -183,7 +183,7 @@ def _series(run: Run) -> str | None:
 
 
 def page_name(name: str) -> str:
-    """A file name for a page about `name`, the same for the same name, of plain characters only."""
+    """A file name for a page about `name`: plain characters, distinct also where case does not count."""
     if _PLAIN.fullmatch(name):
         return f"{name}.html"
     plain = _STRANGE.sub("-", name)[:60].strip("-.")

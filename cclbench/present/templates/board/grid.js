@@ -170,7 +170,7 @@
     columns: built,
     maxHeight: Math.max(360, innerHeight * 0.72),
     layout: "fitDataFill",
-    renderVerticalBuffer: 300,
+    renderVerticalBuffer: 90,
     index: "n",
     columnDefaults: { headerTooltip: false, resizable: "header" },
     placeholder: "No row fits: ask for published rows, or reset the filters.",
