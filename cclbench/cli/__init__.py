@@ -59,6 +59,7 @@ COMMANDS: Final = {
     "open": "Open a run in Perfetto's viewer, all ranks on one time axis.",
     "compare": "Compare runs: which is faster, by how much, and why.",
     "history": "Show a figure over a job's runs in time: its changes of level, and what changed beside them.",
+    "site": "Make a static site of data points: a board, a page each, comparisons, an explorer.",
     "whatif": "Replay a run on other hardware, and predict its step time.",
     "project": "Predict the step of one rank's job on many accelerators.",
     "export": "Export a run: its graph for simulators, or its figures for tools that record metrics.",

@@ -156,10 +156,8 @@ def _incomparable_reason(
         return f"their steps are of different kinds ({reasons[0]})"
     if refusal := rule_refusal(base, other):
         return refusal
-    windows = {base.window_policy, other.window_policy} - {None}
-    if len(windows) > 1 and "trace" in windows:
-        letter = base.letter if base.window_policy == "trace" else other.letter
-        return f"the window of {letter} is its whole trace, not a step"
+    if refusal := window_refusal(base, other):
+        return refusal
     for subject in (base, other):
         row = subject.results.row(measure)
         if not subject.results.value(measure):
@@ -169,6 +167,15 @@ def _incomparable_reason(
             return f"their work differs ({', '.join(reasons)}) and {absence}" if reasons else absence
         if row is not None and row.status == "partial":
             return f"{measure} of {subject.letter} is partial ({row.reason})"
+    return None
+
+
+def window_refusal(base: ComparisonSubject, other: ComparisonSubject) -> str | None:
+    """Why figures of a whole trace and of a step are not compared; None where both have one window."""
+    windows = {base.window_policy, other.window_policy} - {None}
+    if len(windows) > 1 and "trace" in windows:
+        letter = base.letter if base.window_policy == "trace" else other.letter
+        return f"the window of {letter} is its whole trace, not a step"
     return None
 
 

@@ -64,6 +64,25 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def replaced_folder(path: Path, mark: str) -> Iterator[Path]:
+    """A temporary folder that replaces `path` at the end of the block; on failure `path` is unchanged.
+
+    `mark` is the name of a file that such a folder has.  `UsageError` if `path` is anything else than an
+    empty folder or one with that file.
+    """
+    check_folder(path)
+    is_folder = path.is_dir() and not path.is_symlink()
+    if os.path.lexists(path) and not (is_folder and ((path / mark).is_file() or not any(path.iterdir()))):
+        raise UsageError(f"{path} exists already, and has no {mark}", hint="name a new folder")
+    with _errors_naming_path(path), _unfinished_folder(path.resolve()) as unfinished:
+        (unfinished / "new").mkdir()
+        yield unfinished / "new"
+        if is_folder:
+            path.rename(unfinished / "former")
+        (unfinished / "new").rename(path)
+
+
+@contextmanager
 def _unfinished_folder(path: Path) -> Iterator[Path]:
     """A temporary folder next to `path`; those of killed processes are removed first."""
     sweep(path.parent, _UNFINISHED)

@@ -122,6 +122,13 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
     return next((scale for scale in scales if rounded >= scale[0]), scales[0 if not rounded else -1])
 
 
+def display_scale(value: float, unit: str) -> tuple[float, str]:
+    """`scale_of` a column of such values, also of units without prefixes: ("count" → (1.0, ""))."""
+    if unit == "1" or (unit in _SCALES and value):
+        return scale_of(value, unit)
+    return {"ratio": (1.0, "×"), "count": (1.0, ""), "1/s": (1.0, "/s")}.get(unit, (1.0, unit))
+
+
 def whole_binary(size: float) -> tuple[float, str]:
     """A size as a whole number of the largest binary unit: 67,108,864 is (64, "MiB"), 1000 is (1000, "B")."""
     units = [unit for unit, factor in BINARY_UNITS.items() if size and size % factor == 0]

@@ -33,7 +33,7 @@ def check_page(path: Path) -> None:
 
 def render_page(template: str, context: Mapping[str, Any]) -> str:
     """The page; every text is escaped and bounded, whatever the template does."""
-    style, script = _page_style(), _template_file("page.js")
+    style, script = page_style(), _template_file("page.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src {_csp_hash(style)}; script-src {_csp_hash(script)};"
         " base-uri 'none'; form-action 'none'"
@@ -74,7 +74,8 @@ def _safe_value(value: object) -> object:
     return bound_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _page_style() -> str:
+def page_style() -> str:
+    """The style of all pages: colours of both themes, then the rules."""
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{css_variables(1)}}}}}"
     return f":root{{{css_variables(0)}}}{dark}{css_classes()}\n{_template_file('page.css')}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup
 
@@ -56,6 +56,9 @@ from cclbench.present.words import (
 )
 from cclbench.record.metric_name import metric_name
 
+if TYPE_CHECKING:
+    from cclbench.present.board.origin import Origin
+
 _STEP: Final = metric_name("time.step")
 
 MOST_WORKS: Final = 40
@@ -70,8 +73,14 @@ MOST_MOVERS: Final = 5
 """Most entries for each part of the difference."""
 
 
-def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: Progress | None = None) -> str:
-    """The report of one run, as HTML."""
+def run_page(
+    subject: ComparisonSubject,
+    *,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
+    origin: Origin | None = None,
+) -> str:
+    """The report of one run, as HTML; with `origin`, as a page of a site."""
     run = replace(subject, letter="")
     programs = program_documents(run.stored)
     timeline = step_spans(run.stored) if run.ranks else "the run has no trace"
@@ -89,6 +98,7 @@ def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: P
         "more_programs": len(programs[MOST_PROGRAMS:]),
         "most_owners": MOST_OWNERS,
         "as_compiled": AS_COMPILED,
+        "origin": origin,
     }
     return render_page("run.html", _common_context([run], f"{run.id}: where the time goes", absent) | context)
 

@@ -34,6 +34,7 @@ ALL = dict(commands())
 def test_the_contract_has_its_commands() -> None:
     assert {path[0] for path in ALL} == {
         "run",
+        "site",
         "ingest",
         "merge",
         "metrics",

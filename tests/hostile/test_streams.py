@@ -116,6 +116,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "open": [[card, "-o", "OUT.json"]],
         "compare": [[card, other, "-v", "-o", "OUT.json"], [card, other, "--fail-on", f"{HOSTILE} > 5 s"]],
         "history": [[], [card, "-v"], [card, "--fail-on", "time.step > +3%"], [HOSTILE]],
+        "site": [[root, "-o", "OUT"], [HOSTILE, "-o", "OUT"], [root / "none", "-o", f"OUT{NAME}"]],
         "whatif": [[card, "--set", "kernels.time=x2", "-v"], [card, "--set", HOSTILE]],
         "project": [
             [card, "--system", "aws-p5", "--gpus", "8"],

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store or repository of data points as a static site."""

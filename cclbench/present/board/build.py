@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a site from stores and repositories: read their runs, prove equal work, compare, write the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain, combinations, islice
+from pathlib import Path
+from typing import Final, NamedTuple, Unpack
+
+from cclbench.comparison.build import compare, run_subject
+from cclbench.comparison.work_groups import RANKINGS, WorkGroup, work_groups
+from cclbench.contribute.evidence import evidence_elsewhere
+from cclbench.contribute.place import DataPointPlace, known_ids, place_of
+from cclbench.contribute.verify import verify_data_point
+from cclbench.engine import SERIAL, Engine
+from cclbench.ground.destination import replaced_folder
+from cclbench.ground.errors import CclbenchError, InputError, UsageError
+from cclbench.present.board.document import Board
+from cclbench.present.board.origin import Origin, origin_of
+from cclbench.present.board.pages import MARK, Headline, Site, write_site
+from cclbench.present.board.rows import BoardRow, ReadRun, page_name, read_run
+from cclbench.present.board.series import read_series
+from cclbench.present.html import write_page
+from cclbench.present.page import comparison_page, run_page
+from cclbench.record.run import Run
+from cclbench.record.store import Store
+from cclbench.workspace import Workspace, WorkspaceOptions, store_at, takes_options, workspace
+
+_AT_ONCE: Final = 200
+"""Runs that a task reads."""
+MOST_COMPARED: Final = 15
+"""Comparisons made ahead; those of proved equal work first."""
+_READ: Final = "reading runs"
+
+
+@dataclass(slots=True)
+class _Found:
+    """Runs by place, with the store, data point and date of each; and what could not be read."""
+
+    runs: dict[Path, Run] = field(default_factory=dict)
+    stores: dict[Path, Store] = field(default_factory=dict)
+    data_points: dict[Path, DataPointPlace] = field(default_factory=dict)
+    verified: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    def engine(self, session: Workspace) -> Engine:
+        """The engine that reads the runs: this process where a store is at a URL, whose access it holds."""
+        return SERIAL if any(run.origin is not None for run in self.runs.values()) else session.engine
+
+    def add(self, run: Run, store: Store) -> Path:
+        """Add a run unless it is there already, and return its place."""
+        place = run.path.resolve()
+        self.runs.setdefault(place, run)
+        self.stores.setdefault(place, store)
+        return place
+
+
+@takes_options
+def build_site(
+    *places: str | Path, output: Path, verify: bool = False, **options: Unpack[WorkspaceOptions]
+) -> Site:
+    """Write the site of stores and repositories into the folder `output`, whole or not at all.
+
+    A repository is a folder with workload_cards/: its data points are read into `store`, and with `verify`
+    recomputed from their evidence.  Without places, the site is that of `store`.  `UsageError` if there are
+    no runs, or `output` is a folder of something else; a run that is not readable is left out, with the
+    reason.
+    """
+    with workspace(**options) as session, replaced_folder(output, MARK) as folder:
+        found = _Found()
+        for place in places or (session.store.place,):
+            _collect(place, found, session, verify)
+        if not found.runs:
+            where = ", ".join(map(str, places)) or session.store.place
+            raise UsageError(f"{where}: no run", hint="create some with `cclbench run SOURCE`")
+        read = list(_read_runs(found, session))
+        proving = [number for number, one in enumerate(read) if one.work]
+        groups = [
+            WorkGroup(tuple(proving[member] for member in group.members), group.basis)
+            for group in work_groups([one.work for one in read if one.work])
+        ]
+        board = Board([one.row for one in read], groups, found.verified)
+        by_id = {run.id: place for place, run in reversed(found.runs.items())}
+        headlines, pages = _write_comparisons(board, found, by_id, folder / "compare", session)
+        board = Board(board.rows, groups, found.verified, pages)
+        _write_runs(board, found, by_id, folder / "runs", session)
+        histories, notes = read_series(board.rows, found.runs, by_id, session)
+        site = Site(board, headlines, histories, (*found.left_out, *notes))
+        write_site(site, folder)
+        return site
+
+
+def _collect(place: str | Path, found: _Found, session: Workspace, verify: bool) -> None:
+    """Add the runs of a store or of a repository."""
+    if not (Path(place) / "workload_cards").is_dir():
+        store = store_at(place)
+        for run in store.runs():
+            found.add(run, store)
+        return
+    collection = Path(place)
+    with evidence_elsewhere((), fetching=False) as elsewhere:
+        for identity in known_ids(collection):
+            try:
+                data_point = place_of(collection, identity)
+                run = session.open_run(data_point.card_path)
+                found.data_points[found.add(run, session.store)] = data_point
+                if verify:
+                    verdict = verify_data_point(
+                        data_point, elsewhere, engine=session.engine, progress=session.progress
+                    )
+                    found.verified[run.id] = verdict.status
+            except CclbenchError as error:
+                found.left_out.append(f"{identity}: {error}")
+
+
+class _Chunk(NamedTuple):
+    runs: Sequence[tuple[Run, datetime | None]]
+
+
+def _read_runs(found: _Found, session: Workspace) -> Iterator[ReadRun]:
+    """The readable runs, by id; the ids of a site are distinct."""
+    dated = [(run, _date(run, found.stores[place])) for place, run in found.runs.items()]
+    dated.sort(key=lambda pair: pair[0].id)
+    chunks = [_Chunk(dated[first : first + _AT_ONCE]) for first in range(0, len(dated), _AT_ONCE)]
+    ids: set[str] = set()
+    for one in chain.from_iterable(
+        found.engine(session).map(_read_chunk, chunks, progress=session.progress, what=_READ)
+    ):
+        if isinstance(one, str):
+            found.left_out.append(one)
+        elif one.row.id in ids:
+            found.left_out.append(f"{one.row.id}: another run has this id")
+        else:
+            ids.add(one.row.id)
+            yield one
+
+
+def _date(run: Run, store: Store) -> datetime | None:
+    try:
+        return None if run.record.published is not None else store.date_of(run)[0]
+    except CclbenchError:  # its store states none, or it is not readable, which is said elsewhere
+        return None
+
+
+def _read_chunk(chunk: _Chunk) -> list[ReadRun | str]:
+    """The runs of a chunk, or why one is not readable."""
+    read: list[ReadRun | str] = []
+    for run, date in chunk.runs:
+        try:
+            read.append(read_run(run, date))
+        except InputError as error:
+            read.append(f"{run.id}: {error}")
+    return read
+
+
+class _Pair(NamedTuple):
+    store: Store
+    base: Run
+    other: Run
+    path: Path
+
+
+def _write_comparisons(
+    board: Board, found: _Found, by_id: Mapping[str, Path], folder: Path, session: Workspace
+) -> tuple[list[Headline], dict[tuple[str, str], str]]:
+    """Write pages of comparisons, those of proved equal work first; these are the headlines."""
+    proved = [pair for group in board.groups for pair in combinations(group.members, 2)]
+    of_workload: dict[str, list[int]] = {}
+    for number, row in enumerate(board.rows):
+        if row.facts["model"] and row.facts["phase"]:
+            of_workload.setdefault(row.workload, []).append(number)
+    alike = (pair for members in of_workload.values() for pair in combinations(members, 2))
+    traced = (pair for pair in dict.fromkeys(chain(proved, alike)) if not _has_published(board.rows, pair))
+    chosen = [_slower_first(board, pair) for pair in islice(traced, MOST_COMPARED)]
+    folder.mkdir()
+    tasks = []
+    for pair in chosen:
+        base, other = (board.rows[number].id for number in pair)
+        place = by_id[base]
+        runs = found.runs[place], found.runs[by_id[other]]
+        tasks.append(_Pair(found.stores[place], *runs, folder / page_name(f"{base}--{other}")))
+    words = found.engine(session).map(_write_comparison, tasks, progress=session.progress, what="comparing")
+    pages, headlines = {}, []
+    for pair, task, told in zip(chosen, tasks, words, strict=True):
+        first, second = (board.rows[number] for number in pair)
+        pages[first.id, second.id] = f"compare/{task.path.name}"
+        if tuple(sorted(pair)) in set(proved):
+            basis = next(group.basis for group in board.groups if pair[0] in group.members)
+            headlines.append(Headline(first, second, *told, basis, pages[first.id, second.id]))
+    return headlines, pages
+
+
+def _has_published(rows: Sequence[BoardRow], pair: tuple[int, ...]) -> bool:
+    return any(rows[number].published is not None for number in pair)
+
+
+def _slower_first(board: Board, pair: tuple[int, int]) -> tuple[int, int]:
+    """The pair with the better rank last, so that a comparison says what is faster."""
+    for metric in RANKINGS:
+        ranks = board.rankings.get(metric, {}).get("", {})
+        if all(number in ranks for number in pair):
+            return pair if ranks[pair[0]] >= ranks[pair[1]] else (pair[1], pair[0])
+    return pair
+
+
+def _write_comparison(pair: _Pair) -> tuple[str, str]:
+    """Write a comparison's page; its outcome and verdict."""
+    compared = compare(pair.base, pair.other, store=pair.store, engine=SERIAL)
+    write_page(comparison_page(compared), pair.path)
+    return compared.versus[0].outcome, compared.versus[0].words
+
+
+class _RunPage(NamedTuple):
+    run: Run
+    origin: Origin
+    path: Path
+
+
+def _write_runs(
+    board: Board, found: _Found, by_id: Mapping[str, Path], folder: Path, session: Workspace
+) -> None:
+    folder.mkdir()
+    tasks = []
+    for row in board.rows:
+        if row.published is None:
+            place = by_id[row.id]
+            origin = origin_of(row, found.data_points.get(place), found.verified.get(row.id))
+            tasks.append(_RunPage(found.runs[place], origin, folder / page_name(row.id)))
+    found.engine(session).map(_write_run, tasks, progress=session.progress, what="writing pages")
+
+
+def _write_run(task: _RunPage) -> None:
+    write_page(run_page(run_subject("", task.run), origin=task.origin), task.path)

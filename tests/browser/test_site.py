@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site in Chromium, from disk: every page in every form, its grid, its plots; hostile texts stay texts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from helpers.site_store import DEFECT, write_store
+
+from cclbench.present.board.build import build_site
+from cclbench.present.board.pages import MARK
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FORMS = {"light": ("light", 1280), "dark phone": ("dark", 390)}
+BOARD = "board.html"
+ALL = "board.html#published=1&modelled=1"
+PUBLISHED = "point.html#run=paper-00000"
+OWN = "compare.html#run=paper-00000&run=paper-00001"
+FRONTS = ("index.html", BOARD, ALL, PUBLISHED, OWN, "explore.html#published=1", "history.html")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a site of hostile jobs, nights, servers and published rows."""
+    folder = tmp_path_factory.mktemp("site")
+    build_site(write_store(folder), output=folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, from npm; without it these tests skip."""
+    folder = tmp_path_factory.mktemp("axe")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm here, so no axe-core: accessibility is not checked")
+    try:
+        subprocess.run(
+            [npm, "pack", "--silent", "axe-core@4"], cwd=folder, check=True, capture_output=True, timeout=60
+        )
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"axe-core cannot be had from npm, so accessibility is not checked: {error}")
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
+
+
+@contextmanager
+def opened(
+    browser: Browser, site: Path, page: str, scheme: str = "light", width: int = 1280
+) -> Iterator[Page]:
+    """A page from disk; it says nothing on the console, and asks for files of the site alone."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    shown, said, asked = context.new_page(), [], []
+    shown.on("console", lambda message: said.append(message.text))
+    shown.on("pageerror", lambda error: said.append(str(error)))
+    shown.on("dialog", lambda dialog: said.append(dialog.message))
+    shown.on("request", lambda request: asked.append(request.url))
+    shown.goto(f"{site.as_uri()}/{page}")
+    if page.startswith("board.html"):
+        shown.wait_for_selector("#grid[data-ready='1']")
+    yield shown
+    context.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith((f"{site.as_uri()}/", "data:", "blob:"))] == []
+
+
+def pages_of(site: Path) -> list[str]:
+    """The front pages, and of each other kind the first."""
+    others = [
+        sorted((site / kind).glob("*.html"))[:1]
+        for kind in ("runs", "compare", "systems", "workloads", "metrics")
+    ]
+    lists = ("systems.html", "workloads.html", "metrics.html")
+    return [*FRONTS, *lists, *(path.relative_to(site).as_posix() for found in others for path in found)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_kind_of_page_opens_in_every_form(browser: Browser, site: Path, form: str) -> None:
+    scheme, width = FORMS[form]
+    for name in pages_of(site):
+        with opened(browser, site, name, scheme, width) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, ground[4:-1].split(", "))) > 600) == (scheme == "light")
+            # Nothing that a stranger wrote became an element.
+            made = page.locator(
+                "img, iframe, object, embed, [onerror], [onload], a[href^='javascript'], body b b"
+            )
+            assert made.count() == 0, name
+
+
+def test_pages_are_accessible(browser: Browser, site: Path, axe: str) -> None:
+    for name in (*pages_of(site), f"{ALL}&grouping=workload"):
+        with opened(browser, site, name) as page:
+            page.evaluate(axe)
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")[
+                "violations"
+            ]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], name
+
+
+def rows(page: Page) -> list[str]:
+    """The runs that the grid shows, in order."""
+    return page.locator("#grid .tabulator-row .name").all_inner_texts()
+
+
+def test_published_rows_and_modelled_figures_are_shown_where_asked_for(browser: Browser, site: Path) -> None:
+    total = json.loads((site / MARK).read_text())["rows"]
+    with opened(browser, site, BOARD) as page:
+        own = page.locator("#count").inner_text()
+        assert not [name for name in rows(page) if name.startswith("paper")]
+        assert page.locator("#grid .n.modelled:visible").count() == 0
+        page.get_by_label("published rows").check()
+        assert page.locator("#count").inner_text().startswith(f"{total} of {total} rows")
+        assert own != page.locator("#count").inner_text()
+        assert "published=1" in page.url
+        page.get_by_label("Search").fill("paper-00001")
+        assert rows(page) == ["paper-00001"]
+        assert page.locator("#grid .tag.published").inner_text() == "paper"
+        assert page.locator("#grid .n.published").count() > 0
+
+
+def test_filters_and_the_order_are_in_the_address(browser: Browser, site: Path) -> None:
+    with opened(browser, site, f"{BOARD}#published=1&publisher=paper&sort=time.step.desc") as page:
+        names = rows(page)
+        assert names == sorted(names, reverse=True)  # the step grows with the number
+        assert names[0].startswith("paper")
+        page.get_by_role("button", name="run", exact=True).press("Enter")
+        assert rows(page) == sorted(names)
+        assert "sort=id.asc" in page.url
+
+
+def test_a_cell_opens_its_evidence(browser: Browser, site: Path) -> None:
+    with opened(browser, site, f"{ALL}&q=paper-00000&topic=Communication") as page:
+        page.locator("#grid .tabulator-row .flag").first.click()
+        evidence = page.locator("#evidence").inner_text()
+        assert DEFECT in evidence
+        assert "0.9 s" in evidence
+        page.get_by_role("button", name="Close").click()
+        # The same by keys: from the run's link to the right, then Enter.
+        page.locator("#grid .tabulator-row a").first.focus()
+        for _ in range(30):
+            page.keyboard.press("ArrowRight")
+            if page.evaluate("document.activeElement.querySelector('.n') !== null"):
+                break
+        page.keyboard.press("Enter")
+        assert page.locator("#evidence").is_visible()
+
+
+def test_selected_rows_are_compared(browser: Browser, site: Path) -> None:
+    with opened(browser, site, f"{BOARD}#published=1&publisher=paper") as page:
+        boxes = page.locator("#grid input[type=checkbox]")
+        boxes.nth(0).check()
+        boxes.nth(1).check()
+        page.get_by_role("button", name="Compare the selected").click()
+        page.wait_for_url("**/compare.html*")
+        words = page.locator("main").inner_text()
+        assert "not proved to do equal work" in words
+        assert "500 ms" in words
+        assert "501 ms" in words
+    with opened(browser, site, BOARD) as page:
+        page.get_by_label("Search").fill("client")
+        assert page.locator("#grid .tabulator-cell[tabulator-field=group]").all_inner_texts() == ["W1", "W1"]
+        for place in (0, 1):
+            page.locator("#grid input[type=checkbox]").nth(place).check()
+        page.get_by_role("button", name="Compare the selected").click()
+        page.wait_for_url("**/compare/*.html")
+
+
+def test_shown_rows_are_downloaded(browser: Browser, site: Path, tmp_path: Path) -> None:
+    def content(page: Page, button: str) -> str:
+        with page.expect_download() as download:
+            page.get_by_role("button", name=button, exact=True).click()
+        download.value.save_as(tmp_path / button)
+        return (tmp_path / button).read_text(encoding="utf-8")
+
+    with opened(browser, site, f"{ALL}&publisher=paper") as page:
+        document: dict[str, Any] = json.loads(content(page, "JSON"))
+        first = next(row for row in document["rows"] if row["run"] == "paper-00000")
+        assert (
+            first["figures"]["time.step"] | {"value": 0.5, "provenance": "published", "unit": "s"}
+            == first["figures"]["time.step"]
+        )
+        assert first["figures"]["comm.time"]["reason"] == DEFECT
+        table = content(page, "CSV")
+        assert len(document["rows"]) > 10
+        assert "'=cmd|" in table  # no cell is a formula
+        assert '"=cmd' not in table
+
+
+def test_plots_are_drawn(browser: Browser, site: Path) -> None:
+    with opened(browser, site, "explore.html#published=1&x=time.step&y=throughput.tokens_per_device") as page:
+        assert page.locator("#scatter-plot canvas").count() == 1
+        assert "rows have both" in page.locator("#scatter-words").inner_text()
+        assert "2 of 2 benchmarks are best" in page.locator("#pareto").inner_text()
+    with opened(browser, site, "history.html") as page:
+        assert page.locator("canvas").count() == 1
+        assert "nightly" in page.locator("main").inner_text()
+
+
+def test_paper_has_a_plain_table(browser: Browser, site: Path) -> None:
+    with opened(browser, site, f"{ALL}&q=paper") as page:
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("#printed tbody tr").count() > 10
+        assert not page.locator("#grid").is_visible()

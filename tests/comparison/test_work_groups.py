@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs are ranked within proved equal work alone, and published and modelled figures only if asked for."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.compared_subjects import row, subject
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cclbench.api import run
+from cclbench.comparison.build import run_subject
+from cclbench.comparison.fingerprint import Fingerprint, work_fingerprint
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.work_groups import WorkGroup, ranks_of, work_groups
+from cclbench.record.rows import Row
+
+Run = tuple[ComparisonSubject, Fingerprint]
+SERVED = {"completed": 10, "input_tokens": 100, "output_tokens": 50}
+
+
+def traced(flops: float | None, batch: int | None = None, window: str = "steps", **served: Any) -> Run:
+    """A traced run of one rank, with the FLOPs of a step, and its card's global batch."""
+    card = {"workload": {"phase": "training", **({"batch": {"global": batch}} if batch else {})}}
+    return subject("A", [row("time.step", 1.0, window=window)], card=card), Fingerprint(
+        1, flops, served=served
+    )
+
+
+def closed(benchmark: str, division: str = "closed") -> Run:
+    """A result of MLPerf."""
+    metadata = {"benchmark": benchmark, "round": "v5.1", "division": division, "phase": "training"}
+    return subject("A", [], published={"source": "mlperf", "metadata": metadata}), Fingerprint(0, None)
+
+
+def figure(value: float, provenance: str = "measured", status: str = "ok", better: str = "higher") -> Row:
+    return Row(
+        metric="throughput.tokens_per_device",  # type: ignore[arg-type]
+        value=value,
+        unit="1/s",
+        status=status,
+        provenance=provenance,
+        better=better,
+        window="steps",
+        version=1,
+    )
+
+
+def members(*runs: Run) -> list[tuple[int, ...]]:
+    return [group.members for group in work_groups(runs)]
+
+
+def test_equal_flops_are_a_group_that_the_cards_may_contradict() -> None:
+    assert members(traced(1e12), traced(1.004e12), traced(2e12)) == [(0, 1)]
+    assert members(traced(1e12, batch=8), traced(1e12, batch=16), traced(1e12)) == [(0, 2)]
+    assert members(traced(None), traced(None)) == []  # nothing proves that unknown work is equal
+    assert members(traced(1e12), traced(1e12, window="trace")) == []
+
+
+def test_a_group_holds_no_pair_that_differs_beyond_the_tolerance() -> None:
+    # 0.4 % apart each: the first and the third are not equal, though both equal the second.
+    assert members(traced(1.000e12), traced(1.004e12), traced(1.008e12)) == [(0, 1)]
+
+
+def test_servers_and_divisions_have_their_own_rules() -> None:
+    assert members(
+        traced(None, **SERVED), traced(None, **SERVED), traced(None, **{**SERVED, "completed": 9})
+    ) == [(0, 1)]
+    groups = work_groups([closed("llm"), closed("llm"), closed("bert"), closed("llm", "open"), traced(1e12)])
+    assert [group.members for group in groups] == [(0, 1)]
+    assert "MLPerf" in groups[0].basis
+
+
+def test_two_benchmarks_in_one_file_are_not_the_work_of_one(tmp_path: Path) -> None:
+    client = {"model_id": "m", "num_prompts": 10, "completed": 10, "duration": 5.0, "mean_ttft_ms": 20.0}
+    client |= {"total_input_tokens": 100, "total_output_tokens": 500, "output_throughput": 100.0}
+    runs = []
+    for name, times in (("one.jsonl", 1), ("other.jsonl", 1), ("twice.jsonl", 2)):
+        (tmp_path / name).write_text(f"{json.dumps(client)}\n" * times)
+        read = run_subject("A", run(tmp_path / name, store=tmp_path / "runs"))
+        runs.append((read, work_fingerprint(read, None)))
+    assert members(*runs) == [(0, 1)]
+
+
+def test_published_figures_of_others_prove_nothing() -> None:
+    other = subject("A", [], published={"source": "ccl-bench", "metadata": {"model_family": "llm"}})
+    assert members((other, Fingerprint(0, None)), (other, Fingerprint(0, None))) == []
+
+
+def test_ranks_by_hand() -> None:
+    group = WorkGroup((0, 1, 2, 5), "equal")
+    figures = {0: figure(10.0), 1: figure(30.0), 2: figure(10.0), 3: figure(99.0)}
+    assert ranks_of([group], figures) == {0: 2, 1: 1, 2: 2}
+    lower = {number: figure(one.number, better="lower") for number, one in figures.items()}
+    assert ranks_of([group], lower) == {0: 1, 1: 3, 2: 1}
+    assert ranks_of([group], {0: figure(10.0)}) == {}  # first of one says nothing
+    assert ranks_of([group], {0: figure(10.0), 1: figure(30.0, status="partial")}) == {}
+
+
+@pytest.mark.parametrize("kind", ["published", "modelled"])
+def test_published_and_modelled_figures_are_ranked_if_asked_for(kind: str) -> None:
+    figures = {0: figure(10.0), 1: figure(30.0, kind), 2: figure(20.0, "derived")}
+    group = WorkGroup((0, 1, 2), "equal")
+    assert ranks_of([group], figures) == {0: 2, 2: 1}
+    assert ranks_of([group], figures, **{kind: True}) == {0: 3, 1: 1, 2: 2}
+
+
+RUNS = st.one_of(
+    st.tuples(
+        st.just("traced"),
+        st.sampled_from([None, 1e12, 1.003e12, 1.006e12, 2e12]),
+        st.sampled_from([None, 8, 16]),
+    ),
+    st.tuples(st.just("closed"), st.sampled_from(["llm", "bert"]), st.sampled_from(["closed", "open"])),
+)
+FIGURES = st.tuples(
+    st.floats(1, 100),
+    st.sampled_from(["measured", "derived", "modelled", "published"]),
+    st.sampled_from(["ok", "ok", "partial"]),
+)
+MADE: dict[Any, Run] = {}
+
+
+def made(kind: str, *how: Any) -> Run:
+    return MADE.setdefault((kind, *how), traced(*how) if kind == "traced" else closed(*how))
+
+
+def is_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """By the definition, from what the runs were made of."""
+    if one[0] != other[0]:
+        return False
+    if one[0] == "closed":
+        return one[1] == other[1] and one[2] == other[2] == "closed"
+    flops, batches = (one[1], other[1]), {one[2], other[2]} - {None}
+    return None not in flops and abs(flops[0] - flops[1]) <= 0.005 * max(flops) and len(batches) < 2
+
+
+@given(st.lists(st.tuples(RUNS, FIGURES), max_size=9), st.booleans(), st.booleans())
+def test_a_ranking_never_mixes_unequal_work(
+    drawn: list[tuple[tuple[Any, ...], tuple[float, str, str]]], published: bool, modelled: bool
+) -> None:
+    groups = work_groups([made(*how) for how, _ in drawn])
+    figures = {number: figure(*how) for number, (_, how) in enumerate(drawn)}
+    ranks = ranks_of(groups, figures, published=published, modelled=modelled)
+    assert len({member for group in groups for member in group.members}) == sum(
+        len(group.members) for group in groups
+    )
+    for group in groups:
+        for a, b in combinations(group.members, 2):
+            assert is_equal(drawn[a][0], drawn[b][0])
+            if a in ranks and b in ranks:
+                assert (ranks[a] < ranks[b]) == (figures[a].number > figures[b].number)
+    allowed = {
+        "measured",
+        "derived",
+        *(["published"] if published else []),
+        *(["modelled"] if modelled else []),
+    }
+    for number in ranks:
+        assert figures[number].provenance in allowed
+        assert figures[number].status == "ok"
+        assert any(number in group.members for group in groups)
