@@ -31,9 +31,9 @@ def list_(what: str, store: Path, form: str) -> None:
     """List metrics, findings, SQL views, readers, cost models, hardware, settings, runs or cards.
 
     WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, runs or
-    cards. Runs are those of the store, cards those in workload_cards/ of the current folder. A plug-in that
-    did not load is listed with its error. For details, see `cclbench explain NAME` and `cclbench hardware
-    show ID`.
+    cards. Runs are those of the store, the newest first, cards those in workload_cards/ of the current
+    folder. A plug-in that did not load is listed with its error. For details, see `cclbench explain NAME` and
+    `cclbench hardware show ID`.
 
     \b
     Examples:
@@ -155,7 +155,7 @@ def _run_rows(store: Path) -> Rows:
 
     rows: Rows = []
     opened_store = store_at(store)
-    for stored in opened_store.runs():
+    for stored in opened_store.runs_by_time():
         try:
             record, step = stored.record, stored.saved_value(_STEP)
             written = opened_store.finished_at(stored)
