@@ -140,8 +140,8 @@ def test_tools_are_described_and_short_unless_asked(store: Path) -> None:
             "whatif": {"run": run, "settings": ["kernels.time=x0.5"]},
             "compare": {"runs": both},
             "stragglers": {"runs": both},
-            **dict.fromkeys(("runs", "hardware", "settings"), {}),
-            **dict.fromkeys(("diagnose", "metrics", "ops", "memory"), {"run": run}),
+            **{name: {} for name in ("runs", "hardware", "settings")},
+            **{name: {"run": run} for name in ("diagnose", "metrics", "ops", "memory")},
         }
         assert {tool.name for tool in tools} == {*asked, "sequences", "timeline"}
         for name, values in asked.items():
