@@ -67,11 +67,11 @@ def brief_history(document: Document) -> Brief:
     """Each figure with its changes of level, the newest first."""
     return {
         "checks": [f"{one['outcome']}: {one['expression']}: {one['reason']}" for one in document["checks"]],
-        "histories": [brief_figure(one) for one in document["histories"]],
+        "histories": [_brief_figure(one) for one in document["histories"]],
     }
 
 
-def brief_figure(one: Document) -> Brief:
+def _brief_figure(one: Document) -> Brief:
     unit, valued = one["unit"], [row for row in one["runs"] if row["value"] is not None]
     return {
         "figure": one["figure"],
