@@ -85,8 +85,10 @@ class Tools:
         return store_at(self._store).get(run)
 
     def runs(self, offset: int = 0, full: bool = False) -> ToolAnswer:
-        """List the runs in the store: id, source, ranks, device."""
-        return answer_page([_run_row(stored) for stored in store_at(self._store).runs()], offset, full=full)
+        """List the runs in the store, the newest first: id, source, ranks, device."""
+        return answer_page(
+            [_run_row(stored) for stored in store_at(self._store).runs_by_time()], offset, full=full
+        )
 
     def run(self, source: str, full: bool = False) -> ToolAnswer | Brief:
         """Read SOURCE into the store unless it is there; findings and key figures of the run."""

@@ -27,8 +27,20 @@ def metric_names(_: click.Context, __: click.Parameter, prefix: str) -> list[str
     return [name for name in (*METRICS, *sorted(OTHER_NAMES)) if name.startswith(prefix)]
 
 
+def explained_names(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Names of metrics, findings, views, tables and settings."""
+    from cclbench.analyzers.metric import METRICS
+    from cclbench.findings.finding import FINDINGS
+    from cclbench.present.terminal.explanation import TABLES
+    from cclbench.replay.change import CHANGES
+    from cclbench.sql import VIEWS
+
+    known = (*METRICS, *FINDINGS, *VIEWS, *TABLES, *CHANGES)
+    return [name for name in known if name.startswith(prefix)]
+
+
 def setting_keys(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
     """Keys of settings of `cclbench whatif`, up to their value."""
     from cclbench.replay.change import CHANGES
 
-    return [f"{key}=" for key in CHANGES if key.startswith(prefix)]
+    return [f"{key.partition('<')[0]}{'=' * ('<' not in key)}" for key in CHANGES if key.startswith(prefix)]

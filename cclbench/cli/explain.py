@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 
 
 @click.command()
-@click.argument("patterns", metavar="[NAME]...", nargs=-1)
+@click.argument("patterns", metavar="[NAME]...", nargs=-1, shell_complete=completion.explained_names)
 @options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
     """Explain a metric, a finding, a view, a setting or a standard workload.

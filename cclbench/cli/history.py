@@ -18,6 +18,7 @@ from cclbench.cli import completion, options
     "metrics",
     metavar="NAME",
     multiple=True,
+    shell_complete=completion.metric_names,
     help="Figure to follow, such as time.step[stat=p95]; repeatable.  [default: time.step, else log.step]",
 )
 @click.option(

@@ -34,9 +34,9 @@ def list_(what: str, store: Path, form: str) -> None:
     """List metrics, findings, views, readers, operators, hardware, settings, workloads, runs, cards.
 
     WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, workloads
-    (standard ones, which cards may name), runs or cards. Runs are those of the store, cards those in
-    workload_cards/ of the current folder. A plug-in that did not load is listed with its error. For details,
-    see `cclbench explain NAME` and `cclbench hardware show ID`.
+    (standard ones, which cards may name), runs or cards. Runs are those of the store, the newest first, cards
+    those in workload_cards/ of the current folder. A plug-in that did not load is listed with its error. For
+    details, see `cclbench explain NAME` and `cclbench hardware show ID`.
 
     \b
     Examples:
@@ -158,7 +158,7 @@ def _run_rows(store: Path) -> Rows:
 
     rows: Rows = []
     opened_store = store_at(store)
-    for stored in opened_store.runs():
+    for stored in opened_store.runs_by_time():
         try:
             record, step = stored.record, stored.saved_value(_STEP)
             written = opened_store.finished_at(stored)

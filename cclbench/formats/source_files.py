@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.formats import READERS
 from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognise_head
-from cclbench.formats.unread import UnreadFormatError, refuse_unread
+from cclbench.formats.unread import UnreadFormatError, content_words, refuse_unread
 from cclbench.ground.errors import InputError
 
 CAPTURES: Final = "execution_details.json"
@@ -53,8 +53,11 @@ def required_reader(path: Path) -> str:
     """The name of the reader for a file; `InputError` if no reader recognises it."""
     reader = reader_of(path)
     if reader is None:
+        words, hint = content_words(head_of(path))
         raise InputError(
-            "is no trace of a known format", where=str(path), hint=f"readers: {', '.join(READERS)}"
+            f"is no trace of a known format: it is {words}",
+            where=str(path),
+            hint=hint or f"readers: {', '.join(READERS)}",
         )
     return reader
 

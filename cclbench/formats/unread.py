@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.ground.errors import InputError
-from cclbench.ground.text import first_few
+from cclbench.ground.text import first_few, printable
 
 
 class UnreadFormatError(InputError):
@@ -25,6 +25,26 @@ _EVENTS: Final = re.compile(rb'\s*\{.*"traceEvents"', re.DOTALL)
 # A row a line, without commas between them: dftracer's src/dftracer/writer/chrome_writer.cpp.
 _ROW_A_LINE: Final = re.compile(rb"\s*\[\s*\{[^\n]*\}[ \t\r]*\n\s*\{")
 _CATEGORY: Final = re.compile(rb'"cat"\s*:\s*"([^"\\]{1,40})"')
+_CONTENTS: Final = (
+    (rb"version https://git-lfs", "a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`"),
+    (
+        rb"\s*<(?:!doctype html|html|head)",
+        "an HTML page, such as a login or an error",
+        "download the file again",
+    ),
+    (rb"\s*<\?xml", "an XML file", None),
+    (rb"PK\x03\x04|7z\xbc\xaf|Rar!", "an archive", "unpack it, and give the folder"),
+    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "compressed (bzip2, xz or zstd)", "decompress it, or use gzip"),
+    (rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF", "a picture or a PDF", None),
+    (rb"PAR1", "a Parquet table", None),
+    (rb"\x80[\x02-\x05]", "a Python pickle, but no memory snapshot", None),
+    (rb"\x7fELF", "a program or a library", None),
+)
+"""How files that are no traces begin, what they are, and what to do."""
+_TAR: Final = (257, b"ustar")
+"""Place and bytes of the mark of a tar archive."""
+_KEY: Final = re.compile(rb'\s*\{\s*"([^"\\]{1,40})"')
+_BEGINNING: Final = 30
 _TOOLS: Final = (
     (rb'"Ascend Hardware"', "torch_npu's trace_view.json of Ascend NPUs, which no reader reads", _OWN_TRACES),
     (
@@ -115,3 +135,20 @@ def refuse_unread(path: Path, head: bytes) -> None:
     if categories:
         message += f": they are of {first_few(categories)}"
     raise UnreadFormatError(message, where=str(path), hint=_OWN_TRACES)
+
+
+def content_words(head: bytes) -> tuple[str, str | None]:
+    """What a file is by its first bytes, and what to do, if that is known."""
+    if head[_TAR[0] :].startswith(_TAR[1]):
+        return "an archive", "unpack it, and give the folder"
+    for mark, words, hint in _CONTENTS:
+        if re.match(mark, head, re.IGNORECASE):
+            return words, hint
+    if (key := _KEY.match(head)) is not None:
+        return f"JSON, an object that begins with {printable(key[1].decode(errors='replace'))!r}", None
+    if head.lstrip().startswith((b"[", b"{")):
+        return "JSON", None
+    if b"\0" in head:
+        return f"binary, and begins with {head[:8].hex(' ')}", None
+    line = head.lstrip()[:_BEGINNING].decode(errors="replace").partition("\n")[0]
+    return f"a text that begins with {printable(line)!r}", None

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -121,6 +122,15 @@ class Store:
         ids = self.ids()
         if not {run, stored_name(run)} & {*ids}:
             raise UsageError(f"no run {run!r} in {self.place}", hint=near(run, ids))
+
+    def runs_by_time(self) -> list[Run]:
+        """All runs, the one written last first; those whose time is unknown last, by id."""
+
+        def age(run: Run) -> float:
+            finished = self.finished_at(run)
+            return math.inf if finished is None else -finished.timestamp()
+
+        return sorted(self.runs(), key=age)
 
     def finished_at(self, run: Run) -> datetime | None:
         """When a run was written to the store, UTC."""

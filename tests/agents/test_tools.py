@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from pathlib import Path
 
-from helpers.mcp_session import Server, answer, first_run, refusal, session
+from helpers.mcp_session import Server, answer, first_run, refusal, session, text_of
 from mcp.client import Client
+
+from cclbench.ground.schema import EVENTS
+from cclbench.present.brief import BRIEF_BYTES
 
 TOOLS = {
     *("runs", "run", "diagnose", "metrics", "explain", "sql", "ops", "sequences", "stragglers", "memory"),
@@ -114,3 +119,61 @@ def test_a_wrong_call_is_the_protocols_error(store: Path, tmp_path: Path) -> Non
             assert said in await refusal(client, tool, **wrong)
 
     session(Server(store), asks, cwd=tmp_path)
+
+
+def test_tools_are_described_and_short_unless_asked(store: Path) -> None:
+    async def asks(client: Client) -> None:
+        run = await first_run(client)
+        both = [row["run"] for row in (await answer(client, "runs"))["rows"]]
+        tools = (await client.list_tools()).tools
+        for tool in tools:
+            described = {
+                name: one.get("description") for name, one in tool.input_schema["properties"].items()
+            }
+            assert all(described.values()), (tool.name, described)
+            assert tool.annotations is not None
+            assert tool.annotations.read_only_hint == (tool.name != "run")
+        asked: dict[str, dict[str, object]] = {
+            "run": {"source": run},
+            "explain": {"name": "events"},
+            "sql": {"run": run, "query": "FROM events"},
+            "whatif": {"run": run, "settings": ["kernels.time=x0.5"]},
+            "compare": {"runs": both},
+            "stragglers": {"runs": both},
+            **{name: {} for name in ("runs", "hardware", "settings")},
+            **{name: {"run": run} for name in ("diagnose", "metrics", "ops", "memory")},
+        }
+        assert {tool.name for tool in tools} == {*asked, "sequences", "timeline"}
+        for name, values in asked.items():
+            assert len((await text_of(client, name, values)).encode()) <= BRIEF_BYTES, name
+
+    session(store, asks)
+
+
+def test_columns_of_tables_are_explained(store: Path) -> None:
+    async def asks(client: Client) -> None:
+        table, *columns = (await answer(client, "explain", name="events", full=True))["rows"]
+        assert (table["name"], [row["name"] for row in columns]) == ("events", EVENTS.names)
+        assert all(row["meaning"] for row in columns)
+        assert next(row for row in columns if row["name"] == "dur_ns")["unit"] == "ns"
+
+    session(store, asks)
+
+
+def test_a_picture_resources_and_prompts(store: Path) -> None:
+    async def asks(client: Client) -> None:
+        run = await first_run(client)
+        (picture,) = (await client.call_tool("timeline", {"run": run, "ranks": [0, 2]})).content
+        assert picture.mime_type == "image/png"
+        assert b64decode(picture.data).startswith(b"\x89PNG")
+        assert "no complete step 99" in await refusal(client, "timeline", run=run, step=99)
+        listed = (await client.read_resource("cclbench://runs")).contents[0].text
+        assert run in listed
+        found = json.loads((await client.read_resource(f"cclbench://runs/{run}")).contents[0].text)
+        assert found["findings"] == (await answer(client, "diagnose", run=run))["findings"]
+        prompts = {one.name for one in (await client.list_prompts()).prompts}
+        assert prompts == {"diagnose", "compare"}
+        words = (await client.get_prompt("diagnose", {"source": run})).messages[0].content.text
+        assert run in words
+
+    session(store, asks)

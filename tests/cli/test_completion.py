@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shell completes: runs of the store, names of metrics."""
+"""What a shell completes: runs of the store, names of metrics, settings; in which order runs are listed."""
 
 from __future__ import annotations
 
@@ -33,6 +33,23 @@ def test_runs_and_metrics_are_completed(call: Callable[..., Any], trace: Path, t
     assert completed("cclbench report nothing-like-it", store) == ["file,nothing-like-it"]
     exposed = completed("cclbench metrics x --metric time.exposed_w", store)
     assert exposed == ["plain,time.exposed_wait"]
+    assert completed("cclbench history --metric time.exposed_w", store) == exposed
+    assert completed("cclbench explain late_r", store) == ["plain,late_rank"]
+    settings = completed("cclbench whatif x --set scale_up.b", store)
+    assert settings == ["plain,scale_up.bandwidth="]
+    assert "plain,collective." in completed("cclbench whatif x --set coll", store)
+
+
+def test_runs_are_listed_by_time(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / trace.name).write_bytes(trace.read_bytes())
+        call("ingest", tmp_path / name)
+    for age, name in enumerate("bca"):
+        (manifest,) = (tmp_path / "store").glob(f"{name}-*/manifest.json")
+        os.utime(manifest, (2e9 - age, 2e9 - age))
+    rows = json.loads(call("list", "runs", "--json").out)["rows"]
+    assert [row["run"][0] for row in rows] == ["b", "c", "a"]
 
 
 def test_a_store_that_is_none_completes_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, recognise_format, sort_by_precedence
 from cclbench.formats.recognition import head_of, recognise_head
+from cclbench.formats.source_files import required_reader
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.ground.errors import InputError
 from cclbench.ingestion.source import find_source
@@ -342,3 +343,24 @@ def test_a_mark_of_the_second_look_is_enough(tmp_path):
 def test_a_format_of_no_parts_says_so_of_a_compressed_file(tmp_path):
     with pytest.raises(InputError, match=r"x.gz: timeline reads no parts of compressed files$"):
         READERS.get("timeline").inflate_parts(tmp_path / "x.gz", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:a\n", "a Git LFS pointer.*git lfs pull"),
+        (b"\n<!DOCTYPE html><title>Log in</title>", "an HTML page"),
+        (b"PK\x03\x04 ", "an archive.*unpack it"),
+        (b"a/rank0.json" + bytes(245) + b"ustar\x0000" + bytes(99), "an archive.*unpack it"),
+        (b"\x28\xb5\x2f\xfd ", "compressed.*decompress it"),
+        (b'{"results": []}', "JSON, an object that begins with 'results'; readers: "),
+        (b"null and void", "a text that begins with 'null and void'"),
+        (b"\xff\xfeh\0e\0", "binary, and begins with ff fe 68 00 65 00"),
+        ("a\u202eb".encode(), r"a text that begins with 'a\\+u202eb'"),
+    ],
+)
+def test_another_file_is_described_by_its_head(tmp_path: Path, head: bytes, what: str) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(head)
+    with pytest.raises(InputError, match=f"is no trace of a known format: it is {what}"):
+        required_reader(path)

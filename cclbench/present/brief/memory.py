@@ -11,7 +11,7 @@ from cclbench.present.memory import NOTHING
 def brief_memory(document: Document) -> Brief:
     """Each device; or why there is none."""
     return {
-        "devices": [brief_device(device) for device in document["devices"]],
+        "devices": [_brief_device(device) for device in document["devices"]],
         "modelled": [
             {
                 "settings": one["settings"],
@@ -30,7 +30,7 @@ def brief_memory(document: Document) -> Brief:
     }
 
 
-def brief_device(device: Document) -> Brief:
+def _brief_device(device: Document) -> Brief:
     """A refused request first, then what grows from step to step, then who holds the peak."""
     sizes = ("asked", "device_free", "reserved", "allocated", "unused", "missing", "limit")
     growth = device["growth"] or {"sites": (), "judged": False, "step_ends": None}

@@ -73,7 +73,7 @@ def brief_result(document: Document) -> Brief:
     """Findings and key figures of a run; chosen metrics; or a replay's predictions."""
     rows = [msgspec.convert(row, Row) for row in document["results"]]
     if any(row.metric.startswith("whatif.step") for row in rows):
-        return brief_replay(rows, document["run"]["id"])
+        return _brief_replay(rows, document["run"]["id"])
     of_run = [row for row in rows if row.rank is None and not row.narrowed]
     figures = key_rows(of_run) if "findings" in document else [row for row in of_run if row.has_value]
     missing = {row.metric: row.reason or row.status for row in of_run if not row.has_value}
@@ -93,7 +93,7 @@ def _figure_words(row: Row) -> str:
     return f"{'~' * (row.provenance == 'modelled')}{humanise(row.number, row.unit)}{partial}"
 
 
-def brief_replay(rows: Sequence[Row], run: str) -> Brief:
+def _brief_replay(rows: Sequence[Row], run: str) -> Brief:
     """Predicted steps by scenario, with their bounds; then the measured and the replayed step."""
 
     def value(metric: str, scenario: str | None, stat: str | None = None) -> str | None:
