@@ -127,20 +127,23 @@ def _takes_time(found: Finding) -> bool:
 
 
 def opening_words(results: Results, found: Sequence[Finding]) -> str | None:
-    """Step time, the most that can be gained, and the calls behind it; None without a step time."""
+    """Step time, the main finding's gain or lost time, and the calls behind it; None without a step time."""
     step = results.row(_STEP)
     if step is None or not step.has_value:
         return None
     takes = f"{'The capture' if step.window == 'trace' else 'A step'} takes {humanise(step.number, 's')}"
-    first = next((one for one in found if one.gain_share is not None), None)
+    first = next(filter(_takes_time, found), None)
     if first is None:
         return f"{takes}."
-    most = humanise(first.gain_share or 0.0, "1")
+    if first.gain_share is not None:
+        amount = f"up to {humanise(first.gain_share, '1')} of it to gain"
+    else:
+        amount = f"{humanise(first.lost_s or 0.0, 's')} of it, gain unknown"
     title = FINDINGS.get(first.name).title
     at = [f"rank {', '.join(map(str, first.ranks))}"] if 0 < len(first.ranks) <= _MOST_NAMED else []
     at += [first.culprit.call_words()] if first.culprit else []
     details = f" ({'; '.join(at)})" if at else ""
-    return f"{takes}; up to {most} of it to gain. {title[0].upper()}{title[1:]}{details}."
+    return f"{takes}; {amount}. {title[0].upper()}{title[1:]}{details}."
 
 
 def longest_kernels(results: Results) -> list[tuple[float, str]]:

@@ -17,7 +17,7 @@ from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.findings.finding import Finding
 from cclbench.ground.units import humanise
 from cclbench.operator_table import has_operators
-from cclbench.present.charts.chart import charts_of, merge_alike
+from cclbench.present.charts.chart import FAILED, charts_of, merge_alike
 from cclbench.present.charts.palette import colour_name
 from cclbench.present.charts.waterfall import signed_time, waterfall_chart
 from cclbench.present.facts_section import about_run, facts_section
@@ -137,16 +137,19 @@ def _common_context(
 
 
 def _charts(runs: Sequence[ComparisonSubject], absent: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The charts that are drawn, and the others in words: headings by reason."""
+    """The charts and texts that runs have, and failures; the others in words: headings by reason."""
     charts = charts_of(runs)
+    drawn = [
+        one for one in charts if one.svg is not None or not one.missing or one.missing[0].startswith(FAILED)
+    ]
     reasons: dict[str, list[str]] = {}
-    missing = [(chart.heading, "; ".join(chart.missing)) for chart in charts if chart.svg is None]
+    missing = [(chart.heading, "; ".join(chart.missing)) for chart in charts if chart not in drawn]
     for heading, reason in (*absent, *missing):
         plain = heading if heading[1:2] == ":" else heading[0].lower() + heading[1:]
         reasons.setdefault(reason, []).append(plain)
     return {
         "traceless": all(run.summaries and not run.ranks for run in runs),
-        "charts": [chart for chart in charts if chart.svg is not None],
+        "charts": drawn,
         "not_drawn": [
             ", ".join(headings) + (f" ({reason})" if reason else "") for reason, headings in reasons.items()
         ],

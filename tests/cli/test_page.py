@@ -304,7 +304,8 @@ def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
         " The host is too slow for the device (8 × aten::item)."
     )
     unknown = Finding(name="device_stalls", no_gain="it is unknown", **about)
-    assert first_screen(manifest, rows, unknown).startswith("A step takes 100 ms.\n")
+    stalls = " ".join(first_screen(manifest, rows, unknown, gain).split("run  ")[0].split())
+    assert stalls.startswith("A step takes 100 ms; 10.0 ms of it, gain unknown. The device is idle although")
     capture = [row | {"window": "trace"} for row in rows]
     screen = first_screen(manifest, capture)
     assert screen.startswith("The capture takes 100 ms.\n")

@@ -27,6 +27,8 @@ HALF_PX: Final = 540
 FULL_PX: Final = 1104
 _PX_AN_INCH: Final = 72
 """matplotlib's SVG is in points: a point becomes a pixel of the page."""
+FAILED: Final = "failed"
+"""Begin of what a section says in place of its charts if it raises."""
 _FEW_DECADES: Final = 300
 """Below this ratio of an axis' limits fewer than two powers of ten may lie between them."""
 
@@ -82,7 +84,7 @@ def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
             except CclbenchError:
                 raise
             except Exception as error:  # noqa: BLE001  (a stranger's section may raise anything)
-                why = f"failed, a defect of {draw.__module__}: {type(error).__name__}: {error}"
+                why = f"{FAILED}, a defect of {draw.__module__}: {type(error).__name__}: {error}"
                 return [Chart(name, name, "", None, (why,))]
 
         SECTIONS.add(name, ChartSection(place, drawn_charts), origin=draw.__module__)
