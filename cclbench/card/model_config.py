@@ -37,12 +37,7 @@ def model_sizes(lookup: Callable[[str], Any]) -> dict[str, Any]:
     """
     if lookup("is_encoder_decoder"):
         return {}
-    stated = {ours: lookup(theirs) for theirs, ours in _SIZES.items()}
-    sizes = {
-        name: value
-        for name, value in stated.items()
-        if value is not None and value_misfit(value, f"workload.model.{name}") is None
-    }
+    sizes = {ours: value for theirs, ours in _SIZES.items() if isinstance(value := lookup(theirs), int)}
     if lookup("kv_lora_rank"):
         sizes.pop("kv_heads", None)
     return sizes
@@ -61,9 +56,12 @@ def read_model_config(path: Path) -> dict[str, Any] | None:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+    if not isinstance(config, dict) or value_misfit(config.get("model_type"), "workload.model.family"):
         return None
-    sizes = model_sizes(config.get)
+    stated = model_sizes(config.get)
+    sizes = {
+        name: value for name, value in stated.items() if not value_misfit(value, f"workload.model.{name}")
+    }
     if not sizes:
         return None
     routed = any(_is_count(config.get(key)) and config[key] > 1 for key in _EXPERTS)

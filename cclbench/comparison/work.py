@@ -50,15 +50,27 @@ def _tokens_per_step(subject: ComparisonSubject) -> int | None:
     return subject.logged_tokens if rate is None or step is None else round(rate * step)
 
 
+def _model_name(subject: ComparisonSubject) -> str | None:
+    """The model's name without its publisher."""
+    name = subject.card_field("workload.model.name")
+    return name.rpartition("/")[2] if isinstance(name, str) else None
+
+
+def _length(subject: ComparisonSubject) -> Any:
+    """Tokens of a sample as metrics count them: of inference the input, else the sequence."""
+    paths = reversed(_LENGTHS) if PHASE(subject) == "inference" else _LENGTHS
+    return _work_fact("sequence_length", *paths)(subject)
+
+
 _LENGTHS: Final = ("workload.batch.sequence_length", "workload.batch.input_length")
 PHASE: Final = _card_fact("workload.phase")
 GLOBAL_BATCH: Final = _work_fact("global_batch", "workload.batch.global")
 _WORK: Final[Mapping[str, Fact]] = {
     "phase": PHASE,
-    "model": _card_fact("workload.model.name"),
+    "model": _model_name,
     "parameters": _card_fact("workload.model.parameters"),
     "global batch": GLOBAL_BATCH,
-    "sequence length": _work_fact("sequence_length", *_LENGTHS),
+    "sequence length": _length,
     "output length": _card_fact("workload.batch.output_length"),
     "tokens per step": _tokens_per_step,
 }

@@ -306,8 +306,7 @@ class Run:
     def results_file(self) -> Path | None:
         """The file of `saved_results`; None if there is none."""
         path = self.path / RESULTS_FILE
-        published = self.tables.get("results")
-        if published:
+        if published := self.tables.get("results"):
             check_table(path, RESULTS, listed=published[0])
             return path
         return path if self._results_metadata.get(_COMPUTED_FROM) == self.content.encode() else None
@@ -330,8 +329,7 @@ class Run:
 
     def saved_value(self, metric: str) -> float | None:
         """The run's value of a metric in the last full computation, None if there is none."""
-        path = self.results_file
-        if path is None:
+        if (path := self.results_file) is None:
             return None
         parts = ("rank", "step", "group", "collective", "category", "stat")
         condition = pc.field("metric") == metric
