@@ -123,7 +123,11 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
             [card, "--system", HOSTILE, "--gpus", "2"],
             [card, "--system", "aws-p5", "--gpus", "8", "--step", "1s"],
         ],
-        "export": [[card, "--check", "-o", "OUT"]],
+        "export": [
+            [card, "--to", "chakra", "--check", "-o", "OUT"],
+            [card, "--to", "prometheus", "-o", "OUT.prom"],
+            [card, "--to", "mlflow", "-o", f"OUT{NAME}"],
+        ],
         "search": [[card, "--space", root / "space.yaml"]],
         "contribute": [[*data_point, "--replace", "--no-input", "--allow-gaps", "-v"]],
         "selftest": [
