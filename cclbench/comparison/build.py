@@ -34,7 +34,8 @@ from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
 from cclbench.comparison.standards import common_standard
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.summaries import table_comparisons
-from cclbench.comparison.verdict import judge_subject, with_table_words
+from cclbench.comparison.table_verdict import with_table_words
+from cclbench.comparison.verdict import judge_subject
 from cclbench.comparison.work import comparison_warnings, work_inequalities
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError

@@ -57,7 +57,7 @@ from cclbench.present.words import (
 from cclbench.record.metric_name import metric_name
 
 if TYPE_CHECKING:
-    from cclbench.present.board.origin import Origin
+    from cclbench.present.board.origin import PageOrigin
 
 _STEP: Final = metric_name("time.step")
 
@@ -78,7 +78,7 @@ def run_page(
     *,
     engine: Engine = SERIAL,
     progress: Progress | None = None,
-    origin: Origin | None = None,
+    origin: PageOrigin | None = None,
 ) -> str:
     """The report of one run, as HTML; with `origin`, as a page of a site."""
     run = replace(subject, letter="")

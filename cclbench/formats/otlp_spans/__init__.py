@@ -80,7 +80,7 @@ class _Resource(msgspec.Struct, rename="camel", omit_defaults=True):
     scope_spans: list[_Scope] = []
 
 
-class _Line(msgspec.Struct, rename="camel", omit_defaults=True):
+class _SpanLine(msgspec.Struct, rename="camel", omit_defaults=True):
     resource_spans: list[_Resource] | None = None
 
 
@@ -114,7 +114,7 @@ class OtlpSpans(EvidenceReader):
                     for span in _spans(line)
                     if _is_request(span)
                 ]
-                published = _Line([_Resource([_Scope(requests)])] if requests else [])
+                published = _SpanLine([_Resource([_Scope(requests)])] if requests else [])
                 redactor.count("lines", Counter({CAPTURED: 1}))
                 write(encoder.encode(published) + b"\n")
         return True
@@ -141,8 +141,8 @@ class OtlpSpans(EvidenceReader):
         return _evidence(rows, left_out)
 
 
-def _decoded_lines(path: Path) -> Iterator[tuple[int, _Line]]:
-    decoder = msgspec.json.Decoder(_Line)
+def _decoded_lines(path: Path) -> Iterator[tuple[int, _SpanLine]]:
+    decoder = msgspec.json.Decoder(_SpanLine)
     for number, text in enumerate(read_whole(path, _MOST_BYTES).split(b"\n"), 1):
         if text.strip():
             try:
@@ -152,7 +152,7 @@ def _decoded_lines(path: Path) -> Iterator[tuple[int, _Line]]:
                 raise damaged_error(path, what, line=number, hint=_HINT) from None
 
 
-def _spans(line: _Line) -> Iterator[_Span]:
+def _spans(line: _SpanLine) -> Iterator[_Span]:
     for resource in line.resource_spans or ():
         for scope in resource.scope_spans:
             yield from scope.spans

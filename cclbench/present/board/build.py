@@ -19,9 +19,9 @@ from cclbench.engine import SERIAL, Engine
 from cclbench.ground.destination import replaced_folder
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.present.board.document import Board
-from cclbench.present.board.origin import Origin, origin_of
-from cclbench.present.board.pages import MARK, Headline, Site, write_site
-from cclbench.present.board.rows import BoardRow, ReadRun, page_name, read_run
+from cclbench.present.board.origin import PageOrigin, origin_of
+from cclbench.present.board.pages import MARK, Headline, SiteContent, write_site
+from cclbench.present.board.rows import BoardEntry, BoardRow, page_name, read_run
 from cclbench.present.board.series import read_series
 from cclbench.present.html import write_page
 from cclbench.present.page import comparison_page, run_page
@@ -61,7 +61,7 @@ class _Found:
 @takes_options
 def build_site(
     *places: str | Path, output: Path, verify: bool = False, **options: Unpack[WorkspaceOptions]
-) -> Site:
+) -> SiteContent:
     """Write the site of stores and repositories into the folder `output`, whole or not at all.
 
     A repository is a folder with workload_cards/: its data points are read into `store`, and with `verify`
@@ -88,7 +88,7 @@ def build_site(
         board = Board(board.rows, groups, found.verified, pages)
         _write_runs(board, found, by_id, folder / "runs", session)
         histories, notes = read_series(board.rows, found.runs, by_id, session)
-        site = Site(board, headlines, histories, (*found.left_out, *notes))
+        site = SiteContent(board, headlines, histories, (*found.left_out, *notes))
         write_site(site, folder)
         return site
 
@@ -120,7 +120,7 @@ class _Chunk(NamedTuple):
     runs: Sequence[tuple[Run, datetime | None]]
 
 
-def _read_runs(found: _Found, session: Workspace) -> Iterator[ReadRun]:
+def _read_runs(found: _Found, session: Workspace) -> Iterator[BoardEntry]:
     """The readable runs, by id; the ids of a site are distinct."""
     dated = [(run, _date(run, found.stores[place])) for place, run in found.runs.items()]
     dated.sort(key=lambda pair: pair[0].id)
@@ -145,9 +145,9 @@ def _date(run: Run, store: Store) -> datetime | None:
         return None
 
 
-def _read_chunk(chunk: _Chunk) -> list[ReadRun | str]:
+def _read_chunk(chunk: _Chunk) -> list[BoardEntry | str]:
     """The runs of a chunk, or why one is not readable."""
-    read: list[ReadRun | str] = []
+    read: list[BoardEntry | str] = []
     for run, date in chunk.runs:
         try:
             read.append(read_run(run, date))
@@ -215,7 +215,7 @@ def _write_comparison(pair: _Pair) -> tuple[str, str]:
 
 class _RunPage(NamedTuple):
     run: Run
-    origin: Origin
+    origin: PageOrigin
     path: Path
 
 

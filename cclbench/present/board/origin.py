@@ -14,14 +14,14 @@ from cclbench.present.board.rows import BoardRow
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PageOrigin:
     """What a run's page says of its origin: labelled texts, and commands with what they do."""
 
     facts: tuple[tuple[str, str], ...]
     commands: tuple[tuple[str, str], ...]
 
 
-def origin_of(row: BoardRow, data_point: DataPointPlace | None, verified: str | None) -> Origin:
+def origin_of(row: BoardRow, data_point: DataPointPlace | None, verified: str | None) -> PageOrigin:
     """The origin of a run, and of its data point if it is one of a repository."""
     facts = [("Run", row.id), ("Fingerprint of its source", row.fingerprint)]
     if row.date is not None:
@@ -40,7 +40,7 @@ def origin_of(row: BoardRow, data_point: DataPointPlace | None, verified: str | 
     facts.append(
         ("Verification", words if data_point is not None else "none: a run of a store, not a data point")
     )
-    return Origin(tuple(facts), tuple(commands))
+    return PageOrigin(tuple(facts), tuple(commands))
 
 
 def _meaning(status: str) -> str:

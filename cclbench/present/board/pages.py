@@ -69,7 +69,7 @@ class Headline(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SiteContent:
     """What a site shows; `histories` are by job, `left_out` is what could not be read, and why."""
 
     board: Board
@@ -78,7 +78,7 @@ class Site:
     left_out: Sequence[str]
 
 
-class _Kind(NamedTuple):
+class _SubjectKind(NamedTuple):
     """Pages about one thing each: their folder, and what they are called."""
 
     folder: str
@@ -86,12 +86,12 @@ class _Kind(NamedTuple):
     all: str
 
 
-_SYSTEM: Final = _Kind("systems", "System", "Systems")
-_WORKLOAD: Final = _Kind("workloads", "Workload", "Workloads")
-_METRIC: Final = _Kind("metrics", "Metric", "Metrics")
+_SYSTEM: Final = _SubjectKind("systems", "System", "Systems")
+_WORKLOAD: Final = _SubjectKind("workloads", "Workload", "Workloads")
+_METRIC: Final = _SubjectKind("metrics", "Metric", "Metrics")
 
 
-def write_site(site: Site, folder: Path) -> None:
+def write_site(site: SiteContent, folder: Path) -> None:
     """Write all pages but those of runs and comparisons."""
     board = site.board
     _write_assets(board, site.histories, folder)
@@ -194,7 +194,7 @@ def _by(rows: Iterable[BoardRow], key: Any) -> dict[str, list[BoardRow]]:
     return found
 
 
-def _write_kind(kind: _Kind, of: Mapping[str, Sequence[BoardRow]], board: Board, folder: Path) -> None:
+def _write_kind(kind: _SubjectKind, of: Mapping[str, Sequence[BoardRow]], board: Board, folder: Path) -> None:
     """The list of all, and a page of each, with its rows: own ones first."""
     (folder / kind.folder).mkdir()
     names = list(of) if kind is _METRIC else sorted(of, key=lambda name: (-len(of[name]), name))
@@ -221,7 +221,7 @@ def _write_kind(kind: _Kind, of: Mapping[str, Sequence[BoardRow]], board: Board,
         _write(folder / kind.folder / page_name(name), "subject", name, context | about, root="../")
 
 
-def board_filter(kind: _Kind, row: BoardRow, name: str) -> Mapping[str, str]:
+def board_filter(kind: _SubjectKind, row: BoardRow, name: str) -> Mapping[str, str]:
     """The filters of the board that select a page's rows."""
     if kind is _METRIC:
         return {"sort": f"{name}.desc"}

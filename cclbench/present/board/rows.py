@@ -81,14 +81,14 @@ class BoardRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRun:
+class BoardEntry:
     """A run as read for the site; `work` is what can prove that its work equals another's, None without."""
 
     row: BoardRow
     work: tuple[ComparisonSubject, Fingerprint] | None
 
 
-def read_run(run: Run, date: datetime | None) -> ReadRun:
+def read_run(run: Run, date: datetime | None) -> BoardEntry:
     """A run's row, and the evidence of its work."""
     record = run.record
     if record.published is None:
@@ -126,7 +126,7 @@ def read_run(run: Run, date: datetime | None) -> ReadRun:
         points=points,
     )
     proves = bool(fingerprint.flops or fingerprint.served) or has_division(subject)
-    return ReadRun(row, (subject, fingerprint) if proves else None)
+    return BoardEntry(row, (subject, fingerprint) if proves else None)
 
 
 def _figures(subject: ComparisonSubject) -> dict[str, Row]:
