@@ -28,6 +28,7 @@ from cclbench.present.board.rows import BoardRow, page_name
 from cclbench.present.html import page_style, render_template
 from cclbench.present.topics import KEY_METRICS, topic_of
 from cclbench.present.words import name_markup, number_markup
+from cclbench.record.metric_name import metric_names
 
 MARK: Final = "cclbench-site.json"
 """A file of every site; a folder without it is not replaced."""
@@ -48,11 +49,8 @@ _NEWEST: Final = 10
 _MOST_HEADLINES: Final = 6
 _MOST_LISTED: Final = 50
 """Own rows on the page of a system, workload or metric; the board has all rows."""
-_SHOWN: Final = (
-    "time.step",
-    "throughput.tokens_per_device",
-    "serving.output_tokens_per_device",
-    "compute.mfu",
+_SHOWN: Final = metric_names(
+    "time.step", "throughput.tokens_per_device", "serving.output_tokens_per_device", "compute.mfu"
 )
 _DECIDED: Final = ("faster", "slower")
 
