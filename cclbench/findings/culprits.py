@@ -21,10 +21,10 @@ from cclbench.analyzers.view.host_gaps import (
 )
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground import intervals
+from cclbench.ground.codes import combination_codes
 from cclbench.ground.intervals import Index, Int64, Intervals, Mask
 from cclbench.ground.units import humanise
 from cclbench.normalize.operators import Ranges, nearest_flagged
-from cclbench.replay.places import combination_codes
 
 _KINDS: Final = ("launch", "sync", "other", "op", "annotation", "python")
 _LEAST: Final = {4: 0.25, 2: 0.1, 1: 0.1}

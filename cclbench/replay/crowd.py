@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.ground.codes import combination_codes
 from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
 from cclbench.replay.layout import DIMENSIONS, Layout
-from cclbench.replay.places import combination_codes
 from cclbench.replay.regroup import RegroupedGroup
 
 Float64 = npt.NDArray[np.float64]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.classify.arithmetic import kernel_arithmetic
+from cclbench.ground.codes import combination_codes
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
 from cclbench.operators.call import Call, NoModel, parse_call
@@ -26,7 +27,6 @@ from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import combination_codes
 from cclbench.replay.tables import clocks_of
 
 Float64 = npt.NDArray[np.float64]

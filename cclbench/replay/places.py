@@ -9,17 +9,13 @@ and payload in the step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from cclbench.ground.codes import combination_codes
 from cclbench.ground.intervals import Int64, begins, occurrence
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-
-_DENSE: Final = 16
-"""Possible values per row up to which they are marked instead of sorted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,29 +64,6 @@ def call_kinds(graph: Graph, call: Int64) -> Int64:
     kinds = {kind: code for code, kind in enumerate(dict.fromkeys(graph.transfers.kind))}
     code = np.array([kinds[kind] for kind in graph.transfers.kind], np.int64)
     return combination_codes(code[call], graph.transfers.size[call], graph.transfers.bytes[call])
-
-
-def combination_codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
-    """Code of each distinct combination, from 0; shape of the columns."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        index = value_codes(column)
-        code = value_codes(code * (int(index.max(initial=0)) + 1) + index)
-    return code
-
-
-def value_codes(values: npt.NDArray[np.signedinteger]) -> Int64:
-    """Index of each value among the distinct ones in order, shape of `values`."""
-    if not len(values):
-        return np.empty(0, np.int64)
-    least, most = int(values.min()), int(values.max())
-    if most - least > _DENSE * len(values):
-        return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
-    # a mark per possible value: several times faster than sorting
-    offset = values.astype(np.int64) - least
-    occurs = np.zeros(most - least + 1, np.bool_)
-    occurs[offset] = True
-    return np.asarray((np.cumsum(occurs) - 1)[offset], np.int64)
 
 
 def lower_medians(codes: Int64, values: Int64, expected: Int64) -> Int64:

@@ -14,11 +14,12 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.ground.codes import combination_codes
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64, Mask, begins, occurrence
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import call_kinds, combination_codes, place_in_step
+from cclbench.replay.places import call_kinds, place_in_step
 
 Float = npt.NDArray[np.float64]
 _Number = TypeVar("_Number", np.int64, np.float64)

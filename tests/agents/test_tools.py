@@ -32,7 +32,7 @@ def test_a_round_trip_through_all_tools(store: Path) -> None:
         steps = await answer(client, "metrics", run=runs[0], pattern="time.step", full=True)
         assert steps["rows"][0]["value"] == found["step_s"]
         assert (await answer(client, "ops", run=runs[0], by="category", full=True))["all_rows"] > 1
-        told = await answer(client, "compare", runs=runs, full=True)
+        told = await answer(client, "compare", runs=sorted(runs), full=True)
         assert "1.13× longer than A's" in told["versus"][0]["words"]
         half = await answer(client, "whatif", run=runs[0], settings=["kernels.time=x0.5"], full=True)
         assert half["rows"]

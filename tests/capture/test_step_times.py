@@ -45,6 +45,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "unprofiled_step_s": 2.0,
         "unprofiled_least_s": 1.0,
         "unprofiled_most_s": 3.0,
+        "unprofiled_median_s": 2.0,
+        "unprofiled_slow_steps": 0,
         "profiled_steps": 4,
         "profiled_step_s": 2.25,
     }

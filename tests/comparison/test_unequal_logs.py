@@ -92,6 +92,7 @@ def test_totals_of_any_client_prove_or_refute_equal_work(call: Any, tmp_path: Pa
     assert equality(call, same, more) == {
         "status": "refuted",
         "reason": "output tokens 321 against 320",
+        "standard": None,
     }
     client = tmp_path / "d.json"
     client.write_text(
@@ -101,4 +102,5 @@ def test_totals_of_any_client_prove_or_refute_equal_work(call: Any, tmp_path: Pa
     assert found == {
         "status": "proved",
         "reason": "4 requests, 400 input and 320 output tokens each",
+        "standard": None,
     }

@@ -505,10 +505,10 @@ class TestTables:
             list(table_batches(path, surveyed_mapping(path)))
 
     def test_a_slice_of_times_keeps_its_place(self) -> None:
-        from cclbench.formats.timeline.tables import _exact_nanoseconds
+        from cclbench.formats.timeline.tables import exact_nanoseconds
 
         values = pa.array(["1", "2", "3", "4"]).slice(1, 2)
-        assert _exact_nanoseconds(values, "us", "here").tolist() == [2000, 3000]
+        assert exact_nanoseconds(values, "us", "here").tolist() == [2000, 3000]
 
     def test_names_may_be_coded_and_columns_empty(self, write: Write) -> None:
         rows = {"r": [0, 0], "op": pa.array(["a", "b"]).dictionary_encode(), "t": [1, 2], "d": [1, 1]}

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.replay.places import combination_codes, value_codes
+from cclbench.ground.codes import combination_codes, value_codes
 
 _LIMITS = np.iinfo(np.int64)
 NARROW = st.integers(-40, 40)

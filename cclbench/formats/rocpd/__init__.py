@@ -17,7 +17,7 @@ class Rocpd(Reader):
     name = "rocpd"
     precedence = 30
     description = "AMD rocpd databases, of rocprofv3 and rocmProfileData: kernels, copies, calls, ranges"
-    extensions: tuple[str, ...] = (".db", ".rpd")
+    extensions: tuple[str, ...] = (".rpd",)
     capture = "`rocprofv3 --runtime-trace --output-format rocpd -- ...`, or `runTracer.sh -o job.rpd ...`"
     versions = "schema 2 (rocmProfileData), schema 3 (rocprofv3 of ROCm 7)"
     tested = "real: an .rpd of matrix products; documentation: schema 3"

@@ -9,11 +9,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.ground.codes import combination_codes
 from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import combination_codes, lower_medians, occurrences, step_places
+from cclbench.replay.places import lower_medians, occurrences, step_places
 from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
 from cclbench.replay.simulate import cut_pieces
 

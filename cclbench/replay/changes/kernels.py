@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from cclbench.ground.codes import combination_codes
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import code_means, combination_codes, lower_medians, occurrences, step_places
+from cclbench.replay.places import code_means, lower_medians, occurrences, step_places
 from cclbench.replay.rooflines import (
     as_one_kernel,
     at_roofline,
