@@ -15,15 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.formats import Names, Rows, Trace
-from cclbench.formats.kineto.kinds import runtime_kind
 from cclbench.formats.rocpd.schemas import RowQuery, captures_of
-from cclbench.formats.rocprofv3.reading import BOOT_TIME, COPY_KINDS
+from cclbench.formats.rocprofv3.reading import BOOT_TIME, COPY_KINDS, call_kind
 from cclbench.formats.sqlite_file import SqliteFile
 from cclbench.formats.trace import LATEST_NS, grid_columns, impossible_value
 from cclbench.ground.errors import InputError
 
 NO_NAME: Final = "(no name)"
-_WAITS: Final = "hsa_signal_wait"
 
 
 class RocpdFile(SqliteFile):
@@ -75,10 +73,7 @@ def _rows_of(
 ) -> Iterator[Rows]:
     words, word = _words(file, query, batch)
     if query.kind == "call":
-        kinds = [
-            "sync" if name.startswith(_WAITS) else "other" if name.startswith("nccl") else runtime_kind(name)
-            for name in words
-        ]
+        kinds = [call_kind(name) for name in words]
         for kind in dict.fromkeys(kinds):
             chosen = np.array([other == kind for other in kinds], np.bool_)[word]
             if chosen.any():

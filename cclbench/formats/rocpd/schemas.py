@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cclbench.formats.rocprofv3.reading import member_names
 from cclbench.formats.sqlite_file import SqliteFile
 from cclbench.formats.trace import plausible_amount
 from cclbench.record.facts import TraceFacts
@@ -53,12 +54,8 @@ class ProcessCapture:
 def captures_of(file: SqliteFile) -> dict[str, ProcessCapture]:
     """Captures of a file by name: the process id, where those differ."""
     found = _traced_processes(file) if "rocpd_op" in file.tables else _captured_processes(file)
-    pids = [capture.facts.process_id for capture in found]
-    unique = len(set(pids)) == len(pids)
-    return {
-        str(pid) if unique else f"{pid} ({number})": capture
-        for number, (pid, capture) in enumerate(zip(pids, found, strict=True))
-    }
+    names = member_names([capture.facts.process_id or 0 for capture in found])
+    return dict(zip(names, found, strict=True))
 
 
 _LINKED: Final = (

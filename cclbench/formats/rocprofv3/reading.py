@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -53,17 +54,30 @@ def process_members(path: Path) -> list[str]:
     pids = read_process_ids(path)
     if not pids:
         raise InputError("has no process", where=str(path), hint="was rocprofv3 given a command?")
+    return member_names(pids)
+
+
+def member_names(pids: Sequence[int]) -> list[str]:
+    """Process ids as texts, numbered where some are equal."""
     unique = len(set(pids)) == len(pids)
     return [str(pid) if unique else f"{pid} ({number})" for number, pid in enumerate(pids)]
 
 
+def call_kind(name: str) -> str:
+    """Kind of the row of a HIP, HSA or RCCL call: launch, sync or other."""
+    if name.startswith("nccl"):
+        return "other"
+    return "sync" if name.startswith("hsa_signal_wait") else runtime_kind(name)
+
+
 def read_process(path: Path, member: str) -> Trace:
     """All rows of a process."""
-    members = process_members(path)
+    processes = read_processes(path)
+    members = member_names([process.metadata.pid for process in processes])
     if member not in members:
         raise InputError(f"has no process {member!r}", where=str(path))
     place = members.index(member)
-    rows = _ProcessRows(path, read_processes(path)[place])
+    rows = _ProcessRows(path, processes[place])
     trace = Trace(batches=rows.all_rows(), device_rows_in_order=False)
     trace.facts = rows.facts(place)
     trace.dropped = Counter(rows.process.buffer_records.unread())
@@ -105,9 +119,8 @@ class _ProcessRows:
         yield from _in_batches(self._marks(), self._annotations)
 
     def _kernels(self, records: Sequence[DispatchRecord]) -> Rows:
-        symbols = {each.kernel_id: each.formatted_kernel_name or each.kernel_name for each in self._symbols}
         infos = [record.dispatch_info for record in records]
-        names = [symbols.get(info.kernel_id) or f"kernel {info.kernel_id}" for info in infos]
+        names = [self._symbols.get(info.kernel_id) or f"kernel {info.kernel_id}" for info in infos]
         items, group = (
             np.array([(size.x, size.y, size.z) for size in sizes], np.float64).reshape(-1, 3)
             for sizes in ([info.grid_size for info in infos], [info.workgroup_size for info in infos])
@@ -125,9 +138,13 @@ class _ProcessRows:
             **grid_columns(groups, str(self.path)),
         )
 
-    @property
-    def _symbols(self) -> Any:
-        return self.process.kernel_symbols
+    @cached_property
+    def _symbols(self) -> dict[int, str]:
+        """Names of kernels by id."""
+        return {
+            symbol.kernel_id: symbol.formatted_kernel_name or symbol.kernel_name
+            for symbol in self.process.kernel_symbols
+        }
 
     def _copies(self, records: Sequence[CopyRecord]) -> Rows:
         strings = self.process.strings
@@ -153,8 +170,7 @@ class _ProcessRows:
         by_kind: dict[str, list[tuple[ApiRecord, str]]] = {}
         for call in calls:
             name = self.process.strings.operation_name(call.kind, call.operation)
-            kind = "sync" if name.startswith("hsa_signal_wait") else runtime_kind(name)
-            by_kind.setdefault("other" if name.startswith("nccl") else kind, []).append((call, name))
+            by_kind.setdefault(call_kind(name), []).append((call, name))
         for kind, named in by_kind.items():
             yield from _in_batches(
                 named,
