@@ -38,9 +38,9 @@ class Rocpd(Reader):
     def parts(self, path: Path) -> list[Part]:
         """One part for each process."""
         # Here and below: imports that are not needed to recognise a file.
-        from cclbench.formats.rocpd.reading import opened_captures
+        from cclbench.formats.rocpd.reading import open_captures
 
-        with opened_captures(path) as captures:
+        with open_captures(path) as captures:
             return [Part(member) for member in captures]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:

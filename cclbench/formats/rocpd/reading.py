@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.formats import Names, Rows, Trace
-from cclbench.formats.rocpd.schemas import RowQuery, captures_of
+from cclbench.formats.rocpd.schemas import RowQuery, find_captures
 from cclbench.formats.rocprofv3.reading import BOOT_TIME, COPY_KINDS, call_kind
 from cclbench.formats.sqlite_file import SqliteFile
 from cclbench.formats.trace import LATEST_NS, grid_columns, impossible_value
@@ -31,10 +31,10 @@ class RocpdFile(SqliteFile):
 
 
 @contextmanager
-def opened_captures(path: Path) -> Iterator[Mapping[str, Any]]:
+def open_captures(path: Path) -> Iterator[Mapping[str, Any]]:
     """The file's processes by name, while it is open; `InputError` without any."""
     with RocpdFile(path) as file:
-        captures = captures_of(file)
+        captures = find_captures(file)
         if not captures:
             raise InputError("has no process with rows", where=str(path), hint=RocpdFile.hint)
         yield captures
@@ -42,7 +42,7 @@ def opened_captures(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def read_member(path: Path, member: str) -> Trace:
     """One process of a file."""
-    with opened_captures(path) as captures:
+    with open_captures(path) as captures:
         if member not in captures:
             raise InputError(f"has no process {member!r}", where=str(path))
         capture = captures[member]
@@ -64,11 +64,11 @@ def _member_rows(path: Path, queries: tuple[RowQuery, ...], trace: Trace) -> Ite
                 timed = batch.filter(pc.and_(batch["start"].is_valid(), batch["end"].is_valid()))
                 trace.dropped["row without a time"] += len(batch) - len(timed)
                 if len(timed):
-                    yield from _rows_of(file, query, timed, names)
+                    yield from _convert_batch(file, query, timed, names)
         trace.dropped = +trace.dropped
 
 
-def _rows_of(
+def _convert_batch(
     file: SqliteFile, query: RowQuery, batch: pa.RecordBatch, names: dict[str, Names]
 ) -> Iterator[Rows]:
     words, word = _words(file, query, batch)

@@ -51,7 +51,7 @@ class ProcessCapture:
     """Number of rows that are not read, by table."""
 
 
-def captures_of(file: SqliteFile) -> dict[str, ProcessCapture]:
+def find_captures(file: SqliteFile) -> dict[str, ProcessCapture]:
     """Captures of a file by name: the process id, where those differ."""
     found = _traced_processes(file) if "rocpd_op" in file.tables else _captured_processes(file)
     names = member_names([capture.facts.process_id or 0 for capture in found])
