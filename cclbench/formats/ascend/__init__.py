@@ -72,7 +72,7 @@ def _task_rows(path: Path, trace: Trace) -> Iterator[Rows]:
                 begin, length = (batch[name] for name in ("Start Time(us)", "Duration(us)"))
                 timed = batch.filter(pc.and_(begin.is_valid(), length.is_valid()))
                 trace.dropped["row without a time or duration"] += len(batch) - len(timed)
-                yield _convert_batch(timed, names, steps, f"{path}: after row {rows_before:,}")
+                yield _read_tasks(timed, names, steps, f"{path}: after row {rows_before:,}")
                 rows_before += len(batch)
     except (pa.ArrowException, OSError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         if is_out_of_memory(error):
@@ -84,9 +84,7 @@ def _task_rows(path: Path, trace: Trace) -> Iterator[Rows]:
     trace.device_steps = _device_steps(steps)
 
 
-def _convert_batch(
-    batch: pa.RecordBatch, names: Names, steps: dict[int, tuple[int, int]], where: str
-) -> Rows:
+def _read_tasks(batch: pa.RecordBatch, names: Names, steps: dict[int, tuple[int, int]], where: str) -> Rows:
     """The tasks of a batch; `steps` are extended by them."""
     from cclbench.formats.timeline.tables import exact_nanoseconds
 
