@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from cclbench.operators.cost import model_of
+from cclbench.operators.cost import MODELS, _library, model_of
 
 MODELLED = {
     "aten::mm": "matrix_product",
@@ -120,3 +122,28 @@ def test_a_name_has_its_model(name: str, model: str) -> None:
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_a_wrapper_has_none(name: str) -> None:
     assert model_of(name) is None
+
+
+def test_what_a_name_starts_with_changes_no_model() -> None:
+    patterns = [(pattern, model) for model in map(MODELS.get, MODELS) for pattern in model.patterns]
+    for name in (*MODELLED, *WRAPPERS, "aten::add", "aten::add_", "aten::add__", "aten::t__", "mine::x"):
+        whole = (model.name for pattern, model in patterns if re.fullmatch(pattern, name))
+        found = model_of(name)
+        assert (found and found.name) == next(whole, None), name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "library"),
+    [
+        ("mine::one", "mine"),
+        ("mine::(?:one|two)_?", "mine"),
+        ("mine::one|theirs::two", None),
+        ("mine::(?:one)|theirs::(?:two)", None),
+        (r"mine::\(one|theirs::two\)", None),
+        ("(?:mine|theirs)::one", None),
+        ("one", None),
+        (r"\w+::one", None),
+    ],
+)
+def test_a_pattern_is_of_a_library_where_it_can_match_no_other(pattern: str, library: str | None) -> None:
+    assert _library(pattern) == library
