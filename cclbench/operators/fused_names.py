@@ -97,7 +97,8 @@ def fused_flops(name: str) -> tuple[int, tuple[str, ...]]:
     """
     words = re.sub(r"^triton_[a-z]+_(?:fused_)?|_?\d*$", "", name).split("_")
     flops, most_words = _vocabulary()
-    count, unknown, start = 0, [], 0
+    unknown: list[str] = []
+    count = start = 0
     while start < len(words):
         for end in range(min(start + most_words, len(words)), start, -1):
             operator = "_".join(words[start:end])
