@@ -248,6 +248,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     log_steps: pa.Table | None = None
     server_metrics: pa.Table | None = None
     request_trace: pa.Table | None = None
+    storage: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

@@ -75,7 +75,7 @@ _TOOLS: Final = (
     ),
 )
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
-_STORAGE: Final = "cclbench reads no benchmarks of storage: give the traces of the job that loads the data"
+_STORAGE: Final = "its figures are of disks: give results of DLIO, or traces of the job that loads the data"
 _OTHERS: Final = (
     (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
     (
@@ -84,11 +84,10 @@ _OTHERS: Final = (
         "give the trace of PyTorch's profiler that it was made from",
     ),
     (
-        rb'\s*\{.{0,4096}"train_(?:au_percentage|num_accelerators|throughput_mean)',
-        "a result of DLIO or MLPerf Storage",
-        _STORAGE,
+        rb'\s*\{.{0,4096}"train_(?:num_accelerators|throughput_mean)',
+        "a report of MLPerf Storage over several runs",
+        "give the summary.json of each run",
     ),
-    (rb'\s*\{.{0,1024}"block1"\s*:', "a record of DLIO's epochs or batches", _STORAGE),
     (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
     (
         rb'\s*\{.{0,1024}"Communication Time Info"|Step,Type,Index,Computing,Communication\(Not',

@@ -198,6 +198,7 @@ LOG_STEPS: Final = _versioned_schema(
     _nullable("steps", pa.int64(), "steps that the line is about: those since the one before it"),
     _nullable("end_ns", pa.int64(), "when it was written, since 1970 on the log's own clock", "ns"),
     _nullable("dur_ns", pa.int64(), "time of a step, the mean of those that the line is about", "ns"),
+    _nullable("data_ns", pa.int64(), "of that, the wait for the batch, as the log states it", "ns"),
     _nullable("timed_by", _WORD, "where that is from: stated, rate (stated), or stamps (of two lines)"),
     _nullable("profiler", _WORD, "recorded: a profiler recorded the step; saved: it wrote its profile then"),
     _nullable("samples", pa.int64(), "samples of a step, over all ranks"),
@@ -241,6 +242,16 @@ REQUEST_TRACE: Final = _versioned_schema(
     _nullable("blocks", pa.list_(pa.int64()), "ids of the prompt's cache blocks, equal for equal prefixes"),
 )
 
+STORAGE: Final = _versioned_schema(
+    "storage",
+    *_SOURCE,
+    _required("phase", _WORD, "train, eval; save or load of a checkpoint"),
+    _nullable("epoch", pa.int32(), "number of the epoch; null for a figure of the whole run"),
+    _required("figure", _NAME, "accelerator_utilization, samples_per_s, bytes_per_s, time, epoch_time"),
+    _required("unit", _WORD, "base SI unit"),
+    _required("value", pa.float64(), "as the benchmark states it, in base SI units"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -253,5 +264,6 @@ EVIDENCE: Final = {
     "log_steps": LOG_STEPS,
     "server_metrics": SERVER_METRICS,
     "request_trace": REQUEST_TRACE,
+    "storage": STORAGE,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

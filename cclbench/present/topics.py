@@ -24,6 +24,7 @@ TOPICS: Final = {
     "serving": "Serving",
     "requests": "Requests of a trace",
     "data": "Data loading",
+    "storage": "Storage",
     "energy": "Energy",
     "cost": "Cost",
     "whatif": "Under other hardware",
