@@ -122,9 +122,9 @@ def refuse_unread(path: Path, head: bytes) -> None:
                 raise UnreadFormatError(f"is {kind}", where=str(path), hint=hint)
         return
     if _ROW_A_LINE.match(head):
-        is_dftracer = b'"POSIX"' in head or b'"dftracer"' in head
-        tool = "a DFTracer trace" if is_dftracer else "a trace with a row a line, as DFTracer's"
-        message = f"is {tool}: calls of a process, its I/O above all, and no kernels"
+        message = (
+            "is a trace with a row a line, as DFTracer's, but without calls for files, and without kernels"
+        )
         raise UnreadFormatError(message, where=str(path), hint=_OWN_TRACES)
     for mark, tool, hint in _TOOLS:
         if re.search(mark, head):

@@ -252,6 +252,23 @@ STORAGE: Final = _versioned_schema(
     _required("value", pa.float64(), "as the benchmark states it, in base SI units"),
 )
 
+IO_CALL_KINDS: Final = ("read", "write", "metadata", "application")
+
+IO_CALLS: Final = _versioned_schema(
+    "io_calls",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank of the process, where the file states it"),
+    _required("process", pa.int64(), "process id"),
+    _nullable("thread", pa.int64(), "thread id"),
+    _required("layer", _WORD, "POSIX, STDIO, or an application's own"),
+    _required("function", _NAME, "function that was called, or a name of the application's"),
+    _required("kind", _WORD, ", ".join(IO_CALL_KINDS) + " (any other layer, which contains calls)"),
+    _nullable("path", _NAME, "file or folder"),
+    _required("start_ns", pa.int64(), "begin since 1970", "ns"),
+    _required("dur_ns", pa.int64(), "time it took", "ns"),
+    _nullable("bytes", pa.int64(), "bytes that were read or written; null of a call that failed", "B"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -265,5 +282,6 @@ EVIDENCE: Final = {
     "server_metrics": SERVER_METRICS,
     "request_trace": REQUEST_TRACE,
     "storage": STORAGE,
+    "io_calls": IO_CALLS,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""
