@@ -40,7 +40,8 @@ def _times(calls: pa.Table) -> Intervals:
     "storage.io_time",
     definition="Time in which at least one process is in a call of POSIX or STDIO for a file, by their hosts'"
     " clocks; by category read, write and metadata (all others: open, stat, ...). Calls shorter than the"
-    " trace's resolution of 1 µs take no time. Stat share: of the time from the first call to the last; count: calls.",
+    " trace's resolution of 1 µs take no time. Stat share: of the time from the first call to the last;"
+    " count: calls.",
     formula="|∪ calls|",
     unit="s",
     better="lower",
@@ -119,7 +120,8 @@ def io_latency(run: RunView) -> Iterator[Value]:
     codes, names = word_codes(calls, "function")
     sums = np.bincount(codes, times, len(names))
     yield Value(value=float(times.mean()), source="dftracer")
-    for code in np.argsort(-sums, kind="stable")[:_MOST_FUNCTIONS].tolist():
+    called = np.unique(codes)
+    for code in called[np.argsort(-sums[called], kind="stable")][:_MOST_FUNCTIONS].tolist():
         own = times[codes == code]
         value = partial(Value, category=str(names[code]), source="dftracer")
         yield value(value=float(own.mean()))

@@ -75,8 +75,6 @@ def chrome(**row):
 @pytest.mark.parametrize(
     ("head", "what"),
     [
-        (b'[\n{"id":1,"name":"open","cat":"POSIX","ph":"X"}\n{"id":2', "a DFTracer trace"),
-        (b'[\n{"id":1,"name":"HH","cat":"dftracer","ph":"M"}\n{"id":2', "a DFTracer trace"),
         (b'[ {"name":"x","cat":"mine","ph":"X"}\r\n {"name":', "a trace with a row a line, as DFTracer's"),
         (chrome(cat="forward-compute"), "an operator timeline"),
         (chrome(cat="FEE"), "a VizTracer trace"),

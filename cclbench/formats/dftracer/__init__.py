@@ -9,6 +9,7 @@ programs, to which calls refer by hashes; the last row counts all (src/dftracer/
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,7 +20,8 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.rewriting import HOST, SOURCE_PATH, SYSTEM
+from cclbench.formats.files import open_output
+from cclbench.formats.rewriting import HOST, SOURCE_PATH, SYSTEM, Redactor
 from cclbench.formats.texts import damaged_error, raw_lines, reason_of, strip_decoration
 from cclbench.ground.evidence_schema import IO_CALLS
 
@@ -34,6 +36,7 @@ _READS: Final = re.compile(r"_*(?:p?readv?2?(?:64)?|fread(?:_unlocked)?|fgets|ge
 _WRITES: Final = re.compile(r"_*(?:p?writev?2?(?:64)?|fwrite(?:_unlocked)?|fputs)")
 _OF_ITEMS: Final = ("fread", "fwrite", "fread_unlocked", "fwrite_unlocked")
 """Calls that return a number of items of `size` bytes."""
+_PUBLISHED: Final = ("ret", "count", "size", "num_events", "value")
 _ROW: Final = re.compile(rb'\s*\[\s*\{"id":"?\d+"?,"name":"[^"]*","cat":"[^"]*","pid":')
 
 
@@ -100,17 +103,52 @@ class DfTracer(EvidenceReader):
             left_out={"rows that the file counts and does not have": lost} if lost > 0 else {},
         )
 
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """Calls without the paths of their files; of other rows the rank and the count of rows."""
+        del annotations
+        with open_output(path, target) as write:
+            write(b"[\n")
+            for _, row in _rows(path):
+                write(msgspec.json.encode(_published(row, redactor)) + b"\n")
+            write(b"]\n")
+        return True
 
-def _calls(path: Path, told: _Told) -> Iterator[dict[str, Any]]:
+
+def _published(row: _Row, redactor: Redactor) -> _Row:
+    """What is published of a row: names of an application's layers redacted, and no other text."""
+    texts = {key: text for key, text in row.args.items() if isinstance(text, str) and _count(text) is None}
+    is_rank = row.ph == "M" and row.name == "PR"
+    for key, text in texts.items():
+        kind = HOST if key == "hostname" or row.name == "HH" else SOURCE_PATH
+        if not is_rank:
+            _, counts = redactor.field(HOST, text) if kind == HOST else redactor.text(text)
+            redactor.count(key, counts or Counter({kind: 1}))
+    row.args = {key: value for key, value in row.args.items() if key in _PUBLISHED and key not in texts}
+    if is_rank:
+        row.args |= {"name": "rank"} if texts.get("name") == "rank" else {}
+    elif row.ph == "X" and row.cat not in (*LAYERS, _ITSELF):
+        for key in ("name", "cat"):
+            text, counts = redactor.text(getattr(row, key))
+            redactor.count(key, counts)
+            setattr(row, key, text)
+    return row
+
+
+def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
+    """The rows of the file, each with the number of its line."""
     decoder = msgspec.json.Decoder(_Row, strict=False)
     for number, line in raw_lines(path, _MOST_BYTES):
         text = line.strip().removeprefix(b"[").removesuffix(b",").strip()
         if text in (b"", b"]"):
             continue
         try:
-            row = decoder.decode(text)
+            yield number, decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise damaged_error(path, f"is not a row: {reason_of(error)}", line=number) from None
+
+
+def _calls(path: Path, told: _Told) -> Iterator[dict[str, Any]]:
+    for number, row in _rows(path):
         told.rows += 1
         if row.ph == "M":
             _learn(row, told)
