@@ -250,6 +250,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     request_trace: pa.Table | None = None
     storage: pa.Table | None = None
     io_calls: pa.Table | None = None
+    agent_calls: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

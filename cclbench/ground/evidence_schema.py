@@ -269,6 +269,21 @@ IO_CALLS: Final = _versioned_schema(
     _nullable("bytes", pa.int64(), "bytes that were read or written; null of a call that failed", "B"),
 )
 
+AGENT_CALLS: Final = _versioned_schema(
+    "agent_calls",
+    *_SOURCE,
+    _required("session", pa.int64(), "ordinal of the session in its file"),
+    _required("round", pa.int64(), "number of the round in its session"),
+    _required("kind", _WORD, "model or tool"),
+    _nullable("name", _NAME, "the model or the tool"),
+    _required("start_ns", pa.int64(), "last input of the round, or the call, since 1970", "ns"),
+    _required("end_ns", pa.int64(), "last output, or the result", "ns"),
+    _nullable("input_tokens", pa.int64(), "of a round of the model: tokens of all that it was given"),
+    _nullable("cached_tokens", pa.int64(), "of these, tokens of the prefix that a cache held"),
+    _nullable("output_tokens", pa.int64(), "tokens that it returned"),
+    _nullable("failed", pa.bool_(), "whether a tool returned an error, where that is stated"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -283,5 +298,6 @@ EVIDENCE: Final = {
     "request_trace": REQUEST_TRACE,
     "storage": STORAGE,
     "io_calls": IO_CALLS,
+    "agent_calls": AGENT_CALLS,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cclbench.source_summaries.agents import summarise_agents
 from cclbench.source_summaries.counters import summarise_counters
 from cclbench.source_summaries.inspector import summarise_inspector
 from cclbench.source_summaries.job_logs import summarise_job_logs
@@ -20,6 +21,7 @@ from cclbench.source_summaries.sweeps import summarise_sweeps
 KINDS: Final[tuple[Summarise, ...]] = (
     summarise_storage,
     summarise_io_calls,
+    summarise_agents,
     summarise_job_logs,
     summarise_step_times,
     summarise_sweeps,
