@@ -98,7 +98,8 @@ def test_the_time_of_sessions_adds_up(tmp_path: Path) -> None:
 
 
 def test_what_has_no_times_is_left_out_and_counted(tmp_path: Path) -> None:
-    open_call = ROUND | {"tools": [{"tool_name": "Bash", "emitted_at": at(3)}]}
+    late = "9999-06-01T05:40:00Z"  # its nanoseconds have more than 64 bits
+    open_call = ROUND | {"tools": [{"tool_name": "Bash", "emitted_at": at(3), "result_at": late}]}
     found = read(tmp_path, open_call, SECOND | {"timing_events": [event("text", 5)]})
     assert found.left_out == {"rounds or calls without a begin or an end": 2}
     assert found.agent_calls is not None

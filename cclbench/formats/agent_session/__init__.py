@@ -28,6 +28,7 @@ _INPUTS: Final = ("user_message", "tool_result")
 _OUTPUTS: Final = ("reasoning", "text", "tool_call")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_LATEST_NS: Final = 1 << 62
 _NO_TIME: Final = "rounds or calls without a begin or an end"
 
 
@@ -152,12 +153,12 @@ def _calls(entry: _Round, path: Path, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _time(text: str | None) -> int | None:
-    """Nanoseconds since 1970; None for what is no time with a zone."""
+    """Nanoseconds since 1970; None for what is no time with a zone, or one of another age."""
     try:
-        time = datetime.fromisoformat(text or "")
-        return (time - _EPOCH) // _MICROSECOND * 1000
+        nanoseconds = (datetime.fromisoformat(text or "") - _EPOCH) // _MICROSECOND * 1000
     except (ValueError, TypeError, OverflowError):
         return None
+    return nanoseconds if 0 <= nanoseconds < _LATEST_NS else None
 
 
 READERS.add(AgentSession.name, AgentSession(), origin=__name__)
