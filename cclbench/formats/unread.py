@@ -104,7 +104,6 @@ _OTHERS: Final = (
         "a record of NCCL's example profiler plug-in: its own events, which no reader reads",
         "set NCCL_PROFILER_PLUGIN to the Inspector: its files are read",
     ),
-    (rb"ts,wall,phase,chip,duty_cycle_pct", "a table of TPUs' duty cycles, sampled by a script", _OWN_TRACES),
     (
         rb'(?:#[^\n]*\n|\s|=[^\n]*\n)*\{[^}]{0,512}"(?:round_index|sessionId)"\s*:',
         "a session of a coding agent: its rounds and calls of tools",

@@ -25,6 +25,7 @@ TOPICS: Final = {
     "requests": "Requests of a trace",
     "data": "Data loading",
     "storage": "Storage",
+    "rl": "Reinforcement learning",
     "agent": "Agents",
     "energy": "Energy",
     "cost": "Cost",
