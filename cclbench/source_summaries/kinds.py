@@ -11,6 +11,7 @@ from cclbench.source_summaries.inspector import summarise_inspector
 from cclbench.source_summaries.job_logs import summarise_job_logs
 from cclbench.source_summaries.libraries import summarise_libraries
 from cclbench.source_summaries.logged_calls import summarise_calls
+from cclbench.source_summaries.roles import summarise_roles
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
 from cclbench.source_summaries.step_times import summarise_step_times
@@ -22,6 +23,7 @@ KINDS: Final[tuple[Summarise, ...]] = (
     summarise_storage,
     summarise_io_calls,
     summarise_agents,
+    summarise_roles,
     summarise_job_logs,
     summarise_step_times,
     summarise_sweeps,
