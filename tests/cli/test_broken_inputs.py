@@ -155,12 +155,7 @@ def test_broken_text(refused: Refused, trace: Path, text: bytes, name: str) -> N
             "byte ",
         ),
     ],
-    ids=[
-        "header only",
-        "no trace inside",
-        "bomb of spaces",
-        "bomb of a string",
-    ],
+    ids=["header only", "no trace inside", "bomb of spaces", "bomb of a string"],
 )
 def test_broken_gzip(
     refused: Refused, trace: Path, text: bytes, change: Callable[[bytes], bytes], says: str
@@ -174,10 +169,7 @@ def test_broken_gzip(
 
 @pytest.mark.parametrize(
     "facts",
-    [
-        {"distributedInfo": {"rank": 2, "world_size": 2}},
-        {"distributedInfo": {"rank": 0, "world_size": -4}},
-    ],
+    [{"distributedInfo": {"rank": 2, "world_size": 2}}, {"distributedInfo": {"rank": 0, "world_size": -4}}],
     ids=str,
 )
 def test_absurd_facts(

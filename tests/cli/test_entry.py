@@ -106,11 +106,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     ],
 )
 def test_errors_become_messages_and_exit_codes(
-    call: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    code: int,
-    message: str,
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
     monkeypatch.setattr(api, "run", raising(error))
     answer = call("run", "x")

@@ -108,13 +108,7 @@ def test_explain_without_a_metric_explains_all(call: Callable[..., Any]) -> None
         end = min((other for other in begins.values() if other > begin), default=len(shown))
         explained = "".join("".join(shown[begin:end]).split())
         metric = METRICS.get(name)
-        texts = (
-            metric.definition,
-            metric.formula,
-            metric.not_applicable,
-            metric.combined,
-            *metric.aliases,
-        )
+        texts = (metric.definition, metric.formula, metric.not_applicable, metric.combined, *metric.aliases)
         assert [text for text in texts if "".join(text.split()) not in explained] == [], name
     answer = call("explain", name)
     assert (answer.code, answer.out.splitlines()) == (0, shown[begin:])

@@ -41,13 +41,7 @@ def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(
     code, out, _ = called(capsys, folder, "--per-node", "2")
     assert code == 0
     text = " ".join(out.split())
-    for words in (
-        "replayed unchanged",
-        "EUR/h",
-        "4 of 4 scenarios examined",
-        "infeasible: 2",
-        "--system ID",
-    ):
+    for words in ("replayed unchanged", "EUR/h", "4 of 4 scenarios examined", "infeasible: 2", "--system ID"):
         assert words in text
     assert text.index("bandwidth=x2") < text.index("bandwidth=x1")
 

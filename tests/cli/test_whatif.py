@@ -52,13 +52,7 @@ def test_the_page_has_steps_speedup_and_the_path(
     )
     assert code == 0
     text = " ".join(out.split())
-    for words in (
-        "measured",
-        "replayed unchanged",
-        "scale_up.bandwidth=x2",
-        "knee of kernels.time",
-        "comm.",
-    ):
+    for words in ("measured", "replayed unchanged", "scale_up.bandwidth=x2", "knee of kernels.time", "comm."):
         assert words in text
 
 

@@ -153,13 +153,7 @@ def test_collectives_are_those_annotated_the_same_on_all_ranks(
             said = dict(word.split("=") for word in words.split()[1:])
             dimension.setdefault(said["ranks"], description.removeprefix("mesh_"))
             annotated.append(
-                (
-                    said["ranks"],
-                    int(said["seq"]),
-                    said["kind"],
-                    int(said["in_bytes"]),
-                    int(said["out_bytes"]),
-                )
+                (said["ranks"], int(said["seq"]), said["kind"], int(said["in_bytes"]), int(said["out_bytes"]))
             )
         columns = (
             [",".join(map(str, members[group])) for group in own["group"]],

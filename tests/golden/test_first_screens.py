@@ -28,10 +28,10 @@ FIRST = {
     "kineto/h100_qwen": ["unfused_norm", "unfused_rotary", "low_attention_efficiency"],
     "kineto/nccl_meta_a100": ["host_bound"],
     "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz": [
-        *("short_kernels", "data_loading", "tensor_cores"),
+        *("short_kernels", "data_loading", "tensor_cores")
     ],
     "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz": [
-        *("tensor_cores", "short_kernels"),
+        *("tensor_cores", "short_kernels")
     ],
     "kineto/resnet_mi300x": ["exposed_communication", "below_roofline", "exposed_copies"],
     "kineto/sampled_2of128": ["host_bound", "device_stalls"],

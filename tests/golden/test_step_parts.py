@@ -55,11 +55,7 @@ def test_parts_of_pytorch_traces_sum_to_the_step(
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
-        "xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb",
-    ],
+    "path", ["nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite", "xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb"]
 )
 def test_parts_of_other_traces_sum_to_the_step(test_data: Path, measure: Measure, path: str) -> None:
     check(measure(test_data / path))

@@ -44,10 +44,7 @@ XPROF_TPU_US = {
     "copy-done.4": 77773215.73125,
     "copy-done.5": 72946182.6625,
 }
-XPROF_GPU_US = {
-    "input_transpose_fusion.kd": 14344.14,
-    "loop_transpose_fusion.kd": 193.52,
-}
+XPROF_GPU_US = {"input_transpose_fusion.kd": 14344.14, "loop_transpose_fusion.kd": 193.52}
 
 Member = tuple[Trace, dict[str, Rows]]
 

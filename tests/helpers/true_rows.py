@@ -28,14 +28,9 @@ NONE = (None,) * 4
 def values_of(run: cclbench.Run) -> Values:
     """The numbers that span all steps."""
     return {
-        (
-            row["metric"],
-            row["rank"],
-            row["collective"],
-            row["group"],
-            row["category"],
-            row["stat"],
-        ): row["value"]
+        (row["metric"], row["rank"], row["collective"], row["group"], row["category"], row["stat"]): row[
+            "value"
+        ]
         for row in run.rows
         if row["step"] is None and row["value"] is not None
     }

@@ -203,12 +203,7 @@ def test_what_gains_rest_on() -> None:
     other = evidence("t", doubled=0.8, accelerator="tpu_v6e", model="huge")
     silent = evidence("s")
     caveats = examine_bandwidth([told, by_hand, other, silent]).caveats
-    assert caveats == (
-        "no gain for 1 run: not computed",
-        "3 gains as published: by hand",
-        apart,
-        depends,
-    )
+    assert caveats == ("no gain for 1 run: not computed", "3 gains as published: by hand", apart, depends)
     assert examine_bandwidth([told]).caveats == ("1 gain as published", depends)
     same = evidence("t", doubled=0.8, accelerator="tpu_v6e")
     assert apart not in examine_bandwidth([told, same]).caveats
