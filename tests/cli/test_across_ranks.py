@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
-Call = Callable[..., Any]
 NEEDS_ALL_RANKS = {
     "comm.wait",
     "comm.transfer",

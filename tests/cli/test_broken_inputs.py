@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.command_line import Call
 
 DEEP = 100_000
 HUGE = 10**30
@@ -31,7 +32,7 @@ def store(tmp_path: Path) -> Path:
 class Refused:
     """A call that must fail, checked against the contract."""
 
-    call: Callable[..., Any]
+    call: Call
     store: Path
 
     def __call__(self, source: object, *options: str, code: int = 3, lines: int = 3) -> str:
@@ -46,7 +47,7 @@ class Refused:
 
 
 @pytest.fixture
-def refused(call: Callable[..., Any], store: Path) -> Refused:
+def refused(call: Call, store: Path) -> Refused:
     """Runs a source that can't be read."""
     return Refused(call, store)
 
@@ -76,7 +77,7 @@ def test_gzip_cut_anywhere(refused: Refused, trace: Path, text: bytes, tenth: in
 
 @pytest.mark.parametrize("tenth", [1, 5, 9])
 def test_a_cut_file_is_salvaged_on_request(
-    call: Callable[..., Any], trace: Path, text: bytes, tenth: int, store: Path
+    call: Call, trace: Path, text: bytes, tenth: int, store: Path
 ) -> None:
     trace.write_bytes(text[: len(text) * tenth // 10])
     answer = call("run", trace, "--allow-truncated", "--json")
@@ -91,7 +92,7 @@ def test_a_cut_file_is_salvaged_on_request(
 
 @pytest.mark.parametrize("seed", range(20))  # thousands are scripts/campaign/fuzz.py's
 def test_flipped_bytes_are_refused_or_harmless(
-    call: Callable[..., Any], trace: Path, text: bytes, store: Path, seed: int
+    call: Call, trace: Path, text: bytes, store: Path, seed: int
 ) -> None:
     """A flipped byte may still be a trace; it is never a traceback, and a refusal leaves no run."""
     broken = bytearray(text)
@@ -194,7 +195,7 @@ def test_absurd_facts(
     ids=lambda facts: str(facts)[:50],
 )
 def test_absurd_facts_that_no_figure_needs(
-    call: Callable[..., Any], trace: Path, document: dict[str, Any], facts: dict[str, Any]
+    call: Call, trace: Path, document: dict[str, Any], facts: dict[str, Any]
 ) -> None:
     trace.write_text(json.dumps({**document, **facts}))
     answer = call("run", trace, "--json")
@@ -375,9 +376,7 @@ def test_no_space_when_the_last_file_is_closed(
     assert "--store" in message
 
 
-def test_a_refusal_leaves_earlier_runs_alone(
-    call: Callable[..., Any], trace: Path, text: bytes, store: Path
-) -> None:
+def test_a_refusal_leaves_earlier_runs_alone(call: Call, trace: Path, text: bytes, store: Path) -> None:
     assert call("run", trace).code == 0
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
     assert before

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 import cclbench
 from cclbench.comparison.build import compare
 from cclbench.ground.errors import UsageError
-
-Call = Callable[..., Any]
 
 
 def benchmark(folder: Path, name: str, rate: float, **changes: object) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from helpers.command_line import Call
 from rich.console import Console
 
 from cclbench.comparison.build import compare
@@ -18,7 +18,6 @@ from cclbench.comparison.comparison import Comparison
 from cclbench.present.markdown import comparison_markdown
 from cclbench.present.terminal.comparison import terminal_page
 
-Call = Callable[..., Any]
 HOSTILE = "\x1b[31m<script>alert(1)</script>|`x`](http://evil) @team \u202egnp ../../$(rm -rf /)"
 
 

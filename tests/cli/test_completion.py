@@ -7,9 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from helpers.command_line import Call
 
 
 def completed(words: str, store: Path) -> list[str]:
@@ -25,7 +25,7 @@ def completed(words: str, store: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_runs_and_metrics_are_completed(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+def test_runs_and_metrics_are_completed(call: Call, trace: Path, tmp_path: Path) -> None:
     run = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     store = tmp_path / "store"
     for command in ("report", "compare", "remove", "stragglers", "run"):
@@ -40,7 +40,7 @@ def test_runs_and_metrics_are_completed(call: Callable[..., Any], trace: Path, t
     assert "plain,collective." in completed("cclbench whatif x --set coll", store)
 
 
-def test_runs_are_listed_by_time(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+def test_runs_are_listed_by_time(call: Call, trace: Path, tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         (tmp_path / name).mkdir()
         (tmp_path / name / trace.name).write_bytes(trace.read_bytes())

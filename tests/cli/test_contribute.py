@@ -6,11 +6,11 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 from helpers.contributed import CARD
 
 from cclbench.cli import contribute as command
@@ -40,9 +40,7 @@ def arguments(tmp_path: Path, document: dict[str, Any]) -> list[str]:
     return [str(word) for word in ("contribute", *fixed, *where)]
 
 
-def test_a_newcomer_sees_what_was_done(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
+def test_a_newcomer_sees_what_was_done(call: Call, arguments: list[str], tmp_path: Path) -> None:
     answer = call(*arguments)
     assert (answer.code, answer.err) == (0, "")
     for words in (
@@ -66,7 +64,7 @@ def test_a_newcomer_sees_what_was_done(
     assert (verified.code, verified.err) == (0, "")
 
 
-def test_json_has_everything_and_no_secret(call: Callable[..., Any], arguments: list[str]) -> None:
+def test_json_has_everything_and_no_secret(call: Call, arguments: list[str]) -> None:
     answer = call(*arguments, "--json")
     document = json.loads(answer.out)
     assert document["schema"] == "contribution.v1"
@@ -77,9 +75,7 @@ def test_json_has_everything_and_no_secret(call: Callable[..., Any], arguments: 
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
 
 
-def test_what_lacks_is_listed_and_nothing_asked(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
+def test_what_lacks_is_listed_and_nothing_asked(call: Call, arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "my-job.yaml").write_text(CARD.replace("phase: training", "dataset: c4"))
     answer = call(*arguments, "--no-input")
     assert (answer.code, answer.out) == (1, "")
@@ -120,7 +116,7 @@ def test_the_terminal_is_asked_until_it_fits(
     ],
 )
 def test_a_wrong_call_is_told(
-    call: Callable[..., Any], arguments: list[str], change: tuple[str, ...], code: int, words: str
+    call: Call, arguments: list[str], change: tuple[str, ...], code: int, words: str
 ) -> None:
     answer = call(*arguments, *change)
     assert (answer.code, answer.out) == (code, "")
@@ -128,9 +124,7 @@ def test_a_wrong_call_is_told(
     assert len(answer.err.splitlines()) <= 3
 
 
-def test_hostile_names_do_not_reach_the_terminal(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
+def test_hostile_names_do_not_reach_the_terminal(call: Call, arguments: list[str], tmp_path: Path) -> None:
     trace = tmp_path / "capture" / "rank0.json.gz"
     trace.rename(trace.with_name("\x1b[31m$(touch x)\u202e rank0.json.gz"))
     (tmp_path / "capture" / "\x1b]0;x\x07.bin").write_bytes(b"\0")
@@ -140,7 +134,7 @@ def test_hostile_names_do_not_reach_the_terminal(
     assert (tmp_path / "collection/traces/my-job/31m-touch-x-rank0.json.gz").is_file()
 
 
-def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str], tmp_path: Path) -> None:
+def test_a_second_time_is_refused(call: Call, arguments: list[str], tmp_path: Path) -> None:
     assert call(*arguments).code == 0
     again = call(*arguments)
     assert again.code == 2
@@ -149,9 +143,7 @@ def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str]
     assert call(*arguments, "--replace", "-q").code == 0
 
 
-def test_the_review_list_names_what_can_be_revealed(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
+def test_the_review_list_names_what_can_be_revealed(call: Call, arguments: list[str], tmp_path: Path) -> None:
     answer = call(*arguments)
     assert "metadata of the program: 2 in rank0.json.gz" in answer.out
     assert "token by its prefix (HF_TOKEN)" in answer.out
@@ -170,14 +162,14 @@ def test_the_review_list_names_what_can_be_revealed(
     assert json.loads((collection / "traces/my-job/manifest.json").read_text())["revealed"] == ["hostname"]
 
 
-def test_a_field_that_is_nowhere_cannot_be_revealed(call: Callable[..., Any], arguments: list[str]) -> None:
+def test_a_field_that_is_nowhere_cannot_be_revealed(call: Call, arguments: list[str]) -> None:
     answer = call(*arguments, "--reveal", "NOWHERE")
     assert (answer.code, answer.out) == (2, "")
     assert "NOWHERE: there is no field or variable of that name" in answer.err
 
 
 def test_an_encoded_secret_in_a_file_s_name_is_replaced(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
+    call: Call, arguments: list[str], tmp_path: Path
 ) -> None:
     encoded = ("hf_" + "A" * 34).encode().hex()
     (tmp_path / "launch" / f"{encoded}.sh").write_text("true\n")

@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-Call = Callable[..., Any]
+from helpers.command_line import Call
 
 
 def test_findings_are_listed_with_evidence_and_queries(call: Call, trace: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 from cclbench import api
 from cclbench.cli.failures import report_error
@@ -62,7 +63,7 @@ def test_module_and_entry_point_agree() -> None:
 
 
 @pytest.mark.parametrize("words", [("card",), ("hardware",)])
-def test_a_group_alone_shows_its_help(call: Callable[..., Any], words: tuple[str, ...]) -> None:
+def test_a_group_alone_shows_its_help(call: Call, words: tuple[str, ...]) -> None:
     answer = call(*words)
     assert answer.code == 2
     assert answer.err.startswith("Usage: cclbench")
@@ -106,7 +107,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     ],
 )
 def test_errors_become_messages_and_exit_codes(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
     monkeypatch.setattr(api, "run", raising(error))
     answer = call("run", "x")
@@ -122,12 +123,7 @@ def test_errors_become_messages_and_exit_codes(
     ],
 )
 def test_an_error_for_want_of_what_a_signal_interrupted_is_the_signals(
-    call: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    number: signal.Signals,
-    default: Any,
-    code: int,
-    word: str,
+    call: Call, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, default: Any, code: int, word: str
 ) -> None:
     """A library may swallow the interrupt, and fail later for what it did not get done."""
 
@@ -147,7 +143,7 @@ def test_an_error_for_want_of_what_a_signal_interrupted_is_the_signals(
 
 
 def test_a_signal_in_a_callback_of_the_interpreter_ends_the_command(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Collected:
         def __del__(self) -> None:
@@ -168,7 +164,7 @@ def test_a_signal_in_a_callback_of_the_interpreter_ends_the_command(
 
 @pytest.mark.parametrize("arguments", [("--debug", "run", "x"), ("run", "x", "--debug")])
 def test_debug_shows_the_traceback(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+    call: Call, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(api, "run", raising(InputError("cut")))
     answer = call(*arguments)
@@ -177,7 +173,7 @@ def test_debug_shows_the_traceback(
     assert answer.err.endswith("error: cut\n")
 
 
-def test_debug_of_one_call_does_not_stay(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_of_one_call_does_not_stay(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "run", raising(InputError("cut")))
     call("--debug", "run", "x")
     assert call("run", "x").err == "error: cut\n"
@@ -204,7 +200,7 @@ def test_debug_of_one_call_does_not_stay(call: Callable[..., Any], monkeypatch: 
         (("sql", "no-such-run", "SELECT 1"), "no run 'no-such-run'"),
     ],
 )
-def test_wrong_usage_exits_with_2(call: Callable[..., Any], arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_usage_exits_with_2(call: Call, arguments: tuple[str, ...], says: str) -> None:
     answer = call(*arguments)
     assert answer.code == 2
     assert answer.out == ""
@@ -213,7 +209,7 @@ def test_wrong_usage_exits_with_2(call: Callable[..., Any], arguments: tuple[str
     assert len(answer.err.splitlines()) <= 3
 
 
-def test_a_store_that_is_a_file_is_wrong_usage(call: Callable[..., Any], trace: Path) -> None:
+def test_a_store_that_is_a_file_is_wrong_usage(call: Call, trace: Path) -> None:
     answer = call("run", trace, "--store", trace)
     assert answer.code == 2
     assert "is a file" in answer.err
@@ -253,7 +249,7 @@ def test_a_narrow_encoding_does_not_break_the_table(trace: Path, tmp_path: Path)
     assert "# compute only" in done.stdout
 
 
-def test_a_warning_is_one_line(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     import warnings
 
     def warns(*_: object, **__: object) -> None:
@@ -266,9 +262,7 @@ def test_a_warning_is_one_line(call: Callable[..., Any], monkeypatch: pytest.Mon
     assert call("run", "x").err == "warning: plug-in 'x' did not load\nerror: cut\n"
 
 
-def test_no_warning_of_numpys_arithmetic_reaches_a_user(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_warning_of_numpys_arithmetic_reaches_a_user(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     import warnings
 
     import numpy as np

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.command_line import Call
 
 from cclbench.formats import READERS, recognise_format
 
@@ -180,7 +181,7 @@ def write(folder: Path, *names: str) -> Path:
 
 
 @pytest.fixture
-def told(call: Callable[..., Any]) -> Callable[..., dict[tuple[Any, ...], dict[str, Any]]]:
+def told(call: Call) -> Callable[..., dict[tuple[Any, ...], dict[str, Any]]]:
     """The result rows of a source by metric, collective, category and stat."""
 
     def told(source: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -203,9 +204,7 @@ def test_each_file_is_one_readers_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_file_alone_is_a_run_without_secrets(
-    call: Callable[..., Any], tmp_path: Path, name: str
-) -> None:
+def test_each_file_alone_is_a_run_without_secrets(call: Call, tmp_path: Path, name: str) -> None:
     answer = call("run", write(tmp_path / "one", name) / name, "--json")
     assert answer.code == 0, answer.err
     printed = answer.out + call("run", tmp_path / "one" / name, "-v").out
@@ -247,7 +246,7 @@ def test_each_line_of_sglang_is_a_benchmark(told: Any, tmp_path: Path) -> None:
     assert rows["serving.ttft", None, None, None]["reason"] == "2 benchmarks: see their rows"
 
 
-def test_everything_in_one_folder_beside_traces(call: Callable[..., Any], told: Any, tmp_path: Path) -> None:
+def test_everything_in_one_folder_beside_traces(call: Call, told: Any, tmp_path: Path) -> None:
     alone = ("sweep.csv", "both.log", "summary.json", "sglang.jsonl")
     folder = write(tmp_path / "all", *(name for name in FILES if name not in alone))
     for trace in GLOO.glob("rank*.json.gz"):
@@ -290,9 +289,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_damaged_file_is_one_clear_line(
-    call: Callable[..., Any], tmp_path: Path, case: str, beside: bool
-) -> None:
+def test_a_damaged_file_is_one_clear_line(call: Call, tmp_path: Path, case: str, beside: bool) -> None:
     name, text, says = BROKEN[case]
     folder = write(tmp_path / "some", *(["sweep.txt", "job.log"] if beside else []))
     (folder / name).write_bytes(text)
@@ -303,7 +300,7 @@ def test_a_damaged_file_is_one_clear_line(
     assert says in answer.err
 
 
-def test_an_empty_file_is_no_evidence(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_empty_file_is_no_evidence(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "sweep.txt"
     path.write_bytes(b"")
     answer = call("run", path)

@@ -7,13 +7,13 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 from jsonschema import Draft7Validator
 
 from cclbench import api
@@ -43,7 +43,7 @@ def value(document: dict[str, Any], metric: str, **keys: Any) -> float:
     return float(found[0])
 
 
-def test_json_of_run(call: Callable[..., Any], trace: Path) -> None:
+def test_json_of_run(call: Call, trace: Path) -> None:
     answer = call("run", trace, "--json", "--per-rank")
     assert (answer.code, answer.err) == (0, "")
     document = json.loads(answer.out)
@@ -65,9 +65,7 @@ def test_json_of_run(call: Callable[..., Any], trace: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
-def test_the_parts_of_single_ranks_are_printed_on_request(
-    call: Callable[..., Any], trace: Path, command: str
-) -> None:
+def test_the_parts_of_single_ranks_are_printed_on_request(call: Call, trace: Path, command: str) -> None:
     keys = ("step", "group", "collective", "category", "stat")
     everything = json.loads(call(command, trace, "--json", "--per-rank").out)
     document = json.loads(call(command, trace, "--json").out)
@@ -85,7 +83,7 @@ def test_the_parts_of_single_ranks_are_printed_on_request(
     assert stored["rows"] == [{"n": len(of_ranks)}]
 
 
-def test_json_has_a_result_a_line(call: Callable[..., Any], trace: Path) -> None:
+def test_json_has_a_result_a_line(call: Call, trace: Path) -> None:
     lines = call("run", trace, "--json").out.splitlines()
     first, last = lines.index('  "results": ['), lines.index("  ]")
     rows = [json.loads(line.strip().removesuffix(",")) for line in lines[first + 1 : last]]
@@ -94,7 +92,7 @@ def test_json_has_a_result_a_line(call: Callable[..., Any], trace: Path) -> None
 
 
 def test_json_of_a_hand_made_run_follows_the_schema(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any
+    call: Call, monkeypatch: pytest.MonkeyPatch, fake_run: Any
 ) -> None:
     monkeypatch.setattr(api, "run", lambda *_, **__: fake_run)
     document = json.loads(call("run", "traces/tiny", "--json").out)
@@ -123,7 +121,7 @@ def test_the_schema_refuses_a_row_that_is_wrong(fake_run: Any, metric: str, chan
 
 
 def test_a_number_that_is_none_is_an_internal_error(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any
+    call: Call, monkeypatch: pytest.MonkeyPatch, fake_run: Any
 ) -> None:
     fake_run.rows[0]["value"] = float("nan")
     monkeypatch.setattr(api, "run", lambda *_, **__: fake_run)
@@ -131,7 +129,7 @@ def test_a_number_that_is_none_is_an_internal_error(
     assert (answer.code, answer.out) == (4, "")
 
 
-def test_csv_has_the_columns_of_the_schema(call: Callable[..., Any], trace: Path) -> None:
+def test_csv_has_the_columns_of_the_schema(call: Call, trace: Path) -> None:
     answer = call("run", trace, "--format", "csv", "--metric", "time.step", "--metric", "mfu")
     rows = list(csv.DictReader(io.StringIO(answer.out)))
     assert list(rows[0]) == RESULTS.names
@@ -144,7 +142,7 @@ def test_csv_has_the_columns_of_the_schema(call: Callable[..., Any], trace: Path
     assert missing["reason"]
 
 
-def test_markdown_is_a_table(call: Callable[..., Any], trace: Path) -> None:
+def test_markdown_is_a_table(call: Call, trace: Path) -> None:
     lines = call("run", trace, "--format", "md", "--metric", "overlap.ratio").out.splitlines()
     header, rule, *body = lines
     assert header.startswith("| metric | value | unit | status |")
@@ -154,12 +152,12 @@ def test_markdown_is_a_table(call: Callable[..., Any], trace: Path) -> None:
     assert {line.count("|") for line in body} == {header.count("|")}
 
 
-def test_markdown_escapes_bars(call: Callable[..., Any]) -> None:
+def test_markdown_escapes_bars(call: Call) -> None:
     answer = call("explain", "time.idle", "--format", "md")
     assert answer.out.splitlines()[2].replace("\\|", "").count("|") == answer.out.splitlines()[0].count("|")
 
 
-def test_table_of_run(call: Callable[..., Any], trace: Path) -> None:
+def test_table_of_run(call: Call, trace: Path) -> None:
     answer = call("metrics", trace)
     assert (answer.code, answer.err) == (0, "")
     assert "\x1b" not in answer.out
@@ -173,11 +171,7 @@ def test_table_of_run(call: Callable[..., Any], trace: Path) -> None:
     ("variables", "coloured"), [({"FORCE_COLOR": "1"}, True), ({"NO_COLOR": "1"}, False)]
 )
 def test_colour_follows_the_environment(
-    call: Callable[..., Any],
-    trace: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    coloured: bool,
+    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], coloured: bool
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("FORCE_COLOR", "NO_COLOR"):
@@ -187,7 +181,7 @@ def test_colour_follows_the_environment(
     assert ("\x1b[3" in call("run", trace).out) is coloured
 
 
-def test_metrics_of_a_stored_run(call: Callable[..., Any], trace: Path) -> None:
+def test_metrics_of_a_stored_run(call: Call, trace: Path) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     answer = call("metrics", run_id, "--json", "--metric", "time.*")
     document = json.loads(answer.out)
@@ -198,14 +192,14 @@ def test_metrics_of_a_stored_run(call: Callable[..., Any], trace: Path) -> None:
     assert again["results"] == document["results"]
 
 
-def test_steps_and_ranks_narrow_the_figures(call: Callable[..., Any], trace: Path) -> None:
+def test_steps_and_ranks_narrow_the_figures(call: Call, trace: Path) -> None:
     document = json.loads(call("run", trace, "--json", "--steps", "1:", "--metric", "time.step").out)
     assert document["run"]["steps"] == [1]
     assert value(document, "time.step") == pytest.approx(65e-6, abs=1e-12)
     assert call("run", trace, "--ranks", "5").code == 2
 
 
-def test_ingest(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+def test_ingest(call: Call, trace: Path, tmp_path: Path) -> None:
     answer = call("ingest", trace, "--json")
     document = json.loads(answer.out)
     assert document["schema"] == "manifest.v1"
@@ -221,7 +215,7 @@ def test_ingest(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
     assert (row["file"], row["reader"], row["rows"]) == ("rank0.json", "kineto", "14")
 
 
-def test_plot(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+def test_plot(call: Call, trace: Path, tmp_path: Path) -> None:
     for name, magic in (("step.png", b"\x89PNG"), ("step.svg", b"<?xml"), ("step.pdf", b"%PDF")):
         answer = call("run", trace, "--plot", tmp_path / name, "-q")
         assert (answer.code, answer.err) == (0, "")
@@ -229,16 +223,14 @@ def test_plot(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
     assert "exposed communication" in (tmp_path / "step.svg").read_text()
 
 
-def test_plot_without_a_partition_is_wrong_usage(
-    call: Callable[..., Any], trace: Path, tmp_path: Path
-) -> None:
+def test_plot_without_a_partition_is_wrong_usage(call: Call, trace: Path, tmp_path: Path) -> None:
     answer = call("run", trace, "--metric", "comm.*", "--plot", tmp_path / "x.png")
     assert answer.code == 2
     assert "no step partition" in answer.err
     assert not (tmp_path / "x.png").exists()
 
 
-def test_list_metrics_and_readers(call: Callable[..., Any]) -> None:
+def test_list_metrics_and_readers(call: Call) -> None:
     document = json.loads(call("list", "metrics", "--json").out)
     assert (document["schema"], document["what"]) == ("list.v1", "metrics")
     step = next(row for row in document["rows"] if row["name"] == "time.step")
@@ -247,7 +239,7 @@ def test_list_metrics_and_readers(call: Callable[..., Any]) -> None:
     assert ".json.gz" in next(row for row in readers if row["name"] == "kineto")["extensions"]
 
 
-def test_list_operators_says_which_models_no_trace_has_met(call: Callable[..., Any]) -> None:
+def test_list_operators_says_which_models_no_trace_has_met(call: Call) -> None:
     rows = {row["name"]: row for row in json.loads(call("list", "operators", "--json").out)["rows"]}
     product, layer = rows["matrix_product"], rows["te_linear"]
     assert (product["family"], product["flops"], product["tested"]) == (
@@ -259,7 +251,7 @@ def test_list_operators_says_which_models_no_trace_has_met(call: Callable[..., A
     assert layer["tested"] == "no trace"
 
 
-def test_list_shows_a_broken_plug_in(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_a_broken_plug_in(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from cclbench.formats import READERS
 
     monkeypatch.setitem(READERS.broken, "mine", "ImportError: no module named mine")
@@ -268,7 +260,7 @@ def test_list_shows_a_broken_plug_in(call: Callable[..., Any], monkeypatch: pyte
     assert "did not load: ImportError" in " ".join(call("list", "readers").out.split())
 
 
-def test_list_hardware(call: Callable[..., Any]) -> None:
+def test_list_hardware(call: Call) -> None:
     rows = json.loads(call("list", "hardware", "--json").out)["rows"]
     h100 = next(row for row in rows if row["id"] == "nvidia-h100-sxm")
     assert h100["peak_flops_per_s"]["bf16"] == 989e12
@@ -279,7 +271,7 @@ def test_list_hardware(call: Callable[..., Any]) -> None:
     assert {row["kind"] for row in rows} == {"accelerator", "fabric", "system"}
 
 
-def test_list_runs(call: Callable[..., Any], trace: Path) -> None:
+def test_list_runs(call: Call, trace: Path) -> None:
     assert json.loads(call("list", "runs", "--json").out)["rows"] == []
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     (row,) = json.loads(call("list", "runs", "--json").out)["rows"]
@@ -294,7 +286,7 @@ def test_list_runs(call: Callable[..., Any], trace: Path) -> None:
     assert call("list", "runs").out.splitlines()[-1].endswith("2  100 µs")
 
 
-def test_the_list_of_runs_fits_a_terminal(call: Callable[..., Any], tmp_path: Path, trace: Path) -> None:
+def test_the_list_of_runs_fits_a_terminal(call: Call, tmp_path: Path, trace: Path) -> None:
     long = tmp_path / f"{'a-long-name-of-a-job-' * 6}.json"
     long.write_bytes(trace.read_bytes())
     call("ingest", long)
@@ -303,9 +295,7 @@ def test_the_list_of_runs_fits_a_terminal(call: Callable[..., Any], tmp_path: Pa
     assert "".join(line.split("  ")[0] for line in shown.splitlines()[1:]).startswith(long.stem[:60])
 
 
-def test_remove_takes_whole_runs_and_asks_first(
-    call: Callable[..., Any], trace: Path, tmp_path: Path
-) -> None:
+def test_remove_takes_whole_runs_and_asks_first(call: Call, trace: Path, tmp_path: Path) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     answer = call("remove", run_id)
     assert (answer.code, "add --yes" in answer.err) == (2, True)
@@ -321,9 +311,7 @@ def test_remove_takes_whole_runs_and_asks_first(
     assert call("list", "runs").out == "no runs yet: create one with `cclbench run SOURCE`\n"
 
 
-def test_a_run_of_another_version_is_listed_as_that(
-    call: Callable[..., Any], trace: Path, tmp_path: Path
-) -> None:
+def test_a_run_of_another_version_is_listed_as_that(call: Call, trace: Path, tmp_path: Path) -> None:
     run_id = json.loads(call("run", trace, "--json").out)["run"]["id"]
     path = tmp_path / "store" / run_id / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tables": "0" * 12}))
@@ -337,7 +325,7 @@ def test_a_run_of_another_version_is_listed_as_that(
     assert (claims.code, f"run {run_id} cannot be read" in claims.err) == (2, True)
 
 
-def test_list_cards(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_list_cards(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "workload_cards").mkdir()
     (tmp_path / "workload_cards" / "broken.yaml").write_text("a: [")
     (tmp_path / "workload_cards" / "empty.yaml").write_text("version: 2\nid: other\n")
@@ -351,7 +339,7 @@ def test_list_cards(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_the_cards_of_the_repository_are_listed_as_valid(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, repository: Path
+    call: Call, monkeypatch: pytest.MonkeyPatch, repository: Path
 ) -> None:
     monkeypatch.chdir(repository)
     rows = json.loads(call("list", "cards", "--json").out)["rows"]
@@ -367,9 +355,7 @@ def test_the_cards_of_the_repository_are_listed_as_valid(
         ("tail latency", ["serving.e2e_latency", "serving.ttft", "time.step"]),
     ],
 )
-def test_explain_finds_metrics_by_the_fields_words(
-    call: Callable[..., Any], word: str, metrics: list[str]
-) -> None:
+def test_explain_finds_metrics_by_the_fields_words(call: Call, word: str, metrics: list[str]) -> None:
     found = json.loads(call("explain", word, "--json").out)["metrics"]
     assert [row["name"] for row in found] == metrics
 
@@ -380,7 +366,7 @@ def test_every_word_of_the_field_names_metrics_that_there_are() -> None:
     assert all(word == word.lower() for word in SYNONYMS)
 
 
-def test_explain(call: Callable[..., Any]) -> None:
+def test_explain(call: Call) -> None:
     document = json.loads(call("explain", "load_imbalance_ratio", "--json").out)
     assert document["schema"] == "explain.v1"
     (metric,) = document["metrics"]
@@ -391,7 +377,7 @@ def test_explain(call: Callable[..., Any]) -> None:
     assert all(name.startswith("time.") for name in names)
 
 
-def test_explain_finds_a_setting_by_any_of_its_keys(call: Callable[..., Any]) -> None:
+def test_explain_finds_a_setting_by_any_of_its_keys(call: Call) -> None:
     key = "rank[3].kernels[gemm].time"
     (setting,) = json.loads(call("explain", key, "--json").out)["settings"]
     assert (setting["name"], "median" in setting["values"]) == ("kernels.time", True)
@@ -401,7 +387,7 @@ def test_explain_finds_a_setting_by_any_of_its_keys(call: Callable[..., Any]) ->
     assert shown.index("host_bound") < shown.index("kernels.time")
 
 
-def test_sql(call: Callable[..., Any], trace: Path) -> None:
+def test_sql(call: Call, trace: Path) -> None:
     run_id = json.loads(call("run", trace, "--json").out)["run"]["id"]
     query = "SELECT kind, count(*) AS n FROM events GROUP BY kind ORDER BY kind"
     document = json.loads(call("sql", run_id, query, "--json").out)
@@ -413,7 +399,7 @@ def test_sql(call: Callable[..., Any], trace: Path) -> None:
     assert "kernel" in call("sql", run_id, query).out
 
 
-def test_sql_says_what_json_has_no_word_for(call: Callable[..., Any], trace: Path) -> None:
+def test_sql_says_what_json_has_no_word_for(call: Call, trace: Path) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     query = (
         "SELECT 'nan'::DOUBLE AS a, '\\x01'::BLOB AS b, 1.5::DECIMAL(3,1) AS c, [1, 2] AS d, {'k': 1} AS e"
@@ -422,7 +408,7 @@ def test_sql_says_what_json_has_no_word_for(call: Callable[..., Any], trace: Pat
     assert row == {"a": None, "b": "01", "c": "1.5", "d": [1, 2], "e": {"k": 1}}
 
 
-def test_sql_gives_times_that_python_has_not(call: Callable[..., Any], trace: Path) -> None:
+def test_sql_gives_times_that_python_has_not(call: Call, trace: Path) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     query = (
         "SELECT 'infinity'::TIMESTAMP AS a, '-infinity'::DATE AS b, '44-03-15 (BC)'::DATE AS c,"
@@ -439,7 +425,7 @@ def test_sql_gives_times_that_python_has_not(call: Callable[..., Any], trace: Pa
     }
 
 
-def test_sql_loses_no_column_to_another_of_its_name(call: Callable[..., Any], trace: Path) -> None:
+def test_sql_loses_no_column_to_another_of_its_name(call: Call, trace: Path) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     answer = call("sql", run_id, "SELECT 1 AS a, 2 AS a")
     assert (answer.code, answer.out) == (2, "")
@@ -447,7 +433,7 @@ def test_sql_loses_no_column_to_another_of_its_name(call: Callable[..., Any], tr
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1"])
-def test_csv_runs_nothing_in_a_spreadsheet(call: Callable[..., Any], trace: Path, text: str) -> None:
+def test_csv_runs_nothing_in_a_spreadsheet(call: Call, trace: Path, text: str) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     codes = " || ".join(f"chr({ord(character)})" for character in text)
     query = f"SELECT {codes} AS \"=a\", -1 AS b, 'a=1' AS c"
@@ -457,7 +443,7 @@ def test_csv_runs_nothing_in_a_spreadsheet(call: Callable[..., Any], trace: Path
     assert list(raw) == [["=a", "b", "c"], [text, "-1", "a=1"]]
 
 
-def test_raw_is_of_csv(call: Callable[..., Any]) -> None:
+def test_raw_is_of_csv(call: Call) -> None:
     answer = call("list", "metrics", "--raw")
     assert answer.code == 2
     assert "--raw requires --format csv" in answer.err
@@ -478,7 +464,7 @@ def test_raw_is_of_csv(call: Callable[..., Any]) -> None:
         "SET enable_external_access = true",
     ],
 )
-def test_sql_only_reads_the_run(call: Callable[..., Any], trace: Path, tmp_path: Path, query: str) -> None:
+def test_sql_only_reads_the_run(call: Call, trace: Path, tmp_path: Path, query: str) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     folder = tmp_path / "store" / run_id
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
 
-Call = Callable[..., Any]
 Job = Callable[..., Path]
 
 

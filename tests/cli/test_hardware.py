@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 LINK = """\
 id: lab-link
@@ -21,7 +20,7 @@ sources:
 """
 
 
-def test_an_entry_with_the_source_of_every_figure(call: Callable[..., Any]) -> None:
+def test_an_entry_with_the_source_of_every_figure(call: Call) -> None:
     lines = [" ".join(line.split()) for line in call("hardware", "show", "aws-p5en").out.splitlines()]
     assert lines[0] == "aws-p5en: 8 × nvidia-h200-sxm; nvlink4 switch 450 GB/s; efa-v3 16 × 25.0 GB/s"
     assert "scale_out.transport_latency_s 35.0 µs aws-ofi-nccl" in lines
@@ -29,14 +28,14 @@ def test_an_entry_with_the_source_of_every_figure(call: Callable[..., Any]) -> N
     assert any(line.startswith("aws-ofi-nccl: aws-ofi-nccl, src/platform-aws.cpp") for line in lines)
 
 
-def test_disagreements_are_shown(call: Callable[..., Any]) -> None:
+def test_disagreements_are_shown(call: Call) -> None:
     assert (
         "ml-engineering states for hbm_bytes_per_s: 2 TB/s"
         in call("hardware", "show", "nvidia-a100-sxm-80gb").out
     )
 
 
-def test_json_has_base_si(call: Callable[..., Any]) -> None:
+def test_json_has_base_si(call: Call) -> None:
     document = json.loads(call("hardware", "show", "aws-p5en", "--json").out)
     (entry,) = document["entries"]
     assert document["schema"] == "hardware.v1"
@@ -45,7 +44,7 @@ def test_json_has_base_si(call: Callable[..., Any]) -> None:
     assert entry["cited"]["scale_out.transport_latency_s"] == "aws-ofi-nccl"
 
 
-def test_all_are_listed(call: Callable[..., Any]) -> None:
+def test_all_are_listed(call: Call) -> None:
     found = json.loads(call("hardware", "show", "--json").out)["entries"]
     assert {"nvidia-h100-sxm", "nvlink4", "dgx-h100"} <= {entry["id"] for entry in found}
     rows = call("hardware", "show", "--format", "csv").out.splitlines()
@@ -54,7 +53,7 @@ def test_all_are_listed(call: Callable[..., Any]) -> None:
     assert any(row.startswith("nvlink3,fabric,") for row in rows)
 
 
-def test_a_file_of_ones_own(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_of_ones_own(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "link.yaml"
     path.write_text(LINK)
     shown = call("hardware", "show", "lab-link", "--hardware", path)
@@ -63,7 +62,7 @@ def test_a_file_of_ones_own(call: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_a_broken_file_is_refused_with_the_line(
-    call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "link.yaml"
     path.write_text(LINK.replace("25 GB/s", "-25 GB/s"))

@@ -8,12 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from helpers.command_line import Call
 from helpers.page_commands import blocks, here, printed_by
 
 from cclbench.hardware import catalog, rates
@@ -36,7 +37,7 @@ def csv(path: Path, times_us: Mapping[int, float], *, kind: str = "all_reduce", 
     return path
 
 
-def modelled(call: Callable[..., Any], *sizes: int, nodes: int = 2) -> dict[int, dict[str, Any]]:
+def modelled(call: Call, *sizes: int, nodes: int = 2) -> dict[int, dict[str, Any]]:
     """What the model says of an all-reduce on p5, by size."""
     answer = call(
         "hardware", "predict", *P5, "--collective", "all_reduce", "--size", ",".join(map(str, sizes)),
@@ -53,7 +54,7 @@ def stating(path: Path, **header: str) -> Path:
     return path
 
 
-def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_sweep_names_its_machine(call: Call, tmp_path: Path) -> None:
     """By GPU and network together; where two fit it asks; where another is named it refuses."""
     one = stating(tmp_path / "one.csv", gpu="H100-SXM5-80GB", scale_out="EFAv2 32x100 Gb/s per node")
     answer = call("hardware", "validate", one, "--json")
@@ -78,7 +79,7 @@ def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> 
     assert (answer.code, "states neither its devices nor its network" in answer.err) == (2, True)
 
 
-def test_a_prediction_is_consistent(call: Callable[..., Any]) -> None:
+def test_a_prediction_is_consistent(call: Call) -> None:
     """algbw = S / t, busbw = 2 · 15/16 of it, the time within its band."""
     rows = modelled(call, 1024, 2**26)
     for size, row in rows.items():
@@ -90,7 +91,7 @@ def test_a_prediction_is_consistent(call: Callable[..., Any]) -> None:
     assert rows[2**26]["time_s"] > rows[1024]["time_s"]
 
 
-def test_a_prediction_for_people(call: Callable[..., Any]) -> None:
+def test_a_prediction_for_people(call: Call) -> None:
     """Sizes as asked, the winner, and what was assumed."""
     answer = call(
         "hardware", "predict", *P5, "--collective", "all_reduce", "--size", "1 MiB,64MB", "--ranks", 16
@@ -101,7 +102,7 @@ def test_a_prediction_for_people(call: Callable[..., Any]) -> None:
     assert "- 92% of the network's line rate is assumed usable" in answer.out
 
 
-def test_a_barrier_moves_nothing(call: Callable[..., Any]) -> None:
+def test_a_barrier_moves_nothing(call: Call) -> None:
     """It has a time, and neither size nor bandwidth: null, not 0."""
     (row,) = json.loads(call("hardware", "predict", *P5, *BARRIER, "--json").out)["rows"]
     assert (row["bytes"], row["algbw"], row["busbw"]) == (None, None, None)
@@ -109,7 +110,7 @@ def test_a_barrier_moves_nothing(call: Callable[..., Any]) -> None:
     assert "tree LL" in call("hardware", "predict", *P5, *BARRIER).out
 
 
-def test_what_narrows_a_prediction_counts(call: Callable[..., Any]) -> None:
+def test_what_narrows_a_prediction_counts(call: Call) -> None:
     """Fewer choices never are faster; another transport and spread make a difference."""
 
     def time(*more: object, ranks: int = 8) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def test_what_narrows_a_prediction_counts(call: Callable[..., Any]) -> None:
         ((*P5, "--collective", "all_gather", "--ranks", 8), 2, "all_gather needs --size"),
     ],
 )  # fmt: skip
-def test_refusals(call: Callable[..., Any], arguments: tuple[object, ...], code: int, what: str) -> None:
+def test_refusals(call: Call, arguments: tuple[object, ...], code: int, what: str) -> None:
     """One message that says what to do; no figures."""
     answer = call("hardware", "predict", *arguments)
     assert (answer.code, answer.out) == (code, "")
@@ -161,14 +162,14 @@ def test_refusals(call: Callable[..., Any], arguments: tuple[object, ...], code:
 
 
 @pytest.mark.parametrize("size", ["1M", "", "1MiB,", "0", "-1", "1.5B", "nan", "1e6", "9" * 400, "8 b", "²"])
-def test_what_is_no_size(call: Callable[..., Any], size: str) -> None:
+def test_what_is_no_size(call: Call, size: str) -> None:
     """A prefix without a unit is binary to one and decimal to another."""
     answer = call("hardware", "predict", *P5, "--collective", "all_reduce", "--ranks", 8, f"--size={size}")
     assert (answer.code, answer.out) == (2, "")
     assert "--size" in answer.err
 
 
-def test_sizes_have_a_bound(call: Callable[..., Any]) -> None:
+def test_sizes_have_a_bound(call: Call) -> None:
     """Both how large and how many."""
     for size in ("2000000TiB", ",".join(["8"] * 1001)):
         assert (
@@ -185,7 +186,7 @@ steps:
 """
 
 
-def test_steps_given_as_data(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_steps_given_as_data(call: Call, tmp_path: Path) -> None:
     """Quarters then halves cross each link of one node: 3/4 S at the rate, whatever the steps' latency.
 
     Between 1 and 2 GiB on H100's NVLink, 450 GB/s of which a share is usable: 3/4 GiB / rate.
@@ -215,7 +216,7 @@ def test_steps_given_as_data(call: Callable[..., Any], tmp_path: Path) -> None:
     ],
 )
 def test_what_a_schedule_excludes(
-    call: Callable[..., Any], tmp_path: Path, arguments: tuple[object, ...], code: int, what: str
+    call: Call, tmp_path: Path, arguments: tuple[object, ...], code: int, what: str
 ) -> None:
     """It states collective and ranks itself, and leaves no choice of algorithm."""
     path = tmp_path / "steps.yaml"
@@ -238,7 +239,7 @@ def test_what_a_schedule_excludes(
         "a: &a [*a]",
     ],
 )
-def test_what_is_no_schedule(call: Callable[..., Any], tmp_path: Path, text: str) -> None:
+def test_what_is_no_schedule(call: Call, tmp_path: Path, text: str) -> None:
     """One message with the file's name."""
     path = tmp_path / "steps.yaml"
     path.write_text(text)
@@ -248,7 +249,7 @@ def test_what_is_no_schedule(call: Callable[..., Any], tmp_path: Path, text: str
     assert len(answer.err.splitlines()) <= 3
 
 
-def test_collective_and_ranks_are_needed_without_a_schedule(call: Callable[..., Any]) -> None:
+def test_collective_and_ranks_are_needed_without_a_schedule(call: Call) -> None:
     """Each is named."""
     answer = call("hardware", "predict", *P5, "--size", "1MiB", "--ranks", 8)
     assert (answer.code, "--collective is missing" in answer.err) == (2, True)
@@ -256,16 +257,14 @@ def test_collective_and_ranks_are_needed_without_a_schedule(call: Callable[..., 
     assert (answer.code, "--ranks is missing" in answer.err) == (2, True)
 
 
-def test_the_beginning_of_a_name_finds_it(call: Callable[..., Any]) -> None:
+def test_the_beginning_of_a_name_finds_it(call: Call) -> None:
     """Two machines begin so."""
     answer = call("hardware", "predict", "--system", "aws-p6", *ONE_MIB, "--ranks", 8)
     assert answer.code == 2
     assert "did you mean aws-p6-b200" in answer.err
 
 
-def test_a_run_calibrates_by_its_own_collectives(
-    call: Callable[..., Any], tmp_path: Path, test_data: Path
-) -> None:
+def test_a_run_calibrates_by_its_own_collectives(call: Call, tmp_path: Path, test_data: Path) -> None:
     """Eight V100: the kernels that were matched, by kind and size; the benchmark's options hold."""
     folder = test_data / "kineto" / "dlrm_8xv100"
     output, store = tmp_path / "v100.yaml", tmp_path / "runs"
@@ -285,7 +284,7 @@ def test_a_run_calibrates_by_its_own_collectives(
     assert call("hardware", "validate", run, *machine, "--calibration", output).code == 2
 
 
-def test_a_card_names_its_calibration(call: Callable[..., Any], tmp_path: Path, trace: Path) -> None:
+def test_a_card_names_its_calibration(call: Call, tmp_path: Path, trace: Path) -> None:
     """A file beside it, of its machine; else the run is refused."""
     sweep = csv(tmp_path / "sweep.csv", {2**20: 130.0, 2**22: 200.0})
     folder = tmp_path / "point"
@@ -314,7 +313,7 @@ def test_a_card_names_its_calibration(call: Callable[..., Any], tmp_path: Path, 
         assert (refused.code, "hardware.calibration" in refused.err) == (1, True)
 
 
-def test_a_missing_figure_is_named(call: Callable[..., Any], tmp_path: Path, repository: Path) -> None:
+def test_a_missing_figure_is_named(call: Call, tmp_path: Path, repository: Path) -> None:
     """A machine of one's own without a rate: the field, and where to state it."""
     entry = (repository / "cclbench" / "hardware" / "data" / "aws-p5.yaml").read_text()
     mine = yaml.safe_load(entry)
@@ -331,7 +330,7 @@ def test_a_missing_figure_is_named(call: Callable[..., Any], tmp_path: Path, rep
     assert "--hardware" in answer.err
 
 
-def test_errors_by_size(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_errors_by_size(call: Call, tmp_path: Path) -> None:
     """Twice as slow as modelled is an error of −50 %; exactly as modelled is none."""
     rows = modelled(call, 1024, 4096, 2**20, 2**26)
     factor = {1024: 2.0, 4096: 1.0, 2**20: 1.0, 2**26: 1.25}
@@ -349,7 +348,7 @@ def test_errors_by_size(call: Callable[..., Any], tmp_path: Path) -> None:
     assert (whole["sweep"], whole["ranks"], whole["nodes"]) == ("a.csv", 16, 2)
 
 
-def test_a_validation_is_a_check_when_asked(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_validation_is_a_check_when_asked(call: Call, tmp_path: Path) -> None:
     """Median 20 %: within 25, not within 15; the table is printed both times."""
     rows = modelled(call, 1024, 2**20)
     path = csv(tmp_path / "a.csv", {size: 1.25 * row["time_s"] * 1e6 for size, row in rows.items()})
@@ -362,7 +361,7 @@ def test_a_validation_is_a_check_when_asked(call: Callable[..., Any], tmp_path: 
     assert "20.0%, above the 15 % allowed" in failed.err
 
 
-def test_a_suspect_run_is_named_and_left_out_of_the_total(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_suspect_run_is_named_and_left_out_of_the_total(call: Call, tmp_path: Path) -> None:
     """Six times slower at all sizes: not the model's error."""
     sizes = (1024, 2**20, 2**26)
     rows = modelled(call, *sizes)
@@ -379,9 +378,7 @@ def test_a_suspect_run_is_named_and_left_out_of_the_total(call: Callable[..., An
     assert total[0]["median_error"] < 0.01
 
 
-def test_a_cluster_without_gpudirect_fails_by_its_large_messages(
-    call: Callable[..., Any], test_data: Path
-) -> None:
+def test_a_cluster_without_gpudirect_fails_by_its_large_messages(call: Call, test_data: Path) -> None:
     """Two H100 nodes: right below 64 KiB, 5.5 times slower above 16 MiB, 1.3 times over all sizes."""
     sweep = test_data / "nccl_tests_more" / "misconf_lccn_h100_2n16_allreduce.csv"
     failed = call("hardware", "validate", sweep, "--system", "dgx-h100", "--fail-above", 60, "--json")
@@ -402,15 +399,13 @@ def test_a_cluster_without_gpudirect_fails_by_its_large_messages(
     ("name", "system"),
     [("aion_h100_2n16", "dgx-h100"), ("vmware_h100_2n16", "dgx-h100"), ("aws_p4d_2n16", "aws-p4d")],
 )
-def test_sound_clusters_are_not_suspected(
-    call: Callable[..., Any], test_data: Path, name: str, system: str
-) -> None:
+def test_sound_clusters_are_not_suspected(call: Call, test_data: Path, name: str, system: str) -> None:
     sweep = test_data / "nccl_tests_more" / f"{name}_allreduce.csv"
     answer = call("hardware", "validate", sweep, "--system", system, "--json")
     assert not any(row["suspect"] for row in json.loads(answer.out)["rows"])
 
 
-def test_sweeps_that_have_no_price_say_why(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_sweeps_that_have_no_price_say_why(call: Call, tmp_path: Path) -> None:
     """Beside others a row with a reason; alone, or as a check, exit 1."""
     good = csv(tmp_path / "a.csv", {1024: 80.0, 4096: 81.0})
     bad = csv(tmp_path / "b.csv", {1024: 80.0}, nodes=1)
@@ -426,7 +421,7 @@ def test_sweeps_that_have_no_price_say_why(call: Callable[..., Any], tmp_path: P
     assert "1 of 1 sweeps cannot be priced" in alone.err
 
 
-def test_a_plot_beside_the_table(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_plot_beside_the_table(call: Call, tmp_path: Path) -> None:
     """Only where its suffix is one of a picture."""
     path = csv(tmp_path / "a.csv", {1024: 80.0, 2**20: 130.0})
     answer = call("hardware", "validate", path, *P5, "--plot", tmp_path / "a.svg")
@@ -438,7 +433,7 @@ def test_a_plot_beside_the_table(call: Callable[..., Any], tmp_path: Path) -> No
     assert (refused.code, refused.out) == (2, "")
 
 
-def test_a_calibration_is_written_and_used(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_calibration_is_written_and_used(call: Call, tmp_path: Path) -> None:
     """1 and 4 ms at 1 and 4 MiB: 4 ms there, whatever the catalog says."""
     path = csv(tmp_path / "a.csv", {2**20: 1000.0, 2**22: 4000.0})
     output = tmp_path / "p5.yaml"
@@ -461,7 +456,7 @@ def test_a_calibration_is_written_and_used(call: Callable[..., Any], tmp_path: P
     assert "only one node count was measured: the error for others is unknown" in text
 
 
-def test_repeated_sweeps_count_by_their_median(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_repeated_sweeps_count_by_their_median(call: Call, tmp_path: Path) -> None:
     """1, 2 and 9 ms of one group: 2 ms."""
     for name, ms in (("a", 1.0), ("b", 2.0), ("c", 9.0)):
         csv(tmp_path / f"{name}.csv", {2**20: 1000 * ms, 2**22: 1000 * ms})
@@ -472,7 +467,7 @@ def test_repeated_sweeps_count_by_their_median(call: Callable[..., Any], tmp_pat
     assert sweep["seconds"] == [2e-3, 2e-3]
 
 
-def test_calibrated_by_others(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_calibrated_by_others(call: Call, tmp_path: Path) -> None:
     """Twice the model on 2 and 8 nodes: about twice on 4; what is to be compared may not be among them."""
     sizes = (1024, 2**16, 2**20, 2**26)
 
@@ -493,7 +488,7 @@ def test_calibrated_by_others(call: Callable[..., Any], tmp_path: Path) -> None:
     assert "2.csv is one of the calibration's own sweeps" in itself.err
 
 
-def test_a_calibration_by_another_collective_says_so(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_calibration_by_another_collective_says_so(call: Call, tmp_path: Path) -> None:
     """Deviations of other collectives apply."""
     gather = csv(tmp_path / "g.csv", {2**20: 130.0, 2**22: 200.0}, kind="all_gather")
     reduce = csv(tmp_path / "r.csv", {2**20: 130.0, 2**22: 200.0})
@@ -504,7 +499,7 @@ def test_a_calibration_by_another_collective_says_so(call: Callable[..., Any], t
     )
 
 
-def test_wrong_calibrations(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_wrong_calibrations(call: Call, tmp_path: Path) -> None:
     """Of another machine, two at once, of two releases, of a network that is not configured."""
     path = csv(tmp_path / "a.csv", {2**20: 130.0, 2**22: 200.0})
     output = tmp_path / "p5.yaml"
@@ -526,7 +521,7 @@ def test_wrong_calibrations(call: Callable[..., Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "calibrate"])
-def test_what_holds_no_sweep(call: Callable[..., Any], tmp_path: Path, trace: Path, command: str) -> None:
+def test_what_holds_no_sweep(call: Call, tmp_path: Path, trace: Path, command: str) -> None:
     """Nothing there, an empty folder or file, garbage, a trace, a cut table, absurd figures: one message."""
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -556,7 +551,7 @@ def test_what_holds_no_sweep(call: Callable[..., Any], tmp_path: Path, trace: Pa
     assert not (tmp_path / "out.yaml").exists()
 
 
-def test_all_published_sweeps_of_a_machine(call: Callable[..., Any], test_data: Path) -> None:
+def test_all_published_sweeps_of_a_machine(call: Call, test_data: Path) -> None:
     """A folder: p5's sweep is priced, the misconfigured one stands out on its own machine."""
     folder = test_data / "nccl_tests"
     answer = call("hardware", "validate", *sorted(folder.glob("*gh200*.csv")), "--system", "alps-gh200")

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 
 def test_answers_from_a_file_and_from_standard_input(
-    call: Callable[..., Any], test_data: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same bands; two nodes were measured and are narrow, one node was not."""
     path = test_data / "nccl_tests" / "aws_p5_2n16_allreduce.csv"
@@ -37,22 +37,20 @@ def test_answers_from_a_file_and_from_standard_input(
         (("aws-p5", "missing.txt"), "missing.txt"),
     ],
 )
-def test_what_cannot_be_probed(call: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_probed(call: Call, words: tuple[str, ...], message: str) -> None:
     answer = call("hardware", "probe", *words)
     assert answer.code != 0
     assert message in answer.err
 
 
-def test_standard_input_that_is_no_sweep(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_that_is_no_sweep(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\x1b[2J\0 not a sweep\n")))
     answer = call("hardware", "probe", "aws-p5", "-")
     assert answer.code != 0
     assert "\x1b" not in answer.out + answer.err
 
 
-def test_run_here(
-    call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test_data: Path
-) -> None:
+def test_run_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test_data: Path) -> None:
     """The program's output is read; a failure and a missing program are errors."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
     program = tmp_path / "all_reduce_perf"

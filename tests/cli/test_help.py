@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import click
+from helpers.command_line import Call
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import COMMANDS, cli
@@ -83,7 +83,7 @@ def test_every_option_says_what_it_does() -> None:
         assert [option.name for option in options if not option.help] == [], path
 
 
-def test_every_command_has_help_that_fits_with_an_example(call: Callable[..., Any]) -> None:
+def test_every_command_has_help_that_fits_with_an_example(call: Call) -> None:
     for path, command in ALL.items():
         answer = call(*path, "--help")
         assert answer.code == 0, path
@@ -101,7 +101,7 @@ def test_the_settings_in_the_help_can_be_set() -> None:
         parse_scenario([text])
 
 
-def test_explain_without_a_metric_explains_all(call: Callable[..., Any]) -> None:
+def test_explain_without_a_metric_explains_all(call: Call) -> None:
     shown = call("explain").out.splitlines()
     begins = {name: shown.index(name) for name in METRICS}
     for name, begin in begins.items():
@@ -114,7 +114,7 @@ def test_explain_without_a_metric_explains_all(call: Callable[..., Any]) -> None
     assert (answer.code, answer.out.splitlines()) == (0, shown[begin:])
 
 
-def test_the_program_alone_prints_a_short_help(call: Callable[..., Any]) -> None:
+def test_the_program_alone_prints_a_short_help(call: Call) -> None:
     answer = call()
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.splitlines()

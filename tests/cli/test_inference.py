@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from helpers.command_line import Call
 from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
 from helpers.typed import figures
 
 from cclbench.analyzers.rows import with_caveat
 from cclbench.cli import cli
 
-Call = Callable[..., Any]
 SAID = "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
 READING = (
     *("run", "ingest", "metrics", "sql", "sequences", "whatif", "compare", "report", "timeline", "open"),

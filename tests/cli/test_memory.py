@@ -6,15 +6,13 @@ from __future__ import annotations
 import csv
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import block, segment, snapshot
+from helpers.command_line import Call
 from helpers.xplane_files import gpu_file
-
-Call = Callable[..., Any]
 
 
 @pytest.fixture

@@ -6,18 +6,15 @@ from __future__ import annotations
 import gzip
 import json
 import webbrowser
-from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from helpers.command_line import Call
 
 from cclbench.present.perfetto import serve
-
-Call = Callable[..., Any]
 
 
 def body_of(address: str) -> bytes:

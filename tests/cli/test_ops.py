@@ -8,14 +8,13 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from helpers.command_line import Call
 
-Call = Callable[..., Any]
 BF16 = ["c10::BFloat16", "c10::BFloat16"]
 
 

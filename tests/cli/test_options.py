@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from helpers.command_line import Call
 
 from cclbench import api
 from cclbench.cli import options
@@ -69,7 +69,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> dict[str, Any]:
     return seen
 
 
-def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
+def test_options_reach_the_api(call: Call, recorded: dict[str, Any], tmp_path: Path) -> None:
     words = "--metric time.* --metric mfu --window trace --steps 2:5 --ranks 0,4-5 --jobs 3 --allow-truncated"
     words += " --step-annotation ^it --no-inference --store"
     answer = call("run", "traces/tiny", *words.split(), tmp_path / "s")
@@ -93,7 +93,7 @@ def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any
     }
 
 
-def test_defaults(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
+def test_defaults(call: Call, recorded: dict[str, Any], tmp_path: Path) -> None:
     assert call("run", "traces/tiny").code == 0
     assert recorded["metrics"] == ("*",)
     assert recorded["window"] == "steps"
@@ -106,7 +106,7 @@ def test_defaults(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
 def test_models_can_be_switched_off(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str
 ) -> None:
     seen: list[bool] = []
 

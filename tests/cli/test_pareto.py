@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from formats.test_serving import SGLANG, VLLM
+from helpers.command_line import Call
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,7 +69,7 @@ def sweep(tmp_path: Path) -> Path:
     return results(tmp_path / "sweep", (1, 10, 100), (8, 40, 200), (64, 30, 900))
 
 
-def test_the_command_marks_the_best(call: Callable[..., Any], sweep: Path, tmp_path: Path) -> None:
+def test_the_command_marks_the_best(call: Call, sweep: Path, tmp_path: Path) -> None:
     answer = call("pareto", sweep, "--json", "--plot", tmp_path / "p.svg")
     assert answer.code == 0, answer.err
     document = json.loads(answer.out)
@@ -84,9 +83,7 @@ def test_the_command_marks_the_best(call: Callable[..., Any], sweep: Path, tmp_p
     assert "900 ms*" not in printed
 
 
-def test_the_page_has_a_drawing_for_each_latency(
-    call: Callable[..., Any], sweep: Path, tmp_path: Path
-) -> None:
+def test_the_page_has_a_drawing_for_each_latency(call: Call, sweep: Path, tmp_path: Path) -> None:
     page = tmp_path / "run.html"
     assert call("report", sweep, "-o", page).code == 0
     text = page.read_text()
@@ -95,7 +92,7 @@ def test_the_page_has_a_drawing_for_each_latency(
     assert "throughput is in all, not per accelerator" in text
 
 
-def test_an_open_loop_is_of_its_model_too(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_open_loop_is_of_its_model_too(call: Call, tmp_path: Path) -> None:
     """Without a limit of concurrency the rate names what was served, and without a rate the tokens do."""
     folder = tmp_path / "models"
     folder.mkdir()
@@ -107,14 +104,14 @@ def test_an_open_loop_is_of_its_model_too(call: Callable[..., Any], tmp_path: Pa
     assert document["fronts"]["ttft p99"] == [0, 1]
 
 
-def test_one_point_is_no_drawing(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_one_point_is_no_drawing(call: Call, tmp_path: Path) -> None:
     path = results(tmp_path / "one", (1, 10, 100))
     assert call("pareto", path).code == 0
     answer = call("pareto", path, "--plot", tmp_path / "p.svg")
     assert (answer.code, "fewer than two points" in answer.err) == (2, True)
 
 
-def test_no_point_is_an_error(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_no_point_is_an_error(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "sglang.jsonl"
     path.write_text(json.dumps({k: v for k, v in SGLANG.items() if "throughput" not in k}))
     answer = call("pareto", path)

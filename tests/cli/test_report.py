@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 from helpers.trees import files
 
 from cclbench.findings.kept_gains import GAINS_FILE
-
-Call = Callable[..., Any]
 
 
 def test_a_run_as_a_page(call: Call, trace: Path, tmp_path: Path) -> None:

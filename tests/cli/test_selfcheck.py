@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 from cclbench.selfcheck.reading import row_key
 from cclbench.selfcheck.relations import TimesScaled
-
-Call = Callable[..., Any]
 
 
 def test_the_command(call: Call, test_data: Path) -> None:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
-Call = Callable[..., Any]
 KERNELS = (
     ("void scale<float>(float*)", 0, 10),
     ("bias", 12, 15),

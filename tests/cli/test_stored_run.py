@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 from cclbench import ingestion
 
-Call = Callable[..., Any]
 ID = "tiny-llama-ddp4-gloo-cpu"
 
 

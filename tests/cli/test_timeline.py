@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-Call = Callable[..., Any]
+from helpers.command_line import Call
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ import pytest
 
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
-Rows = Callable[[Path], list[dict[str, Any]]]
+from .conftest import Measure, Rows
+
 COUNTS = {
     "tiny-llama-ddp4-gloo-cpu": {("0,1,2,3", "all_reduce"): 48},
     "tiny-llama-fsdp4-gloo-cpu": {("0,1,2,3", "all_gather"): 36, ("0,1,2,3", "reduce_scatter"): 24},

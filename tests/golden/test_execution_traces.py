@@ -21,9 +21,8 @@ import pytest
 
 import cclbench
 from cclbench.ground.errors import InputError
-from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
 
 
 @dataclass(frozen=True)

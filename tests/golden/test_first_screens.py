@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from cclbench.present.headline import first_findings
 from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
 
 FIRST = {
     "kineto/cpu_only": ["exposed_communication"],

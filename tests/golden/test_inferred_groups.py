@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import cclbench
 from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 CAVEAT = "process groups are inferred (R1): all 8 ranks run one sequence of 8 collectives in step"
 
 

@@ -8,7 +8,7 @@ comes later.  A step of a device lasts from the first op of its run to the first
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,8 @@ from cclbench.formats.xplane.space import XSpace
 from cclbench.operator_table import operator_costs_by
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 ID = "tiny-jax-dp2-tp4-cpu"
 DEVICES, STEPS = range(8), range(2, 14)
 HIDDEN, VOCABULARY, LAYERS, BATCH, SEQUENCE, DP, TP = 128, 1024, 1, 4, 128, 2, 4

@@ -23,7 +23,8 @@ from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.source_summaries import source_summaries
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 MEGATRON = {
     "llama_8gpu_46715226_nid003281.out": (8.0694, 4061, {"tensor_parallel": 4, "data_parallel": 2}),
     "llama_8gpu_46715979_nid002208.out": (9.3183, 3517, {"tensor_parallel": 2, "data_parallel": 4}),

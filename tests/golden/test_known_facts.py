@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cclbench.record.run import Run
+from .conftest import Measure, Rows
 
-Measure = Callable[..., Run]
-Rows = Callable[[Path], list[dict[str, Any]]]
 ELEMENT = {"Float": 4, "Int": 4, "Long": 8, "Byte": 1, "BFloat16": 2, "Half": 2, "Double": 8}
 
 

@@ -18,7 +18,6 @@ Where both count alike, as here, and times are whole µs, the figures are the sa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,10 +27,9 @@ import pytest
 
 from cclbench.classify import base_name
 from cclbench.kernel_sequences import frequent_sequences
-from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
-Rows = Callable[[Path], list[dict[str, Any]]]
+from .conftest import Measure, Rows
+
 NS = 1e-9
 CAPTURES = {"ddp_a100": "control.json.gz", "nccl_meta_a100": "nccl_data.json.gz"}
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -3,21 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cclbench.record.run import Run
+from .conftest import Measure
 
 # Tesla V100-SXM2: 6 NVLink 2 of which NCCL's constants count on 20 GB/s each; 8 ranks in the node.
 USABLE_BYTES_PER_S = 6 * 20e9
 FACTOR = 2 * 7 / 8
 
 
-def test_eight_v100_use_a_fifth_of_their_links_to_reduce(
-    test_data: Path, measure: Callable[[Path], Run]
-) -> None:
+def test_eight_v100_use_a_fifth_of_their_links_to_reduce(test_data: Path, measure: Measure) -> None:
     run = measure(test_data / "kineto" / "dlrm_8xv100")
     calls = run.collectives().to_pandas()
     reduces = calls[(calls["kind"] == "all_reduce") & calls["transfer_ns"].notna()]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -17,9 +16,9 @@ import pytest
 from helpers.nccl_job import Process
 
 import cclbench
-from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 DATATYPES = {"float": (7, 4), "int": (2, 4), "long int": (4, 8)}
 """Of NCCL's enumeration the number, and bytes of an element."""
 

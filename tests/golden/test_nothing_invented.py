@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ import pytest
 from cclbench.analyzers.metric import METRICS
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 CAPTURES = ("h100_qwen", "cpu_only", "gpu_only_mi210", "distributed_info_missing")
 
 

@@ -21,7 +21,8 @@ import pytest
 import cclbench
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 TWO_GPUS = "nsysai_mfu_2gpu_before_c8f71e.sqlite"
 MPI = "pipit_saxpy_mpi_cuda_perlmutter0.sqlite"
 MINIMAL = "synthetic/nsysai_healthy_1pct_710487.sqlite"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cclbench.operator_table import operator_costs
 from cclbench.record.run import Run
+
+from .conftest import Measure
 
 ID = "tiny-llama-operators-ddp2-gloo-cpu"
 STEPS = (3, 4, 5)
@@ -27,7 +28,7 @@ COUNTED_BY_TORCH = 7_012_876_288
 
 
 @pytest.fixture(scope="module")
-def run(repository: Path, measure: Callable[..., Run]) -> Run:
+def run(repository: Path, measure: Measure) -> Run:
     """The data point, through its card."""
     return measure(repository / "workload_cards" / f"{ID}.yaml")
 

@@ -7,13 +7,15 @@ import ast
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cclbench
+
+from .conftest import Measure
 
 Key = tuple[str, str]
 
@@ -88,7 +90,7 @@ def test_kernel_time_under_every_operator(
 @pytest.mark.parametrize(
     "name", ["ddp_a100", "nccl_meta_a100", "resnet_mi300x", "sampled_2of128", "dlrm_8xv100"]
 )
-def test_phases_sum_to_busy_time(kineto: Path, measure: Callable[..., cclbench.Run], name: str) -> None:
+def test_phases_sum_to_busy_time(kineto: Path, measure: Measure, name: str) -> None:
     """Exactly: parts of each step, in ns, of every rank."""
     run = measure(kineto / name)
     of_ranks = [

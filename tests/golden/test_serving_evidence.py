@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from cclbench.comparison.build import run_subject
 from cclbench.present.charts.pareto import points_of
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
 
 
 def figures(run: Run, metric: str) -> dict[tuple[str | None, str | None], float]:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import cclbench
+
+from .conftest import Measure
 
 SHIFT_US, DRIFT = 250, 20e-6
 SHIFTED, DRIFTING = 3, 5
@@ -20,7 +21,7 @@ OF_ONE_RANK = ("time.step", "time.compute_only", "time.idle", "comm.time", "comm
 
 
 @pytest.fixture(scope="module")
-def raw(kineto: Path, measure: Callable[..., cclbench.Run]) -> cclbench.Run:
+def raw(kineto: Path, measure: Measure) -> cclbench.Run:
     """The traces as they are."""
     return measure(kineto / "dlrm_8xv100")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import pytest
 
 from cclbench.operator_table import operator_costs
 from cclbench.record.run import Run
+
+from .conftest import Measure
 
 Key = tuple[int | None, int | None]
 """Rank and step."""
@@ -28,7 +29,7 @@ WAITS = {"wait_ns": "comm.wait", "transfer_ns": "comm.transfer"}
 
 
 @pytest.fixture(scope="module", params=DATA_POINTS)
-def run(request: pytest.FixtureRequest, repository: Path, measure: Callable[..., Run]) -> Run:
+def run(request: pytest.FixtureRequest, repository: Path, measure: Measure) -> Run:
     """A data point with its metrics."""
     return measure(repository / "workload_cards" / f"{request.param}.yaml")
 

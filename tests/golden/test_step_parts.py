@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,8 @@ import cclbench
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 KINETO = ("dlrm_8xv100", "ddp_a100", "resnet_mi300x", "h100_qwen", "sglang_decode_mi300x", "sampled_2of128")
 EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unmatched")
 

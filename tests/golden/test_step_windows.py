@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 KEEPING_UP = {
     # Mean of the closed device windows and of the same steps' host periods, ns, by hand from the tables.
     "ddp_a100": (76_792_400, 76_810_200),

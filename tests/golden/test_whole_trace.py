@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import pytest
 
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
-Rows = Callable[[Path], list[dict[str, Any]]]
+from .conftest import Measure, Rows
+
 COLUMNS = {
     "window_ns": "time.step",
     "compute_only_ns": "time.compute_only",

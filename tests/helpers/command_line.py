@@ -20,10 +20,11 @@ class Answer(NamedTuple):
     err: str
 
 
+Call = Callable[..., Answer]
+
+
 @pytest.fixture
-def call(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Answer]:
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
     """`cclbench ARGUMENTS` in this process, with `tmp_path / "store"` as the store."""
     monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("COLUMNS", "80")

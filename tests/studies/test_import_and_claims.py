@@ -6,11 +6,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 HOSTILE = "\x1b]0;owned\x07<script>|`x`$(id)\u202e"
 
@@ -43,13 +43,13 @@ def board(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def brought_in(call: Callable[..., Any], board: Path) -> Callable[..., Any]:
+def brought_in(call: Call, board: Path) -> Call:
     """The command line, after the import."""
     assert call("import", "ccl-bench", board).code == 0
     return call
 
 
-def test_import_tells_what_came_in(call: Callable[..., Any], board: Path) -> None:
+def test_import_tells_what_came_in(call: Call, board: Path) -> None:
     answer = call("import", "ccl-bench", board)
     assert (answer.code, answer.err) == (0, "")
     assert "3 new, 0 unchanged" in " ".join(answer.out.split())
@@ -63,7 +63,7 @@ def test_import_tells_what_came_in(call: Callable[..., Any], board: Path) -> Non
     assert told["unknown_columns"] == {"beauty": 3}
 
 
-def test_published_runs_are_listed_as_such(brought_in: Callable[..., Any]) -> None:
+def test_published_runs_are_listed_as_such(brought_in: Call) -> None:
     rows = json.loads(brought_in("list", "runs", "--json").out)["rows"]
     assert [row["published"] for row in rows] == ["ccl-bench"] * 3
     assert [row["ranks"] for row in rows] == [0] * 3
@@ -74,7 +74,7 @@ def test_published_runs_are_listed_as_such(brought_in: Callable[..., Any]) -> No
         assert all(part in squeezed for part in (row["run"][:10], row["run"][-4:]))
 
 
-def test_claims_on_the_terminal(brought_in: Callable[..., Any], tmp_path: Path) -> None:
+def test_claims_on_the_terminal(brought_in: Call, tmp_path: Path) -> None:
     answer = brought_in("claims")
     assert (answer.code, answer.err) == (0, "")
     words = " ".join(answer.out.split())
@@ -87,7 +87,7 @@ def test_claims_on_the_terminal(brought_in: Callable[..., Any], tmp_path: Path) 
     assert "&lt;script&gt;" in brought_in("claims", "-o", tmp_path / "c.svg", "--format", "md").out
 
 
-def test_one_claim_in_every_form(brought_in: Callable[..., Any]) -> None:
+def test_one_claim_in_every_form(brought_in: Call) -> None:
     quiet = brought_in("claims", "frameworks", "-q").out
     assert "tokens/s/device" not in quiet
     assert "Not shown" in quiet
@@ -101,7 +101,7 @@ def test_one_claim_in_every_form(brought_in: Callable[..., Any]) -> None:
     assert {line["provenance"] for line in lines[:4]} == {"published"}
 
 
-def test_a_picture_beside_the_answer(brought_in: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_picture_beside_the_answer(brought_in: Call, tmp_path: Path) -> None:
     picture = tmp_path / "claims.png"
     answer = brought_in("claims", "-o", picture)
     assert (answer.code, answer.err) == (0, f"wrote {picture}\n")
@@ -123,9 +123,7 @@ def test_a_picture_beside_the_answer(brought_in: Callable[..., Any], tmp_path: P
         (("import", "ccl-bench", "."), 3, "is not a file"),
     ],
 )
-def test_wrong_calls_say_what_to_do(
-    call: Callable[..., Any], arguments: tuple[str, ...], code: int, words: str
-) -> None:
+def test_wrong_calls_say_what_to_do(call: Call, arguments: tuple[str, ...], code: int, words: str) -> None:
     answer = call(*arguments)
     assert (answer.code, answer.out) == (code, "")
     assert words in answer.err
