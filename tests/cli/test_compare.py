@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench compare`: what it prints in each form, its gate, its files, and hostile names."""
+"""`cclbench compare`: what it prints in each form, its gate, its files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from rich.console import Console
 
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
-from cclbench.present.markdown import comparison_markdown
 from cclbench.present.terminal.comparison import terminal_page
-
-HOSTILE = "\x1b[31m<script>alert(1)</script>|`x`](http://evil) @team \u202egnp ../../$(rm -rf /)"
 
 
 @pytest.fixture
@@ -145,56 +142,3 @@ def test_errors_say_what_to_do(
     assert (answer.code, answer.out) == (code, "")
     assert says in answer.err
     assert answer.err.count("\n") <= 3
-
-
-@pytest.fixture
-def hostile(trace: Path, tmp_path: Path, document: dict[str, Any]) -> Comparison:
-    """Two runs whose device, kernels and cards carry what steers terminals, pages and comments."""
-    document["deviceProperties"][0]["name"] = HOSTILE + "x" * 1_000_000
-    for event in document["traceEvents"]:
-        if event["name"].startswith("ampere"):
-            event["name"] = HOSTILE
-    folder = tmp_path / "a <b>`c`|d"
-    folder.mkdir()
-    (folder / "rank0.json").write_text(json.dumps(document))
-    cards = []
-    for name, source in (("one", trace.parent), ("two", folder)):
-        (tmp_path / name / "traces").mkdir(parents=True)
-        (tmp_path / name / "workload_cards").mkdir()
-        (tmp_path / name / "traces" / "rank0.json").write_text((source / "rank0.json").read_text())
-        card = {
-            "version": 2,
-            "id": name,
-            "description": "hostile",
-            "workload": {"phase": "training", "model": {"name": name + HOSTILE.replace("\x1b", "")}},
-            "evidence": {"traces": [{"path": "traces/rank0.json", "format": "kineto", "ranks": [0]}]},
-        }
-        cards.append(tmp_path / name / "workload_cards" / f"{name}.yaml")
-        cards[-1].write_text(json.dumps(card))
-    return compare(*cards, store=tmp_path / "store", fail_on=["time.step > +5%"])
-
-
-def test_hostile_names_leave_the_terminal_clean(hostile: Comparison) -> None:
-    for verbosity in (-1, 0, 1):
-        text = text_of(hostile, verbosity=verbosity)
-        assert not [c for c in text if not c.isprintable() and c != "\n"]
-        assert max(map(len, text.splitlines())) <= 80
-        assert len(text) < 20_000
-
-
-def test_hostile_names_stay_text_in_markdown(hostile: Comparison) -> None:
-    text = comparison_markdown(hostile)
-    assert len(text) < 40_000
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    assert "<script" not in re.sub(r"`[^`]*`", "", text)
-    outside = re.sub(r"`[^`\n]*`", "", text)
-    assert not re.search(r"(?<!\\)\]\(", outside)
-    assert "@team" not in outside
-    assert "http://" not in outside
-    # Every row of a table has as many cells as its head.
-    columns = 0
-    for line in text.splitlines():
-        cells = len(re.split(r"(?<!\\)\|", line)) if line.startswith("|") else 0
-        assert cells in (0, columns) or not columns, line
-        columns = cells

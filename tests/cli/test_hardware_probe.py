@@ -35,18 +35,16 @@ def test_answers_from_a_file_and_from_standard_input(
         (("aws-p5", "--collective", "gossip"), "no program for 'gossip'"),
         (("aws-p5", "--run", "x.txt"), "--run and answers exclude each other"),
         (("aws-p5", "missing.txt"), "missing.txt"),
+        (("aws-p5", "-"), ""),
     ],
 )
-def test_what_cannot_be_probed(call: Call, words: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_probed(
+    call: Call, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\x1b[2J\0 not a sweep\n")))
     answer = call("hardware", "probe", *words)
     assert answer.code != 0
     assert message in answer.err
-
-
-def test_standard_input_that_is_no_sweep(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\x1b[2J\0 not a sweep\n")))
-    answer = call("hardware", "probe", "aws-p5", "-")
-    assert answer.code != 0
     assert "\x1b" not in answer.out + answer.err
 
 

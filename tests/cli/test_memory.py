@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import block, segment, snapshot
-from helpers.command_line import Call
+from helpers.command_line import Call, Told
 from helpers.xplane_files import gpu_file
 
 
@@ -41,10 +41,10 @@ def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
     assert lines[-1] == "- device 0: no history was recorded, only the state at the end"
 
 
-def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
-    told = json.loads(call("memory", taken, "--json").out)
-    assert (told["schema"], len(told["devices"])) == ("memory.v1", 2)
-    recorded, unrecorded = told["devices"]
+def test_as_json_and_as_rows(call: Call, told: Told, taken: Path) -> None:
+    found = told("memory", taken)
+    assert (found["schema"], len(found["devices"])) == ("memory.v1", 2)
+    recorded, unrecorded = found["devices"]
     assert (unrecorded["peak_allocated"], unrecorded["end_allocated"], unrecorded["events"]) == (None, 512, 0)
     assert (recorded["peak_allocated"], recorded["peak_reserved"], recorded["events"]) == (650, 8192, 7)
     assert recorded["peak_time_ns"] == 2000
@@ -56,24 +56,14 @@ def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
         together = [sum(sizes) for sizes in zip(*(layer["bytes"] for layer in layers), strict=True)]
         assert together == recorded["timeline"][grouping]["allocated"]
     assert list(recorded["owners"]) == ["category", "module", "call_site"]
-    assert recorded["owners"]["module"][0] == {
-        "module": "forward model.py:7",
-        "bytes": 500,
-        "share": 500 / 650,
-        "peak": 500,
-        "peak_event": 3,
-        "peak_time_ns": 2000,
-        "step_ends": None,
-        "end": 300,
-    }
-    assert sum(row["bytes"] for row in told["rows"]) == 650
-    assert sum(row["share"] for row in told["rows"]) == pytest.approx(1)
-    rows = list(csv.DictReader(call("memory", taken, "--format", "csv").out.splitlines()))
-    assert [(row["rank"], row["bytes"], row["older"]) for row in rows] == [
-        ("3", "300", "False"),
-        ("3", "200", "False"),
-        ("3", "150", "True"),
-    ]
+    own = {"module": "forward model.py:7", "bytes": 500, "share": 500 / 650, "peak": 500, "peak_event": 3}
+    first = own | {"peak_time_ns": 2000, "step_ends": None, "end": 300}
+    assert recorded["owners"]["module"][0] == first
+    assert sum(row["bytes"] for row in found["rows"]) == 650
+    assert sum(row["share"] for row in found["rows"]) == pytest.approx(1)
+    rows = csv.DictReader(call("memory", taken, "--format", "csv").out.splitlines())
+    told_rows = [(row["rank"], row["bytes"], row["older"]) for row in rows]
+    assert told_rows == [("3", "300", "False"), ("3", "200", "False"), ("3", "150", "True")]
 
 
 def test_more_call_sites_are_summed_up(call: Call, tmp_path: Path) -> None:
@@ -92,24 +82,18 @@ def test_more_call_sites_are_summed_up(call: Call, tmp_path: Path) -> None:
     assert "at the peak" not in call("memory", path, "-q").out
 
 
-@pytest.mark.parametrize(
-    ("suffix", "begin"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")]
-)
-def test_a_picture(call: Call, taken: Path, tmp_path: Path, suffix: str, begin: bytes) -> None:
-    path = tmp_path / f"memory.{suffix}"
-    answer = call("memory", taken, "-q", "--plot", path)
-    assert (answer.code, answer.err) == (0, f"wrote {path}\n")
-    assert path.read_bytes().startswith(begin)
-
-
-def test_what_has_no_memory_says_what_to_record(call: Call, trace: Path, taken: Path, tmp_path: Path) -> None:
+def test_a_picture(call: Call, trace: Path, taken: Path, tmp_path: Path) -> None:
+    """What has no memory says what to record."""
+    for suffix, begin in (("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")):
+        path = tmp_path / f"memory.{suffix}"
+        answer = call("memory", taken, "-q", "--plot", path)
+        assert (answer.code, answer.err) == (0, f"wrote {path}\n")
+        assert path.read_bytes().startswith(begin)
     answer = call("memory", trace)
-    assert answer.code == 0
-    assert "record traces with profile_memory=True" in answer.out
+    assert (answer.code, "record traces with profile_memory=True" in answer.out) == (0, True)
     (taken / "rank3.pickle").unlink()
     answer = call("memory", taken, "--plot", tmp_path / "a.png")
-    assert answer.code == 2
-    assert "no history of allocations to plot" in answer.err
+    assert (answer.code, "no history of allocations to plot" in answer.err) == (2, True)
     assert call("memory", taken, "--ranks", 9).code == 2
 
 

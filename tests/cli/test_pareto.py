@@ -33,22 +33,17 @@ def point(
     return ServingPoint("run", f"{rate}", workload, rate, per_device, {"ttft p99": ttft}, load)
 
 
-def test_each_workload_has_its_own_front() -> None:
+def test_what_has_a_front_of_its_own_and_what_limits_it() -> None:
+    """Workloads; accelerators that one does not state; requests of other lengths."""
     found = collected_points([[point(10, 1), point(20, 2), point(15, 3)], [point(5, 9, "other")]])
     assert found.fronts == {"ttft p99": (0, 1, 3)}
     assert found.notes == ["2 workloads, each with its own best points: m; other"]
-
-
-def test_a_point_of_unknown_accelerators_makes_throughput_in_all() -> None:
-    """Per device the first would be better; in all it is not."""
+    # per device the first would be better; in all it is not
     found = ServingPoints((point(10, 1, devices=1), point(20, 1, devices=8)))
     assert found.fronts["ttft p99"] == (0,)
     found = ServingPoints((*found.points, point(15, 5, devices=None)))
     assert (found.is_per_device, found.fronts["ttft p99"]) == (False, (1,))
     assert found.notes[0].startswith("throughput is in all, not per accelerator: 1 of 3 points")
-
-
-def test_requests_of_other_lengths_are_unequal_work() -> None:
     found = ServingPoints((point(1, 1, input_tokens=100.0), point(2, 2, input_tokens=106.0)))
     assert found.notes == ["unequal work: a request has 100 to 106 input tokens in the mean"]
     assert ServingPoints((point(1, 1, input_tokens=100.0), point(2, 2, input_tokens=105.0))).notes == []
@@ -104,14 +99,11 @@ def test_an_open_loop_is_of_its_model_too(call: Call, tmp_path: Path) -> None:
     assert document["fronts"]["ttft p99"] == [0, 1]
 
 
-def test_one_point_is_no_drawing(call: Call, tmp_path: Path) -> None:
+def test_one_point_is_no_drawing_and_none_an_error(call: Call, tmp_path: Path) -> None:
     path = results(tmp_path / "one", (1, 10, 100))
     assert call("pareto", path).code == 0
     answer = call("pareto", path, "--plot", tmp_path / "p.svg")
     assert (answer.code, "fewer than two points" in answer.err) == (2, True)
-
-
-def test_no_point_is_an_error(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "sglang.jsonl"
     path.write_text(json.dumps({k: v for k, v in SGLANG.items() if "throughput" not in k}))
     answer = call("pareto", path)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,6 +22,7 @@ class Answer(NamedTuple):
 
 
 Call = Callable[..., Answer]
+Told = Callable[..., Any]
 
 
 @pytest.fixture
@@ -35,3 +37,9 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
         return Answer(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def told(call: Call) -> Told:
+    """What a command prints as JSON."""
+    return lambda *words: json.loads(call(*words, "--json").out)
