@@ -15,6 +15,7 @@ from rich.console import Console
 
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
+from cclbench.ground.json_schema import packaged_schema
 from cclbench.present.terminal.comparison import terminal_page
 
 
@@ -63,19 +64,16 @@ def test_the_glyphs_have_an_ascii_form_and_quiet_is_the_verdict(
     trace: Path, second: Path, tmp_path: Path
 ) -> None:
     found = compare(trace, second, store=tmp_path / "store")
-    plain = text_of(found, unicode=False)
-    assert re.search(r"  compute .* -+$", plain, re.MULTILINE)
+    assert re.search(r"  compute .* -+$", text_of(found, unicode=False), re.MULTILINE)
     assert " ".join(text_of(found, verbosity=-1).split()) == found.versus[0].words
     assert "more: -v or --json" not in text_of(found, verbosity=1)
 
 
-def test_json_follows_its_schema(call: Call, trace: Path, second: Path, repository: Path) -> None:
+def test_json_follows_its_schema(call: Call, trace: Path, second: Path) -> None:
     answer = call("compare", trace, second, "--json", "--fail-on", "compute.mfu < 0.4")
     assert answer.code == 1
     found = json.loads(answer.out)
-    jsonschema.validate(
-        found, json.loads((repository / "cclbench" / "schemas" / "comparison.json").read_text())
-    )
+    jsonschema.validate(found, dict(packaged_schema("comparison")))
     assert not found["passed"]
     (one,) = found["versus"]
     assert one["change_ns"] == sum(change["change_ns"] for change in one["changes"]) == -5000
@@ -119,26 +117,24 @@ def test_csv_is_a_row_a_metric_and_subject(call: Call, trace: Path, second: Path
     ("arguments", "code", "says"),
     [
         ((), 2, "Missing argument"),
-        (("{trace}",), 2, "2 to 26 runs, not 1"),
-        (("{trace}", "{trace}"), 2, "the same run"),
-        (("{trace}", "nowhere"), 2, "no run 'nowhere'"),
-        (("{trace}", "{empty}"), 3, "the folder is empty"),
-        (("{trace}", "{cut}"), 3, "--allow-truncated"),
-        (("{trace}", "{second}", "--fail-on", "time.step > 5%"), 2, "needs a sign"),
-        (("{trace}", "{second}", "--metric", "time.stp"), 2, "did you mean time.step"),
-        (("{trace}", "{second}", "-o", "x.pdf"), 2, "use .html, .md, .json"),
-        (("{trace}", "{second}", "-o", "/nowhere/x.md"), 2, "there is no folder /nowhere"),
+        (("TRACE",), 2, "2 to 26 runs, not 1"),
+        (("TRACE", "TRACE"), 2, "the same run"),
+        (("TRACE", "nowhere"), 2, "no run 'nowhere'"),
+        (("TRACE", "EMPTY"), 3, "the folder is empty"),
+        (("TRACE", "CUT"), 3, "--allow-truncated"),
+        (("TRACE", "SECOND", "--fail-on", "time.step > 5%"), 2, "needs a sign"),
+        (("TRACE", "SECOND", "--metric", "time.stp"), 2, "did you mean time.step"),
+        (("TRACE", "SECOND", "-o", "x.pdf"), 2, "use .html, .md, .json"),
+        (("TRACE", "SECOND", "-o", "/nowhere/x.md"), 2, "there is no folder /nowhere"),
     ],
 )
 def test_errors_say_what_to_do(
     call: Call, trace: Path, second: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    cut = tmp_path / "cut" / "rank0.json"
-    cut.parent.mkdir()
-    cut.write_text(trace.read_text()[:1500])
-    places = {"trace": trace, "second": second, "empty": tmp_path / "empty", "cut": cut}
-    answer = call("compare", *(argument.format(**places) for argument in arguments))
+    places = {"TRACE": trace, "SECOND": second, "EMPTY": tmp_path / "empty", "CUT": tmp_path / "cut.json"}
+    places["EMPTY"].mkdir()
+    places["CUT"].write_text(trace.read_text()[:1500])
+    answer = call("compare", *(places.get(argument, argument) for argument in arguments))
     assert (answer.code, answer.out) == (code, "")
     assert says in answer.err
     assert answer.err.count("\n") <= 3

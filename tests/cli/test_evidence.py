@@ -21,11 +21,7 @@ from cclbench.formats import READERS, recognise_format
 
 GLOO = Path(__file__).parents[2] / "traces" / "tiny-llama-ddp4-gloo-cpu"
 SYS = "/sys/class/infiniband"
-
-
 TTFTS = [0.031, 0.25, 0.125, 0.0625, 0.5]
-
-
 ITLS = [[0.01, 0.02], [0.03], [0.011, 0.013, 0.017], [], [0.02] * 4]
 LISTS = {
     "input_lens": [100] * 5,
@@ -35,23 +31,17 @@ LISTS = {
     "generated_texts": ["the answer"] * 5,
     "errors": [""] * 5,
 }
-
-
 VLLM = json.loads("""{
   "date": "20251002-101112", "backend": "vllm", "model_id": "/home/somebody/models/Llama-3.1-8B",
   "tokenizer_id": "/home/somebody/models/Llama-3.1-8B", "num_prompts": 5, "request_rate": "inf",
   "duration": 2.5, "completed": 5, "total_output_tokens": 15, "request_throughput": 2.0,
   "output_throughput": 6.0, "mean_ttft_ms": 193.7, "median_ttft_ms": 125.0, "p99_ttft_ms": 490.0
 }""")
-
-
 SGLANG = json.loads("""{
   "backend": "sglang", "dataset_name": "random", "request_rate": Infinity, "max_concurrency": 16,
   "duration": 42.5, "completed": 80, "request_throughput": 1.88, "mean_e2e_latency_ms": 2100.5,
   "mean_ttft_ms": 74.1, "p99_ttft_ms": 150.0
 }""")
-
-
 # 2 MiB in 1000 µs are 2.10 GB/s, of two ranks half of it on the bus: S is all that is gathered.
 TABLE = """\
 # nccl-tests version 2.18.2 nccl-headers=23007 nccl-library=23007
@@ -73,16 +63,12 @@ alpha:100:100 [0] NCCL INFO Using network AWS Libfabric
 NCCL version 2.18.5+cuda12.2
 alpha:100:150 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/AWS Libfabric/0/GDRDMA
 """
-
-
 INSPECTOR = """{
   "header": {"id": "0x7f8c", "rank": 0, "n_ranks": 2, "nnodes": 1},
   "metadata": {"inspector_output_format_version": "v4.0", "hostname": "alpha", "pid": 1},
   "coll_perf": {"coll": "AllGather", "coll_sn": 1, "coll_msg_size_bytes": 1000000, "coll_exec_time_us": 1000,
     "coll_algobw_gbs": 2.0, "coll_busbw_gbs": 1.0}
 }"""
-
-
 RECORDER = json.loads("""{
   "version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
   "pg_status": {}, "entries": [{
@@ -126,8 +112,6 @@ SWEEP_CSV = (
     "# coll: all_reduce\n# ranks: 8\nsize_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
     "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n1000000,250000,float,sum,10,100,175,10,100,175\n"
 )
-
-
 FILES: dict[str, tuple[str, str | bytes]] = {
     "summary.json": ("serving", json.dumps(VLLM)),
     "detailed.json": ("serving", json.dumps(VLLM | LISTS, indent=2)),

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers.command_line import Call
+from helpers.command_line import Call, Told
 
 LINK = """\
 id: lab-link
@@ -20,23 +20,16 @@ sources:
 """
 
 
-def test_an_entry_with_the_source_of_every_figure(call: Call) -> None:
+def test_an_entry_with_the_source_of_every_figure(call: Call, told: Told) -> None:
+    """Where sources disagree, that is shown; JSON has base SI."""
     lines = [" ".join(line.split()) for line in call("hardware", "show", "aws-p5en").out.splitlines()]
     assert lines[0] == "aws-p5en: 8 × nvidia-h200-sxm; nvlink4 switch 450 GB/s; efa-v3 16 × 25.0 GB/s"
     assert "scale_out.transport_latency_s 35.0 µs aws-ofi-nccl" in lines
     assert "host_cpu intel unverified" in lines
     assert any(line.startswith("aws-ofi-nccl: aws-ofi-nccl, src/platform-aws.cpp") for line in lines)
-
-
-def test_disagreements_are_shown(call: Call) -> None:
-    assert (
-        "ml-engineering states for hbm_bytes_per_s: 2 TB/s"
-        in call("hardware", "show", "nvidia-a100-sxm-80gb").out
-    )
-
-
-def test_json_has_base_si(call: Call) -> None:
-    document = json.loads(call("hardware", "show", "aws-p5en", "--json").out)
+    a100 = call("hardware", "show", "nvidia-a100-sxm-80gb").out
+    assert "ml-engineering states for hbm_bytes_per_s: 2 TB/s" in a100
+    document = told("hardware", "show", "aws-p5en")
     (entry,) = document["entries"]
     assert document["schema"] == "hardware.v1"
     assert entry["scale_out"]["bytes_per_s"] == 25e9
@@ -53,18 +46,13 @@ def test_all_are_listed(call: Call) -> None:
     assert any(row.startswith("nvlink3,fabric,") for row in rows)
 
 
-def test_a_file_of_ones_own(call: Call, tmp_path: Path) -> None:
+def test_a_file_of_ones_own(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken one is refused with the line."""
     path = tmp_path / "link.yaml"
     path.write_text(LINK)
     shown = call("hardware", "show", "lab-link", "--hardware", path)
     assert (shown.code, "25.0 GB/s" in shown.out) == (0, True)
     assert call("hardware", "show", "lab-link").code == 2
-
-
-def test_a_broken_file_is_refused_with_the_line(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "link.yaml"
     path.write_text(LINK.replace("25 GB/s", "-25 GB/s"))
     refused = call("hardware", "show", "--hardware", path)
     assert refused.code == 3

@@ -21,12 +21,8 @@ from cclbench.hardware import catalog, rates
 
 HEADER = "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
 HEADER += "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
-
-
 ONE_MIB = ("--collective", "all_reduce", "--size", "1MiB")
 P5 = ("--system", "aws-p5")
-
-
 BARRIER = ("--collective", "barrier", "--ranks", "16")
 Rows = Callable[..., Any]
 

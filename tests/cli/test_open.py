@@ -72,7 +72,7 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
         ("rank0.json -o none/x.json", 2, "none/x.json: there is no folder none; create it first"),
         ("rank0.json -o full.json", 3, "full.json: No space left on device"),
         ("rank0.json -o x.html", 2, "x.html: unsupported suffix for a trace; use .json or .json.gz"),
-        ("none", 3, "no such file or folder"),
+        ("./none", 3, "no such file or folder"),
     ],
 )
 def test_what_cannot_be_shown(

@@ -31,14 +31,12 @@ def verify(call: Call, collection: Path) -> Call:
 
 
 def test_a_shipped_data_point_is_verified(verify: Call) -> None:
+    """Every form tells the same."""
     answer = verify(ID)
     assert (answer.code, answer.err) == (0, "")
     header, _, line = answer.out.splitlines()
     assert header.split() == ["id", "status", "files", "rows", "exact", "changed"]
     assert line.split()[:3] == [ID, "verified", "4"]
-
-
-def test_every_form_tells_the_same(verify: Call) -> None:
     document = json.loads(verify("--all", "--json").out)
     assert document["schema"] == "verification.v1"
     (point,) = document["data_points"]
@@ -67,10 +65,8 @@ def test_an_unreadable_one_does_not_keep_the_others(verify: Call, collection: Pa
     (collection / "traces" / "broken" / "manifest.json").write_text("{")
     answer = verify("--all")
     assert answer.code == 3
-    assert [line.split()[:2] for line in answer.out.splitlines()[2:4]] == [
-        ["broken", "unreadable"],
-        [ID, "verified"],
-    ]
+    listed = [line.split()[:2] for line in answer.out.splitlines()[2:4]]
+    assert listed == [["broken", "unreadable"], [ID, "verified"]]
     assert "error: 1 of 2 data points are not verified" in answer.err
 
 

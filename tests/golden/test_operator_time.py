@@ -53,8 +53,6 @@ def theirs(path: Path) -> Iterator[tuple[Key, float]]:
 
 # Rows of operators that the other tool makes up, or names after a part of what it replaced.
 OTHER_NAMES = ("pseudo_op::", "(Synthetic Op)", "SortTokens", "TopK")
-
-
 MISSED = {"sglang_decode_mi300x": {("aten::copy_", "[[32],[32],[]]")}}
 """Of five calls it lists four: one that converts `int` to `long`, within `aten::_to_copy`, is gone."""
 

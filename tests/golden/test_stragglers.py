@@ -38,8 +38,6 @@ operators:
   embedding-grads-all-reduce: {does: all_reduce, over: [pp]}
   optimizer-clip-main-grad: {does: all_reduce, over: [dp, pp]}
 """
-
-
 JOBS = {"ST": (6_784, 1.1787), "AR": (117_216, 1.9730)}
 """Rows of each, and its published slowdown."""
 
