@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-import pytest
 from helpers.command_line import Call, Told
 
 LINK = """\
@@ -46,13 +46,16 @@ def test_all_are_listed(call: Call) -> None:
     assert any(row.startswith("nvlink3,fabric,") for row in rows)
 
 
-def test_a_file_of_ones_own(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken one is refused with the line."""
+def test_a_file_of_ones_own(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "link.yaml"
     path.write_text(LINK)
     shown = call("hardware", "show", "lab-link", "--hardware", path)
     assert (shown.code, "25.0 GB/s" in shown.out) == (0, True)
     assert call("hardware", "show", "lab-link").code == 2
+
+
+def test_a_broken_file_is_refused_with_the_line(call: Call, tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "link.yaml"
     path.write_text(LINK.replace("25 GB/s", "-25 GB/s"))
     refused = call("hardware", "show", "--hardware", path)
     assert refused.code == 3

@@ -89,11 +89,8 @@ def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, measure: Me
 
 def test_in_one_step_of_dlrm_no_rank_is_accused(test_data: Path, measure: Measure) -> None:
     """Rank 7 is the latest in the one window there is."""
-    (uneven,) = [
-        one
-        for one in screen_and_findings(measure(test_data / "kineto/dlrm_8xv100"))[1]
-        if one.name == "uneven_ranks"
-    ]
+    _, found = screen_and_findings(measure(test_data / "kineto/dlrm_8xv100"))
+    (uneven,) = [one for one in found if one.name == "uneven_ranks"]
     assert uneven.ranks == []
     assert "no rank stands out: rank 7 is late by 6.47 ms a step" in uneven.claim
     assert "one step does not show whether it is late again" in uneven.claim
