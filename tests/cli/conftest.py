@@ -120,44 +120,34 @@ def rows() -> list[Row]:
 
 @dataclass
 class FakeRun:
-    """What the commands use of a Run."""
+    """What the commands use of a Run, as its manifest and rows say; it has neither card nor tables."""
 
     manifest: dict[str, Any]
     rows: list[Row]
     window: str = "steps"
+    card: None = None
 
     @property
     def record(self) -> Manifest:
-        """The manifest as its type."""
         return record(self.manifest)
 
     @property
     def figures(self) -> Results:
-        """The rows as their type."""
         return Results.from_rows(figures(self.rows))
 
     @property
     def id(self) -> str:
-        """As the manifest says."""
         return str(self.manifest["run"])
 
     @property
     def ranks(self) -> list[int]:
-        """As the manifest says."""
         return [entry.rank for entry in self.record.ranks]
 
-    @property
-    def card(self) -> None:
-        """None came with it."""
-        return
-
     def rank(self, number: int) -> None:
-        """A run made by hand has no tables."""
         raise InputError(f"rank {number} has no tables")
 
     @property
     def path(self) -> Path:
-        """Nowhere."""
         return Path("runs") / self.id
 
 

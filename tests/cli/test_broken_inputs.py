@@ -245,12 +245,6 @@ def test_a_card_that_is_none(refused: Refused, tmp_path: Path) -> None:
     assert "is there twice" in refused(card, code=1, lines=10)
 
 
-def test_names_of_files_do_not_steer_the_terminal(refused: Refused, tmp_path: Path) -> None:
-    path = tmp_path / "rank0\x1b[31m.json"
-    path.write_text("hello")
-    assert "rank0\\x1b[31m.json" in refused(path)
-
-
 def test_a_file_that_the_system_refuses_to_open(
     refused: Refused, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,33 +249,32 @@ def test_a_run_calibrates_by_its_own_collectives(call: Call, tmp_path: Path, tes
     assert call("hardware", "validate", run, *machine, "--calibration", output).code == 2
 
 
-def test_a_card_names_its_calibration(call: Call, tmp_path: Path, trace: Path) -> None:
+def test_a_card_names_its_calibration(call: Call, hardware: Call, tmp_path: Path, trace: Path) -> None:
     """A file beside it, of its machine; else the run is refused."""
     sweep = csv(tmp_path / "sweep.csv", {2**20: 130.0, 2**22: 200.0})
     folder = tmp_path / "point"
     folder.mkdir()
     shutil.copy(trace, folder)
-    card = folder / "card.yaml"
 
     def ran(system: str, calibration: str) -> Any:
-        hardware = {"accelerator": "nvidia-h100-sxm", "system": system, "calibration": calibration}
+        machine = {"accelerator": "nvidia-h100-sxm", "system": system, "calibration": calibration}
         document = {"version": 2, "id": "tiny", "description": "x", "workload": {"phase": "training"}}
-        card.write_text(yaml.safe_dump({**document, "hardware": hardware}))
+        (folder / "card.yaml").write_text(yaml.safe_dump({**document, "hardware": machine}))
         return call("run", folder, "--store", tmp_path / "runs", "--metric", "time.step")
 
-    assert call("hardware", "calibrate", sweep, *P5, "-o", folder / "p5.yaml").code == 0
+    assert hardware("calibrate", sweep, "-o", folder / "p5.yaml").code == 0
     answer = ran("aws-p5", "p5.yaml")
     assert answer.code == 0, answer.err
     assert "were not read" not in answer.out + answer.err
     (kept,) = (tmp_path / "runs").glob("*/calibration.yaml")
     assert yaml.safe_load(kept.read_text()) == yaml.safe_load((folder / "p5.yaml").read_text())
-    other = ran("aws-p5en", "p5.yaml")
-    assert (other.code, "is a calibration of aws-p5" in other.err) == (3, True)
-    none = ran("aws-p5", "none.yaml")
-    assert (none.code, "the card names this calibration" in none.err) == (3, True)
-    for name in ("../p5.yaml", "/etc/p5.yaml", "p5.txt"):
-        refused = ran("aws-p5", name)
-        assert (refused.code, "hardware.calibration" in refused.err) == (1, True)
+    for system, name, code, says in (
+        ("aws-p5en", "p5.yaml", 3, "is a calibration of aws-p5"),
+        ("aws-p5", "none.yaml", 3, "the card names this calibration"),
+        *(("aws-p5", name, 1, "hardware.calibration") for name in ("../p5.yaml", "/etc/p5.yaml", "p5.txt")),
+    ):
+        refused = ran(system, name)
+        assert (refused.code, says in refused.err) == (code, True), name
 
 
 def test_a_missing_figure_is_named(call: Call, tmp_path: Path, repository: Path) -> None:

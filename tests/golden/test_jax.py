@@ -68,9 +68,8 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 def planes(path: Path) -> dict[str, bytes]:
     """The planes of a profile by name."""
-    return {
-        dict(fields(plane))[2].decode(): plane for number, plane in fields(path.read_bytes()) if number == 1
-    }
+    found = [plane for number, plane in fields(path.read_bytes()) if number == 1]
+    return {dict(fields(plane))[2].decode(): plane for plane in found}
 
 
 def named(plane: bytes, field: int) -> dict[int, str]:

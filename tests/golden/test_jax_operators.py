@@ -112,22 +112,17 @@ def test_flops_and_bytes_are_those_of_the_programs_sizes(works) -> None:
 
 def test_kernels_of_one_execution_are_one_call(works, run) -> None:
     """Twelve of a grouped convolution in four streams; three and a copy of a sort, annotated apart."""
-    assert works["conv2d_grouped", "conv_general_dilated"]["calls"] == 1
-    assert works["sort", "sort"]["calls"] == 1
-    assert works["triangular_solve", "triangular_solve"]["calls"] == 2  # it transposes the result in a fusion
-    assert works["scan_matmul", "dot_general"]["calls"] == 16
+    convolution, product = "conv_general_dilated", "dot_general"
+    calls = {("conv2d_grouped", convolution): 1, ("sort", "sort"): 1, ("scan_matmul", product): 16}
+    calls |= {("triangular_solve", "triangular_solve"): 2}  # it transposes the result in a fusion
+    assert {key: works[key]["calls"] for key in calls} == calls
     table = run.operators().to_pandas()
-    assert sorted(table[table["name"] == "conv_general_dilated"]["kernels"])[-3:] == [2, 5, 12]
+    assert sorted(table[table["name"] == convolution]["kernels"])[-3:] == [2, 5, 12]
     assert table["kernels"].sum() == 171 + 4 * 3  # events of five streams
-
-
-def test_precision_is_that_of_the_kernels(works) -> None:
-    said = {kind: works[kind, "dot_general"]["precisions"] for kind, name in FLOPS if name == "dot_general"}
-    assert said["matmul_f32"] == ["tf32"]
-    assert said["matmul_f32_highest"] == ["fp32"]
-    assert said["matmul_int8"] == ["int8"]
-    assert said["matmul_fp8"] == ["fp8"]
-    assert works["conv2d_f32", "conv_general_dilated"]["precisions"] == ["tf32"]
+    precisions = {("matmul_f32", product): "tf32", ("matmul_f32_highest", product): "fp32"}
+    precisions |= {("matmul_int8", product): "int8", ("matmul_fp8", product): "fp8"}
+    precisions |= {("conv2d_f32", convolution): "tf32"}
+    assert {key: works[key]["precisions"] for key in precisions} == {k: [p] for k, p in precisions.items()}
 
 
 def test_all_work_has_a_cost(run: cclbench.Run) -> None:

@@ -22,13 +22,12 @@ from helpers.synthetic.truth import (
     Wider,
 )
 
-FACTOR = {
-    "all_reduce": lambda n: Fraction(2 * (n - 1), n),
-    "all_gather": lambda n: Fraction(n - 1, n),
-    "reduce_scatter": lambda n: Fraction(n - 1, n),
-    "all_to_all": lambda n: Fraction(n - 1, n),
-}
+FACTOR = {"all_reduce": lambda n: Fraction(2 * (n - 1), n)}
+FACTOR |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: Fraction(n - 1, n))
 """Bus traffic per payload byte (nccl-tests, PERFORMANCE.md)."""
+COUNTED = ("compute", "communication", "compute_only", "overlapped", "exposed_comm", "exposed_copy")
+COUNTED += ("idle", "idle_host", "idle_device")
+"""What a step's truth states of the ns of its window."""
 
 
 def truth_of(
@@ -230,24 +229,15 @@ def _steps(
         for i in begun:
             volume[i.key_on(rank)] += i.payload
         exposed = {key: (wait, transfer) for key, (wait, transfer) in s.exposed.items()}
+        transfers = ("send", "recv", "send_recv")
         in_pipeline = [
-            wait
-            for key, (wait, _) in exposed.items()
-            if key.dimension == "pp" and key.kind in ("send", "recv", "send_recv")
+            w for key, (w, _) in exposed.items() if key.dimension == "pp" and key.kind in transfers
         ]
         yield StepTruth(
+            **{f"{name}_ns": s.ns[name] for name in COUNTED},
             step=step,
             start_ns=begin,
             end_ns=end,
-            compute_ns=s.ns["compute"],
-            communication_ns=s.ns["communication"],
-            compute_only_ns=s.ns["compute_only"],
-            overlapped_ns=s.ns["overlapped"],
-            exposed_comm_ns=s.ns["exposed_comm"],
-            exposed_copy_ns=s.ns["exposed_copy"],
-            idle_ns=s.ns["idle"],
-            idle_host_ns=s.ns["idle_host"],
-            idle_device_ns=s.ns["idle_device"],
             exposed=exposed,
             exposed_wait_ns=sum((wait for wait, _ in exposed.values()), Fraction(0)),
             exposed_transfer_ns=sum((transfer for _, transfer in exposed.values()), Fraction(0)),

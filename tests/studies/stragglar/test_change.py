@@ -45,14 +45,12 @@ def test_stragglar_turns_waiting_into_work_as_far_as_the_last_rank_is_late() -> 
 
 
 def test_stragglar_needs_a_machine_and_four_ranks() -> None:
+    """Only measured arrivals are replayed."""
     few = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", MIB))))
     assert "four or more ranks" in str(few.predict(parse_scenario(["stragglar=measured"])).idle)
     replay = late_rank(100_000)
     replay.machine = Machine(Hardware(per_node=8))
     with pytest.raises(InputError, match="needs a named machine"):
         replay.predict(parse_scenario(["stragglar=measured"]))
-
-
-def test_only_measured_arrivals_are_replayed() -> None:
     with pytest.raises(UsageError, match="measured"):
         parse_scenario(["stragglar=x2"])
