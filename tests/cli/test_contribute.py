@@ -61,23 +61,22 @@ def test_a_newcomer_sees_what_was_done(call: Call, arguments: list[str], tmp_pat
     assert (verified.code, verified.err) == (0, "")
 
 
-def test_json_has_everything_and_no_secret(call: Call, arguments: list[str]) -> None:
-    answer = call(*arguments, "--json")
-    document = json.loads(answer.out)
+def test_json_has_everything_and_no_secret(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    """What a card lacks is listed, and nothing asked."""
+    card = tmp_path / "my-job.yaml"
+    card.write_text(CARD.replace("phase: training", "dataset: c4"))
+    answer = call(*arguments, "--no-input")
+    assert (answer.code, answer.out) == (1, "")
+    assert "  workload.phase: " in answer.err
+    assert list((tmp_path / "collection").iterdir()) == []
+    card.write_text(CARD)
+    document = json.loads(call(*arguments, "--json").out)
     assert document["schema"] == "contribution.v1"
     assert [file["path"] for file in document["files"]] == ["rank0.json.gz"]
     assert document["rows_equal"] > 100
     assert document["redactions"]
     assert all(set(row) == {"file", "place", "kind", "count", "rule"} for row in document["redactions"])
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
-
-
-def test_what_lacks_is_listed_and_nothing_asked(call: Call, arguments: list[str], tmp_path: Path) -> None:
-    (tmp_path / "my-job.yaml").write_text(CARD.replace("phase: training", "dataset: c4"))
-    answer = call(*arguments, "--no-input")
-    assert (answer.code, answer.out) == (1, "")
-    assert "  workload.phase: " in answer.err
-    assert list((tmp_path / "collection").iterdir()) == []
 
 
 def test_the_terminal_is_asked_until_it_fits(

@@ -9,12 +9,18 @@ import pytest
 from helpers.command_line import Call, Told
 
 
-def test_findings_are_listed_with_evidence_and_queries(call: Call, trace: Path) -> None:
+def test_findings_are_listed_with_evidence_and_queries(call: Call, told: Told, trace: Path) -> None:
+    """And explained."""
     answer = call("diagnose", trace)
     assert (answer.code, answer.err) == (0, "")
     assert max(map(len, answer.out.splitlines())) <= 80
     for word in ("host_bound", "gain: ", "confidence: ", "try: ", "time.idle_host_by", "cclbench sql "):
         assert word in answer.out
+    assert "try with pytorch" in call("explain", "host_bound").out
+    both = told("explain", "host_bound", "time.idle")
+    assert [one["name"] for one in both["metrics"]] == ["time.idle"]
+    assert [one["name"] for one in both["findings"]] == ["host_bound"]
+    assert "late_rank" in call("list", "findings").out
 
 
 def test_as_json_and_rows(call: Call, told: Told, trace: Path) -> None:
@@ -66,11 +72,3 @@ def test_the_first_screen_says_why(call: Call, trace: Path) -> None:
     assert "  time.idle  " in every
     chosen = call("run", trace, "--metric", "time.*").out
     assert "Main findings" not in chosen
-
-
-def test_findings_are_explained_and_listed(call: Call, told: Told) -> None:
-    assert "try with pytorch" in call("explain", "host_bound").out
-    both = told("explain", "host_bound", "time.idle")
-    assert [one["name"] for one in both["metrics"]] == ["time.idle"]
-    assert [one["name"] for one in both["findings"]] == ["host_bound"]
-    assert "late_rank" in call("list", "findings").out

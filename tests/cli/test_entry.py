@@ -164,6 +164,7 @@ def test_debug_shows_the_traceback(
         (("explain", "time.stpe"), "time.step"),
         (("metrics", "no-such-run"), "no run 'no-such-run'"),
         (("sql", "no-such-run", "SELECT 1"), "no run 'no-such-run'"),
+        (("run", "x", "--store", __file__), "is a file"),
     ],
 )
 def test_wrong_usage_exits_with_2(call: Call, arguments: tuple[str, ...], says: str) -> None:
@@ -173,12 +174,6 @@ def test_wrong_usage_exits_with_2(call: Call, arguments: tuple[str, ...], says: 
     assert says in answer.err
     assert answer.err.startswith("error: ")
     assert len(answer.err.splitlines()) <= 3
-
-
-def test_a_store_that_is_a_file_is_wrong_usage(call: Call, trace: Path) -> None:
-    answer = call("run", trace, "--store", trace)
-    assert answer.code == 2
-    assert "is a file" in answer.err
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["explain"]])
@@ -217,12 +212,6 @@ def test_a_warning_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(api, "run", warns)
     assert call("run", "x").err == "warning: plug-in 'x' did not load\nerror: cut\n"
-
-
-def test_shell_completion_offers_the_commands() -> None:
-    words = {"_CCLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": "cclbench ", "COMP_CWORD": "1"}
-    done = shell(env={**os.environ, **words})
-    assert {"plain,run", "plain,explain"} <= set(done.stdout.splitlines())
 
 
 def test_a_long_name_out_of_a_file_does_not_fill_the_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from helpers.command_line import Call
+from helpers.command_line import Call, Told
 from helpers.machine_trace import product, write_trace
 
 
@@ -36,36 +35,32 @@ def test_the_exit_code_tells_regressed_from_could_not_be_judged(call: Call, tmp_
     assert "time.step" in plot.read_text()
 
 
-def test_the_forms_agree(call: Call) -> None:
-    document = json.loads(call("history", "--json").out)["histories"][0]
+def test_the_forms_agree(call: Call, told: Told, tmp_path: Path) -> None:
+    """A shard has no labels."""
+    document = told("history")["histories"][0]
     lines = call("history", "--format", "csv").out.splitlines()
     assert len(lines) == 1 + len(document["runs"]) == 14
     assert [line.split(",")[1] for line in lines[1:]] == [run["run"] for run in document["runs"]]
     table = call("history").out
     assert all(run["run"] in table for run in document["runs"])
     assert "noise between runs" in table
-
-
-def test_remove_keeps_the_newest(call: Call) -> None:
-    answer = call("remove", "night-*", "--keep", "3", "--yes")
-    assert answer.code == 0
-    left = [run["run"] for run in json.loads(call("list", "runs", "--json").out)["rows"]]
-    assert [run[:8] for run in left] == ["night-12", "night-11", "night-10"]
-    assert call("remove", "other-*", "--yes").code == 2
-
-
-def test_a_shard_has_no_labels(call: Call, tmp_path: Path) -> None:
     answer = call("ingest", tmp_path / "night-00", "--shard", "1/2", "--label", "commit=a")
     assert (answer.code, "a shard has no labels" in answer.err) == (2, True)
     assert call("run", tmp_path / "night-00", "--label", "commit").code == 2
 
 
-def test_a_run_is_named_by_the_beginning_of_its_id_or_as_the_last(call: Call, tmp_path: Path) -> None:
-    ids = [run["run"] for run in json.loads(call("list", "runs", "--json").out)["rows"]]
+def test_a_run_is_named_by_the_beginning_of_its_id_or_as_the_last(
+    call: Call, told: Told, tmp_path: Path
+) -> None:
+    """Removal keeps the newest."""
+    ids = [run["run"] for run in told("list", "runs")["rows"]]
     third = next(run for run in ids if run.startswith("night-03"))
     for name, run in (("night-03", third), (ids[5][:-1], ids[5]), ("@last", ids[0])):
-        answer = call("metrics", name, "--json")
-        assert json.loads(answer.out)["run"]["id"] == run
+        assert told("metrics", name)["run"]["id"] == run
     several = call("metrics", "night-0")
     assert (several.code, "10 runs in" in several.err, "night-00" in several.err) == (2, True, True)
     assert call("metrics", "@last", "--store", tmp_path / "empty").code == 2
+    assert call("remove", "night-*", "--keep", "3", "--yes").code == 0
+    left = [run["run"][:8] for run in told("list", "runs")["rows"]]
+    assert left == ["night-12", "night-11", "night-10"]
+    assert call("remove", "other-*", "--yes").code == 2

@@ -114,6 +114,7 @@ def test_a_system_alone_says_accelerator_and_nodes(
 def test_devices_that_traces_count_say_the_nodes_of_a_larger_world(
     traces: Path, told: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A card is believed against the count, and the difference said."""
     monkeypatch.chdir(traces.parent)
     card = with_card(traces, "stated", accelerator="nvidia-h100-sxm", per_node=8)
     asked = ("--metric", "comm.bandwidth_utilization")
@@ -127,6 +128,11 @@ def test_devices_that_traces_count_say_the_nodes_of_a_larger_world(
     assert one == other
     assert all(row[-1] is not None for row in one)
     assert told("card", "new", traces)["hardware"]["per_node"] == 8
+    card = with_card(traces, "four", accelerator="nvidia-h100-sxm", per_node=4)
+    assert told("run", card, "--metric", "time.step")["run"]["notes"] == [CONTRADICTION]
+    inside = figures(told("whatif", card, "--set", "scale_up.bandwidth=x2"), "whatif.speedup")
+    assert inside[0][-1] is None  # no collective stays inside a node of four
+    assert told("card", "new", card)["hardware"]["per_node"] == 4
 
 
 def test_ranks_of_a_counted_host_share_a_clock(traces: Path, tmp_path: Path) -> None:
@@ -137,14 +143,3 @@ def test_ranks_of_a_counted_host_share_a_clock(traces: Path, tmp_path: Path) -> 
     (one, ranks), (other, more) = offsets.most_common(2)
     assert one[0] != other[0]
     assert min(ranks, more) >= 7  # a rank that seems to drift stands alone
-
-
-def test_the_card_is_believed_against_the_count_and_the_difference_said(
-    traces: Path, told: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(traces.parent)
-    card = with_card(traces, "four", accelerator="nvidia-h100-sxm", per_node=4)
-    assert told("run", card, "--metric", "time.step")["run"]["notes"] == [CONTRADICTION]
-    inside = figures(told("whatif", card, "--set", "scale_up.bandwidth=x2"), "whatif.speedup")
-    assert inside[0][-1] is None  # no collective stays inside a node of four
-    assert told("card", "new", card)["hardware"]["per_node"] == 4

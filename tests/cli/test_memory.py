@@ -25,7 +25,8 @@ def taken(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
+def test_the_peak_and_whose_it_is(call: Call, taken: Path, tmp_path: Path) -> None:
+    """On the terminal, and in a report."""
     answer = call("memory", taken)
     assert (answer.code, answer.err) == (0, "")
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
@@ -39,6 +40,15 @@ def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
         "",
     ]
     assert lines[-1] == "- device 0: no history was recorded, only the state at the end"
+    page = tmp_path / "page.html"
+    assert call("report", taken, "-o", page).code == 0
+    text = page.read_text()
+    for words in (
+        *(f"<h3>Memory of rank 3, device 0 by {key}</h3>" for key in ("category", "call site")),
+        "peak 650 B, 0 B of the reserved bytes unused then",
+        "older than the recording\n150 B at the peak",
+    ):
+        assert words in text
 
 
 def test_as_json_and_as_rows(call: Call, told: Told, taken: Path) -> None:
@@ -97,16 +107,6 @@ def test_a_picture(call: Call, trace: Path, taken: Path, tmp_path: Path) -> None
     assert call("memory", taken, "--ranks", 9).code == 2
 
 
-def test_a_report_has_the_memory(call: Call, taken: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    assert call("report", taken, "-o", page).code == 0
-    text = page.read_text()
-    assert "<h3>Memory of rank 3, device 0 by category</h3>" in text
-    assert "<h3>Memory of rank 3, device 0 by call site</h3>" in text
-    assert "peak 650 B, 0 B of the reserved bytes unused then" in text
-    assert "older than the recording\n150 B at the peak" in text
-
-
 def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
     trace = repository / "tests/golden/cpu_memory/rank0_trace.json.gz"
     settings = ("--set", "checkpoint=Transformer_0/Block_0", "--set", "optimizer.shards=2")
@@ -128,7 +128,10 @@ def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
     assert "the recording names no modules" in call("memory", taken, "--set", "checkpoint=Block").err
 
 
-def test_compiled_programs_are_apart_from_measured_memory(call: Call, repository: Path) -> None:
+def test_compiled_programs_are_apart_from_measured_memory(
+    call: Call, told: Told, repository: Path, tmp_path: Path
+) -> None:
+    """A profile without programs says so."""
     source = repository / "traces/tiny-jax-h100"
     lines = [" ".join(line.split()) for line in call("memory", source).out.splitlines()]
     assert "rank 0, device 0 4.67 GB 210 MB xplane" in lines
@@ -145,16 +148,12 @@ def test_compiled_programs_are_apart_from_measured_memory(call: Call, repository
         "- rank 0, device 0: the allocation that made the measured peak, 4.46 GB, has the",
         "size of jit_train_step's temporaries",
     ]
-    told = json.loads(call("memory", source, "--json").out)
-    assert [program["provenance"] for program in told["programs"]] == ["compiler"]
-    assert told["devices"][0]["peak_allocation"]["assigned"] == 4_456_759_568
-    assert told["rows"] == []
-
-
-def test_a_profile_without_programs_says_so(call: Call, tmp_path: Path) -> None:
+    found = told("memory", source)
+    assert [program["provenance"] for program in found["programs"]] == ["compiler"]
+    assert found["devices"][0]["peak_allocation"]["assigned"] == 4_456_759_568
+    assert found["rows"] == []
     (tmp_path / "rank0.xplane.pb").write_bytes(gpu_file())
-    answer = call("memory", tmp_path)
     words = "compiled programs: as compiled, not measured: unknown: the profile contains no compiled programs"
-    assert words in " ".join(answer.out.split())
-    (program,) = json.loads(call("memory", tmp_path, "--json").out)["programs"]
+    assert words in " ".join(call("memory", tmp_path / "rank0.xplane.pb").out.split())
+    (program,) = told("memory", tmp_path / "rank0.xplane.pb")["programs"]
     assert (program["bytes"], program["peak"]) == (None, None)

@@ -65,6 +65,7 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_the_command_marks_the_best(call: Call, sweep: Path, tmp_path: Path) -> None:
+    """And a report has a drawing for each latency."""
     answer = call("pareto", sweep, "--json", "--plot", tmp_path / "p.svg")
     assert answer.code == 0, answer.err
     document = json.loads(answer.out)
@@ -76,9 +77,6 @@ def test_the_command_marks_the_best(call: Call, sweep: Path, tmp_path: Path) -> 
     printed = call("pareto", sweep).out
     assert "200 ms*" in printed
     assert "900 ms*" not in printed
-
-
-def test_the_page_has_a_drawing_for_each_latency(call: Call, sweep: Path, tmp_path: Path) -> None:
     page = tmp_path / "run.html"
     assert call("report", sweep, "-o", page).code == 0
     text = page.read_text()

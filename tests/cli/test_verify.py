@@ -47,6 +47,7 @@ def test_a_shipped_data_point_is_verified(verify: Call) -> None:
 
 
 def test_a_changed_value_fails_with_both(verify: Call, collection: Path) -> None:
+    """Recording is verified at once."""
     path = collection / "traces" / ID / "manifest.json"
     document = json.loads(path.read_text())
     rows = document["results"]["rows"]
@@ -57,6 +58,10 @@ def test_a_changed_value_fails_with_both(verify: Call, collection: Path) -> None
     assert answer.code == 1
     assert f"time.idle: recorded 0.125 s, computed {true!r} s" in " ".join(answer.out.split())
     assert answer.err == "error: 1 of 1 data points are not verified\n"
+    path.unlink()
+    assert verify(ID).code == 1
+    answer = verify("--record", ID)
+    assert (answer.code, answer.err.startswith("recorded ")) == (0, True)
 
 
 def test_an_unreadable_one_does_not_keep_the_others(verify: Call, collection: Path) -> None:
@@ -68,13 +73,6 @@ def test_an_unreadable_one_does_not_keep_the_others(verify: Call, collection: Pa
     listed = [line.split()[:2] for line in answer.out.splitlines()[2:4]]
     assert listed == [["broken", "unreadable"], [ID, "verified"]]
     assert "error: 1 of 2 data points are not verified" in answer.err
-
-
-def test_recording_is_verified_at_once(verify: Call, collection: Path) -> None:
-    (collection / "traces" / ID / "manifest.json").unlink()
-    assert verify(ID).code == 1
-    answer = verify("--record", ID)
-    assert (answer.code, answer.err.startswith("recorded ")) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,11 @@ PARTS = ("compute", "exposed_transfer", "exposed_wait", "exposed_unmatched", "ex
 
 def row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:
     """A row of the results table; `ok` and measured where it has a value."""
-    ok = value is not None
     blank: Row = dict.fromkeys(RESULTS.names)
     blank |= {"window": "steps", "version": 1, "source": "kineto", "unit": unit, "metric": metric}
-    blank |= {"value": value, "status": "ok" if ok else "not_applicable"}
-    blank |= {"provenance": "measured" if ok else None, "reason": None if ok else "nobody knows"}
-    return blank | other
+    missing = {"status": "not_applicable", "provenance": None, "reason": "nobody knows"}
+    told = missing if value is None else {"status": "ok", "provenance": "measured", "reason": None}
+    return blank | {"value": value} | told | other
 
 
 def steps_of(metric: str, values: Sequence[float], unit: str = "s", **other: Any) -> list[Row]:

@@ -177,9 +177,5 @@ def true_phases(truth: Truth) -> Values:
 
 
 def true_balance(truth: Truth) -> Values:
-    found: Values = {}
-    if truth.load_imbalance is not None:
-        found["balance.load_imbalance", None, *NONE] = truth.load_imbalance
-    if truth.straggler_delay is not None:
-        found["balance.straggler_delay", None, *NONE] = truth.straggler_delay
-    return found
+    told = {"load_imbalance": truth.load_imbalance, "straggler_delay": truth.straggler_delay}
+    return {(f"balance.{name}", None, *NONE): value for name, value in told.items() if value is not None}
