@@ -36,11 +36,8 @@ import claims mcp card hardware
 """
 
 
-def test_the_contract_has_its_commands() -> None:
+def test_the_contract_has_its_commands_each_with_its_summary() -> None:
     assert {path[0] for path in ALL} == set(CONTRACT.split())
-
-
-def test_the_summary_is_the_first_line_of_the_help() -> None:
     for name, summary in COMMANDS.items():
         command = cli.get_command(click.Context(cli), name)
         assert summary == " ".join(command.help.split("\n\n")[0].split())

@@ -14,7 +14,9 @@ from helpers.trees import files
 from cclbench.findings.kept_gains import GAINS_FILE
 
 
-def test_a_run_as_a_page(call: Call, trace: Path, tmp_path: Path) -> None:
+def test_a_run_as_a_page_says_that_its_only_step_is_open(
+    call: Call, trace: Path, tmp_path: Path, document: dict[str, Any]
+) -> None:
     path = tmp_path / "run.html"
     answer = call("report", trace, "-o", path)
     assert (answer.code, answer.out, answer.err) == (0, "", f"wrote {path}\n")
@@ -22,11 +24,6 @@ def test_a_run_as_a_page(call: Call, trace: Path, tmp_path: Path) -> None:
     # the kernel table, a metric, what is missing and why
     for words in ("ampere_sgemm_128x64_nn", "time.exposed_comm", "needs a workload card"):
         assert words in text
-
-
-def test_the_only_step_is_said_to_be_open(
-    call: Call, document: dict[str, Any], trace: Path, tmp_path: Path
-) -> None:
     rows = document["traceEvents"]
     document["traceEvents"] = [row for row in rows if row["name"] != "ProfilerStep#1"]
     trace.write_text(json.dumps(document))

@@ -39,7 +39,7 @@ def search(call: Call, folder: Path) -> Call:
     return run
 
 
-def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(search: Call) -> None:
+def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(search: Call, tmp_path: Path) -> None:
     code, out, _ = search()
     assert code == 0
     text = " ".join(out.split())
@@ -53,9 +53,6 @@ def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(search: Call)
     steps = [row for row in found["results"] if row["metric"] == "search.step" and row["stat"] is None]
     assert [row["value"] is None for row in steps] == [False, False, True, True]
     assert all(row["reason"] for row in steps if row["value"] is None)
-
-
-def test_files_are_written(search: Call, tmp_path: Path) -> None:
     best, plot = tmp_path / "best.yaml", tmp_path / "front.png"
     assert search("--best", best, "--plot", plot).code == 0
     assert "scale_up.bandwidth" in best.read_text()

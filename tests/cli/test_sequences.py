@@ -68,18 +68,10 @@ def test_every_form_has_the_same_rows(call: Call, trace: Path, document: dict[st
     assert none.out.splitlines()[1:] == ["0 of 0 sequences of 6 kernels on a stream, by time"]
 
 
-def test_without_kernels_the_reason_is_told(call: Call, repository: Path) -> None:
+def test_without_kernels_the_reason_is_told(call: Call, repository: Path, told: Told, trace: Path) -> None:
     answer = call("sequences", repository / "traces" / "tiny-llama-ddp4-gloo-cpu")
     assert answer.code == 2
     assert "no kernel sequences: the CPU is the device: it runs operators, not kernels" in answer.err
-
-
-@pytest.mark.parametrize("words", [("--length", "1"), ("--top", "0"), ("--ranks", "5"), ("--steps", "0:2")])
-def test_what_cannot_be_asked_is_refused(call: Call, trace: Path, words: tuple[str, str]) -> None:
-    assert call("sequences", trace, *words).code == 2
-
-
-def test_a_device_without_kernels_is_no_rank(call: Call, told: Told, trace: Path) -> None:
     row = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 0, "tid": 7, "ts": 0, "dur": 5}
     events = [row | {"args": {"stream": 7, "device": 0}}]
     (trace.parent / "rank1.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
@@ -87,3 +79,8 @@ def test_a_device_without_kernels_is_no_rank(call: Call, told: Told, trace: Path
     assert first.split(": ")[1].startswith("1 rank,")
     document = told("run", trace.parent, "--metric", "time.step")
     assert "rank 1 is none: the device in rank1.json ran no kernel" in document["run"]["notes"]
+
+
+@pytest.mark.parametrize("words", [("--length", "1"), ("--top", "0"), ("--ranks", "5"), ("--steps", "0:2")])
+def test_what_cannot_be_asked_is_refused(call: Call, trace: Path, words: tuple[str, str]) -> None:
+    assert call("sequences", trace, *words).code == 2

@@ -55,9 +55,6 @@ def test_its_rows_and_page_say_that_they_are_compiled(measure: Any, repository: 
     assert "as compiled, not measured" in section
     assert "4,456,759,568 bytes, assigned by the compiler" in section
     assert "tiny_jax.py(79): attention" in section  # it holds most of them
-
-
-def test_a_program_of_unknown_size_has_a_reason() -> None:
     unknown = {
         "provenance": "compiler",
         "module": "jit_f",

@@ -82,13 +82,10 @@ def taken_us(found: dict[str, Member], *kinds: str) -> Counter[str]:
     return Counter({name: ns / 1000 for name, ns in taken.items()})
 
 
-def test_time_by_op_is_xprof_s(tpus):
+def test_time_by_op_is_xprof_s_and_each_row_of_the_planes_is_counted(tpus):
     taken = taken_us(tpus, "device kernel", "device sync")
     assert {name: taken[name] for name in XPROF_TPU_US} == pytest.approx(XPROF_TPU_US, rel=1e-3)
     assert taken_us(tpus, "device kernel").keys() == {n for n in XPROF_TPU_US if "copy" not in n}
-
-
-def test_each_row_of_the_planes_is_a_row_or_counted(tpus):
     # 304 + 600 + 600 ops on the core and 108 marks of XLA TraceMe; 105 module runs.
     trace, rows = tpus["/device:TPU:0"]
     counts = {kind: len(batch) for kind, batch in rows.items() if kind.startswith("device")}

@@ -272,14 +272,11 @@ def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Pa
     assert found.claims[0].counts["pairs"] == 57
 
 
-def test_an_empty_store_and_an_unknown_claim_say_what_to_do(published: Path, tmp_path: Path) -> None:
+def test_claims_are_json_and_an_unknown_one_says_what_to_do(published: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cclbench import ccl-bench"):
         examine_claims(tmp_path / "none")
     with pytest.raises(UsageError, match="did you mean overlap"):
         examine_claims(published, ["overlop"])
-
-
-def test_claims_are_json(published: Path) -> None:
     told = json.loads(json.dumps(claims_document(examine_claims(published)), allow_nan=False))
     assert told["schema"] == "claims.v1"
     assert [len(claim["rows"]) for claim in told["claims"]] == [57, 102, 34, 9]

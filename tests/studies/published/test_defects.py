@@ -62,16 +62,14 @@ EXAMPLES: dict[str, tuple[str, tuple[dict[str, float], Any], tuple[dict[str, flo
 }
 
 
-def test_counts_on_the_real_rows(board: Publication) -> None:
+def test_counts_on_the_real_rows_and_examples_of_all_defects(board: Publication) -> None:
     found = Counter(
         defect.key for row in board.rows for column in row.metrics for defect in defects_of(row, column)
     )
     words = COUNTS.split()
     assert found == dict(zip(words[::2], map(int, words[1::2]), strict=True))
-
-
-def test_every_defect_has_an_example() -> None:
     assert list(EXAMPLES) == [defect.key for defect in DEFECTS]
+    assert list(defects_of(published({"straggler": None}), "straggler")) == []
 
 
 @pytest.mark.parametrize("key", EXAMPLES)
@@ -80,10 +78,6 @@ def test_a_row_with_the_defect_and_one_without(key: str) -> None:
     assert key in [defect.key for defect in defects_of(published(bad, **of_bad), column)]
     row = published(good, **of_good)
     assert all(key != defect.key for column in good for defect in defects_of(row, column))
-
-
-def test_what_no_tool_gave_has_nothing_wrong() -> None:
-    assert list(defects_of(published({"straggler": None}), "straggler")) == []
 
 
 def test_facts_behind_the_counts(board: Publication) -> None:

@@ -92,9 +92,6 @@ def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> Non
     assert (rows["time.step", None]["reason"], rows["time.step", None]["window"]) == (None, "annotations")
     assert rows["comm.busbw", "all_gather"]["reason"].startswith("published in GiB/s but labelled GB/s")
     assert {row["unit"] for row in rows.values()} <= {METRICS.get(name).unit for name in METRICS}
-
-
-def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) -> None:
     (alone,) = (run for run in imported[1].runs() if run.id.startswith(ALONE))
     row = rows_of(alone)["overlap.ratio", None]
     assert row["value"] == pytest.approx(0.824935)

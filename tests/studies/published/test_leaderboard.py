@@ -17,16 +17,13 @@ from cclbench.studies.published.leaderboard import Publication, read_leaderboard
 GOOD = {"trace": "t", "metadata": {"workload_name": "a"}, "metrics": {"mfu": 50.0, "ttft": None}}
 
 
-def test_the_real_file(board: Publication) -> None:
+def test_the_real_file_and_whole_numbers(board: Publication, board_of: Callable[..., Path]) -> None:
     assert len(board.rows) == 102
     assert len({row.sha256 for row in board.rows}) == 102
     assert board.generated_at == "2026-05-07T07:17:59.275695+00:00"
     assert len({column for row in board.rows for column in row.metrics}) == 25
     told = [value for row in board.rows for value in row.metrics.values()]
     assert (len(told), sum(value is not None for value in told)) == (2139, 1742)
-
-
-def test_whole_numbers_are_numbers(board_of: Callable[..., Path]) -> None:
     board = read_leaderboard(board_of(GOOD | {"metrics": {"mfu": 50}}))
     assert board.rows[0].metrics == {"mfu": 50.0}
 

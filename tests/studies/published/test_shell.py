@@ -60,12 +60,9 @@ def test_values_as_the_shell_gives_them_or_unknown(script: str, value: str | Non
     assert batch_of(script + COMMAND) == value
 
 
-def test_the_environment_comes_first_and_defaults_where_it_is_silent() -> None:
+def test_the_environment_comes_first_and_options_have_every_spelling() -> None:
     assert batch_of("BATCH=${BATCH:-4}" + COMMAND, BATCH="7") == "7"
     assert batch_of("BATCH=4" + COMMAND, BATCH="7") == "4"
-
-
-def test_options_in_every_spelling_and_several_places() -> None:
     assert batch_of('B=4\nA="run.py \\\n  --batch $B \\\n --x 1"\ntorchrun $A') == "4"
     assert batch_of("torchrun --batch=4 \nif x; then\n torchrun --batch '4'\nfi") == "4"
     assert batch_of("torchrun --batch 4 \ntorchrun --batch 8") is None
