@@ -19,22 +19,17 @@ from helpers.page_commands import blocks
 from cclbench.card.fields import put_field
 from cclbench.ground.json_schema import packaged_schema
 
+RESNET = "kineto/resnet50_2021/resnet50_num_workers_"
 SOURCES = (
-    "graph_replay/sglang_decode_mi300x",
-    "graph_replay/vllm_decode_mi300x",
-    "graph_replay/xdit_flux_sage_mi300x",
-    "kineto/cuda_sync_a100",
-    "kineto/gpu_only_mi210",
-    "kineto/h100_qwen",
-    "kineto/sglang_decode_mi300x",
-    "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz",
-    "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz",
-    "kineto_more/norm_layers_mi300x.json.gz",
-    "kineto_more/torch_compile_triton.json.gz",
+    *(
+        f"graph_replay/{name}"
+        for name in ("sglang_decode_mi300x", "vllm_decode_mi300x", "xdit_flux_sage_mi300x")
+    ),
+    *(f"kineto/{name}" for name in ("cuda_sync_a100", "gpu_only_mi210", "h100_qwen", "sglang_decode_mi300x")),
+    *(f"{RESNET}{name}_worker0.pt.trace.json.gz" for name in ("0_2d19c6", "4_29dba6")),
+    *(f"kineto_more/{name}.json.gz" for name in ("norm_layers_mi300x", "torch_compile_triton")),
     "nsys/synthetic/nsysai_healthy_1pct_710487.sqlite",
-    "traces/llama-train-compiled-h100",
-    "traces/llama-decode-h100",
-    "traces/tiny-jax-h100",
+    *(f"traces/{name}" for name in ("llama-train-compiled-h100", "llama-decode-h100", "tiny-jax-h100")),
 )
 """All evidence with a single rank and a step."""
 STATED = {

@@ -93,16 +93,10 @@ def test_times_are_those_of_sql(two_gpus, sql, rank):
     length = {kinds: sql(WORK + UNION, process=process, kinds=kinds) for kinds in ("C", "K", "CK", "CKM")}
     window = sql(WORK + SPAN, process=process)
     both = length["C"] + length["K"] - length["CK"]
-    expected = {
-        "time.step": window,
-        "time.compute_only": length["C"] - both,
-        "time.overlapped": both,
-        "time.exposed_comm": length["K"] - both,
-        "time.exposed_copy": length["CKM"] - length["CK"],
-        "time.idle": window - length["CKM"],
-        "compute.time": length["C"],
-        "comm.time": length["K"],
-    }
+    expected = {"time.step": window, "compute.time": length["C"], "comm.time": length["K"]}
+    expected |= {"time.compute_only": length["C"] - both, "time.overlapped": both}
+    expected |= {"time.exposed_comm": length["K"] - both, "time.exposed_copy": length["CKM"] - length["CK"]}
+    expected |= {"time.idle": window - length["CKM"]}
     assert {metric: nanoseconds(two_gpus, metric, rank) for metric in expected} == expected
     assert min(length.values()) > 0
 

@@ -18,13 +18,9 @@ Key = tuple[int | None, int | None]
 """Rank and step."""
 DATA_POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu", "llama-train-h100")
 PARTS = {
-    "window_ns": "time.step",
-    "compute_only_ns": "time.compute_only",
-    "overlapped_ns": "time.overlapped",
-    "exposed_comm_ns": "time.exposed_comm",
-    "exposed_copy_ns": "time.exposed_copy",
-    "idle_ns": "time.idle",
+    f"{part}_ns": f"time.{part}" for part in ("compute_only", "overlapped", "exposed_comm", "exposed_copy")
 }
+PARTS |= {"window_ns": "time.step", "idle_ns": "time.idle"}
 WAITS = {"wait_ns": "comm.wait", "transfer_ns": "comm.transfer"}
 
 

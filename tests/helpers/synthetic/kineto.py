@@ -27,8 +27,8 @@ _CALLED = {
     "all_reduce": ("allreduce", "allreduce_coalesced"),
     "all_gather": ("_allgather_base", "allgather_into_tensor_coalesced"),
     "reduce_scatter": ("_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
-    "all_to_all": ("all_to_allv", "all_to_allv"),
-    "send_recv": ("coalesced", "coalesced"),
+    "all_to_all": ("all_to_allv",) * 2,
+    "send_recv": ("coalesced",) * 2,
 }
 
 

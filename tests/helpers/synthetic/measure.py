@@ -44,22 +44,13 @@ def truth_of(
     pipeline = layout.pp > 1
     ranks = {r: _rank(r, rows[r], annotations[r], instances, pipeline, program.closing) for r in rows}
     several = [i for i in instances if len(i.members) > 1]
-    compute = [
-        Fraction(sum(s.compute_ns for s in rank.steps), len(rank.steps))
-        for rank in ranks.values()
-        if rank.steps
-    ]
+    with_steps = [rank.steps for rank in ranks.values() if rank.steps]
+    compute = [Fraction(sum(s.compute_ns for s in steps), len(steps)) for steps in with_steps]
     window = sum(rank.window_ns for rank in ranks.values())
     bubble = [s.bubble_ns for rank in ranks.values() for s in rank.steps if s.bubble_ns is not None]
     links, sizes = _links(several)
     return Truth(
-        layout=layout,
-        program=program,
-        network=network,
-        seed=seed,
-        t0_ns=t0_ns,
-        instances=tuple(instances),
-        ranks=ranks,
+        *(layout, program, network, seed, t0_ns, tuple(instances), ranks),
         bandwidth=bandwidths((i, r) for i in instances for r in i.members),
         hockney=links,
         points={key: (len(found), len(set(found))) for key, found in sizes.items()},
