@@ -18,15 +18,15 @@ from cclbench.comparison.comparison import Comparison
 from cclbench.ground.json_schema import packaged_schema
 from cclbench.present.terminal.comparison import terminal_page
 
+PAGE = "<!doctype html>"
+
 
 @pytest.fixture
 def second(tmp_path: Path, document: dict[str, Any]) -> Path:
     """Another trace: the first one's matrix product 20 µs shorter, its steps 95 µs apart."""
     for event in document["traceEvents"]:
-        if event["ts"] >= 1100:
-            event["ts"] -= 5
-        if event["name"].startswith("ampere"):
-            event["dur"] -= 20
+        event["ts"] -= 5 * (event["ts"] >= 1100)
+        event["dur"] -= 20 * event["name"].startswith("ampere")
     path = tmp_path / "second" / "rank0.json"
     path.parent.mkdir()
     path.write_text(json.dumps(document))
@@ -93,12 +93,8 @@ def test_the_gate_fails_with_1_and_the_reason(call: Call, trace: Path, second: P
 
 
 def test_files_have_the_form_of_their_suffix(call: Call, trace: Path, second: Path, tmp_path: Path) -> None:
-    for name, start in (
-        ("a.md", "B's step is 1.05× shorter than A's in these captures ("),
-        ("a.json", "{"),
-        ("a.html", "<!doctype html>"),
-        ("b.HTML", "<!doctype html>"),
-    ):
+    words = "B's step is 1.05× shorter than A's in these captures ("
+    for name, start in {"a.md": words, "a.json": "{", "a.html": PAGE, "b.HTML": PAGE}.items():
         answer = call("compare", trace, second, "-q", "-o", tmp_path / name)
         assert (answer.code, answer.err) == (0, f"wrote {tmp_path / name}\n")
         assert (tmp_path / name).read_text().lower().startswith(start.lower())

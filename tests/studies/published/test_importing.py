@@ -172,11 +172,11 @@ def row_of(name: str, **other: Any) -> dict[str, Any]:
     ],
 )
 def test_names_stay_in_the_store(board_of: Callable[..., Path], tmp_path: Path, name: str, slug: str) -> None:
-    found = import_ccl_bench(board_of(row_of(name)), tmp_path / "store")
-    (run,) = found.runs
+    store = Store(tmp_path / "store")
+    (run,) = import_ccl_bench(board_of(row_of(name)), store.folder).runs
     assert run.run == "-".join(filter(None, ("ccl-bench", slug, run.run[-8:])))
-    assert [path.name for path in (tmp_path / "store").iterdir()] == [run.run]
-    assert Store(tmp_path / "store").get(run.run).manifest["published"]["metadata"]["workload_name"] == name
+    assert [path.name for path in store.folder.iterdir()] == [run.run]
+    assert store.get(run.run).manifest["published"]["metadata"]["workload_name"] == name
 
 
 @pytest.mark.parametrize(

@@ -181,16 +181,13 @@ def test_inference(tmp_path: Path) -> None:
 
 
 def test_an_interactive_result_is_no_server_result(tmp_path: Path) -> None:
-    """The load generator calls both Server; the folder tells them apart."""
+    """The load generator calls both Server; the folder tells them apart. An invalid result has no figures."""
     submission(tmp_path, SERVER, "m", "Interactive", *RUN_1)
     imported(tmp_path, tmp_path / "store")
     (run,) = Store(tmp_path / "store").runs()
     assert run.record.published is not None
     assert run.record.published.metadata["scenario"] == "Interactive"
-
-
-def test_an_invalid_result_has_no_figures(tmp_path: Path) -> None:
-    path = submission(tmp_path, SERVER.replace("VALID", "INVALID"), "m", "Server", *RUN_1)
+    path = submission(tmp_path / "other", SERVER.replace("VALID", "INVALID"), "m", "Server", *RUN_1)
     _, (rows,) = imported(path, tmp_path / "store")
     assert {(row.value, row.reason) for row in rows.values()} == {(None, "the result is INVALID")}
 
