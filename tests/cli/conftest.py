@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.command_line import Told, call, told  # noqa: F401 - fixtures
+from helpers.compared_subjects import row as result_row
 from helpers.typed import figures, record
 
 from cclbench.ground.errors import InputError
@@ -19,15 +20,6 @@ from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
 
 Row = dict[str, Any]
-KEYS = ("rank", "step", "group", "collective", "category", "stat")
-
-
-def result_row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:
-    """A row of result.v1; `ok` and measured where it has a value."""
-    status, provenance = ("not_applicable", None) if value is None else ("ok", "measured")
-    row = {"metric": metric, "value": value, "unit": unit, "status": status, "provenance": provenance}
-    row |= dict.fromkeys(("coverage", "coverage_time", "reason", "better", *KEYS))
-    return row | {"window": "steps", "version": 1, "source": "kineto"} | other
 
 
 def rank_entry(rank: int, **other: Any) -> dict[str, Any]:
