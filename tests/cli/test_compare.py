@@ -10,12 +10,14 @@ from typing import Any
 
 import jsonschema
 import pytest
+from helpers import report_run
 from helpers.command_line import Call
 from rich.console import Console
 
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
 from cclbench.ground.json_schema import packaged_schema
+from cclbench.present.markdown import comparison_markdown
 from cclbench.present.terminal.comparison import terminal_page
 
 PAGE = "<!doctype html>"
@@ -83,13 +85,17 @@ def test_json_follows_its_schema(call: Call, trace: Path, second: Path) -> None:
 
 
 def test_the_gate_fails_with_1_and_the_reason(call: Call, trace: Path, second: Path) -> None:
-    answer = call("compare", second, trace, "--fail-on", "time.step > 99 us", "--fail-on", "time.step > 1 s")
+    limits = ("--fail-on", "time.step > 99 us", "--fail-on", "time.step > 1 s")
+    answer = call("compare", second, trace, *limits)
     assert answer.code == 1
     assert answer.err.count("\n") == 1
     assert "1 of 2 checks failed: time.step > 99 us: time.step of B is 100 µs" in answer.err
     assert "- FAILED  time.step > 99 us:" in answer.out
     assert "- passed  time.step > 1 s:" in answer.out
     assert call("compare", trace, second, "--fail-on", "time.step > 99 us").code == 0
+    written = call("compare", second, trace, *limits, "--format", "md").out
+    assert "- **failed**: `time.step > 99 us`: time.step of B is 100 µs" in written
+    assert "- passed: `time.step > 1 s`: " in written
 
 
 def test_files_have_the_form_of_their_suffix(call: Call, trace: Path, second: Path, tmp_path: Path) -> None:
@@ -99,6 +105,11 @@ def test_files_have_the_form_of_their_suffix(call: Call, trace: Path, second: Pa
         assert (answer.code, answer.err) == (0, f"wrote {tmp_path / name}\n")
         assert (tmp_path / name).read_text().lower().startswith(start.lower())
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_markdown_says_what_marks_mean(tmp_path: Path) -> None:
+    one, other = (report_run.subject(tmp_path / letter, letter) for letter in "AB")
+    assert "† partial" in comparison_markdown(report_run.comparison(one, other))
 
 
 def test_csv_is_a_row_a_metric_and_subject(call: Call, trace: Path, second: Path) -> None:
