@@ -18,12 +18,11 @@ from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.schema import COLLECTIVES, EVENTS, OPERATORS, STEPS
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import builtins
+from helpers.typed import changed
 
-_OPERATOR = dict.fromkeys(OPERATORS.names) | {
-    **dict.fromkeys(("rank", "track", "start_ns", "end_ns", "kernels", "device_ns"), 0),
-    "phase": "other",
-    "recomputed": False,
-}
+Rows = Sequence[Mapping[str, Any]]
+_OPERATOR = dict.fromkeys(OPERATORS.names) | {"phase": "other", "recomputed": False}
+_OPERATOR |= dict.fromkeys(("rank", "track", "start_ns", "end_ns", "kernels", "device_ns"), 0)
 DEVICE_KINDS = ("kernel", "copy", "memset", "sync", "graph")
 
 
@@ -32,13 +31,13 @@ class Tables:
 
     def __init__(
         self,
-        events: Sequence[Mapping[str, Any]],
-        collectives: Sequence[Mapping[str, Any]],
-        steps: Sequence[Mapping[str, Any]],
+        events: Rows,
+        collectives: Rows,
+        steps: Rows,
         facts: TraceFacts,
         rows_a_batch: int = 2,
         clock_residual_ns: float = 0.0,
-        operators: Sequence[Mapping[str, Any]] = (),
+        operators: Rows = (),
     ) -> None:
         self._events = [_event(row) for row in events]
         self._collectives = [_collective(n, row) for n, row in enumerate(collectives)]
@@ -67,7 +66,7 @@ class Tables:
 class Evidence:
     """What lies beside a run's traces: tables or the rows of some, and nothing of others."""
 
-    def __init__(self, **told: pa.Table | Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, **told: pa.Table | Rows) -> None:
         self.told = told
 
     def evidence(self, name: str) -> pa.Table:
@@ -127,9 +126,8 @@ def compute(start: int, end: int, **columns: Any) -> dict[str, Any]:
 
 def comm(start: int, end: int, **columns: Any) -> dict[str, Any]:
     """A communication kernel on stream 20."""
-    return event(
-        "kernel", start, end, **{"category": "communication", "name": "nccl", "track": 20, **columns}
-    )
+    given = {"category": "communication", "name": "nccl", "track": 20}
+    return event("kernel", start, end, **{**given, **columns})
 
 
 def launch(start: int, correlation: int) -> dict[str, Any]:
@@ -149,46 +147,28 @@ def window(
     return {"start_ns": start, "end_ns": end, "step": step, "source": source, "open": still_open}
 
 
+MODEL = {"moe": False, "parameters": 1100, "embedding_parameters": 100, "tied_embeddings": False}
+MODEL |= {"vocabulary": 20, "hidden": 5, "layers": 1, "heads": 2, "head_dim": 5}
+
+
 def card(**changes: Any) -> Card:
     """A training card of a 1-layer model; `changes` are dotted paths with `__`, None removes."""
+    batch = {"global": 4, "sequence_length": 10}
+    workload = {"phase": "training", "precision": "bf16", "model": {**MODEL}, "batch": batch}
     raw: dict[str, Any] = {
         "version": 2,
         "id": "tiny",
         "description": "a card of a test",
-        "workload": {
-            "phase": "training",
-            "precision": "bf16",
-            "model": {
-                "moe": False,
-                "parameters": 1100,
-                "embedding_parameters": 100,
-                "tied_embeddings": False,
-                "vocabulary": 20,
-                "hidden": 5,
-                "layers": 1,
-                "heads": 2,
-                "head_dim": 5,
-            },
-            "batch": {"global": 4, "sequence_length": 10},
-        },
-        "hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2},
+        "workload": workload,
     }
-    for path, value in changes.items():
-        *folders, last = path.split("__")
-        place = raw
-        for folder in folders:
-            place = place[folder]
-        if value is None:
-            place.pop(last, None)
-        else:
-            place[last] = value
-    return card_of(raw, Path())
+    raw |= {"hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2}}
+    return card_of(changed(raw, changes), Path())
 
 
 def a_rank(
-    events: Sequence[Mapping[str, Any]] = (),
-    windows: Sequence[Mapping[str, Any]] = (),
-    collectives: Sequence[Mapping[str, Any]] = (),
+    events: Rows = (),
+    windows: Rows = (),
+    collectives: Rows = (),
     *,
     policy: str = "steps",
     steps: tuple[int | None, int | None] | None = None,
@@ -196,14 +176,12 @@ def a_rank(
     rank: int = 0,
     rows_a_batch: int = 2,
     clock_residual_ns: float = 0.0,
-    operators: Sequence[Mapping[str, Any]] = (),
+    operators: Rows = (),
     **facts: Any,
 ) -> RankView:
     """A rank with those rows; `facts` are those of its trace, on an accelerator unless they say otherwise."""
-    facts = {"works_on": "device", **facts}
-    tables = Tables(
-        events, collectives, windows, TraceFacts(**facts), rows_a_batch, clock_residual_ns, operators
-    )
+    told = TraceFacts(**{"works_on": "device", **facts})
+    tables = Tables(events, collectives, windows, told, rows_a_batch, clock_residual_ns, operators)
     return RankView(tables, rank=rank, window=policy, steps=steps, card=card)
 
 

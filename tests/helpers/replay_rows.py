@@ -32,12 +32,15 @@ def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> RankRows:
     def column(key: str, default: Any = -1, kind: Any = np.int64) -> Any:
         return np.array([i.get(key, default) for i in items], kind)
 
+    def place(of: list[Any], key: str, default: Any) -> Any:
+        return np.array([of.index(i.get(key, default)) for i in items], np.int32)
+
     return RankRows(
         start=np.array([round(i["start"] * US) for i in items], np.int64),
         end=np.array([round(i["end"] * US) for i in items], np.int64),
-        lane=np.array([lanes.index(i.get("lane", lane)) for i in items], np.int32),
-        name=np.array([names.index(i["name"]) for i in items], np.int32),
-        category=np.array([categories.index(i.get("category", "other")) for i in items], np.int32),
+        lane=place(lanes, "lane", lane),
+        name=place(names, "name", None),
+        category=place(categories, "category", "other"),
         correlation=column("corr"),
         step=column("step", 0),
         row=column("call"),
