@@ -21,9 +21,11 @@ _LIKELY: Final = 0.3
 
 
 def read_by_name(name: str) -> bool:
-    """Whether a file of a folder is read whatever its content: it describes other files."""
-    described = {READERS.get(reader).described_by for reader in READERS}
-    return Path(name).name in {CAPTURES, *described} or name.endswith(_JOURNALS)
+    """Whether a file of a folder is read whatever its content: it describes others, or is read with one."""
+    readers = [READERS.get(reader) for reader in READERS]
+    described = {reader.described_by for reader in readers}
+    endings = (*_JOURNALS, *(ending for reader in readers for ending in reader.read_with))
+    return Path(name).name in {CAPTURES, *described} or name.endswith(endings)
 
 
 def read_by_beginning(path: Path) -> bool | None:

@@ -105,6 +105,21 @@ _OTHERS: Final = (
         "a record of NCCL's example profiler plug-in: its own events, which no reader reads",
         "set NCCL_PROFILER_PLUGIN to the Inspector: its files are read",
     ),
+    (
+        rb'"?Domain"?,"?Function"?,"?Process_Id',
+        "a table of calls of rocprofv3",
+        "give the folder, with kernel_trace.csv",
+    ),
+    (
+        rb'"?Kind"?,"?(?:Direction|Operation)"?,',
+        "a table of copies or memory of rocprofv3",
+        "give the folder, with kernel_trace.csv",
+    ),
+    (
+        rb"Index,KernelName,gpu-id,queue-id",
+        "a table of kernels' counters, as rocprof prints it: it has no times",
+        "trace with rocprof --timestamp on",
+    ),
     (rb"ts,wall,phase,chip,duty_cycle_pct", "a table of TPUs' duty cycles, sampled by a script", _OWN_TRACES),
     (
         rb'(?:#[^\n]*\n|\s|=[^\n]*\n)*\{[^}]{0,512}"(?:round_index|sessionId)"\s*:',
