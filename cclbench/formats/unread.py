@@ -91,8 +91,8 @@ _OTHERS: Final = (
     (rb'\s*\{.{0,1024}"block1"\s*:', "a record of DLIO's epochs or batches", _STORAGE),
     (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
     (
-        rb'\s*\{.{0,1024}"Communication Time Info"|Step,Type,Index,Computing,Communication\(Not',
-        "an analysis of an Ascend cluster, not its rows",
+        rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",
+        "a table of an Ascend job's steps: sums, not rows",
         "give kernel_details.csv of each rank",
     ),
     (
