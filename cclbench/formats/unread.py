@@ -46,7 +46,6 @@ _TAR: Final = (257, b"ustar")
 _KEY: Final = re.compile(rb'\s*\{\s*"([^"\\]{1,40})"')
 _BEGINNING: Final = 30
 _TOOLS: Final = (
-    (rb'"Ascend Hardware"', "torch_npu's trace_view.json of Ascend NPUs, which no reader reads", _OWN_TRACES),
     (
         rb'"pid"\s*:\s*"CPU [Ff]unctions"',
         "a trace of PyTorch's former autograd profiler, without streams and launches",

@@ -83,7 +83,6 @@ def chrome(**row):
         (chrome(cat="disabled-by-default-devtools.timeline,v8"), "a trace of Chrome or Node.js"),
         (chrome(name="NEGOTIATE_ALLREDUCE"), "a Horovod timeline"),
         (chrome(pid="CPU functions"), "PyTorch's former autograd profiler"),
-        (chrome(name="process_name", args={"name": "Ascend Hardware"}), "torch_npu's trace_view.json"),
         (chrome(cat="a"), "without rows of PyTorch's profiler: they are of a;"),
         (json.dumps([{**ROW, "cat": c} for c in "abcda"]).encode(), "they are of a, b, c, ...;"),
         (chrome(), "is a Chrome trace without rows of PyTorch's profiler;"),
