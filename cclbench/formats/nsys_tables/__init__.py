@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nsight Systems' exports as folders, `--type parquetdir` or `arrowdir`: each of SQLite's tables is a file."""
+"""Folders of tables that Nsight Systems exports with `--type parquetdir` or `arrowdir`."""
 
 from __future__ import annotations
 
