@@ -78,11 +78,6 @@ _STORAGE: Final = "cclbench reads no benchmarks of storage: give the traces of t
 _OTHERS: Final = (
     (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
     (
-        rb".{1,8}\n(?:\x06schema|[\x03-\x14]\d+\.\d+\.\d+)",
-        "a Chakra execution trace: operations of a process and what they depend on, without times",
-        "give the trace of PyTorch's profiler that it was made from",
-    ),
-    (
         rb'\s*\{.{0,4096}"train_(?:au_percentage|num_accelerators|throughput_mean)',
         "a result of DLIO or MLPerf Storage",
         _STORAGE,
