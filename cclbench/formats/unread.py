@@ -95,11 +95,6 @@ _OTHERS: Final = (
         _OWN_TRACES,
     ),
     (
-        rb'\{"type"\s*:\s*"Profiler',
-        "a record of NCCL's example profiler plug-in: its own events, which no reader reads",
-        "set NCCL_PROFILER_PLUGIN to the Inspector: its files are read",
-    ),
-    (
         rb'"?Domain"?,"?Function"?,"?Process_Id',
         "a table of calls of rocprofv3",
         "give the folder, with kernel_trace.csv",
