@@ -44,7 +44,8 @@ class AscendCommunication(EvidenceReader):
     description = "Ascend communication.json and cluster_communication.json: HCCL's calls, bytes by link"
     extensions: tuple[str, ...] = (".json", ".json.gz")
     capture = (
-        "`torch_npu.profiler`'s `communication.json`, `msprof-analyze cluster`'s `cluster_communication.json`"
+        "`communication.json` of ASCEND_PROFILER_OUTPUT, or `cluster_communication.json` of "
+        "`msprof-analyze cluster`"
     )
     versions = "CANN 7 to 8"
     tested = "real: the broadcasts of two ranks of a cluster; documentation: files of one rank"

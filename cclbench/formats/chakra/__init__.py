@@ -57,7 +57,10 @@ class Chakra(EvidenceReader):
     name = "chakra"
     description = "Chakra execution traces, protobuf or JSON: communication with sizes, dependencies"
     extensions: tuple[str, ...] = (".et", ".json")
-    capture = "Chakra's converter, or `cclbench export --to chakra`"
+    capture = (
+        "Chakra's execution traces, one a rank (`NAME.3.et` or `.json` is of rank 3); `cclbench "
+        "export --to chakra`"
+    )
     versions = "schema 0.0.4, and 1.0.1 and 1.0.2-chakra of PyTorch's traces"
     tested = "real: a trace of DLRM, ASTRA-sim's microbenchmarks and a custom ring"
 

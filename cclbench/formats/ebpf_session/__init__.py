@@ -38,7 +38,7 @@ class EbpfSession(EvidenceReader):
     name = "ebpf_session"
     description = "eBPF sessions of ingero: CUDA calls, scheduler, disk and sockets of each process by minute"
     extensions: tuple[str, ...] = (".db",)
-    capture = "`ingero trace --record`"
+    capture = "the database of `ingero trace --record`"
     versions = "0.8 and 0.9"
     tested = "real: a training with a starved loader, a node of a cluster"
 

@@ -73,7 +73,7 @@ class NcclProfiler(EvidenceReader):
         "JSON lines of an NCCL profiler plug-in: collectives with sizes and the times of their kernels"
     )
     extensions: tuple[str, ...] = (".jsonl", ".jsonl.gz")
-    capture = "`NCCL_PROFILER_PLUGIN`, a plug-in that writes `ncclProfileColl` events and CUPTI's kernels"
+    capture = "the lines of a profiler plug-in that writes `ncclProfileColl` and CUPTI's kernels"
     versions = "the plug-in's only one (NCCL 2.28)"
     tested = "real: an all-reduce of four ranks in a process"
 

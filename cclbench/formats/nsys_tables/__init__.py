@@ -55,7 +55,7 @@ class NsysTables(Reader):
     extensions: tuple[str, ...] = tuple(ENDINGS)
     described_by = f"{STRINGS}.parquet"
     read_with = tuple(f"{table}{ending}" for table in (*_EVENTS, *_OTHERS) for ending in ENDINGS)
-    capture = "`nsys export --type parquetdir FILE.nsys-rep`: the folder `FILE_pqtdir`; `arrowdir` likewise"
+    capture = "`nsys export --type parquetdir FILE.nsys-rep` (or `arrowdir`): the folder, one for each report"
     versions = "schema 2.9 (Nsight Systems 2022.2) to 3.25 (2026.2)"
     tested = "documentation: real SQLite exports, whose tables the tests write as Parquet and Arrow"
 

@@ -36,7 +36,10 @@ class RocprofCsv(Reader):
         "rocdecode_api_trace.csv",
         "rocjpeg_api_trace.csv",
     )
-    capture = "`rocprofv3 --runtime-trace --output-format csv -- ...`; `rocprof --timestamp on ...`"
+    capture = (
+        "`rocprofv3 --runtime-trace --output-format csv -- ...`: the folder, since the tables of "
+        "calls and copies are read with `kernel_trace.csv`; `rocprof --timestamp on ...`"
+    )
     versions = "rocprofiler-sdk 0.4 to 1.1 (ROCm 6.2 to 7.1); rocprof of ROCm 3 to 6"
     tested = "documentation: the tables of rocprofv3 and rocprof"
 
