@@ -16,6 +16,7 @@ CAPTURES: Final = "execution_details.json"
 """A file that marks a folder of graph captures, written by the profiling scripts of serving engines."""
 _JOURNALS: Final = ("-wal", "-journal")
 """Suffixes of the files that SQLite keeps next to a database."""
+LIST_READERS: Final = "`cclbench list readers` shows what is read"
 _LIKELY: Final = 0.3
 """Confidence from which a reader is accepted whatever the file's name."""
 
@@ -59,7 +60,7 @@ def required_reader(path: Path) -> str:
         raise InputError(
             f"is no trace of a known format: it is {words}",
             where=str(path),
-            hint=hint or f"readers: {', '.join(READERS)}",
+            hint=hint or LIST_READERS,
         )
     return reader
 

@@ -19,6 +19,7 @@ from cclbench.formats import READERS
 from cclbench.formats.recognition import CARD_SUFFIXES, is_card
 from cclbench.formats.source_files import (
     CAPTURES,
+    LIST_READERS,
     looks_like_a_trace,
     reader_of,
     required_reader,
@@ -135,9 +136,12 @@ class Source:
         for file in read:
             digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
         for path in (*([self.card] if self.card is not None else []), *self.description_files):
-            with path.open("rb") as content:
-                while block := content.read(_BLOCK_BYTES):
-                    digest.update(block)
+            try:
+                with path.open("rb") as content:
+                    while block := content.read(_BLOCK_BYTES):
+                        digest.update(block)
+            except OSError as error:
+                raise _unreadable_error(path, error) from None
         digest.update(repr(options).encode())
         origins = {type(READERS.get(file.reader)).__module__ for file in read}
         outside = module_files(name for name in origins if name.partition(".")[0] != "cclbench")
@@ -252,7 +256,7 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
         raise next(iter(unread.values()))
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
-        raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
+        raise InputError(what, where=str(folder), hint=LIST_READERS)
     source = _make_source(
         folder, folder / path_of(cards[0]) if cards else None, hashing(found), tuple(ignored)
     )

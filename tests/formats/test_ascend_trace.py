@@ -15,6 +15,7 @@ import pytest
 import cclbench
 from cclbench.formats import HEAD_BYTES, Rows, Trace, trace_reader
 from cclbench.formats.source_files import required_reader
+from cclbench.formats.unread import UnreadFormatError
 from cclbench.ground.errors import InputError
 
 FIRST_US = 1_699_529_622_790_614
@@ -114,6 +115,11 @@ def test_processes_named_behind_their_rows(tmp_path: Path) -> None:
     assert step["time.compute_only"] == pytest.approx(375e-9)
     assert step["time.overlapped"] == pytest.approx(100_000e-9)
     assert step["time.exposed_comm"] == pytest.approx(200_000e-9)
+
+
+def test_text_times_alone_are_no_mark_of_this_tool(tmp_path: Path) -> None:
+    with pytest.raises(UnreadFormatError, match="is a Chrome trace without rows of PyTorch's profiler"):
+        required_reader(write(tmp_path, [event("draw", 1, ".001", 1, cat="gui")]))
 
 
 def test_a_cut_file_is_read_up_to_the_cut(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ def test_a_format_of_no_parts_says_so_of_a_compressed_file(tmp_path):
         (b"PK\x03\x04 ", "an archive.*unpack it"),
         (b"a/rank0.json" + bytes(245) + b"ustar\x0000" + bytes(99), "an archive.*unpack it"),
         (b"\x28\xb5\x2f\xfd ", "compressed.*decompress it"),
-        (b'{"results": []}', "JSON, an object that begins with 'results'; readers: "),
+        (b'{"results": []}', "JSON, an object that begins with 'results'; `cclbench list readers`"),
         (b"null and void", "a text that begins with 'null and void'"),
         (b"\xff\xfeh\0e\0", "binary, and begins with ff fe 68 00 65 00"),
         ("a\u202eb".encode(), r"a text that begins with 'a\\+u202eb'"),

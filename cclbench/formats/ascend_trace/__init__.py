@@ -11,6 +11,7 @@ from cclbench.formats import READERS, Part, Reader, Trace
 
 _PROCESS: Final = re.compile(rb'"name"\s*:\s*"Ascend Hardware"')
 _TEXT_TIME: Final = re.compile(rb'"ts"\s*:\s*"\d{10,}(?:\.\d+)?"')
+_OF_PYTORCH: Final = re.compile(rb'"cat"\s*:\s*"(?:cpu_op|python_function|async_npu|async_task_queue)"')
 
 
 class AscendTrace(Reader):
@@ -27,12 +28,12 @@ class AscendTrace(Reader):
     named_by_people = ("user_annotation",)
 
     def sniff(self, head: bytes) -> float:
-        """Sure of the NPU's process, which may be named behind many rows; likely with times as texts."""
+        """Sure of the NPU's process, likely with text times of PyTorch's rows: the process may come later."""
         if head.lstrip()[:1] not in (b"{", b"[") or b'"ph"' not in head:
             return 0.0
         if _PROCESS.search(head):
             return 0.95
-        return 0.7 if _TEXT_TIME.search(head) else 0.0
+        return 0.7 if _TEXT_TIME.search(head) and _OF_PYTORCH.search(head) else 0.0
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """Stream the file twice: for the names of processes, then for rows."""
