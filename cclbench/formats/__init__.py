@@ -123,6 +123,16 @@ class Format(Protocol):
     described_by: str | None = None
     """Name of a file that lists which files of its folder are of this format, if needed to recognise them."""
 
+    read_with: tuple[str, ...] = ()
+    """Endings of files that are read with one of its own, of the same stem before `extensions[0]`."""
+
+    def companions(self, path: Path) -> tuple[Path, ...]:
+        """Files next to this one that are read with it, and not on their own."""
+        if self.described_by is not None:
+            return (path.with_name(self.described_by),)
+        stem = path.name.removesuffix(self.extensions[0])
+        return tuple(file for ending in self.read_with if (file := path.with_name(stem + ending)).is_file())
+
     def is_described(self, path: Path) -> bool:
         """Whether the file `described_by` lists this one; `InputError` if that file is invalid."""
         del path

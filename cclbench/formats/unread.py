@@ -46,7 +46,6 @@ _TAR: Final = (257, b"ustar")
 _KEY: Final = re.compile(rb'\s*\{\s*"([^"\\]{1,40})"')
 _BEGINNING: Final = 30
 _TOOLS: Final = (
-    (rb'"Ascend Hardware"', "torch_npu's trace_view.json of Ascend NPUs, which no reader reads", _OWN_TRACES),
     (
         rb'"pid"\s*:\s*"CPU [Ff]unctions"',
         "a trace of PyTorch's former autograd profiler, without streams and launches",
@@ -79,19 +78,14 @@ _STORAGE: Final = "its figures are of disks: give results of DLIO, or traces of 
 _OTHERS: Final = (
     (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
     (
-        rb".{1,8}\n(?:\x06schema|[\x03-\x14]\d+\.\d+\.\d+)",
-        "a Chakra execution trace: operations of a process and what they depend on, without times",
-        "give the trace of PyTorch's profiler that it was made from",
-    ),
-    (
         rb'\s*\{.{0,4096}"train_(?:num_accelerators|throughput_mean)',
         "a report of MLPerf Storage over several runs",
         "give the summary.json of each run",
     ),
     (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
     (
-        rb'\s*\{.{0,1024}"Communication Time Info"|Step,Type,Index,Computing,Communication\(Not',
-        "an analysis of an Ascend cluster, not its rows",
+        rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",
+        "a table of an Ascend job's steps: sums, not rows",
         "give kernel_details.csv of each rank",
     ),
     (
@@ -100,9 +94,19 @@ _OTHERS: Final = (
         _OWN_TRACES,
     ),
     (
-        rb'\{"type"\s*:\s*"Profiler',
-        "a record of NCCL's example profiler plug-in: its own events, which no reader reads",
-        "set NCCL_PROFILER_PLUGIN to the Inspector: its files are read",
+        rb'"?Domain"?,"?Function"?,"?Process_Id',
+        "a table of calls of rocprofv3",
+        "give the folder, with kernel_trace.csv",
+    ),
+    (
+        rb'"?Kind"?,"?(?:Direction|Operation)"?,',
+        "a table of copies or memory of rocprofv3",
+        "give the folder, with kernel_trace.csv",
+    ),
+    (
+        rb"Index,KernelName,gpu-id,queue-id",
+        "a table of kernels' counters, as rocprof prints it: it has no times",
+        "trace with rocprof --timestamp on",
     ),
     (
         rb'(?:#[^\n]*\n|\s|=[^\n]*\n)*\{[^}]{0,512}"(?:round_index|sessionId)"\s*:',

@@ -113,6 +113,7 @@ COMMUNICATION = [
     # other fabrics and CPU backends
     ("oneccl_allreduce_pcie", "all_reduce", "oneccl"),
     ("hcom_allReduce__123_0", "all_reduce", "hccl"),
+    ("hcom_receive__101_0_1", "recv", "hccl"),
     ("gloo:all_reduce", "all_reduce", "gloo"),
     ("gloo:all_gather", "all_gather", "gloo"),
     ("gloo:send", "send", "gloo"),
