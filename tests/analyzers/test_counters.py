@@ -325,11 +325,7 @@ def test_every_way_a_tool_counts_is_added_and_what_is_beside_is_counted() -> Non
             [counted("nvlink_rx_bytes", 5), counted("nvlink_tx_rate", 5), *links("dump.txt", 5)],
             "the run's NVLink counters are totals of a single time and rates without their times: add",
         ),
-        (
-            "comm.nvlink_bytes",
-            links("dump.txt", 5),
-            "the run's NVLink counters are totals of a single time",
-        ),
+        ("comm.nvlink_bytes", links("dump.txt", 5), "the run's NVLink counters are totals of a single time"),
     ],
 )
 def test_no_bytes_say_why(metric: str, rows: Rows, says: str) -> None:

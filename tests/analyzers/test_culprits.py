@@ -136,8 +136,7 @@ def test_a_call_counts_in_the_step_in_which_it_ends() -> None:
     """One ends as the second step begins, and held the first one up; one began before it."""
     calls = found(
         steps(
-            host("sync", 240, 300, "cudaDeviceSynchronize"),
-            host("sync", 540, 710, "cudaDeviceSynchronize"),
+            host("sync", 240, 300, "cudaDeviceSynchronize"), host("sync", 540, 710, "cudaDeviceSynchronize")
         ),
         "sync",
     )

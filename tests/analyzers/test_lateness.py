@@ -95,10 +95,7 @@ def test_lateness_is_exact_at_instants_since_the_epoch() -> None:
 
 def test_lateness_and_waits_are_unions_not_sums() -> None:
     """Two all-reduces that overlap: late from 100 to 140, and from 120 to 150: 50 ns, not 70."""
-    calls = [
-        ("all_reduce", (0, 1), None, {0: 100, 1: 140}),
-        ("all_reduce", (0, 1), None, {0: 120, 1: 150}),
-    ]
+    calls = [("all_reduce", (0, 1), None, {0: 100, 1: 140}), ("all_reduce", (0, 1), None, {0: 120, 1: 150})]
     found = late_of(job(calls))
     assert found.late_ns.tolist() == [[0], [50]]
     # the median arrivals are 120 and 135: from there to 140 and 150

@@ -78,10 +78,7 @@ def test_a_kernel_that_begins_with_its_call_waited_for_nothing() -> None:
     rank = a_rank([*rows, compute(40, 50)], [window(0, 25, 1), window(25, 100, 2)])
     own = values(rank, "launch.delay")
     assert {v.step: v.value for v in own if v.stat is None} == pytest.approx({None: 4 * NS, 1: 0, 2: 8 * NS})
-    assert (own[0].coverage, own[0].words) == (
-        Coverage(2, 3, 4, 14),
-        "left out: 1 kernels without a launch",
-    )
+    assert (own[0].coverage, own[0].words) == (Coverage(2, 3, 4, 14), "left out: 1 kernels without a launch")
     assert whole("launch.delay", rank)[None, "after_call"] == pytest.approx((-4 + 6) / 2 * NS)
 
 

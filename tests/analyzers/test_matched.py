@@ -7,18 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    card,
-    collective,
-    comm,
-    compute,
-    main,
-    reason,
-    rows_of,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, card, collective, comm, compute, main, reason, rows_of, values, window
 
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
@@ -49,9 +38,7 @@ def met(
 
 
 def occurrences(
-    *calls: Sequence[dict[str, Any]],
-    work: Sequence[Sequence[dict[str, Any]]] = ((), (), ()),
-    end: int = 1000,
+    *calls: Sequence[dict[str, Any]], work: Sequence[Sequence[dict[str, Any]]] = ((), (), ()), end: int = 1000
 ) -> list[Any]:
     """Ranks 0, 1, ... with those collectives, a kernel for each of them, and other work."""
     return [
@@ -97,10 +84,7 @@ def test_wait_and_transfer_are_sums_per_step_by_kind_group_and_dimension() -> No
 
 def test_collectives_at_once_wait_once() -> None:
     """Waiting 0-40 and 20-60 at once; transfer 40-50 and 60-80: unions of 60 and of 30 ns."""
-    calls = [
-        met("all_reduce", 1, 0, 50, 40),
-        met("all_gather", 2, 20, 80, 40, **TRIO),
-    ]
+    calls = [met("all_reduce", 1, 0, 50, 40), met("all_gather", 2, 20, 80, 40, **TRIO)]
     (rank,) = occurrences(calls)
     wait, transfer = (
         {(v.collective, v.group): v for v in values(rank, f"comm.{n}") if v.step is v.category is None}

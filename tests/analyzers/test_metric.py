@@ -143,11 +143,7 @@ def test_ranks_are_combined_by_what_their_values_are_about_steps_aside() -> None
 
 def test_a_metric_says_what_it_rests_on() -> None:
     said = {
-        name: (
-            METRICS.get(name).rests_on_groups,
-            METRICS.get(name).is_replayed,
-            METRICS.get(name).limits,
-        )
+        name: (METRICS.get(name).rests_on_groups, METRICS.get(name).is_replayed, METRICS.get(name).limits)
         for name in ("comm.busbw", "comm.wait", "balance.straggler_slowdown", "time.idle")
     }
     assert said == {

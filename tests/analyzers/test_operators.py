@@ -6,18 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    card,
-    comm,
-    compute,
-    event,
-    main,
-    reason,
-    rows_of,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, card, comm, compute, event, main, reason, rows_of, values, window
 
 from cclbench.analyzers.metric import Coverage
 

@@ -42,10 +42,7 @@ def test_ranks_that_have_an_answer_and_a_note_of_each_reason() -> None:
         4: NotApplicable("no kernels"),
         6: NotApplicable("no kernels"),
     }
-    assert answers(of) == (
-        {0: "a", 2: "c"},
-        ["rank 1,4,6 left out: no kernels", "rank 3 left out: no trace"],
-    )
+    assert answers(of) == ({0: "a", 2: "c"}, ["rank 1,4,6 left out: no kernels", "rank 3 left out: no trace"])
     assert answers(of, [2, 3, 2]) == ({2: "c"}, ["rank 3 left out: no trace"])
     assert list(answers(of, [2, 0])[0]) == [0, 2]
 

@@ -91,11 +91,7 @@ def test_categories_follow_the_phases_of_operators() -> None:
         "unknown": 700,
     }
     # 1 B without an operator; a recomputed call is a forward one.
-    assert bytes_by_category(told.owners, 8) == {
-        "optimizer states": 7,
-        "inputs": 10,
-        "unknown": 702,
-    }
+    assert bytes_by_category(told.owners, 8) == {"optimizer states": 7, "inputs": 10, "unknown": 702}
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,7 @@ PAIR = {"group": "0-1", "group_size": 2}
 FOUR = {"group": "0-3", "group_size": 4}
 WAITING = "from the collective's duration, which includes waiting for other ranks"
 UNMATCHED = "not matched across their ranks"
-KIND, SIZE, ALONE = (
-    "of unknown kind, payload or duration",
-    "of unknown group size",
-    "in groups of one",
-)
+KIND, SIZE, ALONE = ("of unknown kind, payload or duration", "of unknown group size", "in groups of one")
 
 
 def call(kind: str | None, start: int, end: int, size: int | None = 8, **columns: Any) -> dict[str, Any]:

@@ -20,12 +20,7 @@ from cclbench.analyzers.view.operator_sums import (
     rank_sums,
 )
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.work_keys import (
-    WorkFilter,
-    module_class,
-    parse_keys,
-    row_entries,
-)
+from cclbench.analyzers.view.work_keys import WorkFilter, module_class, parse_keys, row_entries
 from cclbench.ground.errors import UsageError
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'

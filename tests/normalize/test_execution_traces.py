@@ -116,9 +116,7 @@ def test_a_call_of_which_nothing_is_told_takes_its_place_and_adds_nothing() -> N
     _, notes = place_calls(told, trace(silent, spoken), TraceFacts(world_size=2))
     ((payload, row, track, start, end, seq),) = added(told, 2)
     assert (payload.ranks, payload.group_size, row, track, start, end, seq) == ((0, 1), 2, -1, 3, 20, 25, 4)
-    assert notes == [
-        "the execution trace's one process group is of 2 ranks: taken as all of the job",
-    ]
+    assert notes == ["the execution trace's one process group is of 2 ranks: taken as all of the job"]
 
 
 def occurrences(calls: list[BackendCall], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:

@@ -103,10 +103,7 @@ def test_what_not_all_ranks_have_alike_in_a_step_is_aligned():
     """Of the reductions one rank has three, which may be any of its own; without steps all may shift."""
     uneven = matched(*in_step(0, GATHER, REDUCE, REDUCE, REDUCE), *in_step(1, REDUCE, GATHER, REDUCE))
     assert instances(uneven) == [[0, 5]]
-    assert uneven.unmatched == {
-        "no other rank's trace has it": 3,
-        "order within the group is ambiguous": 2,
-    }
+    assert uneven.unmatched == {"no other rank's trace has it": 3, "order within the group is ambiguous": 2}
     unknown = matched(
         *in_step(0, GATHER, REDUCE, GATHER, step=None), *in_step(1, REDUCE, GATHER, GATHER, step=None)
     )
@@ -244,10 +241,7 @@ def test_what_no_other_rank_has_is_nobodys_though_two_such_rows_are_alike():
 def test_a_number_used_more_often_by_one_rank_is_ambiguous():
     found = matched((0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 2, REDUCE, 1))
     assert instances(found) == []
-    assert found.unmatched == {
-        "order within the group is ambiguous": 3,
-        "no other rank's trace has it": 1,
-    }
+    assert found.unmatched == {"order within the group is ambiguous": 3, "no other rank's trace has it": 1}
 
 
 def test_kernels_of_one_call_need_the_same_kinds_in_the_same_order():

@@ -11,14 +11,7 @@ import pytest
 from cclbench.classify.python_rows import starts_backward
 from cclbench.ground.schema import PHASES
 from cclbench.normalize.operators import Ranges
-from cclbench.normalize.phases import (
-    HostActivity,
-    Named,
-    Phases,
-    Vocabulary,
-    phase_told,
-    runs_node,
-)
+from cclbench.normalize.phases import HostActivity, Named, Phases, Vocabulary, phase_told, runs_node
 
 MAIN, ENGINE = 1, 2
 
@@ -76,7 +69,7 @@ def test_forward_lasts_from_the_first_op_of_the_graph_to_the_end_of_the_last() -
         *("optimizer", "optimizer", "other"),
     ]
     assert phases(STEP, [OPTIMIZER], [15, 59, 60, 69, 70, 75, 80], ENGINE) == [
-        *("other", "other", "backward", "backward", "other", "backward", "other"),
+        *("other", "other", "backward", "backward", "other", "backward", "other")
     ]
 
 
@@ -95,7 +88,7 @@ def test_ops_without_a_node_of_the_graph_are_no_forward() -> None:
 def test_each_forward_lasts_till_the_next_backward_begins() -> None:
     second = [Call(c.name, c.begin + 100, c.end + 100, c.sequence + 2, c.track, c.node) for c in STEP]
     assert phases([*STEP, *second], [OPTIMIZER], [50, 109, 110, 125, 139, 140]) == [
-        *("other", "other", "forward", "forward", "forward", "other"),
+        *("other", "other", "forward", "forward", "forward", "other")
     ]
 
 
@@ -111,7 +104,7 @@ def test_threads_have_forwards_of_their_own() -> None:
     calls = [*STEP, Call("aten::mm", 12, 14, 5, 3), Call("aten::mm", 50, 52, 6, 3)]
     calls += [backward("MmBackward0", 81, 83, 5), backward("MmBackward0", 84, 86, 6)]
     assert phases(calls, [OPTIMIZER], [11, 12, 45, 51, 52], 3) == [
-        *("other", "forward", "forward", "forward", "other"),
+        *("other", "forward", "forward", "forward", "other")
     ]
     assert phases(calls, [OPTIMIZER], [11, 39, 40]) == ["forward", "forward", "other"]
 
@@ -136,7 +129,7 @@ def test_without_numbers_forward_is_what_comes_before_a_backward() -> None:
     calls += [Call("aten::add", 82, 84), Call("aten::mm", 110, 120), backward("MmBackward0", 150, 160)]
     calls += [Call("aten::item", 170, 175)]
     assert phases(calls, [OPTIMIZER], [9, 10, 39, 40, 83, 110, 119, 120, 172]) == [
-        *("other", "forward", "forward", "other", "other", "forward", "forward", "other", "other"),
+        *("other", "forward", "forward", "other", "other", "forward", "forward", "other", "other")
     ]
 
 
@@ -170,7 +163,7 @@ def test_losses_and_annotated_phases_of_training() -> None:
     calls = [*STEP, Call("aten::nll_loss", 32, 36), Call("aten::nll_loss_nobody_knows", 42, 43)]
     marks = [OPTIMIZER, Call("loss", 44, 46), Call("forward", 47, 50), Call("nn.Module: Net_0", 51, 53)]
     assert phases(calls, marks, [31, 33, 36, 42, 45, 48, 52]) == [
-        *("forward", "loss", "forward", "other", "loss", "forward", "forward"),
+        *("forward", "loss", "forward", "other", "loss", "forward", "forward")
     ]
 
 
@@ -189,7 +182,7 @@ def test_a_rank_without_backward_serves() -> None:
     ]
     instants = [15, 24, 115, 215, 315, 319, 320]
     assert phases(calls, marks, instants) == [
-        *("prefill", "prefill", "decode", "mixed", "forward", "forward", "other"),
+        *("prefill", "prefill", "decode", "mixed", "forward", "forward", "other")
     ]
 
 

@@ -94,7 +94,7 @@ def test_what_the_producer_states_goes_before_the_name():
     names, known = Names(), Categories("kernel")
     names["ampere_sgemm"], names["some_kernel_nobody_knows"], names["another"]
     assert [CATEGORIES[c] for c in known.category_codes(names, {0: "moe", 1: "attention"})] == [
-        *("moe", "attention", "other"),
+        *("moe", "attention", "other")
     ]
     assert known.unclassified == [False, False, True]
     # A name is classified once, whatever is stated of it later.

@@ -45,15 +45,7 @@ MARKS = Marks(times(3, 4), times(100, 200), times(200, 300))
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "ProfilerStep#7",
-        "step 7",
-        "Step#7",
-        "iteration=7",
-        "train_step 7",
-        "training step: 7",
-    ],
+    "name", ["ProfilerStep#7", "step 7", "Step#7", "iteration=7", "train_step 7", "training step: 7"]
 )
 def test_numbered_steps(name):
     assert found((name, 0, 10)) == ([(7, 0, 10)], {})
