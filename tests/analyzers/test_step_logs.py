@@ -19,6 +19,7 @@ from cclbench.card.model import Card, card_of
 from cclbench.formats.job_log import JobLog
 
 S = 10**9
+
 CARD = {
     "version": 2,
     "id": "job",
@@ -33,6 +34,7 @@ CARD = {
     "software": {"framework": {"name": "pytorch"}, "communication": {"library": "nccl"}},
     "parallelism": {"pp": 2, "dp_shard": 4},
 }
+
 
 
 def lines(seconds: Iterable[float | None], first: int = 1, **changes: Any) -> list[dict[str, Any]]:
