@@ -258,14 +258,12 @@ def modules(*paths: str | None, ns: int = 10) -> dict[Any, float]:
     return {about: round(value, 6) for about, value in found.items()}
 
 
-def test_a_single_module_is_shown_at_its_first_level_and_deeper_ones_at_that_of_several() -> None:
+def test_a_single_module_is_shown_at_its_first_level_and_the_60_of_most_time_apart() -> None:
     assert modules("Net_0/Block_0/Linear_0") == {None: 10, "Net_0": 10}
     assert modules("Net_0", "Net_0/Block_0") == {None: 21, "Net_0": 21}
     assert modules("N/B/X", "N/B/Y/Z", None) == {None: 33, "N/B/X": 10, "N/B/Y": 11, "none": 12}
     assert modules("N/A/X", "N/B/X", "N/A/Y") == {None: 33, "N/A": 10 + 12, "N/B": 11}
-
-
-def test_the_60_modules_of_most_time_are_told_apart() -> None:
+    # The 60 modules of most time are told apart.
     sixty = modules(*(f"N/{n:02}" for n in range(60)))
     assert len(sixty) == 1 + 60
     assert "others" not in sixty
@@ -284,7 +282,7 @@ def test_one_phase_alone_tells_nothing_apart_unless_it_is_named() -> None:
     )
 
 
-def test_a_cpus_time_is_of_its_innermost_calls_phase() -> None:
+def test_a_cpus_calls_are_its_works_and_its_time_is_of_the_innermost_calls_phase() -> None:
     """Thread 1: forward 0-40, a backward call 10-20 in it, in a wrapper; thread 2: the optimizer 30-60."""
     operators = [
         call(1, "MmBackward0", start_ns=0, end_ns=90, track=1, phase="data"),
@@ -302,10 +300,7 @@ def test_a_cpus_time_is_of_its_innermost_calls_phase() -> None:
     assert in_ns(parts(view, "time.phase")) == pytest.approx(
         {None: 60 + 5 + 4, "forward": 20 + 5, "backward": 10, "optimizer": 20 + 5, "other": 5 + 4}
     )
-
-
-def test_a_cpus_calls_are_its_works() -> None:
-    """mm's own 60 ns and 10 of `mine::inner` in it; the wrapper around them does not work."""
+    # mm's own 60 ns and 10 of `mine::inner` in it; the wrapper around them does not work.
     operators = [
         call(1, "MmBackward0", end_ns=100),
         call(2, "aten::mm", parent=1, shapes=SQUARE, dtypes=BF16, end_ns=70, device_ns=60),
