@@ -29,7 +29,7 @@ def per_token(matrices: Matrices) -> float:
 def a_model(
     name: str, parameters: int, table: int, vocabulary: int, hidden: int, layers: int, heads: int, **more: Any
 ) -> dict[str, Any]:
-    """A card's model of causal attention with a head of its own, 128 wide, unless told otherwise; None of what it lacks."""
+    """A card's model of causal attention with a head of its own, 128 wide; what is None it lacks."""
     told = {"name": name, "parameters": parameters, "embedding_parameters": table, "vocabulary": vocabulary}
     told |= {"hidden": hidden, "layers": layers, "heads": heads, "head_dim": 128}
     told |= {"tied_embeddings": False, "attention": "causal", **more}
