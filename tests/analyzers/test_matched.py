@@ -206,9 +206,7 @@ def test_a_run_takes_the_ranks_that_have_transfers() -> None:
 
 def test_hockneys_line_through_points_of_last_ranks() -> None:
     """t = 100 ns + S / 10 B per ns, told by whoever is last; the other's waiting is no point."""
-    late = line_of(*LINE)
-    early = [row | {"wait_ns": 50, "end_ns": row["end_ns"] + 50} for row in late]
-    late = [row | {"start_ns": row["start_ns"] + 50, "end_ns": row["end_ns"] + 50} for row in late]
+    early, late = moved(line_of(*LINE), end=50, wait=50), moved(line_of(*LINE), begin=50, end=50)
     assert line("alpha", early, late) == pytest.approx(100)
     assert line("beta", early, late) == pytest.approx(0.1)
     alpha = by("alpha", *occurrences(early, late, end=100_000))
@@ -225,7 +223,7 @@ def test_hockneys_interval_by_hand() -> None:
     """
     times = [9, 10, 11, 18, 20, 22]
     late = line_of(*zip((1, 1, 1, 2, 2, 2), times, strict=True))
-    early = [row | {"start_ns": row["start_ns"] - 1, "wait_ns": 1} for row in late]
+    early = moved(late, begin=-1, wait=1)
     alpha, beta = (by(name, *occurrences(early, late, end=100_000)) for name in ("alpha", "beta"))
     place = ("all_reduce", "0-1")
     mass = sum(1 / t**2 for t in times[:3])
@@ -294,12 +292,20 @@ def test_what_is_a_point_of_the_line() -> None:
     shortest = line_of(*((n, n) for n in range(1, 6)))
     assert line("beta", shortest) == pytest.approx(1)
     assert fitted("beta", shortest)[0]["reason"] == "5 collectives of 5 sizes"
-    sends = [row | {"wait_ns": 30, "end_ns": row["end_ns"] + 30} for row in line_of(*LINE, kind="send")]
+    sends = moved(line_of(*LINE, kind="send"), end=30, wait=30)
     assert line("alpha", sends, of="send") == pytest.approx(100)
     # An instance of which two ranks are last is one.
     four, five = line_of(*LINE[:4]), line_of(*LINE)
     assert "at least 5 matched instances" in fitted("alpha", four, four)[0]["reason"]
     assert fitted("alpha", five, five)[0]["reason"] == "5 collectives of 4 sizes"
+
+
+def moved(
+    rows: Sequence[dict[str, Any]], begin: int = 0, end: int = 0, wait: int = 0
+) -> list[dict[str, Any]]:
+    """The calls with their begin, end and waiting so many ns later; none has waited before."""
+    shifts = {"start_ns": begin, "arrival_ns": begin, "end_ns": end, "wait_ns": wait}
+    return [row | {name: row[name] + ns for name, ns in shifts.items()} for row in rows]
 
 
 def numbered(first: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
