@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, card, comm, compute, event, window
+from helpers.hand_made import a_rank, an_accelerator, card, comm, compute, event, window
 
 from cclbench.analyzers.view.device_works import NO_CALLS, NOT_LINKED
 from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS, OperatorSums, rank_sums
@@ -26,19 +25,15 @@ NO_SHAPES = "its arguments are not recorded: a capture with record_shapes=True h
 
 
 @pytest.fixture(autouse=True)
-def chip(monkeypatch: pytest.MonkeyPatch) -> None:
+def _chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accelerator of 1e12 FLOP/s in bf16, 1e11 in fp32, and 1e11 B/s."""
-    peaks = {"bf16": 1e12, "fp32": 1e11}
-    made = SimpleNamespace(
-        id="chip",
-        peak_flops_per_s=peaks,
+    an_accelerator(
+        monkeypatch,
+        peak_flops_per_s={"bf16": 1e12, "fp32": 1e11},
         hbm_bytes_per_s=1e11,
         cache_bytes=CACHE,
         attainable_flops_per_s={"bf16": 8e11},
     )
-    cpu = SimpleNamespace(id="cpu", peak_flops_per_s={}, hbm_bytes_per_s=None)
-    known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
-    monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
 
 
 def call(number: int, name: str, **columns: Any) -> dict[str, Any]:
@@ -167,7 +162,7 @@ STATED = [
 ]
 
 
-def test_what_the_trace_states_goes_by_the_stated_peak() -> None:
+def test_what_the_trace_states_goes_by_the_stated_peak_and_adds_up_where_all_rows_have_it() -> None:
     """5,000 FLOP at 1e12 FLOP/s are 5 ns and 100 B 1 ns; no arithmetic takes no time, 2,000 B take 20 ns."""
     works = a_rank(STATED, [window(0, 100)]).works
     assert works.stated.tolist() == [True, True, True, False]
@@ -178,9 +173,7 @@ def test_what_the_trace_states_goes_by_the_stated_peak() -> None:
     unknown = works.compute_ns({"bf16": 1e12}, None)
     assert np.isnan(unknown[:2]).all()
     assert unknown[2] == 0
-
-
-def test_stated_figures_of_a_works_rows_add_up_where_all_have_them() -> None:
+    # Stated figures of a works rows add up where all have them.
     rows = [
         compute(0, 10, operator=1, flops=5000.0, hbm_bytes=100),
         compute(10, 20, operator=1, flops=1000.0, hbm_bytes=10),
@@ -196,18 +189,17 @@ def test_sums_by_operator() -> None:
     found = sums_of(a_step(), "op")["op"]
     mm, add = found.pop("aten::mm"), found.pop("aten::add")
     assert mm == OperatorSums(
-        calls=2, time_ns=13_000, own_ns=13_000, modelled_ns=13_000, rooflined_ns=13_000,
-        flops=4e6, bytes=1.2e5, roofline_ns=pytest.approx(4000), done_flops=4e6,
-        possible_flops=pytest.approx(13e-6 * 1e12), compute_ns=13_000, memory_ns=0,
+        calls=2, time_ns=13_000, own_ns=13_000, modelled_ns=13_000, rooflined_ns=13_000, compute_ns=13_000,
+        flops=4e6, done_flops=4e6, bytes=1.2e5, roofline_ns=pytest.approx(4000),
+        possible_flops=pytest.approx(13e-6 * 1e12), precisions=frozenset({"bf16"}),
         operators=frozenset({"aten::mm"}), families=frozenset({"matrix product"}),
-        precisions=frozenset({"bf16"}), products=frozenset({ProductSizes(1, 100, 100, 100)}),
+        products=frozenset({ProductSizes(1, 100, 100, 100)}),
     )  # fmt: skip
     assert add == OperatorSums(
-        calls=1, time_ns=1000, own_ns=1000, modelled_ns=1000, rooflined_ns=1000,
-        flops=1e4, bytes=6e4, roofline_ns=pytest.approx(600), done_flops=1e4,
-        possible_flops=pytest.approx(1e-6 * 1e11), compute_ns=0, memory_ns=1000,
-        operators=frozenset({"aten::add"}), families=frozenset({"elementwise"}),
-        precisions=frozenset({"fp32"}), products=frozenset({None}),
+        calls=1, time_ns=1000, own_ns=1000, modelled_ns=1000, rooflined_ns=1000, memory_ns=1000,
+        flops=1e4, done_flops=1e4, bytes=6e4, roofline_ns=pytest.approx(600),
+        possible_flops=pytest.approx(1e-6 * 1e11), precisions=frozenset({"fp32"}),
+        operators=frozenset({"aten::add"}), families=frozenset({"elementwise"}), products=frozenset({None}),
     )  # fmt: skip
     assert {key: (own.calls, own.time_ns, own.why_not) for key, own in found.items()} == {
         "mine::inner": (1, 1000, None),
@@ -246,19 +238,15 @@ def test_a_ranks_totals() -> None:
 
 def test_sums_by_shape_and_module() -> None:
     found = sums_of(a_step(), "shape", "module")
+    shape = "bf16[100,100], bf16[100,100]"
     assert {key: own.time_ns for key, own in found["shape"].items()} == {
-        "aten::mm(bf16[100,100], bf16[100,100])": 13_000,
-        "mine::inner": 1000,
-        "aten::add(bf16[100,100], bf16[100,100])": 1000,
-        "mine::sort": 500,
-        "mine::cat(2 x fp32[10,10])": 10,
-        "alone": 300,
-        "copy": 100,
-    }
+        f"aten::mm({shape})": 13_000, f"aten::add({shape})": 1000, "mine::cat(2 x fp32[10,10])": 10,
+        "mine::inner": 1000, "mine::sort": 500, "alone": 300, "copy": 100,
+    }  # fmt: skip
+    others = {"mine::inner", "aten::add", "mine::sort", "aten::mm", "mine::cat", "alone", "copy"}
     assert {key: (own.time_ns, own.operators) for key, own in found["module"].items()} == {
-        "Net_0/Lin_1": (9000, {"aten::mm"}),
-        "none": (6910, {"mine::inner", "aten::add", "mine::sort", "aten::mm", "mine::cat", "alone", "copy"}),
-    }
+        "Net_0/Lin_1": (9000, {"aten::mm"}), "none": (6910, others)
+    }  # fmt: skip
     assert found["module"]["none"].why_not == NO_MODEL
 
 
@@ -284,9 +272,7 @@ def test_without_an_accelerator_there_is_no_roofline_and_a_reason() -> None:
     mm = found.sums["op"]["aten::mm",]
     assert (mm.modelled_ns, mm.flops, mm.rooflined_ns, mm.roofline_ns) == (13_000, 4e6, 0, 0)
     assert (mm.compute_ns, mm.memory_ns) == (0, 0)
-
-
-def test_without_a_peak_of_the_cards_precision_stated_flops_have_the_memorys_time() -> None:
+    # Without a peak of the cards precision stated flops have the memorys time.
     for precision, least in (("bf16", 5 + 20), ("fp32", 50 + 20), ("fp8", 1 + 20)):
         view = a_rank(STATED, [window(0, 100)], card=card(workload__precision=precision))
         gemm = sums_of(view, "op")["op"]["gemm"]

@@ -24,13 +24,29 @@ METRIC_NAMES = ["ttft", "tpot", "itl", "e2e_latency", "request_throughput", "out
 NO_CLIENT = "a kernel trace has no requests or tokens: it needs the client's benchmark file"
 STATED = "as stated by the client's file"
 
-REQUEST_ROWS: list[dict[str, Any]] = [
-    {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [10 * MS, 30 * MS]},
-    {"success": True, "output_tokens": 1, "ttft_ns": 200 * MS, "itl_ns": []},
-    {"success": False, "output_tokens": 0, "ttft_ns": 5 * MS, "itl_ns": [7 * MS]},
-    {"success": True, "output_tokens": 5, "ttft_ns": 300 * MS, "itl_ns": [20 * MS] * 3 + [40 * MS]},
-    {"success": True, "output_tokens": 4, "ttft_ns": 400 * MS, "itl_ns": []},
+
+PIECES = (
+    "of one output token or of unknown length",
+    "answered in one piece",
+    "without a latency",
+    "with the last token before the first",
+)
+
+
+def _request(
+    tokens: int | None, ttft: float | None, gaps: list[int] | None, *, whole: float | None = None, **more: Any
+) -> dict[str, Any]:
+    """An answered request: its tokens, and ms to the first one, between them and to the last one."""
+    times = {"ttft_ns": ttft and round(ttft * MS), "e2e_ns": whole and round(whole * MS)}
+    listed = None if gaps is None else [gap * MS for gap in gaps]
+    return {"success": True, "output_tokens": tokens, "itl_ns": listed, **times, **more}
+
+
+REQUEST_ROWS = [
+    *(_request(3, 100, [10, 30]), _request(1, 200, []), _request(0, 5, [7], success=False)),
+    *(_request(5, 300, [20, 20, 20, 40]), _request(4, 400, [])),
 ]
+
 DURATION = ("duration", None, 2.0)
 
 Stated = tuple[str, str | None, float]
@@ -86,9 +102,8 @@ def test_what_latencies_leave_out_and_rest_on() -> None:
     (ttft, *_), (tpot, *_) = (_values(metric, _requests(REQUEST_ROWS)) for metric in ("ttft", "tpot"))
     assert (ttft.provenance, tpot.provenance) == ("measured", "derived")
     assert ttft.words == "left out: 1 failed"
-    names = ("failed", "of one output token or of unknown length", "answered in one piece")
-    nobody = ("of unknown outcome", "without a latency", "with the last token before the first")
-    assert tpot.left_out == dict.fromkeys(names, 1) | dict.fromkeys(nobody, 0)
+    left_out = dict(zip(PIECES, (1, 1, 0, 0), strict=True))
+    assert tpot.left_out == {"failed": 1, "of unknown outcome": 0, **left_out}
 
 
 def test_latencies_as_listed_are_measured_and_preferred_to_sums() -> None:
@@ -103,25 +118,19 @@ def test_latencies_as_listed_are_measured_and_preferred_to_sums() -> None:
 
 def test_a_first_token_that_is_the_last_is_no_time_of_zero_but_one_gap_of_zero_is() -> None:
     """Of 200, 0 and nothing: 3 tokens in 200 ms, 2 at once; 1 token has no gap."""
-    told = [(3, [200 * MS], None), (2, [0], None), (1, [5 * MS], None), (3, [], 900 * MS)]
-    rows = [
-        {"success": True, "output_tokens": tokens, "ttft_ns": 100 * MS, "itl_ns": gaps, "e2e_ns": whole}
-        for tokens, gaps, whole in told
-    ]
+    told = [(3, [200], None), (2, [0], None), (1, [5], None), (3, [], 900)]
+    rows = [_request(tokens, 100, gaps, whole=whole) for tokens, gaps, whole in told]
     (mean, *_) = _values("tpot", _requests(rows))
     assert mean.value == pytest.approx((0.1 + 0) / 2)
     assert mean.coverage == Coverage(2, 2)
     assert mean.words == "left out: 1 of one output token or of unknown length, 1 answered in one piece"
 
 
-UNKNOWN_ROWS: list[dict[str, Any]] = [
-    {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [10 * MS, 30 * MS]},
-    {"success": True, "output_tokens": 3, "ttft_ns": None, "itl_ns": [50 * MS]},
-    {"success": True, "output_tokens": 2, "ttft_ns": 300 * MS, "itl_ns": None},
-    {"success": True, "output_tokens": None, "ttft_ns": 200 * MS, "itl_ns": [60 * MS], "e2e_ns": 250 * MS},
-    {"success": True, "output_tokens": 2, "ttft_ns": 200 * MS, "itl_ns": [10 * MS], "e2e_ns": 200 * MS - 1},
-    {"success": False, "output_tokens": 0, "ttft_ns": 1 * MS, "itl_ns": [1 * MS]},
-    {"success": None, "output_tokens": 2, "ttft_ns": 1 * MS, "itl_ns": [1 * MS]},
+UNKNOWN_ROWS = [
+    *(_request(3, 100, [10, 30]), _request(3, None, [50]), _request(2, 300, None)),
+    # 1 ns before its first token
+    *(_request(None, 200, [60], whole=250), _request(2, 200, [10], whole=200 - 1e-6)),
+    *(_request(0, 1, [1], success=False), _request(2, 1, [1], success=None)),
 ]
 
 
@@ -135,19 +144,7 @@ UNKNOWN_ROWS: list[dict[str, Any]] = [
         # 140, 250 and 1 ns less than 200 ms; nobody knows the second's first token and the third's gaps
         ("e2e_latency", 0.589999999 / 3, 3, 2, {"without a latency": 2}, "measured"),
         # 40 / 2 ms
-        (
-            "tpot",
-            0.020,
-            1,
-            4,
-            {
-                "of one output token or of unknown length": 1,
-                "answered in one piece": 0,
-                "without a latency": 2,
-                "with the last token before the first": 1,
-            },
-            "derived",
-        ),
+        ("tpot", 0.020, 1, 4, dict(zip(PIECES, (1, 0, 2, 1), strict=True)), "derived"),
     ],
 )
 def test_requests_that_state_a_part_only_leave_a_latency_partial(

@@ -273,10 +273,10 @@ def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
 
 
 def an_accelerator(patch: pytest.MonkeyPatch, **facts: Any) -> SimpleNamespace:
-    """Makes the one accelerator that the catalog knows, that of `card`, a chip of those facts."""
-    unknown = dict.fromkeys(("hbm_bytes_per_s", "sm_count", "cache_bytes"))
-    made = SimpleNamespace(
-        id="chip", **{"peak_flops_per_s": {}, "attainable_flops_per_s": {}, **unknown, **facts}
-    )
-    patch.setattr("cclbench.hardware.catalog.accelerators", lambda: {"nvidia-a100-sxm-80gb": made})
+    """Makes that of `card` a chip of those facts, the only accelerator in the catalog beside a CPU."""
+    told = {"peak_flops_per_s": {}, "attainable_flops_per_s": {}}
+    told |= dict.fromkeys(("hbm_bytes_per_s", "sm_count", "cache_bytes"))
+    made, cpu = SimpleNamespace(id="chip", **told | facts), SimpleNamespace(id="cpu", **told)
+    known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
+    patch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
     return made
