@@ -42,6 +42,8 @@ def other(start: int, end: int, **columns: Any) -> dict[str, Any]:
 
 
 BUSY = [compute(0, 10), compute(5, 30, track=9), comm(20, 60)]
+GEMM_AND_OTHER = [compute(0, 60), other(60, 80)]
+TIED = [compute(0, 20, name="b"), compute(20, 40, name="a"), compute(40, 50, name="c")]
 EXPERTS = [compute(0, 30), event("kernel", 20, 40, category="moe", track=9)]
 EXPERT = card(workload__model__moe=True)
 STATED = [compute(0, 10, flops=3e4), compute(10, 20, flops=5e4), compute(50, 53)]
@@ -69,12 +71,7 @@ NAMED = [
             *("category_share", KERNELS, {}),
             {"communication": 50 / 80, "gemm": 40 / 80, "other": 10 / 80, "classified": 1},
         ),
-        (
-            "category_share",
-            [compute(0, 60), other(60, 80)],
-            {},
-            {"classified": 0.75, "gemm": 0.75, "other": 0.25},
-        ),
+        ("category_share", GEMM_AND_OTHER, {}, {"classified": 0.75, "gemm": 0.75, "other": 0.25}),
         ("moe_share", EXPERTS, {"card": EXPERT}, {None: (40 - 20) / 40}),
         # By duration, each kernel at most all multiprocessors: 50 by the trace, 100 by the catalog.
         ("sm_coverage", GRIDS, {"sm_count": 50}, {None: (30 * 0.5 + 10 * 1) / 40}),
@@ -82,12 +79,7 @@ NAMED = [
         # By duration, without communication.
         ("occupancy", OCCUPIED, {}, {None: (30 * 0.5 + 10 * 0.1) / 40}),
         # Of kernels that take as long the first by name dominates.
-        (
-            "dominant_kernel",
-            [compute(0, 20, name="b"), compute(20, 40, name="a"), compute(40, 50, name="c")],
-            {},
-            {None: 0.4, "a": 0.4},
-        ),
+        ("dominant_kernel", TIED, {}, {None: 0.4, "a": 0.4}),
     ],
 )
 def test_figures_of_a_window_of_100_ns(

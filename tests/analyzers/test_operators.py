@@ -36,27 +36,21 @@ def call(number: int, name: str, **columns: Any) -> dict[str, Any]:
 
 
 # linear holds mm (6 MB, 2 GFLOP); add (12 MB, 2 MFLOP) is recomputed; sort_of has no model.
+ADDED = {"shapes": "[[2000,1000],[2000,1000],[]]", "dtypes": '["c10::BFloat16","c10::BFloat16","Scalar"]'}
 OPERATORS = [
     call(1, "aten::linear", end_ns=90),
     call(2, "aten::mm", parent=1, shapes=SQUARE, dtypes=BF16, end_ns=80, phase="forward"),
-    call(
-        3,
-        "aten::add",
-        shapes="[[2000,1000],[2000,1000],[]]",
-        dtypes='["c10::BFloat16","c10::BFloat16","Scalar"]',
-        recomputed=True,
-        phase="backward",
-    ),
+    call(3, "aten::add", **ADDED, recomputed=True, phase="backward"),
     call(4, "mine::sort_of"),
 ]
+
+
+BACK = {"phase": "backward"}
 ROWS = [
     compute(0, 10_000, operator=2, phase="forward", module="Net_0/Linear_0"),
-    compute(
-        20_000, 30_000, operator=3, phase="backward", module="Net_0/Linear_1/Act_0", category="elementwise"
-    ),
-    compute(30_000, 45_000, operator=4, phase="backward", category="other", name="sort"),
-    compute(50_000, 55_000, name="alone"),
-    comm(50_000, 60_000, phase="backward"),
+    compute(20_000, 30_000, operator=3, module="Net_0/Linear_1/Act_0", category="elementwise", **BACK),
+    compute(30_000, 45_000, operator=4, category="other", name="sort", **BACK),
+    *(compute(50_000, 55_000, name="alone"), comm(50_000, 60_000, **BACK)),
     event("copy", 70_000, 71_000, phase="data"),
 ]
 
@@ -74,17 +68,12 @@ def test_the_works_of_a_rank() -> None:
     works = rank().works
     found = [(works.kinds[kind].call.name, ns) for kind, ns in zip(works.kind, works.time_ns, strict=True)]
     assert found == [
-        ("aten::mm", 10_000),
-        ("aten::add", 10_000),
-        ("mine::sort_of", 15_000),
-        ("alone", 5_000),
-        ("nccl", 10_000),
-        ("copy", 1_000),
+        *(("aten::mm", 10_000), ("aten::add", 10_000), ("mine::sort_of", 15_000)),
+        *(("alone", 5_000), ("nccl", 10_000), ("copy", 1_000)),
     ]
     assert works.is_linked.tolist() == [True, True, True, False, False, False]
     assert works.has_cost.tolist() == [True, True, False, False, False, False]
-    assert works.flops[:2].tolist() == [2e9, 2e6]
-    assert works.bytes[:2].tolist() == [6e6, 12e6]
+    assert (works.flops[:2].tolist(), works.bytes[:2].tolist()) == ([2e9, 2e6], [6e6, 12e6])
     assert works.kinds[works.kind[2]].why_not == "no cost model for this operator"
 
 
