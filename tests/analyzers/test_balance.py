@@ -26,20 +26,18 @@ def test_the_busiest_rank_is_compared_with_the_mean_over_steps() -> None:
     assert (row["reason"], row["status"]) == ("over 2 ranks", "ok")
 
 
-def test_ranks_of_the_world_without_a_trace_leave_the_balance_partial() -> None:
-    ranks = [
-        a_rank([compute(0, 10)], [window(0, 50)], rank=n, world_size=size) for n, size in enumerate((None, 8))
-    ]
-    (row,) = rows_of(LOAD, *ranks)
-    assert (row["value"], row["status"], row["coverage"]) == (1, "partial", 2 / 8)
-
-
-def test_balance_takes_two_ranks_that_compute() -> None:
+def test_balance_takes_two_ranks_that_compute_and_is_partial_without_the_worlds_others() -> None:
     one, idle = a_rank([compute(0, 10)], [window(0, 50)]), a_rank([comm(0, 10)], [window(0, 50)], rank=1)
     assert rows_of(LOAD, one)[0]["reason"] == "needs at least two ranks"
     idle_too = a_rank([comm(0, 10)], [window(0, 50)], rank=2)
     assert rows_of(LOAD, idle, idle_too)[0]["reason"] == "no rank computes in the window"
     assert rows_of(LOAD, one, idle)[0]["value"] == 2
+    # Ranks of the world without a trace leave the balance partial.
+    ranks = [
+        a_rank([compute(0, 10)], [window(0, 50)], rank=n, world_size=size) for n, size in enumerate((None, 8))
+    ]
+    (row,) = rows_of(LOAD, *ranks)
+    assert (row["value"], row["status"], row["coverage"]) == (1, "partial", 2 / 8)
 
 
 def late(*instances: tuple[int, ...], windows: tuple[int, ...]) -> list[RankView]:

@@ -36,6 +36,9 @@ def test_without_known_communication_there_may_be_some() -> None:
     assert reason(rank, "overlap.ratio") == f"no communication is known in the window: {unknown}"
     assert reason(rank, "overlap.exposed_by") == f"no communication is known: {unknown}"
     assert main(rank, "comm.time", "partial") == 0
+    # A cpu has operators.
+    rank = a_rank([event("op", 0, 10, name="aten::mm", category="other")], [window(0, 20)], works_on="host")
+    assert main(rank, "comm.time") == 0
 
 
 def test_a_fused_kernel_is_in_neither_exactly() -> None:
@@ -44,11 +47,6 @@ def test_a_fused_kernel_is_in_neither_exactly() -> None:
     assert (first.status, first.coverage) == ("partial", Coverage(2, 3, 90, 91))
     assert first.reason == "1.00 ns of kernels that compute and communicate at once count as compute"
     assert main(rank, "time.compute_only", "partial") == pytest.approx(41 * NS)
-
-
-def test_a_cpu_has_operators() -> None:
-    rank = a_rank([event("op", 0, 10, name="aten::mm", category="other")], [window(0, 20)], works_on="host")
-    assert main(rank, "comm.time") == 0
 
 
 def test_of_a_window_only_the_kernels_that_begin_in_it_count() -> None:

@@ -102,10 +102,13 @@ def test_a_receive_counts_where_its_source_has_no_trace() -> None:
     assert told.pair_rates[2, 0] == pytest.approx(15 / 20e-9)
 
 
-def test_what_a_rank_sends_to_itself_is_no_exchange() -> None:
+def test_what_a_rank_sends_to_itself_is_no_exchange_nor_is_a_group_of_one() -> None:
     told = found([call("send", 5, src_rank=0, dst_rank=0, transfer_ns=5), exchange(10, transfer_ns=3)])
     for array in (told.sent_bytes, told.timed_bytes, told.seconds):
         assert (array[0, 0], array[0, 1] > 0) == (0, True)
+    # A group of one rank exchanges nothing.
+    table = collectives_table(call("all_reduce", 8) | {"group": "0"})
+    assert exchanged_bytes({0: table}, {"0": (0,)}).sent_bytes.tolist() == [[0]]
 
 
 NO_RANKS = "of unknown ranks or root"
@@ -136,8 +139,3 @@ def test_what_is_left_out_by_why(row: dict[str, Any], left_out: dict[str, int]) 
     assert told.left_out == left_out
     assert not (left_out and told.sent_bytes.any())
     assert found([row, row]).left_out == {why: 2 * number for why, number in left_out.items()}
-
-
-def test_a_group_of_one_rank_exchanges_nothing() -> None:
-    table = collectives_table(call("all_reduce", 8) | {"group": "0"})
-    assert exchanged_bytes({0: table}, {"0": (0,)}).sent_bytes.tolist() == [[0]]

@@ -161,10 +161,7 @@ def test_skew_is_a_mean_over_instances_with_quantiles() -> None:
         {None: 25, "p50": 25, "max": 40, ("all_gather", "0-1"): 10}
     )
     assert {row["rank"] for row in rows_of("comm.skew", *two_ranks())} == {None}
-
-
-def test_a_kind_whose_instances_all_lack_a_rank_in_view_has_no_mean() -> None:
-    """Rank 1's broadcast lies behind its window: of that kind there is no figure, rather than 0 / 0."""
+    # Rank 1's broadcast lies behind its window: of that kind there is no figure, rather than 0 / 0.
     first = [met("all_reduce", 1, 100, 160, 40), met("broadcast", 2, 310, 340, 0)]
     second = [met("all_reduce", 1, 140, 160, 0), met("broadcast", 2, 2000, 2010, 0)]
     found = by("skew", *occurrences(first, second))
@@ -503,15 +500,12 @@ def test_phases_count_by_step_groups_of_one_and_unknown_dimensions_apart() -> No
     assert phases(rank) == pytest.approx(expected)
 
 
-def test_a_gap_begins_where_all_before_has_ended() -> None:
+def test_a_gap_begins_where_all_before_has_ended_and_ranks_count_as_many_times_as_they_have_some() -> None:
     """dp 0 - 60 outlasts tp 10 - 20: from its end on to dp's next phase are 5 ns."""
     gather, reduce = met("all_gather", 2, 10, 20, 0, **TRIO), met("all_reduce", 1, 0, 60, 0)
     found = phases(*occurrences([gather, reduce, met("send", 3, 65, 70, 0)]))
     assert (found["dp", "gap"], found["tp", "gap"]) == (pytest.approx(5), 0)
-
-
-def test_ranks_count_as_many_times_as_they_have_phases_and_gaps() -> None:
-    """Phases of 10, 20 and 40 ns with gaps of 10 and 30 on one rank, of 100 ns and none on the other."""
+    # Phases of 10, 20 and 40 ns with gaps of 10 and 30 on one rank, of 100 ns and none on the other.
     first = [met("all_reduce", 1, 0, 10, 0), met("all_gather", 2, 20, 40, 0, **TRIO)]
     first.append(met("all_reduce", 3, 70, 110, 0))
     found = phases(*occurrences(first, [met("all_reduce", 1, 0, 100, 0)]))

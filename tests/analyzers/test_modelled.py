@@ -127,6 +127,9 @@ def test_a_price_rests_on_the_collectives_that_have_one() -> None:
     assert found[0].coverage == Coverage(1, 4, 3 * MS, 7 * MS)
     assert found[0].left_out == {"of unknown kind, payload or duration": 2, UNMODELLED: 1}
     assert band(found)[1] == pytest.approx(priced("all_reduce", 1 << 20)[1] / 2)
+    # Where nothing communicates there is nothing to model.
+    (only,) = modelled(a_talk())
+    assert only.reason == "there are no collectives in the window"
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -220,11 +223,6 @@ def test_a_calibration_beside_the_card_prices(tmp_path: Path) -> None:
     assert band(found)[1] == pytest.approx(2e-3)
     assert "modelled on aws-p4de by its calibration" in (found[0].reason or "")
     assert "measured among 8 ranks on 1 node" in (found[0].reason or "")
-
-
-def test_where_nothing_communicates_there_is_nothing_to_model() -> None:
-    (only,) = modelled(a_talk())
-    assert only.reason == "there are no collectives in the window"
 
 
 def test_a_metric_has_one_model_and_models_stand_in_for_metrics_there_are() -> None:

@@ -216,16 +216,13 @@ def test_figures_by_formula(metric: str, expected: float, why: str | None) -> No
     assert values(rank(**SILENT), metric)[0].status == "not_applicable"
 
 
-def test_traffic_that_a_cache_serves_is_none_of_the_memory() -> None:
-    """add's 12 MB in 5,000 ns are more than the memory moves: only the product's 6 MB count."""
-    view = rank([ROWS[0], compute(20_000, 25_000, operator=3, category="elementwise")])
-    assert main(view, "memory.hbm_utilization", "partial") == pytest.approx(6e6 / (2.039e12 * 100e-6))
-
-
-def test_recompute_share() -> None:
+def test_recompute_share_and_traffic_that_a_cache_serves() -> None:
     """add's 10 µs of 40; a copy in the backward pass is one, though none of it is compute."""
     assert main(rank(), "compute.recompute_share") == 0.25
     assert main(rank([*ROWS[:1], event("copy", 50, 60, phase="backward")]), "compute.recompute_share") == 0
+    # add's 12 MB in 5,000 ns are more than the memory moves: only the product's 6 MB count.
+    view = rank([ROWS[0], compute(20_000, 25_000, operator=3, category="elementwise")])
+    assert main(view, "memory.hbm_utilization", "partial") == pytest.approx(6e6 / (2.039e12 * 100e-6))
 
 
 def test_phases_share_what_runs_at_once_and_modules_are_of_the_first_level_with_several() -> None:

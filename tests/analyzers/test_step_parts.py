@@ -101,11 +101,6 @@ def plain(*views: RankView, part: str) -> dict[str, Any]:
     return own
 
 
-def test_of_equally_slow_ranks_the_lowest_counts() -> None:
-    ranks = [a_rank([compute(0, n)], [window(0, 40, 1)], rank=n) for n in (9, 3)]
-    assert parts(*ranks)["compute"] == pytest.approx(3)
-
-
 def test_the_run_is_that_of_time_step_where_the_trace_of_a_rank_is_its_window() -> None:
     """That rank is left out of both: two steps of 10 and 30 ns remain."""
     ranks = [
@@ -148,6 +143,12 @@ def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
 def test_a_rank_that_exposes_no_communication_waits_for_none() -> None:
     found = parts(a_rank([compute(0, 30), comm(10, 20)], [window(0, 40, 1)]))
     assert (found[1, "exposed_wait"], found[1, "exposed_transfer"], found["exposed_unmatched"]) == (0, 0, 0)
+    # Of equally slow ranks the lowest counts.
+    ranks = [a_rank([compute(0, n)], [window(0, 40, 1)], rank=n) for n in (9, 3)]
+    assert parts(*ranks)["compute"] == pytest.approx(3)
+    # Nothing at all is not applicable.
+    (row,) = rows_of("time.step_parts", a_rank([event("op", 0, 1)], [window(0, 2, 1)], works_on=None))
+    assert (row["status"], row["value"]) == ("not_applicable", None)
 
 
 def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
@@ -169,16 +170,16 @@ def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
     assert "the CPU is the device" in plain(rank, part="idle_other")["reason"]
 
 
-def test_nothing_at_all_is_not_applicable() -> None:
-    (row,) = rows_of("time.step_parts", a_rank([event("op", 0, 1)], [window(0, 2, 1)], works_on=None))
-    assert (row["status"], row["value"]) == ("not_applicable", None)
-
-
 def test_what_a_rank_hands_over_survives_the_way_from_another_process() -> None:
     metric = METRICS.get("time.step_parts")
     there = {view.rank: rank_rows(view, [metric])["time.step_parts"] for view in two_ranks()}
     here = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
     assert list(metric.combine(here)) == list(metric.combine(there))
+    # The plain row is first and parts are values.
+    metric = METRICS.get("time.step_parts")
+    values = [v for view in two_ranks() for v in rank_rows(view, [metric])["time.step_parts"]]
+    assert all(isinstance(v, Value) and v.key == (None,) * 5 for v in values)
+    assert rows_of("time.step_parts", *two_ranks())[0]["stat"] is None
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
@@ -224,10 +225,3 @@ def test_shares_are_exact(sets: list[list[tuple[int, int]]]) -> None:
     shared = categories.window_shares(pieces, *edges)
     assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
     assert sum(shared.by_window()) == sum(expected)
-
-
-def test_the_plain_row_is_first_and_parts_are_values() -> None:
-    metric = METRICS.get("time.step_parts")
-    values = [v for view in two_ranks() for v in rank_rows(view, [metric])["time.step_parts"]]
-    assert all(isinstance(v, Value) and v.key == (None,) * 5 for v in values)
-    assert rows_of("time.step_parts", *two_ranks())[0]["stat"] is None

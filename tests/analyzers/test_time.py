@@ -115,6 +115,9 @@ def test_without_launch_records_idle_time_is_unknown_and_not_zero() -> None:
     assert "no launch" in reason(rank, "time.idle_host")
     assert "no launch" in reason(rank, "time.idle_device")
     assert main(rank, "time.idle_unknown") == pytest.approx(5 * NS)
+    # Host rows alone give no time.
+    rank = a_rank([event("op", 0, 10)], [window(0, 10, source="annotation")], works_on=None)
+    assert reason(rank, "time.idle") == "the trace has only host events, none of the accelerator"
 
 
 def test_the_run_steps_as_slowly_as_its_slowest_rank() -> None:
@@ -141,14 +144,6 @@ def test_the_run_steps_as_slowly_as_its_slowest_rank() -> None:
     assert list(found) == [None, "max", "p50", "p95"]
 
 
-def test_from_20_steps_on_there_is_a_95th_percentile() -> None:
-    windows = [window(100 * n, 100 * n + 10 + n, n) for n in range(20)]
-    rows = rows_of("time.step", a_rank([compute(0, 1)], windows))
-    (p95,) = (row for row in rows if row["stat"] == "p95")
-    # Steps of 10 to 29 ns: position 0.95 · 19 = 18.05 of the sorted lengths.
-    assert p95["value"] == pytest.approx(28.05 * NS)
-
-
 def test_an_open_window_is_shown_and_in_no_mean() -> None:
     """Steps 1 and 2 take 10 and 30 ns; step 3 is open after 5 ns, 4 of them busy."""
     windows = [window(0, 10, 1), window(10, 40, 2), window(40, 45, 3, still_open=True)]
@@ -167,18 +162,19 @@ def test_an_open_window_is_shown_and_in_no_mean() -> None:
     assert (still_open["step"], still_open["reason"].partition(":")[0]) == (3, "incomplete step")
 
 
-def test_an_open_window_counts_where_it_is_alone_and_says_so() -> None:
+def test_an_open_window_counts_where_it_is_alone_and_a_95th_percentile_from_20_steps_on() -> None:
     rank = a_rank([compute(0, 4)], [window(0, 5, 7, still_open=True)])
     whole, step = values(rank, "time.step")
     assert whole.value == step.value == 5 * NS
     assert (step.step, step.stat) == (7, None)
     assert whole.reason.startswith("the only step is incomplete")
     assert rows_of("time.step", rank)[0]["reason"].startswith("the only step is incomplete")
-
-
-def test_host_rows_alone_give_no_time() -> None:
-    rank = a_rank([event("op", 0, 10)], [window(0, 10, source="annotation")], works_on=None)
-    assert reason(rank, "time.idle") == "the trace has only host events, none of the accelerator"
+    # From 20 steps on there is a 95th percentile.
+    windows = [window(100 * n, 100 * n + 10 + n, n) for n in range(20)]
+    rows = rows_of("time.step", a_rank([compute(0, 1)], windows))
+    (p95,) = (row for row in rows if row["stat"] == "p95")
+    # Steps of 10 to 29 ns: position 0.95 · 19 = 18.05 of the sorted lengths.
+    assert p95["value"] == pytest.approx(28.05 * NS)
 
 
 def test_a_cpu_is_a_device_of_its_own() -> None:
@@ -194,15 +190,13 @@ def test_a_cpu_is_a_device_of_its_own() -> None:
     assert "the CPU is the device" in reason(rank, "time.idle_host")
 
 
-def test_windows_fall_back_and_say_so() -> None:
+def test_windows_fall_back_and_say_so_and_steps_narrow_them() -> None:
     whole = window(0, 30, source="whole_trace")
     rank = a_rank([compute(0, 30)], [window(0, 10, 1, "annotation"), whole])
     assert rank.windows.policy == "annotations"
     assert a_rank([compute(0, 30)], [whole]).windows.policy == "trace"
     assert {row["window"] for row in rows_of("time.step", rank)} == {"annotations"}
-
-
-def test_steps_narrow_and_an_empty_range_says_so() -> None:
+    # Steps narrow and an empty range says so.
     windows = [window(10 * n, 10 * n + 10, n) for n in range(4)]
     assert a_rank([compute(0, 40)], windows, steps=(1, 3)).windows.steps == (1, 2)
     assert reason(a_rank([compute(0, 40)], windows, steps=(7, None)), "time.step") == (

@@ -143,10 +143,7 @@ def test_a_drift_without_noise_is_taken_off_to_the_nanosecond():
     assert max(np.ptp(corrected[instance == i]) for i in range(INSTANCES)) <= 2
     assert found.uncertainty_ns.max() <= 2
     assert found.worst_residual_ns <= 2
-
-
-def test_a_set_of_ranks_seen_once_and_a_rank_seen_twice_tell_no_drift():
-    """Ranks 6 and 7 meet once by themselves, and rank 8 meets rank 0 twice."""
+    # Ranks 6 and 7 meet once by themselves, and rank 8 meets rank 0 twice.
     drift = np.zeros(RANKS)
     drift[5] = 20e-6
     more = ([6, 7, 0, 8, 0, 8], [70, 70, 71, 71, 72, 72], np.array([5, 5, 5, 9_005, 999, 9_999]) + 10**18)
@@ -278,9 +275,7 @@ def test_ranks_without_shared_collectives_run_true():
     assert found.known.tolist() == [True] * RANKS + [False] * 2
     assert found.offset_ns[-2:].tolist() == [0.0, 0.0]
     assert found.correct_times(np.array([9], np.int32), np.array([5])).tolist() == [5]
-
-
-def test_nothing_shared_at_all():
+    # Nothing shared at all.
     found = estimated([], np.empty(0, np.int64), np.empty(0, np.int64))
     assert (len(found.ranks), found.worst_residual_ns, found.t0_ns) == (0, 0.0, 0)
     for name in ("ranks", "offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "known", "part"):

@@ -246,6 +246,9 @@ def test_subgroups_in_lockstep_do_not_wait_for_one_another() -> None:
         "in 0 of 8 instances all ranks are seen to wait for the last one: the others could be of subgroups in"
         " lockstep"
     )
+    # Ranks that come at once show nothing.
+    starts = begins(*[0] * RANKS)
+    assert refused(of_four(starts, starts + 50 * US)).startswith("in 0 of 8 instances")
 
 
 @pytest.mark.parametrize(
@@ -260,11 +263,6 @@ def test_subgroups_in_lockstep_do_not_wait_for_one_another() -> None:
 )
 def test_a_subgroup_that_always_takes_longer_or_comes_later_is_no_clock(late: Any, slower: int) -> None:
     assert refused(of_four(*of_two_groups(late, slower=slower))).startswith("in 0 of 8 instances")
-
-
-def test_ranks_that_come_at_once_show_nothing() -> None:
-    starts = begins(*[0] * RANKS)
-    assert refused(of_four(starts, starts + 50 * US)).startswith("in 0 of 8 instances")
 
 
 def test_three_of_four_instances_have_to_show_that_ranks_wait() -> None:
@@ -298,14 +296,12 @@ def of_two(kinds: Any, starts: Any = None, ends: Any = None) -> Inference:
     return infer_group(calls(starts, ends, kinds), range(2), 2)
 
 
-def test_a_world_of_two_has_one_group() -> None:
+def test_a_world_of_two_has_one_group_and_need_not_be_seen_to_wait() -> None:
     found = Inference("R0", "a world of 2 ranks has no other group")
     assert of_two(["all_reduce"]) == found
     assert of_two(["send_recv", "all_gather", None]) == found
     assert of_two([("send", "recv"), ("recv", "send"), ("all_reduce", "all_reduce")]) == found
-
-
-def test_two_ranks_need_not_be_seen_to_wait_or_to_end_together() -> None:
+    # Two ranks need not be seen to wait or to end together.
     starts = np.array([[0, 0], [50, 50]])
     assert of_two(["all_reduce"], starts[:1], np.array([[100, 900_000]])).rule == "R0"
     assert of_two(["all_reduce"] * 2, starts, np.array([[100] * 2, [200] * 2])).rule == "R0"

@@ -83,20 +83,15 @@ def test_forward_lasts_from_the_first_op_of_the_graph_to_the_end_of_the_last() -
         at(own, {3: NO, 45: NO})
 
 
-def test_each_forward_lasts_till_the_next_backward_begins() -> None:
+def test_each_forward_lasts_till_the_next_backward_begins_or_an_optimizer() -> None:
     second = [Call(c.name, c.begin + 100, c.end + 100, c.sequence + 2, c.track, c.node) for c in STEP]
     at([*STEP, *second], {50: NO, 109: NO, 110: F, 125: F, 139: F, 140: NO})
-
-
-def test_an_optimizer_ends_a_forward_too() -> None:
-    """Ops of two graphs before one backward, with an optimizer's step in between."""
+    # Ops of two graphs before one backward, with an optimizer's step in between.
     calls = [Call("aten::mm", 10, 20, 0), Call("aten::mm", 50, 60, 1)]
     calls += [backward("MmBackward0", 70, 75, 1), backward("MmBackward0", 80, 85, 0)]
     between = Call("Optimizer.step#SGD.step", 30, 35)
     assert phases(calls, [between], [15, 25, 40, 55]) == ["forward", "other", "other", "forward"]
-
-
-def test_threads_have_forwards_of_their_own() -> None:
+    # Threads have forwards of their own.
     calls = [*STEP, Call("aten::mm", 12, 14, 5, 3), Call("aten::mm", 50, 52, 6, 3)]
     calls += [backward("MmBackward0", 81, 83, 5), backward("MmBackward0", 84, 86, 6)]
     at(calls, {11: NO, 12: F, 45: F, 51: F, 52: NO}, track=3)
@@ -136,10 +131,6 @@ def test_what_the_engines_thread_runs_besides_nodes_is_backward() -> None:
     at([*STEP, reducer], {86: B}, track=ENGINE)
 
 
-def test_a_range_called_backward_is_backward_on_its_thread() -> None:
-    at(STEP, {54: NO, 55: B, 87: B, 88: NO}, Call("torch/_tensor.py(492): backward", 55, 88))
-
-
 def test_losses_and_annotated_phases_of_training() -> None:
     calls = [*STEP, Call("aten::nll_loss", 32, 36), Call("aten::nll_loss_nobody_knows", 42, 43)]
     marks = [Call("loss", 44, 46), Call("forward", 47, 50), Call("nn.Module: Net_0", 51, 53)]
@@ -159,20 +150,20 @@ def test_a_rank_without_backward_serves() -> None:
     at(calls, {15: F, 35: NO})
 
 
-def test_without_any_rows_nothing_is_known() -> None:
-    assert phases([], [], [5]) == ["other"]
-    assert runs_node(named([])).tolist() == []
-
-
 def test_some_of_named_ranges_keep_their_names() -> None:
     some = named(STEP).select_ranges(np.array([False, True, True, False]))
     assert (some.ranges.start_ns.tolist(), some.name_matches("aten::").tolist()) == ([30, 60], [True, False])
     assert some.name_is(lambda name: name.endswith("0")).tolist() == [False, True]
+    # Without any rows nothing is known.
+    assert phases([], [], [5]) == ["other"]
+    assert runs_node(named([])).tolist() == []
 
 
 def test_loading_data_goes_before_all_and_the_optimizer_before_backward() -> None:
     marks = [Call("Optimizer.step#SGD.step", 0, 100), Call("backward", 0, 100), Call("data_loading", 50, 60)]
     assert phases([], marks, [40, 55]) == ["optimizer", "data"]
+    # A range called backward is backward on its thread.
+    at(STEP, {54: NO, 55: B, 87: B, 88: NO}, Call("torch/_tensor.py(492): backward", 55, 88))
 
 
 @pytest.mark.parametrize(

@@ -195,11 +195,6 @@ def test_own_pattern_with_and_without_a_number():
         steps.step_patterns("(")
 
 
-def test_step_that_holds_an_instant():
-    assert MARKS.step_at(times(99, 100, 199, 200, 299, 300)).tolist() == [-1, 0, 0, 1, 1, -1]
-    assert NO_MARKS.step_at(times(1, 2)).tolist() == [-1, -1]
-
-
 FIRST, OPEN = (3, 110, 240, "closed"), (4, 240, 320, "open")
 LAST, CUT = (4, 240, 260, "open"), "the file is cut before its end"
 NO_KERNEL, LATER = {"no kernel was launched in it": 1}, {"its device work begins after the next step's": 1}
@@ -309,6 +304,12 @@ def test_annotation_windows_and_horizon():
     assert steps.annotation_windows(MARKS, 300) == (whole, {})
     windows, left_out = steps.annotation_windows(MARKS, 299)
     assert (windows, dict(left_out)) == (whole[:1], {"the file is cut before its end": 1})
+    # Step that holds an instant.
+    assert MARKS.step_at(times(99, 100, 199, 200, 299, 300)).tolist() == [-1, 0, 0, 1, 1, -1]
+    assert NO_MARKS.step_at(times(1, 2)).tolist() == [-1, -1]
+    # What marks steps is kept.
+    assert steps_of_device(("f", 0, 10), ("f", 20, 30)).source == "module"
+    assert steps_of_device(("f", 0, 10, None, False, "graph")).source == "graph"
 
 
 @pytest.mark.parametrize("source", ["module", "graph"])
@@ -318,11 +319,6 @@ def test_last_run_of_a_module_or_graph_is_open(source):
     assert [(w.step, w.source, w.open) for w in windows] == [(3, source, False), (4, source, True)]
     closed = replace(runs, closed=True)
     assert [w.open for w in steps.annotation_windows(closed, None)[0]] == [False, False]
-
-
-def test_what_marks_steps_is_kept():
-    assert steps_of_device(("f", 0, 10), ("f", 20, 30)).source == "module"
-    assert steps_of_device(("f", 0, 10, None, False, "graph")).source == "graph"
 
 
 def test_table():
