@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hand_made import a_rank, card, compute, reason, rows_of, told, window
+from helpers.hand_made import Evidence, a_rank, card, compute, of_run, reason, rows_of, told, window
 
 import cclbench
 from cclbench.analyzers.view.rank_view import RankView
@@ -65,3 +65,17 @@ def test_a_served_token_by_the_clients_rate(test_data: Path, tmp_path: Path) -> 
     rate = found["serving.output_throughput"]["value"]
     assert found["cost.token"]["value"] == pytest.approx(1e-3 / rate)
     assert (found["cost.token"]["status"], found["cost.token"]["provenance"]) == ("ok", "derived")
+
+
+def test_a_client_without_a_rate_says_why_it_has_no_cost() -> None:
+    ttft = {
+        "source": "serving",
+        "file": "a.json",
+        "benchmark": 0,
+        "unit": "s",
+        "figure": "ttft",
+        "value": 0.5,
+    }
+    (none,) = of_run("cost.token", Evidence(serving=[ttft]), card=priced())
+    assert (none.value, none.status) == (None, "not_applicable")
+    assert (none.reason or "").startswith("the file states none; it needs the duration")
