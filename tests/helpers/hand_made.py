@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, window_policy
@@ -40,7 +43,7 @@ class Tables:
         operators: Rows = (),
     ) -> None:
         self._events = [_event(row) for row in events]
-        self._collectives = [_collective(n, row) for n, row in enumerate(collectives)]
+        self._collectives = collectives
         given = {"rank": 0, "source": "device", "step": None, "open": False, "purity": None}
         self._steps = [given | dict(row) for row in steps]
         self._operators = [_OPERATOR | dict(row) for row in operators]
@@ -57,7 +60,7 @@ class Tables:
         return pa.Table.from_pylist(self._operators, schema=OPERATORS).select(list(columns))
 
     def collectives(self) -> pa.Table:
-        return pa.Table.from_pylist(self._collectives, schema=COLLECTIVES)
+        return collectives_table(*self._collectives)
 
     def steps(self) -> pa.Table:
         return pa.Table.from_pylist(self._steps, schema=STEPS)
@@ -206,9 +209,52 @@ def reason(view: RankView, metric: str) -> str:
     return only.reason or ""
 
 
+def told(found: Iterable[Any]) -> dict[Any, float | None]:
+    """Values or rows by what each is about: None of the whole, else that one thing or a tuple of several."""
+    columns = ("step", "collective", "group", "category", "stat")
+    made: dict[Any, float | None] = {}
+    for one in found:
+        get = one.get if isinstance(one, dict) else partial(getattr, one)
+        about = tuple(part for part in (get(column) for column in columns) if part is not None)
+        key = (about[0] if len(about) == 1 else about) if about else None
+        assert key not in made, key
+        made[key] = get("value")
+    return made
+
+
+def in_ns(found: Mapping[Any, float | None]) -> dict[Any, float | None]:
+    """The same in ns, where there is a number."""
+    return {about: None if seconds is None else seconds * 1e9 for about, seconds in found.items()}
+
+
+def parts(view: RankView, metric: str) -> dict[Any, float | None]:
+    """What the metric says of one rank, by what it is about."""
+    return told(values(view, metric))
+
+
+def run_parts(metric: str, *views: RankView) -> dict[Any, float | None]:
+    """What the metric says of the run of those ranks, by what it is about."""
+    return told(row for row in rows_of(metric, *views) if row["rank"] is None)
+
+
+def collectives_table(*rows: Mapping[str, Any]) -> pa.Table:
+    """Those rows of the collectives table."""
+    return pa.Table.from_pylist([_collective(n, row) for n, row in enumerate(rows)], schema=COLLECTIVES)
+
+
 def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
     """The result rows of the metric over those ranks."""
     chosen = METRICS.get(metric)
     ranks = {view.rank: rank_rows(view, [chosen])[metric] for view in views}
     policies = {view.rank: window_policy(view, "steps") for view in views}
     return builtins(metric_rows(chosen, ranks, policies, [], asked="steps", source="kineto"))
+
+
+def an_accelerator(patch: pytest.MonkeyPatch, **facts: Any) -> SimpleNamespace:
+    """Makes that of `card` a chip of those facts, the only accelerator in the catalog beside a CPU."""
+    told = {"peak_flops_per_s": {}, "attainable_flops_per_s": {}}
+    told |= dict.fromkeys(("hbm_bytes_per_s", "sm_count", "cache_bytes"))
+    made, cpu = SimpleNamespace(id="chip", **told | facts), SimpleNamespace(id="cpu", **told)
+    known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
+    patch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
+    return made
