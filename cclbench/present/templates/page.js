@@ -239,6 +239,12 @@
     draw();
   }
 
+  // A box that is wider than its place takes the focus, so that keys scroll it.
+  const scrolled = new ResizeObserver((entries) => {
+    for (const { target } of entries) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
+  });
+  for (const box of document.querySelectorAll(".box:not([tabindex])")) scrolled.observe(box);
+
   // Paper has no triangles to click.
   addEventListener("beforeprint", () => {
     for (const one of document.querySelectorAll("details:not([open])")) { one.open = true; one.dataset.closed = ""; }
