@@ -4,7 +4,7 @@
     python scripts/tour.py
 
 The page's commands run in their order, in a copy of the repository's data points, on a terminal of 80
-columns.  What each prints replaces the screen below it; pictures need Chromium ($CHROMIUM, or on PATH).
+columns.  What each prints replaces the screen below it, unless that leaves lines out (`...`); pictures need Chromium ($CHROMIUM, or on PATH).
 tests/docs compares the screens.
 """
 
@@ -68,6 +68,8 @@ def renewed_page(text: str, folder: Path) -> str:
 
     def with_screen(match: re.Match[str]) -> str:
         screen = printed_by(match["command"], folder)
+        if "\n...\n" in (match["screen"] or ""):
+            return match[0]
         return f"```sh\n{match['command']}```\n" + f"\n```text\n{screen}\n```\n" * bool(match["screen"])
 
     return COMMAND.sub(with_screen, text)

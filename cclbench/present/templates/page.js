@@ -176,7 +176,7 @@
           pen.beginPath();
           pen.rect(x, y + 14, end - x - 3, BAR);
           pen.clip();
-          pen.fillStyle = hue(colour === "copy" ? "on-pale" : "on-dark");
+          pen.fillStyle = hue(colour === "copy" ? "on-copy" : "on-dark");
           pen.fillText(name, x + 3, y + 27);
           pen.restore();
         }
