@@ -4,8 +4,8 @@
     python scripts/tour.py
 
 The page's commands run in their order, in a copy of the repository's data points, on a terminal of 80
-columns.  What each prints replaces the screen below it, unless that leaves lines out (`...`); pictures need Chromium ($CHROMIUM, or on PATH).
-tests/docs compares the screens.
+columns.  What each prints replaces the screen below it, unless that leaves lines out (`...`); pictures
+need Chromium ($CHROMIUM, or on PATH).  tests/docs compares the screens.
 """
 
 from __future__ import annotations
