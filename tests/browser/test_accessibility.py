@@ -14,25 +14,21 @@ from cclbench.cli import main
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-SWEEP, SERVER = "nccl_tests/aws_p5_2n16_allreduce.csv", "serving_repeats/A0_baseline_rep1.json"
+SERVER = "serving_repeats/A0_baseline_rep1.json"
 RANKS = "workload_cards/tiny-llama-fsdp2-tp2-gloo-cpu.yaml"
 PAGES = {
     "ranks": [RANKS],
-    "modules": ["workload_cards/tiny-llama-operators-ddp2-gloo-cpu.yaml"],
     "accelerator": ["workload_cards/llama-train-compiled-h100.yaml"],
     "long names": ["kineto/h100_qwen"],
     "Nsight Systems": ["nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite"],
-    "Ascend": ["ascend/profiler"],
-    "sweep": [SWEEP],
+    "sweep": ["nccl_tests/aws_p5_2n16_allreduce.csv"],
     "server": [SERVER],
     "job logs": ["job_logs_ccl/megatron_logs"],
-    "snapshots": ["memory"],
     "traces compared": [RANKS, "workload_cards/tiny-llama-ddp4-gloo-cpu.yaml"],
-    "sweeps compared": [SWEEP, "nccl_tests/gcp_a3mega_2n16_allreduce.csv"],
     "servers compared": [SERVER, "serving_repeats/B0_chunk8192_rep1.json"],
 }
 """Sources of each page, cards of this repository or test data; two are compared."""
-FORMS = (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390))
+FORMS = (("light", 1280), ("dark", 390))
 
 
 @pytest.mark.parametrize("name", PAGES)
