@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from helpers.accessibility import violations
 from helpers.site_store import DEFECT, write_store
 
 from cclbench.present.board.build import build_site
@@ -35,25 +33,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     build_site(write_store(folder), output=folder / "out")
     return folder / "out"
-
-
-@pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core, from npm; without it these tests skip."""
-    folder = tmp_path_factory.mktemp("axe")
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm here, so no axe-core: accessibility is not checked")
-    try:
-        subprocess.run(
-            [npm, "pack", "--silent", "axe-core@4"], cwd=folder, check=True, capture_output=True, timeout=60
-        )
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"axe-core cannot be had from npm, so accessibility is not checked: {error}")
-    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
-        script = archive.extractfile("package/axe.min.js")
-        assert script is not None
-        return script.read().decode()
 
 
 @contextmanager
@@ -101,14 +80,11 @@ def test_every_kind_of_page_opens_in_every_form(browser: Browser, site: Path, fo
             assert made.count() == 0, name
 
 
-def test_pages_are_accessible(browser: Browser, site: Path, axe: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_pages_are_accessible(browser: Browser, site: Path, axe: str, form: str) -> None:
     for name in (*pages_of(site), f"{ALL}&grouping=workload"):
-        with opened(browser, site, name) as page:
-            page.evaluate(axe)
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")[
-                "violations"
-            ]
-            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], name
+        with opened(browser, site, name, *FORMS[form]) as page:
+            assert violations(page, axe) == [], name
 
 
 def rows(page: Page) -> list[str]:

@@ -58,7 +58,7 @@ def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, told: Told, b
     assert "matched 4 of 4 parts of collectives across ranks clocks not corrected" in shown
     # Rank 0's all-reduce is exposed for its last 10 of 30 µs; rank 1 came after 10 µs: transfer, all of it.
     first = words_of(call("run", both).out)
-    assert "Transfers in group 0-1 take 10.0 µs of a step while nothing computes (all_reduce 10.0 µs" in first
+    assert "take 10.0 µs of a step on rank 0 while nothing computes (all_reduce 10.0 µs);" in first
     assert "rank 1 comes last" not in first
     answer = told("run", both)
     assert answer["run"]["matching"]["complete"] == 2

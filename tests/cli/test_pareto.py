@@ -12,8 +12,10 @@ from formats.test_serving import SGLANG, VLLM
 from helpers.command_line import Call
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from cclbench.comparison.serving_points import ServingPoint, ServingPoints, collected_points, non_dominated
+from cclbench.present.charts.pareto import draw_points
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=25))
@@ -44,6 +46,20 @@ def test_what_has_a_front_of_its_own_and_what_limits_it() -> None:
     found = ServingPoints((*found.points, point(15, 5, devices=None)))
     assert (found.is_per_device, found.fronts["ttft p99"]) == (False, (1,))
     assert found.notes[0].startswith("throughput is in all, not per accelerator: 1 of 3 points")
+
+
+@pytest.mark.parametrize(("latencies", "scale"), [((1.0, 1.5), "linear"), ((1.0, 20.0), "log")])
+def test_marks_lie_within_axes_that_have_ticks(latencies: tuple[float, float], scale: str) -> None:
+    axes = Figure().subplots()
+    draw_points(axes, ServingPoints(tuple(point(175, seconds) for seconds in latencies)), "ttft p99")
+    low, high = axes.get_xlim()
+    assert axes.get_xscale() == scale
+    assert low < min(latencies) < max(latencies) < high
+    assert len([place for place in axes.get_xticks() if low <= place <= high]) >= 2
+    assert axes.get_ylim() == (0, pytest.approx(1.12 * 87.5))  # per device, of two
+
+
+def test_requests_of_other_lengths_are_unequal_work() -> None:
     found = ServingPoints((point(1, 1, input_tokens=100.0), point(2, 2, input_tokens=106.0)))
     assert found.notes == ["unequal work: a request has 100 to 106 input tokens in the mean"]
     assert ServingPoints((point(1, 1, input_tokens=100.0), point(2, 2, input_tokens=105.0))).notes == []

@@ -30,6 +30,29 @@ def test_the_workflow_tests_the_versions_that_the_package_names() -> None:
 
 
 @pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / ".github" / "workflows").iterdir()), ids=lambda p: p.stem
+)
+def test_a_workflow_is_valid_and_may_only_read(path: Path) -> None:
+    """Except jobs that publish, which run nothing of the repository and keep no secret."""
+    command = ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", str(path)]
+    subprocess.run([str(Path(sys.executable).with_name(command[0])), *command[1:]], check=True)
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "secrets." not in path.read_text()
+    for name, job in workflow["jobs"].items():
+        if "permissions" in job:
+            assert (name, job["needs"]) == ("publish", "build")
+            assert not [step for step in job["steps"] if "run" in step or "checkout" in step["uses"]]
+
+
+def test_the_image_is_pinned_and_not_root() -> None:
+    lines = (REPOSITORY / "Dockerfile").read_text().splitlines()
+    images = [line for line in lines if line.startswith("FROM ")]
+    assert [image for image in images if not re.search(r"@sha256:[0-9a-f]{64}( AS build)?$", image)] == []
+    assert "USER 1000:1000" in lines
+
+
+@pytest.mark.parametrize(
     "statement", ["import cclbench", "import runpy; runpy.run_module('cclbench', run_name='__main__')"]
 )
 def test_an_older_interpreter_is_told_in_one_line(statement: str) -> None:
