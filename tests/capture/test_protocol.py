@@ -127,11 +127,8 @@ with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as profil
 """)
     found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*") if path.is_file())
     assert found == [
-        "program.py",
-        "traces/job-2/job-2.yaml",
-        "traces/job-2/rank0_trace.json.gz",
-        "traces/job/job.yaml",
-        "traces/job/rank0_trace.json.gz",
+        *("program.py", "traces/job-2/job-2.yaml", "traces/job-2/rank0_trace.json.gz"),
+        *("traces/job/job.yaml", "traces/job/rank0_trace.json.gz"),
     ], printed
     assert load_card(tmp_path / "traces/job/job.yaml").workload.phase == "inference"
 
@@ -149,24 +146,9 @@ print("overhead", type(profiler.overhead).__name__)
 
 def test_jax_is_waited_for_where_the_timed_steps_begin_and_end(run_program: Ran, tmp_path: Path) -> None:
     assert run_program(JAX.format(steps=6)).splitlines() == [
-        "step 0",
-        "wait for all",
-        "step 1",
-        "step 2",
-        "wait for all",
-        "wait for all",
-        "start job/host03 python 0",
-        "begin train 3",
-        "wait for all",
-        "step 3",
-        "end train 3",
-        "begin train 4",
-        "step 4",
-        "end train 4",
-        "wait for all",
-        "stop",
-        "step 5",
-        "overhead float",
+        *("step 0", "wait for all", "step 1", "step 2", "wait for all", "wait for all"),
+        *("start job/host03 python 0", "begin train 3", "wait for all", "step 3", "end train 3"),
+        *("begin train 4", "step 4", "end train 4", "wait for all", "stop", "step 5", "overhead float"),
     ]
     told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
     assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (2, 2)

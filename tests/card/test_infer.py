@@ -68,13 +68,8 @@ def test_everything_that_traces_hold_is_in_the_card(tmp_path: Path) -> None:
 
 def test_the_rest_is_marked(tmp_path: Path) -> None:
     text = infer_card(FULL)
-    for gap in (
-        "  #   name: Llama",
-        "  #   global: 32",
-        "  #   bandwidth: ",
-        "  # launch: ",
-        "#   name: Ada",
-    ):
+    gaps = ("  #   name: Llama", "  #   global: 32", "  #   bandwidth: ", "  # launch: ", "#   name: Ada")
+    for gap in gaps:
         assert re.search(rf"^{re.escape(gap)}.*# to fill in: ", text, re.MULTILINE), gap
     card = tmp_path / "tiny.yaml"
     card.write_text(text)
@@ -91,10 +86,6 @@ def test_a_bare_trace_makes_a_card_that_says_what_it_lacks(tmp_path: Path) -> No
     lines = card.read_text().splitlines()
     assert any(line.startswith("# id: ") for line in lines)
     assert "#   phase: training  # to fill in: training, inference or serving" in lines
-
-
-def test_a_given_id_wins() -> None:
-    assert parse_card(infer_card(FULL, "mine"), "x.yaml").value["id"] == "mine"
 
 
 def test_an_unknown_accelerator_is_left_to_the_reader_with_the_traces_word() -> None:
@@ -131,16 +122,17 @@ def test_a_node_that_is_not_filled_is_left_to_the_reader(holds: int, ranks: int,
     assert ("a node has 8" in text) == (written is None)
 
 
-def test_a_group_named_dp_alone_asks_whether_it_shards() -> None:
-    text = infer_card(replace(FULL, groups=(("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))))
-    lines = text.splitlines()
-    assert "if it shards" in lines[lines.index("  dp_replicate: 2") - 1]
-
-
-def test_groups_that_do_not_make_up_the_world_say_so() -> None:
-    text = infer_card(replace(FULL, groups=(("mesh_tp", (0, 1)),)))
-    lines = text.splitlines()
-    assert "account for 2 of 4 ranks" in lines[lines.index("parallelism:") - 1]
+@pytest.mark.parametrize(
+    ("groups", "line", "said"),
+    [
+        ((("mesh_dp", (0, 2)), ("mesh_tp", (0, 1))), "  dp_replicate: 2", "if it shards"),
+        ((("mesh_tp", (0, 1)),), "parallelism:", "account for 2 of 4 ranks"),
+    ],
+)
+def test_groups_that_leave_a_question_ask_it(groups: tuple[Any, ...], line: str, said: str) -> None:
+    lines = infer_card(replace(FULL, groups=groups), "mine").splitlines()
+    assert said in lines[lines.index(line) - 1]
+    assert "id: mine" in lines  # a given one wins
 
 
 def test_names_from_a_trace_cannot_break_the_card() -> None:

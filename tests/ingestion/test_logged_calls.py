@@ -62,15 +62,7 @@ def own(run: Run, metric: str, stat: str | None = None) -> float | None:
 def calls(run: Run) -> Counter[tuple[Any, ...]]:
     """Rows of `timings` without files and numbers of communicators."""
     names = (
-        "rank",
-        "kind",
-        "group",
-        "group_size",
-        "seq",
-        "src_rank",
-        "dst_rank",
-        "dtype",
-        "bytes",
+        *("rank", "kind", "group", "group_size", "seq", "src_rank", "dst_rank", "dtype", "bytes"),
         "library",
     )
     return Counter(tuple(row[name] for name in names) for row in run.evidence("timings").to_pylist())
@@ -161,7 +153,7 @@ def test_communicators_of_an_older_library(ran: Callable[..., Run]) -> None:
         )
         one.call("AllReduce", "dp", 2, 8)
     assert {(row[0], row[2]) for row in calls(ran(a_file_each(job)))} == {
-        *((0, "0,2"), (2, "0,2"), (1, "1,3"), (3, "1,3")),
+        *((0, "0,2"), (2, "0,2"), (1, "1,3"), (3, "1,3"))
     }
 
 

@@ -20,11 +20,7 @@ def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
         ("reduce_b", "reduction", 1, 500),
     ]
     assert (found.kind, found.names, found.all_ns, found.windows, found.window_ns) == (
-        "kernel",
-        2,
-        1100,
-        4,
-        4000,
+        *("kernel", 2, 1100, 4, 4000),
     )
 
 

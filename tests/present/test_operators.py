@@ -139,11 +139,7 @@ def test_modules_hold_those_within_them(tmp_path: Path) -> None:
     assert chart.svg is not None
     titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
     assert [text.partition("\n")[0] for text in titles] == [
-        "device time",
-        "Net_0",
-        "launched by no module",
-        "Net_0/Linear_10",
-        "Net_0/Linear_2",
+        *("device time", "Net_0", "launched by no module", "Net_0/Linear_10", "Net_0/Linear_2")
     ]
     assert titles[1].startswith("Net_0\n650 ns, 98.5 % of the device time\n200 ns outside of the modules")
 

@@ -63,10 +63,7 @@ def test_a_comparison(tmp_path: Path) -> None:
     a, b = subject(tmp_path / "a"), subject(tmp_path / "b", "B", rows=results(1.2))
     page = Page(comparison_page(comparison(a, b)))
     for text in (
-        "B is 1.20× slower than A.",
-        "B's step is 1.20× longer",
-        "the work differs",
-        "parallelism.tp",
+        *("B is 1.20× slower than A.", "B's step is 1.20× longer", "the work differs", "parallelism.tp"),
         "~120 ms",
     ):
         assert text in page.text
@@ -140,10 +137,7 @@ def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
 
 
 def test_published_figures_are_marked(tmp_path: Path) -> None:
-    published = {
-        "published": {**PUBLISHED, "metadata": {"flags": ["<b>summed</b>"]}},
-        "ranks": [],
-    }
+    published = {"published": {**PUBLISHED, "metadata": {"flags": ["<b>summed</b>"]}}, "ranks": []}
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]
     made = subject(tmp_path / "pub", "B", rows=rows)
     rewrite_manifest(made.stored.path, manifest("pub") | published)

@@ -29,21 +29,11 @@ from cclbench.record.store import Store
 
 CARDS = ("tiny-llama-operators-ddp2-gloo-cpu", "tiny-llama-profile-ddp2-gloo-cpu")
 COMMANDS = (
-    "metrics {run} --jobs 1",
-    "run {run} --jobs 1",
-    "diagnose {run} --jobs 1",
-    "ops {run}",
-    "compare {run} {other} --jobs 1",
-    "compare {other} {run} --jobs 1",
-    "report {run} -o out.html --jobs 1",
-    "whatif {run} --set kernels.time=x0.5",
-    "export {run} --to chakra -o out",
-    "stragglers {run}",
-    "timeline {run} -o out.svg",
-    "memory {run}",
-    "sequences {run}",
-    "open {run} -o out.json",
-    "search {run} --space space.yaml",
+    *("metrics {run} --jobs 1", "run {run} --jobs 1", "diagnose {run} --jobs 1", "ops {run}"),
+    *("compare {run} {other} --jobs 1", "compare {other} {run} --jobs 1"),
+    *("report {run} -o out.html --jobs 1", "whatif {run} --set kernels.time=x0.5"),
+    *("export {run} --to chakra -o out", "stragglers {run}", "timeline {run} -o out.svg", "memory {run}"),
+    *("sequences {run}", "open {run} -o out.json", "search {run} --space space.yaml"),
 )
 QUERY = "SELECT count(*) AS n FROM steps"  # which reads one table of the run
 

@@ -274,21 +274,11 @@ def test_sql_finds_a_store_of_any_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 WRITES = [
-    "CREATE TABLE x AS SELECT 1",
-    "INSERT INTO steps VALUES (1)",
-    "DELETE FROM steps",
-    "DROP VIEW steps",
-    "UPDATE steps SET step = 1",
-    "COPY (SELECT 1) TO '{run}/x.csv'",
-    "COPY steps TO '/tmp/x.parquet'",
-    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/x.csv'",
-    "EXPORT DATABASE '{run}/x'",
-    "ATTACH '{run}/x.db'",
-    "SET enable_external_access=true",
-    "INSTALL httpfs",
-    "SELECT 1; COPY (SELECT 1) TO '{run}/x.csv'",
-    "",
-    "-- nothing",
+    *("CREATE TABLE x AS SELECT 1", "INSERT INTO steps VALUES (1)", "DELETE FROM steps"),
+    *("DROP VIEW steps", "UPDATE steps SET step = 1", "COPY (SELECT 1) TO '{run}/x.csv'"),
+    *("COPY steps TO '/tmp/x.parquet'", "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/x.csv'"),
+    *("EXPORT DATABASE '{run}/x'", "ATTACH '{run}/x.db'", "SET enable_external_access=true"),
+    *("INSTALL httpfs", "SELECT 1; COPY (SELECT 1) TO '{run}/x.csv'", "", "-- nothing"),
 ]
 
 
@@ -303,14 +293,11 @@ def test_sql_refuses_all_but_one_select(run: Run, query: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM '/etc/passwd'",
-        "SELECT * FROM glob('/etc/*')",
+        *("SELECT * FROM read_csv('/etc/passwd')", "SELECT * FROM read_text('/etc/passwd')"),
+        *("SELECT * FROM '/etc/passwd'", "SELECT * FROM glob('/etc/*')"),
         "SELECT * FROM read_parquet('{store}/job-2/steps/*.parquet')",
         "SELECT * FROM read_parquet('{store}/job-1/../job-2/steps/*.parquet')",
-        "SELECT * FROM read_csv('https://example.com/x.csv')",
-        "SELECT * FROM query",
+        *("SELECT * FROM read_csv('https://example.com/x.csv')", "SELECT * FROM query"),
         "SELECT * FROM statements",
     ],
 )

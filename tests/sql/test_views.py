@@ -51,12 +51,7 @@ def test_a_header_has_all_columns_in_order_with_their_types_and_an_example_that_
 
 def test_a_query_opens_what_it_names_and_what_that_reads(run: Run) -> None:
     assert with_dependencies(["busy"]) == [
-        "events",
-        "rank_devices",
-        "activity",
-        "steps",
-        "step_windows",
-        "busy",
+        *("events", "rank_devices", "activity", "steps", "step_windows", "busy")
     ]
     names = [name for (name,) in answers(run, "SELECT name FROM (SHOW TABLES)")]
     assert set(VIEWS) <= set(names)

@@ -149,11 +149,7 @@ def test_a_single_outlier_does_not_hide_all_others() -> None:
 def test_the_partition_tells_waiting_from_transfer_where_all_ranks_can(tmp_path: Path) -> None:
     chart = partition_chart([one(tmp_path)])
     assert [label for _, _, label in chart.legend] == [
-        "compute only",
-        "overlapped",
-        "exposed transfer",
-        "exposed wait",
-        "idle",
+        *("compute only", "overlapped", "exposed transfer", "exposed wait", "idle")
     ]
     assert "rank 0: exposed wait 20.0 ms, 20.0 % of 100 ms" in str(chart.svg)
     lacking = [r for r in results() if not (r["metric"] == "time.exposed_wait" and r["rank"] == 1)]
