@@ -39,12 +39,8 @@ def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def installed(folder: Path) -> Path:
     """The package, which also has a command of the name of one of ours."""
     (folder / "greetings.py").write_text(HELLO)
-    commands = {
-        "hello": "greetings:hello",
-        "number": "greetings:__file__",
-        "broken": "greetings:goodbye",
-        "run": "greetings:hello",
-    }
+    names = {"hello": "hello", "number": "__file__", "broken": "goodbye", "run": "hello"}
+    commands = {command: f"greetings:{name}" for command, name in names.items()}
     install(folder, "greetings", "1.0", {"cclbench.commands": commands})
     return folder
 

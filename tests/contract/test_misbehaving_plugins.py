@@ -22,7 +22,10 @@ from cclbench.ground.registry import Registry, plugin_code
 from cclbench.operators.cost import Cost, CostModel, require_explained
 from cclbench.sql import add_views
 
+CARD = Path("workload_cards") / "tiny-llama-ddp4-gloo-cpu.yaml"
 METRICS = '''
+"""Metrics that misbehave."""
+
 from cclbench.analyzers.metric import Value, metric
 
 ABOUT = {"definition": "None.", "formula": "none", "unit": "s"}
@@ -42,6 +45,20 @@ def silent(ranks):
 @metric("mine.silent", **ABOUT, combine=silent)
 def one(rank):
     return Value(value=1.0)
+
+
+print("loaded")
+
+
+@metric("mine.raises", **ABOUT)
+def raises(rank):
+    return Value(value=1 / 0)
+
+
+@metric("mine.prints", **ABOUT)
+def prints(rank):
+    print("computing")
+    yield Value(value=1.0)
 '''
 SETTINGS = """
 from dataclasses import replace
@@ -128,14 +145,19 @@ def answer(outside: dict[str, str], *words: str | Path) -> subprocess.CompletedP
     return subprocess.run(program, env=outside, capture_output=True, text=True, check=False)
 
 
-def test_a_combination_that_raises_is_a_failed_row_that_names_it(repository: Path, tmp_path: Path) -> None:
+def test_the_answer_is_whole_whatever_metrics_do(repository: Path, tmp_path: Path) -> None:
+    """One that raises, or whose combination does, is a failed row; no word of theirs is on stdout."""
     outside = with_module(tmp_path, "my_metrics", METRICS, "cclbench.analyzers")
-    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
-    done = answer(outside, "run", card, "--metric", "mine.*", "--json", "--store", tmp_path / "store")
+    asked = (repository / CARD, "--metric", "mine.*", "--metric", "time.step", "--json", "--jobs", "2")
+    done = answer(outside, "run", *asked, "--store", tmp_path / "store")
     rows = {row["metric"]: row for row in json.loads(done.stdout)["results"] if row["rank"] is None}
-    assert rows["mine.torn"]["status"] == "failed"
-    assert "a defect of the plug-in my_metrics: ZeroDivisionError" in rows["mine.torn"]["reason"]
+    for name in ("mine.torn", "mine.raises"):
+        assert rows[name]["status"] == "failed"
+        assert "a defect of the plug-in my_metrics: ZeroDivisionError" in rows[name]["reason"]
     assert rows["mine.silent"]["status"] == "not_applicable"
+    assert rows["mine.prints"]["value"] == 1.0
+    assert "computing" in done.stderr
+    assert "loaded" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -149,7 +171,7 @@ def test_a_combination_that_raises_is_a_failed_row_that_names_it(repository: Pat
 def test_a_metric_that_explain_could_not_show_is_not_registered(
     wrong: str, said: str, tmp_path: Path
 ) -> None:
-    source = METRICS.split("@metric")[0] + f"{wrong}\ndef one(rank):\n    return Value(value=1.0)\n"
+    source = METRICS.split("@metric", 1)[0] + f"{wrong}\ndef one(rank):\n    return Value(value=1.0)\n"
     done = answer(with_module(tmp_path, "my_metrics", source, "cclbench.analyzers"), "explain", "time.step")
     assert done.returncode == 0
     assert said in done.stderr
@@ -166,17 +188,15 @@ SET = {
 
 def test_a_setting_that_fails_is_named(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_settings", SETTINGS, "cclbench.scenarios")
-    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
     for setting, said in SET.items():
-        done = answer(outside, "whatif", card, "--set", setting, "--store", tmp_path / "store")
+        done = answer(outside, "whatif", repository / CARD, "--set", setting, "--store", tmp_path / "store")
         assert done.returncode == PluginError.exit_code
         assert f"a defect of the plug-in my_settings: {said}" in done.stderr
 
 
 def test_findings_that_name_nothing_known_leave_the_others(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_findings", FINDINGS, "cclbench.findings")
-    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
-    done = answer(outside, "diagnose", card, "--json", "--store", tmp_path / "store")
+    done = answer(outside, "diagnose", repository / CARD, "--json", "--store", tmp_path / "store")
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     assert "there is no setting 'kernel.time'; did you mean kernels.time" in found["refused"]["no_gain"]
     assert "finding 'renamed' failed: UsageError: it yields what it calls 'rename'" in done.stderr

@@ -130,15 +130,8 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
 
 def test_calls_in_place_of_each_other(tmp_path: Path) -> None:
     """On a terminal with as many inner modules as fit; names of strangers cannot break a table or a page."""
-    call = ReplacedCalls(
-        "forward",
-        "Net_*/Layer_*/FeedForward_*",
-        (CallCount("aten::mul", 2.0), CallCount("a|b<i>", 0.5)),
-        (),
-        3e-3,
-        0.0,
-        -3_000_000,
-    )
+    counts = (CallCount("aten::mul", 2.0), CallCount("a|b<i>", 0.5))
+    call = ReplacedCalls("forward", "Net_*/Layer_*/FeedForward_*", counts, (), 3e-3, 0.0, -3_000_000)
     mm = (CallCount("aten::mm", 1.0),)
     equal = ReplacedCalls("forward", "Net_*", mm, mm, 1e-3, 1e-3, 0)
     found = WorkDifference("A", "B", 4e-3, 1e-3, -3_000_000, (), replaced=(call, equal))

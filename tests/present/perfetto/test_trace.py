@@ -66,30 +66,15 @@ def test_every_row_says_what_the_store_says(opened: Opened, tmp_path: Path) -> N
     viewer = shown(run, tmp_path / "trace.json", ranks=[3])
     begin = int(viewer.document["otherData"]["begin_ns"])
     keys = ("category", "step", "correlation", "bytes", "copy_direction", "blocks", "flops", "hbm_bytes")
-    rows = [
-        (
-            row["kind"],
-            row["name"],
-            row["start_ns"] - begin,
-            row["dur_ns"],
-            "thread" if row["side"] == "host" else "stream",
-            row["track"],
-            tuple(sorted((key, row[key]) for key in keys if row[key] is not None)),
-        )
-        for row in run.events(rank=3).to_pylist()
-    ]
-    slices = [
-        (
-            one.kind,
-            one.name,
-            one.begin,
-            one.end - one.begin,
-            one.thread.split()[0],
-            int(one.thread.split()[1]),
-            tuple(sorted((key, one.args[key]) for key in keys if key in one.args)),
-        )
-        for one in of_events(viewer)
-    ]
+    rows, slices = [], []
+    for row in run.events(rank=3).to_pylist():
+        place = ("thread" if row["side"] == "host" else "stream", row["track"])
+        told = tuple(sorted((key, row[key]) for key in keys if row[key] is not None))
+        rows.append((row["kind"], row["name"], row["start_ns"] - begin, row["dur_ns"], *place, told))
+    for one in of_events(viewer):
+        side, track, *_ = one.thread.split()
+        told = tuple(sorted((key, one.args[key]) for key in keys if key in one.args))
+        slices.append((one.kind, one.name, one.begin, one.end - one.begin, side, int(track), told))
     assert sorted(slices, key=repr) == sorted(rows, key=repr)
 
 
@@ -131,13 +116,10 @@ def test_steps_have_a_lane_for_each_way_they_were_found(opened: Opened, tmp_path
     run = opened(DLRM)
     viewer = shown(run, tmp_path / "trace.json")
     begin = int(viewer.document["otherData"]["begin_ns"])
-    keys = ("start_ns", "end_ns")
     expected = [
         (
-            row["rank"],
-            f"steps ({row['source']})",
-            f"step {row['step']}{' (open)' * row['open']}",
-            *(row[key] - begin for key in keys),
+            *(row["rank"], f"steps ({row['source']})", f"step {row['step']}{' (open)' * row['open']}"),
+            *(row["start_ns"] - begin, row["end_ns"] - begin),
         )
         for row in run.steps().to_pylist()
         if row["step"] is not None
