@@ -53,9 +53,8 @@ def events(rank: int = 0, steps: int = 2) -> list[dict[str, Any]]:
             "In msg nelems": 1000,
             "Out msg nelems": 1000,
             "dtype": "Float",
-            "Group size": 2,
-            "Process Group Ranks": "[0, 1]",
         }
+        nccl |= {"Group size": 2, "Process Group Ranks": "[0, 1]"}
         rows += [
             complete("user_annotation", f"ProfilerStep#{step}", at, 95),
             complete("cpu_op", "aten::mm", at + 1, 5),
@@ -116,11 +115,8 @@ def account(run: Run) -> Manifest:
 
 def tables(run: Run) -> dict[str, dict[str, list[Any]]]:
     """All a run holds."""
-    return {
-        "events": plain(run.events()),
-        "collectives": plain(run.collectives()),
-        "steps": plain(run.steps()),
-    }
+    parts = {"events": run.events(), "collectives": run.collectives(), "steps": run.steps()}
+    return {name: plain(part) for name, part in parts.items()}
 
 
 # ----------------------------------------------------------------------------- kept or made anew
@@ -139,23 +135,18 @@ def test_an_unchanged_source_is_not_read_again(job: Path, store: Path) -> None:
     assert left(store) == [first.id]
 
 
-def test_a_changed_source_is_another_run(job: Path, store: Path) -> None:
+def test_a_changed_source_or_options_that_shape_the_tables_are_another_run(job: Path, store: Path) -> None:
     first = ingest_run(job, store=store)
-    write(job / "rank1.json", events(rank=5), **of_rank(1))
-    second = ingest_run(job, store=store)
-    assert second.id != first.id
-    assert left(store) == sorted([first.id, second.id])
-    assert len(first.collectives()) == 4  # and the first is still there
-
-
-def test_options_that_shape_the_tables_are_another_run(job: Path, store: Path) -> None:
     ids = {
-        ingest_run(job, store=store).id,
+        first.id,
         ingest_run(job, store=store, allow_truncated=True).id,
         ingest_run(job, store=store, step_annotation=r"ProfilerStep#(\d+)").id,
     }
-    assert len(ids) == 3
+    write(job / "rank1.json", events(rank=5), **of_rank(1))
+    ids.add(ingest_run(job, store=store).id)
+    assert len(ids) == 4
     assert left(store) == sorted(ids)
+    assert len(first.collectives()) == 4  # and the first is still there
 
 
 def test_metrics_of_a_run_a_source_or_nothing(job: Path, store: Path) -> None:
@@ -165,11 +156,7 @@ def test_metrics_of_a_run_a_source_or_nothing(job: Path, store: Path) -> None:
     assert cclbench.metrics(first.id[:-1], store=store).rows == first.rows
     with pytest.raises(UsageError, match=f"did you mean {first.id}"):
         cclbench.metrics(f"{first.id}0", store=store)
-
-
-def test_the_api_keeps_its_names_after_use(job: Path, store: Path) -> None:
-    cclbench.run(job, store=store)
-    for name in cclbench.__all__:
+    for name in cclbench.__all__:  # which keep their names after use
         assert callable(getattr(cclbench, name)), name
     assert cclbench.runs(store)[0]["source"] == str(job)
 
@@ -206,14 +193,9 @@ def test_an_interrupt_leaves_nothing_behind(
     tmp_path: Path, store: Path, number: signal.Signals, code: int, word: str
 ) -> None:
     """As Ctrl-C and job schedulers do it: all of the group get the signal, in the middle of reading."""
-    body = json.dumps(events(steps=20_000))[1:-1]
+    traces, rows = tmp_path / "traces", events(steps=20_000)
     for rank in range(4):
-        head = f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}}}, "traceEvents": ['
-        (tmp_path / f"rank{rank}.json").write_text(head + body + "]}")
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    for path in tmp_path.glob("*.json"):
-        path.rename(traces / path.name)
+        write(traces / f"rank{rank}.json", rows, distributedInfo={"rank": rank})
     command = [sys.executable, "-m", "cclbench", "ingest", str(traces), "--store", str(store), "--jobs", "2"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -380,43 +362,37 @@ def refused(source: Path, store: Path) -> str:
     return str(raised.value)
 
 
-def test_a_trace_without_rows_is_refused(tmp_path: Path, store: Path) -> None:
-    assert "rank0.json: holds no rows" in refused(write(tmp_path / "rank0.json", []), store)
-
-
-def test_two_world_sizes_are_two_jobs(job: Path, store: Path) -> None:
-    write(job / "rank1.json", events(1), **of_rank(1, world=4))
+@pytest.mark.parametrize(
+    ("name", "told", "said"),
+    [
+        (
+            "rank1.json",
+            of_rank(1, world=4),
+            ["a world of 2 ranks in rank0.json", "a world of 4 ranks in rank1.json"],
+        ),
+        ("again/rank1.json", of_rank(1), ["again/rank1.json", "rank1.json: claims rank 1"]),
+        ("rank2.json", of_rank(2), ["rank2.json: is rank 2 of a world of 2"]),
+        ("rank3.json", of_rank(1), ["rank 1 by its distributedInfo but rank 3 by its file name"]),
+    ],
+)
+def test_files_that_contradict_are_both_named(
+    job: Path, store: Path, name: str, told: dict[str, Any], said: list[str]
+) -> None:
+    if name in ("rank2.json", "rank3.json"):
+        (job / "rank1.json").unlink()
+    write(job / name, events(1), **told)
     message = refused(job, store)
-    assert "a world of 2 ranks in rank0.json" in message
-    assert "a world of 4 ranks in rank1.json" in message
-
-
-def test_a_rank_outside_of_the_world_is_refused(job: Path, store: Path) -> None:
-    (job / "rank1.json").unlink()
-    write(job / "rank2.json", events(), **of_rank(2))
-    assert "rank2.json: is rank 2 of a world of 2" in refused(job, store)
-
-
-def test_two_files_of_one_rank_are_both_named(job: Path, store: Path) -> None:
-    write(job / "again" / "rank1.json", events(), **of_rank(1))
-    message = refused(job, store)
-    assert "again/rank1.json" in message
-    assert "rank1.json: claims rank 1" in message
+    assert [words for words in said if words not in message] == []
 
 
 def test_files_without_a_rank_are_refused_but_for_a_lone_one(tmp_path: Path, store: Path) -> None:
+    assert "rank0.json: holds no rows" in refused(write(tmp_path / "rank0.json", []), store)
     first = write(tmp_path / "job" / "first.json", events())
     write(tmp_path / "job" / "second.json", events(steps=3))
     assert "2 of 2 files do not say their rank" in refused(tmp_path / "job", store)
     (entry,) = cclbench.run(first, store=store).manifest["ranks"]
     assert entry["rank"] == 0
     assert "the trace does not say its rank: taken as rank 0" in entry["notes"]
-
-
-def test_a_file_name_that_contradicts_the_trace_is_refused(job: Path, store: Path) -> None:
-    (job / "rank1.json").rename(job / "rank3.json")
-    message = refused(job, store)
-    assert "rank 1 by its distributedInfo but rank 3 by its file name" in message
 
 
 def test_a_card_that_contradicts_the_trace_is_refused(job: Path, store: Path) -> None:
@@ -445,10 +421,7 @@ def test_results_are_the_rows_as_a_frame(run: Run) -> None:
     ratio = frame[(frame["metric"] == "overlap.ratio") & frame["rank"].notna() & frame["step"].isna()]
     assert list(ratio["rank"]) == [0, 1]
     assert list(ratio["value"]) == pytest.approx([15 / 30, 15 / 31])
-
-
-def test_a_frame_has_the_same_types_under_every_pandas(run: Run) -> None:
-    frame = run.results
+    # the types are the same under every pandas
     texts = [field.name for field in RESULTS if pa.types.is_string(field.type)]
     assert {name for name in texts if frame[name].dtype == pd.StringDtype("pyarrow")} == set(texts)
     assert {frame[name].dtype.name for name in ("rank", "step")} == {"Int32"}

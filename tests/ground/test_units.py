@@ -56,7 +56,7 @@ def test_a_quantity_is_its_base_si_number(text: str, dimension: Dimension, value
         *("", "200", "200Gb/s", "200  Gb/s", " 200 Gb/s", "200 Gb/s\n", "Gb/s 200"),
         *(
             f"{number} Gb/s"
-            for number in ["-1", "+1", "1e3", ".5", "1,000", "nan", "inf", "٢٠٠", "0", "1_0"] + ["9" * 400]
+            for number in ["-1", "+1", "1e3", ".5", "1,000", "nan", "inf", "٢٠٠", "0", "1_0", "9" * 400]
         ),
     ],
 )
