@@ -238,20 +238,6 @@ def test_a_damaged_rank_leaves_no_run(job: Path, store: Path, jobs: int) -> None
     assert [entry["truncated"] is not None for entry in cut.manifest["ranks"]] == [False, True]
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(
-    job: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        with Path("/dev/full").open("w") as device:
-            device.write("x")
-
-    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
-    with pytest.raises(InputError, match="No space left on device") as raised:
-        cclbench.run(job, store=store)
-    assert "--store" in str(raised.value)
-    assert left(store) == []
-
-
 # -------------------------------------------------------------------- the same, however it is made
 
 
@@ -459,19 +445,6 @@ def test_wrong_calls_are_told(run: Run) -> None:
         run.events(rank=7)
     with pytest.raises(UsageError, match=r"did you mean .*overlap\.ratio"):
         cclbench.metrics(run.id, store=run.store, metrics=["overlap.rate"])
-
-
-def test_sql_answers_over_the_tables(run: Run) -> None:
-    answer = run.sql(
-        "SELECT rank, sum(dur_ns)::BIGINT AS ns FROM events WHERE kind = 'kernel' GROUP BY 1 ORDER BY 1"
-    )
-    assert answer.to_pylist() == [{"rank": 0, "ns": 140_000}, {"rank": 1, "ns": 142_000}]
-    joined = run.sql(
-        "SELECT e.name FROM events e JOIN collectives c ON e.collective = c.collective AND e.rank = c.rank"
-    )
-    assert joined["name"].to_pylist() == [ALL_REDUCE] * 4
-    results = run.sql("SELECT value FROM results WHERE metric = 'time.step' AND rank = 1 AND step = 0")
-    assert results["value"].to_pylist() == [100e-6]
 
 
 def test_a_page_of_a_notebook_escapes_what_traces_say(tmp_path: Path, store: Path) -> None:

@@ -62,6 +62,9 @@ def test_a_file_of_several_ranks_is_of_one_node() -> None:
     facts = dict.fromkeys(range(3), TraceFacts())
     assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "b"}).captures == {0: 1, 1: 0, 2: 1}
     assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "c"}).captures == {}
+    # devices of a file are numbered by its ranks
+    of = Machine(captures={0: 0, 2: 0, 3: 1, 7: 0})
+    assert [of.device_of(rank) for rank in (0, 2, 3, 7, 1)] == [(0, 0), (0, 1), (1, 0), (0, 2), None]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,7 @@ def test_a_file_of_several_ranks_is_of_one_node() -> None:
 )
 def test_files_and_counts_need_not_tell(files: list[str], facts: dict[str, Any], reason: str) -> None:
     found = machine(files, **facts)
-    assert found.node_by_rank == {}
+    assert files is TWO_FILES or found.node_by_rank == {}
     assert (found.tier_of((0, 1)).value, found.tier_of((0, 1)).reason) == (None, reason)
 
 
@@ -234,13 +237,18 @@ def test_how_many_accelerators_there_are(of: Machine, count: tuple[object, ...])
     assert (found.value, found.learned_from, found.reason) == count
 
 
-def test_the_world_is_as_traces_state_it() -> None:
+def test_the_world_is_as_traces_state_it_and_devices_have_their_names() -> None:
     """Else the card's number of accelerators; the largest where traces differ."""
     assert Machine(Hardware(count=16), stated_world=8).world_size == 8
     assert Machine(Hardware(count=16)).world_size == 16
     assert Machine().world_size is None
     facts = {0: TraceFacts(world_size=8), 1: TraceFacts(world_size=16), 2: TraceFacts()}
     assert machine_of_ranks(None, facts, {0: "a", 1: "b", 2: "c"}).stated_world == 16
+    of = Machine(devices=(("A", 1), ("B", None), ("A", 2)), on_host=True)
+    assert of.device_names == ("A", "B")
+    assert Machine().device_names == ()
+    other = Machine(devices=(("A", 1), ("B", None)), system_option="dgx-h100").other_device
+    assert other == "dgx-h100 has nvidia-h100-sxm, the traces name A, B"
 
 
 def test_a_card_names_the_accelerator() -> None:
@@ -372,11 +380,6 @@ def test_ranks_that_fill_no_whole_number_of_nodes_are_said() -> None:
     assert Machine(ranks=range(1), counts=(1,)).per_node.value == 1
 
 
-def test_devices_of_a_file_are_numbered_by_its_ranks() -> None:
-    of = Machine(captures={0: 0, 2: 0, 3: 1, 7: 0})
-    assert [of.device_of(rank) for rank in (0, 2, 3, 7, 1)] == [(0, 0), (0, 1), (1, 0), (0, 2), None]
-
-
 def test_ranks_are_numbered_as_the_system_numbers_its_devices() -> None:
     """Nodes of dgx-h100 have eight: of four each ranks 5 and 9 are device 1 of the second and third."""
     system = catalog.system("dgx-h100")
@@ -399,14 +402,11 @@ def test_links_of_a_system_that_the_caller_names_tell_the_tier() -> None:
     assert by_card.tier_of((0, 1)).learned_from == "card"
     nobody_s = machine_of_ranks(None, two, files).tier_of((0, 1))
     assert nobody_s.reason == NOBODY
-
-
-def test_links_leave_nodes_on_several_hosts_with_tpus_alone() -> None:
-    google, nvidia = TraceFacts(vendor="google"), TraceFacts(vendor="nvidia")
-    files = {0: "a", 1: "b"}
-    assert machine_of_ranks(None, {0: google, 1: nvidia}, files).links_leave_nodes
-    assert not machine_of_ranks(None, {0: nvidia, 1: nvidia}, files).links_leave_nodes
-    assert not machine_of_ranks(None, {0: google, 1: google}, {0: "a", 1: "a"}).links_leave_nodes
+    # links leave nodes on several hosts with TPUs alone
+    nvidia = dict.fromkeys(files, TraceFacts(vendor="nvidia"))
+    assert machine_of_ranks(None, two | {1: nvidia[1]}, files).links_leave_nodes
+    assert not machine_of_ranks(None, nvidia, files).links_leave_nodes
+    assert not machine_of_ranks(None, two, {0: "a", 1: "a"}).links_leave_nodes
 
 
 def test_what_traces_say_is_gathered_over_ranks() -> None:
@@ -427,12 +427,3 @@ def test_ranks_are_a_range_where_they_follow_one_another(ranks: tuple[int, ...])
     found = machine_of_ranks(None, facts, dict.fromkeys(ranks, "a")).ranks
     assert tuple(found) == ranks
     assert isinstance(found, range) is (ranks in ((0,), (3, 4, 5)))
-
-
-def test_devices_go_by_the_names_that_traces_give_them() -> None:
-    of = Machine(devices=(("A", 1), ("B", None), ("A", 2)), on_host=True)
-    assert of.device_names == ("A", "B")
-    assert Machine().device_names == ()
-    assert Machine(devices=(("A", 1), ("B", None)), system_option="dgx-h100").other_device == (
-        "dgx-h100 has nvidia-h100-sxm, the traces name A, B"
-    )

@@ -84,6 +84,10 @@ def test_rows_of_a_metric_keep_their_order_wherever_they_stand() -> None:
     assert [one.value for one in rows_of(found.metric_rows("a"))] == [2.0, 3.0]
     assert rows_of(found.metric_rows("c")) == []
     assert Results.from_tables(()).metrics == []
+    # in short there are no parts of single ranks
+    kept = [row("a", 1.0), row("a", 2.0, step=3), row("a", 3.0, group="0-1"), row("a", 4.0, rank=0)]
+    parts = [row("a", 5.0, rank=0, step=3), row("a", 6.0, rank=0, stat="p50")]
+    assert list(Results.from_rows(figures([*kept, *parts])).summary) == figures(kept)
 
 
 @pytest.mark.parametrize("in_memory", [0, 1, 3])
@@ -135,12 +139,6 @@ def test_saved_results_stay_those_that_they_were_when_others_take_their_place(
     run.save_results(Results.from_rows(given[:1]))
     assert before is not None
     assert list(before) == given
-
-
-def test_in_short_there_are_no_parts_of_single_ranks() -> None:
-    kept = [row("a", 1.0), row("a", 2.0, step=3), row("a", 3.0, group="0-1"), row("a", 4.0, rank=0)]
-    parts = [row("a", 5.0, rank=0, step=3), row("a", 6.0, rank=0, stat="p50")]
-    assert list(Results.from_rows(figures([*kept, *parts])).summary) == figures(kept)
 
 
 def test_rows_are_stored_as_they_are_in_as_many_pieces_as_it_takes(

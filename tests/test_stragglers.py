@@ -92,8 +92,7 @@ def test_lateness_over_time(
     tmp_path: Path, late: Late, named: int | None, pattern: str | None, words: str
 ) -> None:
     found = only(job(tmp_path / "job", late))
-    assert found.named == named
-    assert pattern in (found.pattern, None)
+    assert (found.named, found.pattern) == (named, pattern)
     assert words in found.words
     assert (found.period, found.since) == (
         3 if pattern == "periodic" else None,

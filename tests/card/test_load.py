@@ -109,24 +109,18 @@ def test_a_card_of_before_loads_and_says_what_is_missing_for_the_head(
     assert all("compute.mfu" in p.message and p.severity == "warning" for p in of_model)
 
 
-def test_an_id_that_is_not_the_files_name_is_a_warning(complete: Path) -> None:
+def test_what_is_not_quite_a_card_is_told(complete: Path) -> None:
+    """An id that is not the file's name is a warning, a repeated key an error; no YAML is not read."""
     other = complete.rename(complete.with_name("other.yaml"))
     (problem,) = validate_card(other)
     assert (problem.severity, problem.line, problem.path) == ("warning", 2, "id")
-
-
-def test_a_repeated_key_makes_a_card_invalid(complete: Path) -> None:
-    with complete.open("a") as stream:
-        stream.write("id: tiny\n")
+    other.write_text(other.read_text() + "id: tiny\n")
     with pytest.raises(CheckFailed, match="id: is there twice, first in line 2"):
-        load_card(complete)
-
-
-def test_what_is_not_yaml_is_input_that_cannot_be_read(complete: Path) -> None:
-    complete.write_text("version: 2\n  id: x\n")
+        load_card(other)
+    other.write_text("version: 2\n  id: x\n")
     for read in (load_card, validate_card):
-        with pytest.raises(InputError, match=r"tiny\.yaml:2:5: is not valid YAML"):
-            read(complete)
+        with pytest.raises(InputError, match=r"other\.yaml:2:5: is not valid YAML"):
+            read(other)
 
 
 @pytest.mark.parametrize("text", ["id: dgx\tb200\n", "  id: dgx\n\ufeff name: b200\n"])

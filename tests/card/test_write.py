@@ -127,12 +127,9 @@ def leaves_of(value: Any) -> Iterator[Any]:
         yield value
 
 
-def test_a_note_on_a_value_stands_above_it() -> None:
+def test_a_note_on_a_value_stands_above_it_and_gaps_may_be_left_out() -> None:
     lines = render_card({"version": 2, "id": "x"}, {"id": "choose\na name \x1b[31m"}).splitlines()
     assert lines[lines.index("id: x") - 1].startswith("# to fill in: choose")
     assert "\x1b" not in "".join(lines)
-
-
-def test_a_card_can_be_written_without_its_gaps() -> None:
     text = render_card({"version": 2, "id": "x", "workload": {"phase": "training"}}, gaps=False)
     assert text == "version: 2\nid: x\nworkload:\n  phase: training\n"

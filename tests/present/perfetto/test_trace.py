@@ -96,10 +96,16 @@ def test_an_arrow_runs_through_all_parts_of_a_collective_by_arrival(
         assert tied == parts[instance]
 
 
-def test_waits_are_marked_and_say_for_whom(opened: Opened, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def dlrm(opened: Opened, tmp_path_factory: pytest.TempPathFactory) -> tuple[cclbench.Run, Viewer, int]:
+    """A run of eight ranks, what a viewer makes of it, and when it begins."""
     run = opened(DLRM)
-    viewer = shown(run, tmp_path / "trace.json")
-    begin = int(viewer.document["otherData"]["begin_ns"])
+    viewer = shown(run, tmp_path_factory.mktemp("dlrm") / "trace.json")
+    return run, viewer, int(viewer.document["otherData"]["begin_ns"])
+
+
+def test_waits_are_marked_and_say_for_whom(dlrm: tuple[cclbench.Run, Viewer, int]) -> None:
+    run, viewer, begin = dlrm
     table = run.collectives()
     last = {row["instance"]: row["rank"] for row in table.to_pylist() if row["wait_ns"] == 0}
     expected = sorted(
@@ -112,10 +118,8 @@ def test_waits_are_marked_and_say_for_whom(opened: Opened, tmp_path: Path) -> No
     assert {one.args["group"] for one in waits} == {"0-7"}
 
 
-def test_steps_have_a_lane_for_each_way_they_were_found(opened: Opened, tmp_path: Path) -> None:
-    run = opened(DLRM)
-    viewer = shown(run, tmp_path / "trace.json")
-    begin = int(viewer.document["otherData"]["begin_ns"])
+def test_steps_have_a_lane_for_each_way_they_were_found(dlrm: tuple[cclbench.Run, Viewer, int]) -> None:
+    run, viewer, begin = dlrm
     expected = [
         (
             *(row["rank"], f"steps ({row['source']})", f"step {row['step']}{' (open)' * row['open']}"),
