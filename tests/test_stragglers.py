@@ -94,10 +94,8 @@ def test_lateness_over_time(
     found = only(job(tmp_path / "job", late))
     assert (found.named, found.pattern) == (named, pattern)
     assert words in found.words
-    assert (found.period, found.since) == (
-        3 if pattern == "periodic" else None,
-        10 if pattern == "since" else None,
-    )
+    expected = (3 if pattern == "periodic" else None, 10 if pattern == "since" else None)
+    assert (found.period, found.since) == expected
 
 
 def test_one_step_tells_nothing_over_time(tmp_path: Path) -> None:

@@ -116,10 +116,8 @@ def test_a_change_is_shown_by_the_lines_that_it_spans(mutate: ModuleType) -> Non
     assert ("+ 1)", "- 1)") in shown
     assert ("return ~a & b", "return a & b") in shown
     text = b"f(\n    a,\n    b,\n)\n"
-    assert [one.diff(text) for one in mutate.Mutants("x.py", text).found] == [
-        ("f(\na,\nb,\n)", "pass"),
-        ("a,\nb,", "b,\na,"),
-    ]
+    expected = [("f(\na,\nb,\n)", "pass"), ("a,\nb,", "b,\na,")]
+    assert [one.diff(text) for one in mutate.Mutants("x.py", text).found] == expected
 
 
 def test_one_mutant_from_draw_to_table(repository: Path, tmp_path: Path) -> None:

@@ -100,10 +100,8 @@ def test_a_node_holds_a_part_of_the_accelerators(per_node: int, expected: list[s
 
 def test_a_part_of_the_parameters_is_no_more_than_all() -> None:
     messages = found("workload: {model: {parameters: 10, active_parameters: 11, embedding_parameters: 12}}\n")
-    assert [message.split(":")[0] for message in messages] == [
-        "workload.model.active_parameters",
-        "workload.model.embedding_parameters",
-    ]
+    expected = ["workload.model.active_parameters", "workload.model.embedding_parameters"]
+    assert [message.split(":")[0] for message in messages] == expected
 
 
 @pytest.mark.parametrize(

@@ -128,11 +128,8 @@ def test_every_field_finds_its_home(tmp_path: Path) -> None:
 
 def test_what_has_no_home_is_named_with_line_and_value(tmp_path: Path) -> None:
     _, result = upgraded(tmp_path, V1)
-    assert [(warning.line, warning.path) for warning in result.warnings] == [
-        (None, ""),
-        (12, "workload.model.granularity"),
-        (49, "metric_source.traces"),
-    ]
+    expected = [(None, ""), (12, "workload.model.granularity"), (49, "metric_source.traces")]
+    assert [(warning.line, warning.path) for warning in result.warnings] == expected
     messages = warned(result)
     assert messages["workload.model.granularity"] == '"layer" has no home in version 2; left out'
     assert "Model-executor.communication_library.env.NCCL_NOTHING" in messages[""]

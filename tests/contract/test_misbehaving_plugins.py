@@ -326,7 +326,5 @@ def test_the_page_on_views_installs_its_file_of_sql(repository: Path, tmp_path: 
             (tmp_path / name).write_text(block)
     build = [sys.executable, "-c", "from setuptools import setup; setup()", "build", "--build-lib", "built"]
     subprocess.run(build, cwd=tmp_path, capture_output=True, check=True)
-    assert {file.name for file in (tmp_path / "built" / "my_views").iterdir()} == {
-        "__init__.py",
-        "kernel_spread.sql",
-    }
+    expected = {"__init__.py", "kernel_spread.sql"}
+    assert {file.name for file in (tmp_path / "built" / "my_views").iterdir()} == expected

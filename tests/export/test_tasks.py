@@ -128,10 +128,8 @@ def test_a_wait_ends_behind_its_transfer(graph: Graph) -> None:
         cut=cut_pieces(graph.nodes, np.append(source, TRANSFER), np.append(target, H2), np.append(lag, -20)),
     )
     early, whole = (simulate_nodes(each.nodes, each.cut) for each in (waiting, behind_transfers(waiting)))
-    assert (early.end[[TRANSFER, H2]].tolist(), whole.end[[TRANSFER, H2]].tolist()) == (
-        [150, 130],
-        [150, 150],
-    )
+    expected = ([150, 130], [150, 150])
+    assert (early.end[[TRANSFER, H2]].tolist(), whole.end[[TRANSFER, H2]].tolist()) == expected
 
 
 def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:

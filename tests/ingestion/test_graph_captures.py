@@ -90,10 +90,8 @@ KERNELS = (
 def test_kernels_of_a_replay_have_the_captures_operators(tmp_path: Path) -> None:
     """Each launch is a set of calls of its own, with ids that no other call has."""
     run = ingest(tmp_path, replay(NAMES), {"bs_4.json": (4, capture(NAMES))})
-    assert column(run, f"SELECT o.name {KERNELS}") == [
-        "aten::copy_",
-        *["aten::mm", "aten::norm", "aten::mm"] * 2,
-    ]
+    expected = ["aten::copy_", *["aten::mm", "aten::norm", "aten::mm"] * 2]
+    assert column(run, f"SELECT o.name {KERNELS}") == expected
     assert column(run, f"SELECT e.module {KERNELS}") == [None, *["Net_0"] * 6]
     assert column(run, f"SELECT e.phase {KERNELS}") == ["decode"] * 7
     ids = column(run, f"SELECT e.operator {KERNELS}")

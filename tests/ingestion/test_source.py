@@ -107,10 +107,8 @@ def test_a_card_leads_to_its_traces(folder: Path) -> None:
     found = find_source(path)
     assert found.card == path
     assert found.name == "job"
-    assert [(file.name, file.ranks_by_card) for file in found.files] == [
-        ("rank0.json", (5,)),
-        ("node1/rank1.json.gz", (6,)),
-    ]
+    expected = [("rank0.json", (5,)), ("node1/rank1.json.gz", (6,))]
+    assert [(file.name, file.ranks_by_card) for file in found.files] == expected
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,8 @@ def test_the_terminal_cuts_and_sums(found: Comparison) -> None:
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "[2,2]" in line]
     whole = on_terminal(found, verbosity=1)
-    assert [line.split()[:4] for line in whole if line.startswith("    [")] == [
-        ["[2,2]", "30.0", "ms", "60.0"],
-        ["[4,4]", "20.0", "ms", "10.0"],
-    ]
+    expected = [["[2,2]", "30.0", "ms", "60.0"], ["[4,4]", "20.0", "ms", "10.0"]]
+    assert [line.split()[:4] for line in whole if line.startswith("    [")] == expected
     assert not [line for line in whole if "others" in line]
 
 

@@ -145,11 +145,8 @@ def test_names_end_their_lines_behind_arguments_and_long_ones_keep_what_tells_th
     shape = "aten::mm(bf16[8192,1024], bf16[1024,2688])"
     assert lines("shape", shape)[:2] == ["aten::mm(bf16[8192,1024],", "bf16[1024,2688])"]
     module = "TinyLlama_*/Layer_*/FeedForward_*/Linear_*"
-    assert lines("op,class", "aten::mm", module)[1:4] == [
-        "aten::mm",
-        "TinyLlama_*/Layer_*/",
-        "FeedForward_*/Linear_*",
-    ]
+    expected = ["aten::mm", "TinyLlama_*/Layer_*/", "FeedForward_*/Linear_*"]
+    assert lines("op,class", "aten::mm", module)[1:4] == expected
     kernel = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_64x64x64_1x4x1_cga1x1x1_kernel0_0"
     text = "".join(lines("kernel", kernel)[:3])
     assert "flash_bprop" in text

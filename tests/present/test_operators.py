@@ -99,10 +99,8 @@ def test_without_operators_a_line_says_why(tmp_path: Path) -> None:
 def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
     table = operator_costs(run_of(tmp_path / "run").stored, "shape")
     points = points_of(table)
-    assert [(point.row.operator, point.precision) for point in points] == [
-        ("aten::mm", "bf16"),
-        ("aten::add", "fp32"),
-    ]
+    expected = [("aten::mm", "bf16"), ("aten::add", "fp32")]
+    assert [(point.row.operator, point.precision) for point in points] == expected
     assert points[0].intensity == pytest.approx(2e9 / 6e6)
     assert table.roof.peaks == {"bf16": 989e12, "fp32": 67e12}
     chart = operator_roofline(table)

@@ -150,11 +150,8 @@ def test_a_step_that_is_not_there() -> None:
 def test_long_pieces_stay_exact_and_short_ones_become_shares_of_cells() -> None:
     s = Intervals(array(0, 12, 15, 33), array(1, 14, 16, 57))
     starts, ends, share = set_segments(s, 0, 100, 10)
-    assert list(zip(starts.tolist(), ends.tolist(), share.tolist(), strict=True)) == [
-        (0, 10, pytest.approx(0.1)),
-        (10, 20, pytest.approx(0.3)),
-        (33, 57, 1.0),
-    ]
+    expected = [(0, 10, pytest.approx(0.1)), (10, 20, pytest.approx(0.3)), (33, 57, 1.0)]
+    assert list(zip(starts.tolist(), ends.tolist(), share.tolist(), strict=True)) == expected
 
 
 spans = st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 300)), max_size=300)

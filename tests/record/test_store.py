@@ -177,10 +177,8 @@ def test_the_store_is_the_argument_the_environment_or_runs(monkeypatch: pytest.M
 
 def test_events_come_back_as_written(run: Run) -> None:
     batches = list(run.rank(1).events(["kernel"], ["name", "dur_ns", "bytes"]))
-    assert pa.Table.from_batches(batches).to_pylist() == [
-        {"name": "a", "dur_ns": 10, "bytes": None},
-        {"name": "b", "dur_ns": 6, "bytes": None},
-    ]
+    expected = [{"name": "a", "dur_ns": 10, "bytes": None}, {"name": "b", "dur_ns": 6, "bytes": None}]
+    assert pa.Table.from_batches(batches).to_pylist() == expected
     assert list(run.rank(1).events(["copy"], ["name"])) == []
     assert run.rank(1).facts.world_size == 2
     assert run.steps()["rank"].to_pylist() == [0, 1]
@@ -222,12 +220,8 @@ def test_a_row_group_tells_when_its_rows_begin(run: Run) -> None:
 def test_sql_reads_the_four_tables(run: Run) -> None:
     run.save_results(results(RESULT))
     answer = run.sql("SELECT name, rank, dur_ns FROM events ORDER BY rank, start_ns")
-    assert [tuple(row.values()) for row in answer.to_pylist()] == [
-        ("a", 0, 10),
-        ("b", 0, 5),
-        ("a", 1, 10),
-        ("b", 1, 6),
-    ]
+    expected = [("a", 0, 10), ("b", 0, 5), ("a", 1, 10), ("b", 1, 6)]
+    assert [tuple(row.values()) for row in answer.to_pylist()] == expected
     assert answer["rank"].type == pa.int32()
     assert run.sql("SELECT max(step) AS last FROM steps").to_pylist() == [{"last": 3}]
     assert run.sql("SELECT count(*) AS n FROM collectives").to_pylist() == [{"n": 0}]

@@ -93,15 +93,10 @@ def test_a_package_adds_a_view_with_one_file(package: Path, run: Run) -> None:
     (package / "longest.sql").write_text(HEADER + query + "\n")
     assert answers(run, "FROM longest ORDER BY rank") == [(0, 400), (1, 400)]
     view = VIEWS.get("longest")
-    assert (view.definition, view.query, view.example) == (
-        "What its rows are.",
-        query,
-        "SELECT * FROM longest\nORDER BY rank",
-    )
-    assert [(column.name, column.unit, column.meaning) for column in view.columns] == [
-        ("rank", None, "rank"),
-        ("ns", "ns", "time, in two lines"),
-    ]
+    expected = ("What its rows are.", query, "SELECT * FROM longest\nORDER BY rank")
+    assert (view.definition, view.query, view.example) == expected
+    expected = [("rank", None, "rank"), ("ns", "ns", "time, in two lines")]
+    assert [(column.name, column.unit, column.meaning) for column in view.columns] == expected
     assert VIEWS.origin("longest") == "their_views"
 
 
