@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers.packages import with_module
+from helpers.packages import cclbench_with, with_module
 from helpers.page_commands import blocks
 
 from cclbench.ground.errors import PluginError, UsageError
@@ -139,17 +139,11 @@ READERS.add("mine", Mine(), origin=__name__)
 """
 
 
-def answer(outside: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """A call of the command line with the plug-ins of `outside`."""
-    program = [sys.executable, "-m", "cclbench", *words]
-    return subprocess.run(program, env=outside, capture_output=True, text=True, check=False)
-
-
 def test_the_answer_is_whole_whatever_metrics_do(repository: Path, tmp_path: Path) -> None:
     """One that raises, or whose combination does, is a failed row; no word of theirs is on stdout."""
     outside = with_module(tmp_path, "my_metrics", METRICS, "cclbench.analyzers")
     asked = (repository / CARD, "--metric", "mine.*", "--metric", "time.step", "--json", "--jobs", "2")
-    done = answer(outside, "run", *asked, "--store", tmp_path / "store")
+    done = cclbench_with(outside, "run", *asked, "--store", tmp_path / "store")
     rows = {row["metric"]: row for row in json.loads(done.stdout)["results"] if row["rank"] is None}
     for name in ("mine.torn", "mine.raises"):
         assert rows[name]["status"] == "failed"
@@ -172,7 +166,9 @@ def test_a_metric_that_explain_could_not_show_is_not_registered(
     wrong: str, said: str, tmp_path: Path
 ) -> None:
     source = METRICS.split("@metric", 1)[0] + f"{wrong}\ndef one(rank):\n    return Value(value=1.0)\n"
-    done = answer(with_module(tmp_path, "my_metrics", source, "cclbench.analyzers"), "explain", "time.step")
+    done = cclbench_with(
+        with_module(tmp_path, "my_metrics", source, "cclbench.analyzers"), "explain", "time.step"
+    )
     assert done.returncode == 0
     assert said in done.stderr
     assert "(my_metrics) did not load" in done.stderr
@@ -189,14 +185,16 @@ SET = {
 def test_a_setting_that_fails_is_named(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_settings", SETTINGS, "cclbench.scenarios")
     for setting, said in SET.items():
-        done = answer(outside, "whatif", repository / CARD, "--set", setting, "--store", tmp_path / "store")
+        done = cclbench_with(
+            outside, "whatif", repository / CARD, "--set", setting, "--store", tmp_path / "store"
+        )
         assert done.returncode == PluginError.exit_code
         assert f"a defect of the plug-in my_settings: {said}" in done.stderr
 
 
 def test_findings_that_name_nothing_known_leave_the_others(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_findings", FINDINGS, "cclbench.findings")
-    done = answer(outside, "diagnose", repository / CARD, "--json", "--store", tmp_path / "store")
+    done = cclbench_with(outside, "diagnose", repository / CARD, "--json", "--store", tmp_path / "store")
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     assert "there is no setting 'kernel.time'; did you mean kernels.time" in found["refused"]["no_gain"]
     assert "finding 'renamed' failed: UsageError: it yields what it calls 'rename'" in done.stderr
@@ -215,7 +213,7 @@ def test_a_reader_that_fails_is_named(name: str, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
     trace = tmp_path / f"{name}.mine"
     trace.write_text("mine")
-    done = answer(outside, "run", trace, "--store", tmp_path / "store")
+    done = cclbench_with(outside, "run", trace, "--store", tmp_path / "store")
     assert READ[name] in done.stderr
     assert "a defect of cclbench" not in done.stderr
 
@@ -224,7 +222,9 @@ def test_rows_of_negative_duration_are_set_aside_and_counted(tmp_path: Path) -> 
     outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
     trace = tmp_path / "negative.mine"
     trace.write_text("mine")
-    done = answer(outside, "run", trace, "--json", "--metric", "compute.*", "--store", tmp_path / "store")
+    done = cclbench_with(
+        outside, "run", trace, "--json", "--metric", "compute.*", "--store", tmp_path / "store"
+    )
     told = json.loads(done.stdout)
     (count,) = (
         row for row in told["results"] if row["metric"] == "compute.kernel_count" and row["rank"] is None
@@ -238,14 +238,16 @@ def test_a_reader_that_changed_reads_anew(tmp_path: Path) -> None:
     trace.write_text("mine")
     outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
     words = ("run", trace, "--metric", "time.step", "--json", "--store", tmp_path / "store")
-    first = json.loads(answer(outside, *words).stdout)["results"][0]["value"]
+    first = json.loads(cclbench_with(outside, *words).stdout)["results"][0]["value"]
     (tmp_path / "my_reader.py").write_text(READER.replace("else 5])", "else 4 + 5])"))
-    assert json.loads(answer(outside, *words).stdout)["results"][0]["value"] == pytest.approx(first + 4e-9)
+    assert json.loads(cclbench_with(outside, *words).stdout)["results"][0]["value"] == pytest.approx(
+        first + 4e-9
+    )
 
 
 def test_a_reader_that_states_too_little_does_not_load(tmp_path: Path) -> None:
     source = READER.replace("versions, tested", "other, another")
-    done = answer(with_module(tmp_path, "my_reader", source, "cclbench.readers"), "list", "readers")
+    done = cclbench_with(with_module(tmp_path, "my_reader", source, "cclbench.readers"), "list", "readers")
     assert done.returncode == 0
     assert "did not load: the reader Mine does not state its versions, tested" in done.stderr
 
