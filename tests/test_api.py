@@ -321,7 +321,7 @@ def test_files_that_contradict_are_both_named(
 ) -> None:
     if name in ("rank2.json", "rank3.json"):
         (job / "rank1.json").unlink()
-    write(job / name, events(1), **told)
+    write(job / name, events(), **told)
     message = refused(job, store)
     assert [words for words in said if words not in message] == []
 
