@@ -94,11 +94,9 @@ def test_what_is_published_with_a_row_is_kept(rows: list[BoardRow]) -> None:
 
 
 def test_scales_are_those_of_single_figures() -> None:
-    assert display_scale(0.0012, "s") == (1e-3, "ms")
-    assert display_scale(3e11, "B/s") == (1e9, "GB/s")
-    assert display_scale(0.4, "1") == (0.01, "%")
-    assert display_scale(0.0, "s") == (1.0, "s")
-    assert display_scale(7.0, "J") == (1.0, "J")
+    told = {(0.0012, "s"): (1e-3, "ms"), (3e11, "B/s"): (1e9, "GB/s"), (0.4, "1"): (0.01, "%")}
+    for (value, unit), scale in {**told, (0.0, "s"): (1.0, "s"), (7.0, "J"): (1.0, "J")}.items():
+        assert display_scale(value, unit) == scale
 
 
 def test_names_of_pages_are_plain_and_distinct() -> None:
