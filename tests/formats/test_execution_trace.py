@@ -291,6 +291,7 @@ def test_numbers_of_processes(written: Write, pid: int, known: bool) -> None:
     path = written(pid=pid)
     if known:
         assert READER.read(path).process_id == pid
+    else:
         refused(READER.read, path)
 
 
