@@ -48,23 +48,10 @@ def test_rows_of_all_blocks_stand_in_their_order(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("value", "per_unit", "ns"),
     [
-        ("0", 1, 0),
-        ("0.5", 1, 0),
-        ("1.5", 1, 2),
-        ("2.5", 1, 2),
-        ("2.5005", 1000, 2500),
-        ("1E-12", 10**12, 1),
-        ("9.9E-13", 10**13, None),
-        ("1E+17", 1, 10**17),
-        ("100000000000000001", 1, None),
-        ("1E+14", 1000, 10**17),
-        ("100000000000000.001", 1000, None),
-        ("1E+999999", 1000, None),
-        ("-0.5", 1000, None),
-        ("-2", 1000, None),
-        ("NaN", 1000, None),
-        ("Infinity", 1000, None),
-        ("-Infinity", 1000, None),
+        *(("0", 1, 0), ("0.5", 1, 0), ("1.5", 1, 2), ("2.5", 1, 2), ("2.5005", 1000, 2500)),
+        *(("1E-12", 10**12, 1), ("9.9E-13", 10**13, None), ("1E+17", 1, 10**17), ("1E+14", 1000, 10**17)),
+        *(("100000000000000001", 1, None), ("100000000000000.001", 1000, None)),
+        *((value, 1000, None) for value in ("1E+999999", "-0.5", "-2", "NaN", "Infinity", "-Infinity")),
     ],
 )
 def test_times_in_whole_nanoseconds(value: str, per_unit: int, ns: int | None) -> None:
@@ -91,15 +78,9 @@ def test_bandwidths_are_stated_in_billions_of_bytes() -> None:
 @pytest.mark.parametrize(
     ("algbw", "busbw", "figure"),
     [
-        ("0.502501", None, None),
-        ("0.502502", None, "algbw"),
-        ("0.497499", None, None),
-        ("0.497498", None, "algbw"),
-        (None, "0.753752", "busbw"),
-        (None, "0.7537", None),
-        ("0.9", "0.1", "algbw"),
-        ("0.5", "0.1", "busbw"),
-        (None, None, None),
+        *(("0.502501", None, None), ("0.502502", None, "algbw"), ("0.497499", None, None)),
+        *(("0.497498", None, "algbw"), (None, "0.753752", "busbw"), (None, "0.7537", None)),
+        *(("0.9", "0.1", "algbw"), ("0.5", "0.1", "busbw"), (None, None, None)),
     ],
 )
 def test_bandwidths_follow_within_half_of_the_last_digits(
