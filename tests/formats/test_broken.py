@@ -84,11 +84,8 @@ def test_bare_array_cut_at_every_byte(read, tmp_path, event):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        (b"caf\xe9", "not UTF-8"),
-        (b"a\x00b", "invalid character"),
-        (b"a\nb", "invalid character"),
-        (b"\\x41", "invalid escape character"),
-        (b"\\ud800", "truncated"),
+        *((b"caf\xe9", "not UTF-8"), (b"a\x00b", "invalid character"), (b"a\nb", "invalid character")),
+        *((b"\\x41", "invalid escape character"), (b"\\ud800", "truncated")),
         (b'say "hi"', "expected ',' or '}'"),
     ],
 )

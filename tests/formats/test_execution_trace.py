@@ -310,11 +310,8 @@ def test_a_process_is_told_before_the_operators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "collective"),
     [
-        ([6, 9, 0, "barrier"], "barrier"),
-        ([[FLOATS], 6, 9, 0, "allreduce"], "allreduce"),
-        ([6, 9, 0], None),
-        ([6, 9, 0, 7], None),
-        ([6, 9, 0, 7, 8], None),
+        *(([6, 9, 0, "barrier"], "barrier"), ([[FLOATS], 6, 9, 0, "allreduce"], "allreduce")),
+        *(([6, 9, 0], None), ([6, 9, 0, 7], None), ([6, 9, 0, 7, 8], None)),
     ],
 )
 def test_the_name_of_a_collective_stands_fourth_or_behind_tensors(

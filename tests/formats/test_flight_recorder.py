@@ -173,13 +173,9 @@ def test_a_duration_keeps_its_single_precision(read: Read) -> None:
 @pytest.mark.parametrize(
     ("name", "rank"),
     [
-        ("nccl_trace_rank_3", 3),
-        ("comm_lib_trace_rank_12.pkl", 12),
-        ("rank9.trace.json", 9),
+        *(("nccl_trace_rank_3", 3), ("comm_lib_trace_rank_12.pkl", 12), ("rank9.trace.json", 9)),
         ("dump_2", 2),  # 2 is a rank of the default group
-        ("dump_20240801", None),
-        ("trace_8", None),
-        ("rank", None),
+        *(("dump_20240801", None), ("trace_8", None), ("rank", None)),
     ],
 )
 def test_rank_is_the_names_last_number(read: Read, name: str, rank: int | None) -> None:

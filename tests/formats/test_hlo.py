@@ -49,10 +49,8 @@ def test_bytes_of_a_shape(text: str, size: int | None):
 @pytest.mark.parametrize(
     ("text", "groups"),
     [
-        ("replica_groups={{0,1},{2,3}}, to_apply=%f", ((0, 1), (2, 3))),
-        ("replica_groups={}", ()),
-        ("replica_groups={{5}}", ((5,),)),
-        ("replica_groups=[2,4]<=[8]", ((0, 1, 2, 3), (4, 5, 6, 7))),
+        *(("replica_groups={{0,1},{2,3}}, to_apply=%f", ((0, 1), (2, 3))), ("replica_groups={}", ())),
+        *(("replica_groups={{5}}", ((5,),)), ("replica_groups=[2,4]<=[8]", ((0, 1, 2, 3), (4, 5, 6, 7)))),
         # arange(8) as 2 x 4, transposed to 4 x 2: columns become groups.
         ("replica_groups=[4,2]<=[2,4]T(1,0)", ((0, 4), (1, 5), (2, 6), (3, 7))),
         # arange(8) as 2 x 2 x 2, axes (0,2,1): within each half, even then odd.

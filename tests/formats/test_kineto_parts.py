@@ -16,17 +16,11 @@ from cclbench.formats.kineto import Kineto
 @pytest.mark.parametrize(
     ("head", "sure"),
     [
-        (b'{"schemaVersion": 1', 0.9),
-        (b' \n{"deviceProperties": [', 0.9),
-        (b'{"traceEvents": [{"cat": "kernel"', 0.6),
-        (b'{"traceEvents": [{"cat" : "user_annotation"', 0.6),
-        (b'[{"cat": "Kernel"', 0.6),
-        (b'[{"schemaVersion": 1}, {"cat": "cpu_op"', 0.6),
-        (b'{"cat": "kernel"', 0.0),
-        (b'{"traceEvents": [{"cat": "kernels"', 0.0),
-        (b'[{"schemaVersion": 1}', 0.0),
-        (b'x{"schemaVersion": 1', 0.0),
-        (b"", 0.0),
+        *((b'{"schemaVersion": 1', 0.9), (b' \n{"deviceProperties": [', 0.9)),
+        *((b'{"traceEvents": [{"cat": "kernel"', 0.6), (b'{"traceEvents": [{"cat" : "user_annotation"', 0.6)),
+        *((b'[{"cat": "Kernel"', 0.6), (b'[{"schemaVersion": 1}, {"cat": "cpu_op"', 0.6)),
+        *((b'{"cat": "kernel"', 0.0), (b'{"traceEvents": [{"cat": "kernels"', 0.0)),
+        *((b'[{"schemaVersion": 1}', 0.0), (b'x{"schemaVersion": 1', 0.0), (b"", 0.0)),
     ],
 )
 def test_how_sure_it_is_of_a_beginning(head: bytes, sure: float) -> None:

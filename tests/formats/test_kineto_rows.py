@@ -125,15 +125,10 @@ def test_memory_instants_keep_bytes_and_device_beside_other_rows(read, write, ev
 @pytest.mark.parametrize(
     ("name", "kind", "direction"),
     [
-        ("Memcpy HtoD (Pageable -> Device)", None, "h2d"),
-        ("Memcpy DtoH (Device -> Pinned)", None, "d2h"),
-        ("Memcpy DtoD (Device -> Device)", None, "d2d"),
-        ("Memcpy PtoP (Device -> Device)", None, "p2p"),
-        ("CopyHostToDevice", None, "h2d"),
-        ("hipMemcpy", "DeviceToHost", "d2h"),
-        ("Memcpy", None, None),
-        ("Memcpy PeerToPeer", None, "p2p"),
-        ("x DtoD HtoD", None, "h2d"),
+        *(("Memcpy HtoD (Pageable -> Device)", None, "h2d"), ("Memcpy DtoH (Device -> Pinned)", None, "d2h")),
+        *(("Memcpy DtoD (Device -> Device)", None, "d2d"), ("Memcpy PtoP (Device -> Device)", None, "p2p")),
+        *(("CopyHostToDevice", None, "h2d"), ("hipMemcpy", "DeviceToHost", "d2h"), ("Memcpy", None, None)),
+        *(("Memcpy PeerToPeer", None, "p2p"), ("x DtoD HtoD", None, "h2d")),
         ("Memcpy DeviceToDevice PtoP", None, "p2p"),
     ],
 )
@@ -302,14 +297,10 @@ class TestMergedRanks:
         ("cpu_op", {"External_id": 5, "Input_Dims": []}, 5, "[]"),
         ("cpu_op", {"Ev_Idx": 5}, None, None),
         ("Operator", {"External_id": 5, "Input_dims": [[2, 3]]}, 5, "[[2,3]]"),  # torch 1.8
-        ("kernel", {"External_id": 5}, 5, None),
-        ("gpu_memcpy", {"External_id": 5}, 5, None),
-        ("gpu_memset", {"External_id": 5}, 5, None),
-        ("kernel", {"External_id": 0}, None, None),
-        ("Kernel", {"external id": 5}, 5, None),
-        ("kernel", {"External_id": -1}, None, None),
-        ("kernel", {"External_id": 1 << 64}, None, None),
-        ("kernel", {"External_id": "5"}, None, None),
+        *(("kernel", {"External_id": 5}, 5, None), ("gpu_memcpy", {"External_id": 5}, 5, None)),
+        *(("gpu_memset", {"External_id": 5}, 5, None), ("kernel", {"External_id": 0}, None, None)),
+        *(("Kernel", {"external id": 5}, 5, None), ("kernel", {"External_id": -1}, None, None)),
+        *(("kernel", {"External_id": 1 << 64}, None, None), ("kernel", {"External_id": "5"}, None, None)),
     ],
 )
 def test_operators_and_what_they_launched(read, write, event, category, args, operator, shapes):
@@ -380,11 +371,8 @@ class TestTime:
             ("4376279982142.243", 4_376_279_982_142_243),
             ("0.001", 1),
             # What is less than a nanosecond is rounded to the nearest one, as far as a float64 tells it.
-            ("10.0006", 10_001),
-            ("10.0004", 10_000),
-            ("4398046511105.0009", 4_398_046_511_105_001),
-            ("-3.5", -3_500),
-            ("7", 7_000),
+            *(("10.0006", 10_001), ("10.0004", 10_000), ("4398046511105.0009", 4_398_046_511_105_001)),
+            *(("-3.5", -3_500), ("7", 7_000)),
         ],
     )
     def test_exact(self, read, write, ts, start_ns):

@@ -153,18 +153,11 @@ def test_several_tables_in_a_log(read: Read) -> None:
 @pytest.mark.parametrize(
     "label",
     [
-        "[1,0]<stdout>:",
-        "[1,12]<stdout>: ",
-        "Thu Oct  2 10:11:12 2025[1,0]<stdout>:",
-        "Thu Oct  2 10:11:12 2025<stdout>: ",
-        "[prterun-alpha-1234@1,0]<stdout>: ",
-        "2025-10-02T10:11:12.123456789Z ",
-        "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:",
+        *("[1,0]<stdout>:", "[1,12]<stdout>: ", "Thu Oct  2 10:11:12 2025[1,0]<stdout>:"),
+        *("Thu Oct  2 10:11:12 2025<stdout>: ", "[prterun-alpha-1234@1,0]<stdout>: "),
+        *("2025-10-02T10:11:12.123456789Z ", "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:"),
         *("00: ", "0: ", " 0: ", "   0: ", "1023: "),
-        "2025-10-02 10:11:12,123 ",
-        "    ",
-        "(head, rank=0, pid=3808) [1,0]<stdout>:",
-        "worker-0 | ",
+        *("2025-10-02 10:11:12,123 ", "    ", "(head, rank=0, pid=3808) [1,0]<stdout>:", "worker-0 | "),
         "[pod/nccl-test-0/main] ",
     ],
 )
@@ -275,13 +268,9 @@ class TestTornRows:
     @pytest.mark.parametrize(
         "pieces",
         [
-            (NAME, OUT),
-            (NAME, IN, OUT, IN),
-            (NAME + "  50", "00.0  214.75  322.12  0", IN),
-            (NAME, OUT.replace("5000.0", "500.00"), IN),
-            (NAME, OUT, IN.replace("4000.0", "400.0")),
-            (NAME, OUT.replace(" 0", ""), IN),
-            ("  1073741824  268435456  float", "  sum  -1" + OUT, IN),
+            *((NAME, OUT), (NAME, IN, OUT, IN), (NAME + "  50", "00.0  214.75  322.12  0", IN)),
+            *((NAME, OUT.replace("5000.0", "500.00"), IN), (NAME, OUT, IN.replace("4000.0", "400.0"))),
+            *((NAME, OUT.replace(" 0", ""), IN), ("  1073741824  268435456  float", "  sum  -1" + OUT, IN)),
         ],
     )
     def test_pieces_that_are_not_are_left_out(self, read: Read, pieces: tuple[str, ...]) -> None:
@@ -434,9 +423,7 @@ BAD_ROW = ROW.replace("5000.0", "nan").replace("4000.0", "1_0")
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        HEADER,
-        HEADER + "\x00\xff\xfe" * 100,
+        *("", HEADER, HEADER + "\x00\xff\xfe" * 100),
         *(HEADER + COLUMNS + "1 2 float\n" + "8 " * 100_000, HEADER + COLUMNS + BAD_ROW),
         HEAD + "alpha: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n",
         "# size count type time algbw busbw\n# size count type busbw\n1 2 3 4 5 6\n",

@@ -276,15 +276,10 @@ def test_without_blobs_kinds_are_told_and_a_note_says_what_to_do(ranges):
 @pytest.mark.parametrize(
     "payload",
     [
-        b"",
-        b"short",
-        blob(50, b""),
-        blob(50, struct.pack("<QQi4x", COMM, 64, 1))[:40],
-        blob(99, struct.pack("<QQi4x", COMM, 64, 1)),
-        struct.pack("<QQQQ", 1, 50, 1 << 60, 32) + bytes(24),
+        *(b"", b"short", blob(50, b""), blob(50, struct.pack("<QQi4x", COMM, 64, 1))[:40]),
+        *(blob(99, struct.pack("<QQi4x", COMM, 64, 1)), struct.pack("<QQQQ", 1, 50, 1 << 60, 32) + bytes(24)),
         struct.pack("<QQQQ", 1, 50, 24, 1 << 60) + bytes(24),
-        struct.pack("<QQQQ", 1, 50, 24, 0) + bytes(24),
-        blob(50, struct.pack("<QQi4x", COMM, 1 << 62, 1)),
+        *(struct.pack("<QQQQ", 1, 50, 24, 0) + bytes(24), blob(50, struct.pack("<QQi4x", COMM, 1 << 62, 1))),
     ],
 )
 def test_payloads_that_are_none(ranges, payload):

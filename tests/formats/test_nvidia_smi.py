@@ -157,11 +157,8 @@ def test_another_tools_units_are_not_ours(written: Any) -> None:
 def test_query_with_and_without_units(written: Any) -> None:
     rows, left_out, notes = read(written(QUERY))
     assert [(row[0], *row[2:5]) for row in rows] == [
-        (0, "gpu_utilization", 0.99, "1"),
-        (0, "memory_utilization", 0.4, "1"),
-        (0, "power", 125.72, "W"),
-        (1, "gpu_utilization", 0.0, "1"),
-        (1, "memory_utilization", 0.0, "1"),
+        *((0, "gpu_utilization", 0.99, "1"), (0, "memory_utilization", 0.4, "1"), (0, "power", 125.72, "W")),
+        *((1, "gpu_utilization", 0.0, "1"), (1, "memory_utilization", 0.0, "1")),
     ]
     assert left_out == {"values that are not read": 4, "values that are not available": 1}
     assert "no zone" in notes[0]

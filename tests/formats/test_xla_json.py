@@ -289,14 +289,8 @@ def test_what_is_no_row_is_counted_by_reason(write: Callable[..., Path]) -> None
 @pytest.mark.parametrize(
     ("title", "kept"),
     [
-        ("XLA Ops", True),
-        ("XLA TraceMe", True),
-        ("XLA Ops - from #17", False),
-        ("Source code", False),
-        ("TensorFlow Ops", False),
-        ("Host Offload Ops 3", False),
-        ("Steps", True),
-        ("", True),
+        *(("XLA Ops", True), ("XLA TraceMe", True), ("XLA Ops - from #17", False), ("Source code", False)),
+        *(("TensorFlow Ops", False), ("Host Offload Ops 3", False), ("Steps", True), ("", True)),
     ],
 )
 def test_lines_that_xprof_derives_are_left_out(write: Callable[..., Path], title: str, kept: bool) -> None:

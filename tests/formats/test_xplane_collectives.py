@@ -189,11 +189,8 @@ def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, d
 @pytest.mark.parametrize(
     ("opcode", "in_bytes", "out_bytes", "out"),
     [
-        ("all-gather", 8, 24, 24),
-        ("all-gather-start", 8, 24, 16),
-        ("all-gather-start", None, 24, None),
-        ("all-gather-start", 8, None, None),
-        ("all-reduce-start", 8, 8, 8),
+        *(("all-gather", 8, 24, 24), ("all-gather-start", 8, 24, 16), ("all-gather-start", None, 24, None)),
+        *(("all-gather-start", 8, None, None), ("all-reduce-start", 8, 8, 8)),
     ],
 )
 def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
