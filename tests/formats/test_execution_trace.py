@@ -214,9 +214,7 @@ MOST = 1 << 20
         ([0, None, 4], 4, None),
     ],
 )
-def test_ranks_of_a_group_are_less_than_a_million(
-    written: Write, place: list[int], size: int | None, last: int | None
-) -> None:
+def test_ranks_below_a_million(written: Write, place: list[int], size: int | None, last: int | None) -> None:
     payload = recorded(written, 7, "0", 0, "allreduce", [], [], *place).payload
     assert payload.group_size == size
     assert (payload.ranks or (None,))[-1] == last
@@ -314,7 +312,7 @@ def test_a_process_is_told_before_the_operators(tmp_path: Path) -> None:
         *(([6, 9, 0], None), ([6, 9, 0, 7], None), ([6, 9, 0, 7, 8], None)),
     ],
 )
-def test_the_name_of_a_collective_stands_fourth_or_behind_tensors(
+def test_names_of_collectives_stand_in_two_places(
     written: Write, inputs: list[Any], collective: str | None
 ) -> None:
     """Whatever stands behind it."""

@@ -185,9 +185,7 @@ def test_the_capture_script_writes_what_is_read(repository: Path, tmp_path: Path
         *(("hw_counters", name, f"{name}_count") for name in ("out_of_sequence", "local_ack_timeout_err")),
     ],
 )
-def test_a_counter_counts_in_its_own_folder(
-    written: Any, folder: str, name: str, counter: str | None
-) -> None:
+def test_a_counter_is_of_its_own_folder(written: Any, folder: str, name: str, counter: str | None) -> None:
     line = f"{SYS}/mlx5_0/ports/1/{folder}/{name}:"
     rows, left_out, _ = read(written(f"{line}1\n{line}3\n"))
     factor = 4 if name == "port_xmit_data" else 1

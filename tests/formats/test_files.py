@@ -61,9 +61,7 @@ class TestBlocks:
         assert b"".join(found) == text
         assert [4 * MIB <= len(block) < 4 * MIB + PIECE for block in found[:-1]] == [True, True]
 
-    def test_a_file_may_grow_to_64_mebibytes_or_400_fold(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_files_grow_to_64_mib_or_400_fold(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "a"
         path.write_bytes(gzip.compress(b" " * 64 * MIB))
         assert sum(map(len, read_blocks(path))) == 64 * MIB > LARGEST_RATIO * path.stat().st_size

@@ -189,9 +189,7 @@ def test_rank_is_the_names_last_number(read: Read, name: str, rank: int | None) 
         *(("[2147483647]", 1), ("[2147483648]", None), ("[ 0 , 1 ]", 2), ("[0,1,2]", 3)),
     ],
 )
-def test_a_group_is_known_where_all_its_ranks_are_listed(
-    read: Read, listed: str | None, size: int | None
-) -> None:
+def test_groups_are_known_where_ranks_are_listed(read: Read, listed: str | None, size: int | None) -> None:
     """Ranks have 31 bits."""
     found = read(dump(entry(), pg_config=group(listed)))
     assert rows(found, "group_size", "rank") == [(size, 3)]

@@ -101,9 +101,7 @@ def test_distributions_have_the_fields_names_and_base_units(tmp_path: Path) -> N
         ({"type_": "trace"}, {}),
     ],
 )
-def test_each_benchmark_of_a_sweep_has_its_load(
-    tmp_path: Path, strategy: dict[str, Any], load: dict[str, float]
-) -> None:
+def test_benchmarks_have_their_load(tmp_path: Path, strategy: dict[str, Any], load: dict[str, float]) -> None:
     """The limit of connections of an open-loop load is not its concurrency."""
     second = changed(config={**BENCHMARK["config"], "strategy": strategy})
     shown = figures(read(tmp_path, BENCHMARK, second), 1)

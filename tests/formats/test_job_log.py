@@ -203,9 +203,7 @@ def random_line(chance: Random, step: int) -> str:
     return line if chance.random() < 0.97 else f"{line}{MEGATRON.format(1, step, 5)}"
 
 
-def test_splitting_at_the_separator_gives_what_the_pattern_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_splitting_gives_what_the_pattern_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of one layout, with others among them; the family's pattern alone reads the same rows."""
     chance, path, split = Random(34), tmp_path / "job.log", 0  # noqa: S311
     for _ in range(300):

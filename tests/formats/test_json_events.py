@@ -66,9 +66,7 @@ def written(
     packed=st.booleans(),
     chunk=st.sampled_from([1, 7, 64, 300]),
 )
-def test_any_chunk_size_gives_what_json_gives(
-    tmp_path, monkeypatch, events, outer, layout, bare, packed, chunk
-):
+def test_any_chunks_give_what_json_gives(tmp_path, monkeypatch, events, outer, layout, bare, packed, chunk):
     monkeypatch.setattr(json_events, "CHUNK", chunk)
     path = tmp_path / "t.json"
     text = written(events, *outer, layout, bare)
@@ -301,9 +299,7 @@ def test_an_event_is_longer_than_so_many_mebibytes(tmp_path: Path, monkeypatch: 
         ('[{"ph": "X"}, {"ph": "X"} {"ph": "X"}]', 26, 2, "expected ',' or ']' in an event"),
     ],
 )
-def test_a_fault_is_located_to_the_byte(
-    tmp_path: Path, text: str, byte: int, events: int, reason: str
-) -> None:
+def test_faults_are_located_by_byte(tmp_path: Path, text: str, byte: int, events: int, reason: str) -> None:
     error = refusal(tmp_path, text.encode())
     assert error.where == f"{tmp_path / 't.json'}: byte {byte}"
     assert error.what == f"{reason} (after {events} whole events)"

@@ -60,7 +60,7 @@ class TestParts:
         monkeypatch.setattr(kineto_reader, "PART_BYTES", 1)
         assert len(Kineto().parts(path)) == 999
 
-    def test_a_compressed_file_is_a_stream_where_it_may_hold_two(
+    def test_large_compressed_files_are_streams(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Such files are at least fifteen times as large when inflated."""

@@ -227,9 +227,7 @@ TWO = segment(block(4096, 8), block(4104, 8))
     ],
     ids=["blocks of all segments", "events of all devices", "segments without blocks"],
 )
-def test_entries_are_bounded_to_the_last(
-    read: Read, monkeypatch: pytest.MonkeyPatch, believed: Any, beyond: Any
-) -> None:
+def test_entries_are_bounded(read: Read, monkeypatch: pytest.MonkeyPatch, believed: Any, beyond: Any) -> None:
     monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 3)
     read(believed)
     with pytest.raises(InputError, match="more than 3 entries"):

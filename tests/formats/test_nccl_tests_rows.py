@@ -243,7 +243,7 @@ class TestPrinted:
             *(("RCCL version : 2.22.3\n", "rccl"), ("# a comment\n", None)),
         ],
     )
-    def test_the_library_is_that_of_the_devices_or_versions(
+    def test_the_library_by_devices_or_versions(
         self, written: Written, line: str, library: str | None
     ) -> None:
         table = Printed(written(line + TABLE.format("1.00"))).read_log().evidence().timings
@@ -328,9 +328,7 @@ class TestStated:
         assert (table["group_size"].to_pylist(), table["nodes"].to_pylist()) == ([ranks], [nodes])
 
     @pytest.mark.parametrize("args", [[], ["broadcast"], ["./other"]])
-    def test_a_program_of_another_name_is_of_no_known_collective(
-        self, written: Written, args: list[str]
-    ) -> None:
+    def test_a_program_of_another_name_is_of_no_collective(self, written: Written, args: list[str]) -> None:
         table = read_json(written(as_json(args=args))).evidence().timings
         assert table["kind"].to_pylist() == [None]
 
@@ -345,7 +343,7 @@ class TestStated:
             ({"config": ONE_EACH | {"nthreads": 1 << 20}}, {"config": ONE_EACH | {"nthreads": 0}}),
         ],
     )
-    def test_bounds_of_what_is_believed(
+    def test_what_is_believed(
         self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]
     ) -> None:
         read_json(written(as_json(**believed)))

@@ -46,9 +46,7 @@ def test_what_is_shared_is_one_object() -> None:
 
 
 @pytest.mark.parametrize("runs", [1, 1 << 16])
-def test_repeated_references_are_followed_whatever_is_remembered(
-    monkeypatch: pytest.MonkeyPatch, runs: int
-) -> None:
+def test_references_are_followed_whatever_is_remembered(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     monkeypatch.setattr(pickled, "_RUNS", runs)
     frames = [{"line": n} for n in range(400)]
     stacks = [[frames[(a * b) % 400] for b in range(40)] for a in range(30)] * 2
@@ -209,9 +207,7 @@ def test_as_many_containers_and_places_as_the_bytes_allow(monkeypatch: pytest.Mo
     assert load_plain(kept.replace(b"\x94\x94", b"\x94")) is None
 
 
-def test_a_pickle_that_cannot_be_rewritten_names_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_rewritten_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.pkl"
     path.write_bytes(b"\x80\x02}")

@@ -97,9 +97,7 @@ def test_a_tag_alone_does_not_make_a_trainer(read: Read) -> None:
 
 
 @pytest.mark.parametrize(("producer", "tags"), PRODUCERS)
-def test_each_trainers_tags_fill_their_columns(
-    producer: str, tags: dict[str, tuple[str, float]], read: Read
-) -> None:
+def test_trainers_tags_fill_columns(producer: str, tags: dict[str, tuple[str, float]], read: Read) -> None:
     found = read(event_file([(START, 1, tag, 2.0) for tag in tags]))
     (row,) = found.log_steps.to_pylist()
     assert found.facts["producer"] == producer

@@ -136,7 +136,7 @@ def test_latencies_where_the_file_lists_them(tmp_path: Path) -> None:
         ({"errors": ["", "", "x"], "output_lens": [3, 0, 1]}, [True, False, False]),
     ],
 )
-def test_success_by_errors_answers_and_counts(
+def test_success_by_errors_and_counts(
     tmp_path: Path, lists: dict[str, Any], success: list[bool | None]
 ) -> None:
     assert [r["success"] for r in _requests(_read(tmp_path, VLLM | lists))] == success
@@ -217,9 +217,7 @@ def test_zeros_and_nan_that_stand_for_nothing_are_counted(tmp_path: Path) -> Non
         ({"percentiles_ttft_ms": [[101, 1]]}, "is not a number from 0 to 100"),
     ],
 )
-def test_entries_no_client_writes_are_one_clear_line(
-    tmp_path: Path, change: dict[str, Any], says: str
-) -> None:
+def test_entries_no_client_writes_are_one_line(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     message = refused(lambda _: _read(tmp_path, VLLM | LISTS | change), tmp_path / "result.jsonl", says)
     assert "result.jsonl: line 1: " in message
     assert "somebody-host" not in message
@@ -258,7 +256,7 @@ def test_damaged_files_are_one_clear_line(tmp_path: Path, text: str, says: str) 
     ],
     ids=["no text", "cut", "bomb", "missing"],
 )
-def test_bytes_that_are_no_result(
+def test_bytes_of_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, says: str
 ) -> None:
     monkeypatch.setattr(lines, "LARGEST", 1 << 20)

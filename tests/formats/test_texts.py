@@ -134,9 +134,7 @@ def test_lines_are_counted_and_keep_their_ends_however_long_they_are(tmp_path: P
     assert [line for _, line in numbered_lines(path, 1 << 20)][2::2] == ["y", "\ufffd"]
 
 
-def test_what_compresses_beyond_belief_is_read_to_a_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_compresses_well_is_read_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB, or 400 times what the file has where that is more, or `most` where that is less."""
     path = tmp_path / "a.log"
     path.write_bytes(gzip.compress(bytes(64 << 20)))

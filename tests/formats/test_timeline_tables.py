@@ -171,7 +171,7 @@ def test_a_mapping_is_known_by_its_keys(write: Write, key: str) -> None:
         ("a: {does: compute, category: gemm}", "", None),
     ],
 )
-def test_what_an_operator_does_must_fit_what_is_said_of_it(
+def test_what_is_said_must_fit_the_operator(
     write: Write, operators: str, more: str, said: str | None
 ) -> None:
     mapping = BARE.replace('"*": {does: compute}', operators).replace("d}", "d" + more + "}", 1)
@@ -225,7 +225,7 @@ def told(trace: Trace) -> list[tuple[Payload, int, int]]:
 
 
 @pytest.mark.parametrize("rows_a_batch", [100, 2])
-def test_payloads_are_of_the_kernels_at_their_places(
+def test_payloads_are_of_their_kernels(
     write: Write, monkeypatch: pytest.MonkeyPatch, rows_a_batch: int
 ) -> None:
     """Operators by name are give, mm, sum and take: sum is the third of four, and step 8 the second."""
@@ -384,9 +384,7 @@ class TestTables:
             *(("ns", 2.5, 2), ("ns", -3.5, -4)),
         ],
     )
-    def test_digits_and_floats_are_rounded_half_to_even(
-        self, write: Write, unit: str, begin: str | float, expected: int
-    ) -> None:
+    def test_rounding_half_to_even(self, write: Write, unit: str, begin: str | float, expected: int) -> None:
         mapping = BARE.replace("unit: ns", f"unit: {unit}")
         if isinstance(begin, str):
             path = write(f"r,op,t,d\n0,a,{begin},0\n", mapping)
@@ -420,9 +418,7 @@ class TestTables:
             ("ns", "2305843009213693951", "2305843009213693952"),
         ],
     )
-    def test_times_of_73_years_are_none_in_any_unit(
-        self, write: Write, unit: str, last: str, beyond: str
-    ) -> None:
+    def test_times_of_73_years_are_no_times(self, write: Write, unit: str, last: str, beyond: str) -> None:
         mapping = BARE.replace("unit: ns", f"unit: {unit}")
         path = write(f"r,op,t,d\n0,a,{last},0\n", mapping)
         (batch,) = table_batches(path, surveyed_mapping(path))

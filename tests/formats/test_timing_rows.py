@@ -83,7 +83,7 @@ def test_bandwidths_are_stated_in_billions_of_bytes() -> None:
         *(("0.9", "0.1", "algbw"), ("0.5", "0.1", "busbw"), (None, None, None)),
     ],
 )
-def test_bandwidths_follow_within_half_of_the_last_digits(
+def test_bandwidths_follow_to_their_last_digits(
     algbw: str | None, busbw: str | None, figure: str | None
 ) -> None:
     """500 B in 1.00 µs are 0.5 GB/s, uncertain by 0.5 % of the time's digits, 1e-6 and half of its own.

@@ -205,9 +205,7 @@ def test_ops_of_cpu_devices_whose_end_nobody_tells_are_refused(write: Callable[.
         XlaJson().parts(path)
 
 
-def test_it_says_that_events_may_be_missing(
-    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_may_be_missing(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(named(3, "/device:TPU:0", t3="XLA Ops"), event(3, 3, "add", 1, 1), event(3, 3, "mul", 3, 1))
     note = read(path, "/device:TPU:0")[0].notes[-1]
     assert "has at most 1,000,000 events" in note
@@ -239,9 +237,7 @@ DAMAGED: dict[str, tuple[list[Event], str]] = {
 
 
 @pytest.mark.parametrize(("events", "says"), DAMAGED.values(), ids=DAMAGED)
-def test_damage_gives_one_line_with_the_file(
-    write: Callable[..., Path], events: list[Event], says: str
-) -> None:
+def test_damage_is_one_line_with_the_file(write: Callable[..., Path], events: list[Event], says: str) -> None:
     path = write(events, name="t.trace.json")
     path.write_text(path.read_text().replace('"TS"', "1e9999"))
     assert re.search(says, refused(read_all, path))
@@ -317,7 +313,7 @@ def test_a_line_s_number_is_that_of_its_stream_else_of_its_thread(write: Callabl
         *((text, "str_value", text) for text in (str(1 << 64), str(-(1 << 63) - 1), "1.5", "x")),
     ],
 )
-def test_a_stat_is_a_number_where_its_text_is_one(
+def test_stats_are_numbers_where_texts_are(
     write: Callable[..., Path], text: str, field: str, value: Any
 ) -> None:
     gpu = named(1, "/device:GPU:0", t8="Stream #1")

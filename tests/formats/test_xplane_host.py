@@ -285,9 +285,7 @@ def test_a_rendezvous_whose_name_tells_no_devices_says_nothing(tmp_path: Path) -
         *(([(0, 4)], None), ([(-1, -2)], 2), ([("?", 4)], None)),
     ],
 )
-def test_the_world_is_what_the_largest_call_runs_on(
-    tmp_path: Path, sizes: list[Any], world: int | None
-) -> None:
+def test_the_world_is_that_of_the_largest_call(tmp_path: Path, sizes: list[Any], world: int | None) -> None:
     calls = [
         ("Execute", i, 1, {"run_id": i, "num_replicas": r, "num_partitions": p})
         for i, (r, p) in enumerate(sizes)

@@ -55,9 +55,7 @@ def test_roles_follow_from_opcodes(opcode: str, role: str, kind: str) -> None:
         ("custom-call", "attention", "all-reduce", "attention"),
     ],
 )
-def test_a_name_is_prefixed_where_it_would_be_taken_for_something_else(
-    opcode: str, name: str, category: str, shown: str
-) -> None:
+def test_names_are_prefixed_where_they_mislead(opcode: str, name: str, category: str, shown: str) -> None:
     assert ran(opcode, name, hlo_category=category).name == shown
 
 
@@ -145,7 +143,7 @@ def test_a_transfer_of_unknown_ends_has_no_size(text: str) -> None:
 @pytest.mark.parametrize(
     ("issued", "awaited", "size"), [(3, 4, 7), (3, None, 3), (None, 4, 4), (None, None, None), (0, 0, 0)]
 )
-def test_a_transfer_s_traffic_is_that_of_its_issue_and_its_wait(
+def test_traffic_is_of_the_issue_and_the_wait(
     issued: int | None, awaited: int | None, size: int | None
 ) -> None:
     start, done = (TpuOp("x", role, hbm_bytes=n) for role, n in (("issue", issued), ("wait", awaited)))

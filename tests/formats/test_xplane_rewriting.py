@@ -54,9 +54,7 @@ def test_a_text_is_replaced_in_the_plane_that_has_it_and_what_no_schema_knows_is
 
 
 @pytest.mark.parametrize("length", [100, 104, 106, 108, 109, 16_364, 16_365])
-def test_lengths_around_a_text_that_grows_take_as_many_bytes_as_they_need(
-    tmp_path: Path, length: int
-) -> None:
+def test_lengths_around_a_text_that_grows_have_as_many_bytes_as_needed(tmp_path: Path, length: int) -> None:
     """A text becomes eight bytes longer; 127 and 16,383 are the last lengths of one byte and of two."""
     planes = [
         Plane("/host:CPU").line("a", [(f"/home/{user}/" + "m" * length, 0, 1, {})])
