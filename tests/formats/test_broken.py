@@ -187,7 +187,7 @@ def test_trailing_garbage(read, whole, garbage):
     assert (len(found.rows), found.trace.cut.rows_whole) == (4, True)
 
 
-def test_white_space_after_the_end_is_fine(read, whole):
+def test_white_space_after_the_end_and_names_do_not_matter(read, whole):
     whole.write_bytes(whole.read_bytes() + b" \n\t\r\n")
     assert len(read(whole).rows) == 4
 

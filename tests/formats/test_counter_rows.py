@@ -37,10 +37,14 @@ def told(rows: CounterRows, *columns: str) -> list[Row]:
     return [tuple(row[name] for name in columns) for row in table.to_pylist()]
 
 
-def test_a_line_has_less_than_65536_bytes(written: Any) -> None:
+def test_lines_have_bounds_and_may_be_blank(written: Any) -> None:
     assert [len(line) for line in CounterRows(written("x" * 65_534 + "\n")).text_lines()] == [65_534]
     with pytest.raises(InputError, match="line 2: more than 65536 bytes a line"):
         list(CounterRows(written("\n" + "x" * 65_535 + "\n")).text_lines())
+    first, every = CounterRows(written("\n  \nhead\n\nrow\n")).first_and_all()
+    assert (first, list(every)) == ("head", ["head", "row"])
+    first, every = CounterRows(written(" \n")).first_and_all()
+    assert (first, list(every)) == ("", [])
 
 
 @pytest.mark.parametrize(
@@ -59,20 +63,7 @@ def test_a_last_line_is_whole_with_its_end_or_its_unit(written: Any, last: str, 
         list(CounterRows(written(b"one\n\xff\n")).text_lines())
 
 
-def test_the_first_line_that_is_not_blank(written: Any) -> None:
-    first, every = CounterRows(written("\n  \nhead\n\nrow\n")).first_and_all()
-    assert (first, list(every)) == ("head", ["head", "row"])
-    first, every = CounterRows(written(" \n")).first_and_all()
-    assert (first, list(every)) == ("", [])
-
-
-def test_what_tools_print_in_place_of_a_number(rows: CounterRows) -> None:
-    printed = ["", "-", "N/A", "N/A (no PMA)", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN"]
-    assert [rows.parse_number(text) for text in (*printed, "+Inf", "-Inf")] == [None] * 10
-    assert rows.left_out == {NO_VALUE: 10}
-
-
-def test_numbers_from_zero_to_63_bits(rows: CounterRows) -> None:
+def test_numbers_from_zero_to_63_bits_and_what_is_none(rows: CounterRows) -> None:
     assert rows.parse_number("0") == 0
     assert rows.parse_number("0.25") == Decimal("0.25")
     assert rows.parse_number("9223372036854775807") == (1 << 63) - 1
@@ -83,6 +74,9 @@ def test_numbers_from_zero_to_63_bits(rows: CounterRows) -> None:
         with pytest.raises(InputError, match="text where a number belongs; leave out lines that the tool"):
             rows.parse_number(text)
     assert rows.left_out == {}
+    printed = ["", "-", "N/A", "N/A (no PMA)", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN"]
+    assert [rows.parse_number(text) for text in (*printed, "+Inf", "-Inf")] == [None] * 10
+    assert rows.left_out == {NO_VALUE: 10}
 
 
 def test_indices_of_devices_that_keep_their_uuids(rows: CounterRows) -> None:

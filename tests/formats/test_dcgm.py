@@ -106,16 +106,13 @@ def test_a_rate_times_the_time_since_the_last_sample_is_bytes(written: Any) -> N
     }
 
 
-def test_heads_repeat_and_columns_may_change(written: Any) -> None:
+def test_heads_repeat_and_entities_are_whole_gpus(written: Any) -> None:
     rows, _, _ = read(written(DMON + DMON + "#Entity   POWER\nID\nGPU 0     99.5\n"))
     assert [row[1] for row in rows].count("sm_active") == 2
     assert rows[-1][1:3] == ("power", 99.5)
     # older versions indent their lines
     rows, _, _ = read(written("# Entity  SMACT  DRAMA\n      Id\n    GPU 0  0.5    0.25\n"))
     assert [row[1:3] for row in rows] == [("sm_active", 0.5), ("dram_active", 0.25)]
-
-
-def test_each_cell_of_an_entity_that_is_no_whole_gpu_is_counted(written: Any) -> None:
     rows, left_out, _ = read(written("#Entity   SMACT  DRAMA\nID\nGPU-I 3   0.5  0.5\nGPU 0     0.25  N/A\n"))
     assert [row[:3] for row in rows] == [(0, "sm_active", 0.25)]
     assert left_out == {"values of entities other than a whole GPU": 2, "values that are not available": 1}
@@ -134,7 +131,7 @@ def test_prometheus_text(written: Any) -> None:
     assert left_out == {"values of entities other than a whole GPU": 1, "values that are not read": 2}
 
 
-def test_csv_of_fields(written: Any) -> None:
+def test_csv_of_fields_in_any_order(written: Any) -> None:
     """2⁴⁷ is DCGM's double for no value, and a share cannot exceed 1."""
     rows, left_out, _ = read(written(CSV))
     assert rows == [
@@ -145,6 +142,11 @@ def test_csv_of_fields(written: Any) -> None:
     ]
     odd = {"values that are not read": 3, "values that are not available": 1}
     assert left_out == odd | {"shares above 1": 1}
+    text = "GPU, DCGM_FI_DEV_POWER_USAGE, Time\n0, 5, 1700000000\n 1 , 6 , 1700000000\n"
+    rows, _, _ = read(written(text))
+    assert rows == [(0, "power", 5.0, "W", S, S), (1, "power", 6.0, "W", S, S)]
+    assert Dcgm().sniff(text.encode()) > 0
+    assert Dcgm().sniff(text.replace("Time", "When").encode()) == 0
 
 
 def test_a_time_without_zone_is_no_time(written: Any) -> None:
@@ -245,14 +247,6 @@ def test_blank_values_of_each_type(written: Any, value: int, known: bool) -> Non
 def test_a_share_is_one_at_most(written: Any, share: str, kept: bool) -> None:
     rows, left_out, _ = read(written(f'DCGM_FI_PROF_SM_ACTIVE{{gpu="0"}} {share}\n'))
     assert (len(rows), left_out) == ((1, {}) if kept else (0, {"shares above 1": 1}))
-
-
-def test_columns_of_a_csv_stand_in_any_order(written: Any) -> None:
-    text = "GPU, DCGM_FI_DEV_POWER_USAGE, Time\n0, 5, 1700000000\n 1 , 6 , 1700000000\n"
-    rows, _, _ = read(written(text))
-    assert rows == [(0, "power", 5.0, "W", S, S), (1, "power", 6.0, "W", S, S)]
-    assert Dcgm().sniff(text.encode()) > 0
-    assert Dcgm().sniff(text.replace("Time", "When").encode()) == 0
 
 
 def test_stamps_of_a_line_have_nine_or_ten_digits_and_the_first_sample_no_interval(written: Any) -> None:

@@ -51,13 +51,17 @@ def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     return rows, evidence.left_out, evidence.notes
 
 
-def test_words_of_four_octets(written: Any) -> None:
+def test_words_of_four_octets_count_once(written: Any) -> None:
     rows, left_out, notes = read(written(at(T0, mlx5(1000, 500)) + at(T1, mlx5(251_000, 1500))))
     assert rows == [
         ("nic_tx_bytes", "mlx5_0/1", 1_000_000.0, "B", T0, T1),
         ("nic_rx_bytes", "mlx5_0/1", 4000.0, "B", T0, T1),
     ]
     assert (left_out, notes) == ({}, [])
+    text = [mlx5(n, n, hw_counters__tx_bytes=4 * n, hw_counters__rx_bytes=4 * n) for n in (10, 20)]
+    rows, _, _ = read(written("".join(text)))
+    names = ("nic_tx_bytes", "nic_rx_bytes", "tx_bytes", "rx_bytes")
+    assert [(row[0], row[2]) for row in rows] == [(name, 40.0) for name in names]
 
 
 def test_efa_counts_bytes_and_its_parts_are_not_added(written: Any) -> None:
@@ -83,13 +87,6 @@ def test_congestion_is_counted_once(written: Any) -> None:
     ]
 
 
-def test_a_port_that_counts_twice_counts_once(written: Any) -> None:
-    text = [mlx5(n, n, hw_counters__tx_bytes=4 * n, hw_counters__rx_bytes=4 * n) for n in (10, 20)]
-    rows, _, _ = read(written("".join(text)))
-    names = ("nic_tx_bytes", "nic_rx_bytes", "tx_bytes", "rx_bytes")
-    assert [(row[0], row[2]) for row in rows] == [(name, 40.0) for name in names]
-
-
 def test_counts_that_cannot_be_known_and_large_ones(written: Any) -> None:
     text = mlx5((1 << 32) - 1, 5).replace("port_rcv_data:5", "port_rcv_data:N/A (no PMA)")
     rows, left_out, _ = read(written(text + text))
@@ -100,12 +97,16 @@ def test_counts_that_cannot_be_known_and_large_ones(written: Any) -> None:
     assert rows[0][2] == 12.0
 
 
-def test_relative_paths_links_and_compression(written: Any) -> None:
+def test_other_ways_to_name_ports(written: Any) -> None:
     text = mlx5(1, 1) + mlx5(2, 2)
     path = written(gzip.compress(text.replace(SYS + "/", "").encode()), "counters.txt.gz")
     devices = "/sys/devices/pci0000:00/0000:00:01.0/infiniband"
     for found in (read(path), read(written(text.replace(SYS, devices)))):
         assert [row[1:3] for row in found[0]] == [("mlx5_0/1", 4.0), ("mlx5_0/1", 4.0)]
+    path = f"{SYS}/mlx5_0/ports/1/counters/port_rcv_data"
+    text = "{fence}\n{path}\n{fence}\n7\n{fence}\n{path}\n{fence}\n9\n"
+    assert [row[2] for row in read(written(text.format(path=path, fence=":" * 5)))[0]] == [8.0]
+    refused(read, written(text.format(path=path, fence=":" * 4)))
 
 
 def _under_headings(text: str, before: str, after: str) -> str:
@@ -201,10 +202,3 @@ def test_only_words_of_32_bits_stop(written: Any) -> None:
     rows, more, _ = read(written(efa(0, 0, 0) + efa(most, 5, 7)))
     assert [row[2] for row in rows] == [7.0, most, 5.0, 0.0]
     assert "counts that stopped at 2³²−1" not in left_out | more
-
-
-def test_headings_of_more_stand_between_fences(written: Any) -> None:
-    path = f"{SYS}/mlx5_0/ports/1/counters/port_rcv_data"
-    text = "{fence}\n{path}\n{fence}\n7\n{fence}\n{path}\n{fence}\n9\n"
-    assert [row[2] for row in read(written(text.format(path=path, fence=":" * 5)))[0]] == [8.0]
-    refused(read, written(text.format(path=path, fence=":" * 4)))

@@ -164,10 +164,13 @@ def test_what_had_not_completed(read: Read) -> None:
     ]
 
 
-def test_a_duration_keeps_its_single_precision(read: Read) -> None:
+def test_durations_keep_their_single_precision_and_paths_stay(read: Read) -> None:
     exact = struct.unpack("f", struct.pack("f", 1.2345678))[0]
     assert exact != 1.2345678
     assert rows(read(dump(entry(duration_ms=exact))), "dur_ns") == [(1_234_568,)]
+    found = read(dump(entry(thread_name="pt_main", thread_id="140")))
+    told = str((found.timings.to_pylist(), found.facts, found.notes))
+    assert not any(secret in told for secret in ("home", "train", "user", "pt_main"))
 
 
 @pytest.mark.parametrize(
@@ -202,12 +205,6 @@ def test_an_empty_dump_says_so(read: Read) -> None:
     assert found.notes == [
         "holds no collectives: was TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE) set?"
     ]
-
-
-def test_no_path_leaves_the_file(read: Read) -> None:
-    found = read(dump(entry(thread_name="pt_main", thread_id="140")))
-    told = str((found.timings.to_pylist(), found.facts, found.notes))
-    assert not any(secret in told for secret in ("home", "train", "user", "pt_main"))
 
 
 @pytest.mark.parametrize(
@@ -299,14 +296,12 @@ class TestRewritten:
         rows = [FlightRecorder().read(tmp_path / name).timings for name in ("nccl_trace_rank_0", "redacted")]
         assert rows[0].drop_columns("rank").equals(rows[1].drop_columns("rank"))
 
-    def test_of_an_environment_only_what_tells_of_the_run_stays(self, tmp_path: Path) -> None:
+    def test_what_tells_of_the_run_stays(self, tmp_path: Path) -> None:
         content = dump(env={"NCCL_DEBUG": "INFO", "MY_PLACE": "behind the moon"}, argv=["train.py", "--fast"])
         new, told = self.redacted(tmp_path, content)
         assert new["env"] == {"NCCL_DEBUG": "INFO", "MY_PLACE": "redacted-environment"}
         assert new["argv"] == ["redacted-command-line"] * 2
         assert told["argv", "command line"] == 2
-
-    def test_with_nothing_to_hide_it_says_the_same(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
         source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
         assert redact_file(source, target, identities=collect_identities([source])) == []
@@ -378,14 +373,11 @@ def test_an_impossible_size_says_of_which_entry(read: Read, tmp_path: Path) -> N
     )
 
 
-def test_a_type_for_each_shape_or_no_size(read: Read) -> None:
+def test_types_and_sizes_of_tensors(read: Read) -> None:
     odd = NO_OUTPUT | {"input_sizes": [[3], [4]]}
     assert rows(read(dump(entry(**odd))), "bytes", "dtype") == [(None, "Float")]
     mixed = {"input_sizes": [[3], [4]], "input_dtypes": ["Float", "Odd"], "output_sizes": [[1]]}
     assert rows(read(dump(entry(**mixed))), "bytes", "dtype") == [(4, None)]
-
-
-def test_entries_without_tensors_are_counted_unless_they_have_none(read: Read) -> None:
     nothing = [entry(**NO_TENSORS), entry(**NO_TENSORS), entry("nccl:barrier", **NO_TENSORS)]
     typed = [entry(**NO_TENSORS | {name: ["Float"]}) for name in ("input_dtypes", "output_dtypes")]
     assert read(dump(*nothing, *typed)).notes == ["2 entries state no tensors: their payload is unknown"]

@@ -73,13 +73,10 @@ def test_a_fusion_counts_its_operations_and_its_ends() -> None:
     assert work(fused(A), {}, *chain([], ("constant", array()), ("broadcast", A, 10))) == (0, 0, 24, "")
 
 
-def test_a_reduction_counts_what_it_reads_and_a_comparison_what_it_compares() -> None:
+def test_flops_of_reductions_comparisons_integers_and_copies() -> None:
     assert work(instruction(3, "reduce", array(2), 1, 2), {1: A, 2: array()}) == (6, 28, 8, "")
     compared = instruction(3, "compare", array(2, 3, kind="pred"), 1, 2)
     assert work(compared, SHAPES) == (6, 48, 24, "")
-
-
-def test_integers_and_copies_have_no_flops() -> None:
     numbers = {1: array(5, kind="s32")}
     assert work(instruction(3, "add", array(5, kind="s32"), 1), numbers) == (0, 20, 20, "")
     for opcode, more in (("copy", {}), ("sort", {}), ("custom-call", {"target": "__gpu$TopK"})):
@@ -96,20 +93,20 @@ def test_of_a_slice_only_its_numbers_are_read_and_computed() -> None:
     quarters = chain([x], ("slice", part, 10), ("slice", part, 10), ("multiply", part, 11, 12))
     apart = "the parts of an operand that it reads do not overlap"
     assert work(fused(part, 1), {1: x}, *quarters) == (4, 32, 16, apart)
-
-
-def test_what_is_used_twice_is_not_read_twice() -> None:
-    """(x·exp(x))[:4] of 16 numbers reads 4."""
+    # (x·exp(x))[:4] of 16 numbers reads 4
     x, part = array(16), array(4)
     inside = chain([x], ("exponential", x, 10), ("multiply", x, 10, 11), ("slice", part, 12))
     assert work(fused(part, 1), {1: x}, *inside) == (8, 16, 16, "")
 
 
-def test_a_lookup_reads_the_rows_that_it_returns() -> None:
+def test_lookups_and_windows_read_what_they_use() -> None:
     found = instruction(3, "gather", array(5, 8), 1, 2)
     distinct = "no index occurs twice"
     assert work(found, {1: TABLE, 2: INDICES}) == (0, 20 + 160, 160, distinct)
     assert work(instruction(3, "pad", array(8), 1, 2), {1: array(6), 2: array()}) == (0, 28, 32, "")
+    # sums of 3 of 8 numbers at each place, one of padding at both ends: 3·8 − 2
+    sums = instruction(3, "reduce-window", array(8), 1, 2, window=window(3, before=1))
+    assert work(sums, {1: array(8), 2: array()}) == (22, 36, 32, "")
 
 
 def test_an_update_in_place_writes_what_is_updated() -> None:
@@ -127,19 +124,10 @@ def test_an_update_in_place_writes_what_is_updated() -> None:
     assert work(fused(TABLE, 4, 5), {4: given[0], 5: given[1]}, *inside) == (0, 164, 3200, "")
 
 
-def test_windows_count_their_numbers_without_padding() -> None:
-    """Sums of 3 of 8 numbers at each place, one of padding at both ends: 3·8 − 2."""
-    sums = instruction(3, "reduce-window", array(8), 1, 2, window=window(3, before=1))
-    assert work(sums, {1: array(8), 2: array()}) == (22, 36, 32, "")
-
-
-def test_results_in_a_tuple_are_all_written() -> None:
+def test_tuples_are_written_and_products_left_out() -> None:
     both = SimpleNamespace(element_type=13, tuple_shapes=[A, A])
     inside = chain([A], ("negate", A, 10), ("tuple", both, 11, 10))
     assert work(fused(A, 1), SHAPES, *inside) == (6, 24, 48, "")
-
-
-def test_a_product_in_a_fusion_is_left_out() -> None:
     square = array(2, 2)
     inside = chain([A, B], ("dot", square, 10, 11), ("tanh", square, 12))
     assert work(fused(square, 1, 2), {1: A, 2: B}, *inside) == (4, 48, 16, "")

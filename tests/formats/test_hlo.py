@@ -14,15 +14,12 @@ COPY = (
 )
 
 
-def test_an_instruction_is_taken_apart():
+def test_instructions_are_taken_apart():
     found = hlo.parse_instruction(COPY)
     assert (found.name, found.opcode, found.first_operand) == ("copy-start.1", "copy-start", "fusion.2")
     pair = ("f32[5,1024]{1,0:T(8,128)S(5)}", "f32[5,1024]{1,0:T(8,128)}")
     assert found.results == (*pair, "u32[]{:S(2)}")
     assert hlo.parse_shapes(found.results[0]) == [hlo.Shape("f32", 5 * 1024 * 4, hlo.HOST_MEMORY)]
-
-
-def test_operands_of_a_tuple_stay_together_and_attributes_are_apart():
     found = hlo.parse_instruction(
         "ROOT %ar = (bf16[2,3]{1,0}, f32[4]{0}) all-reduce(bf16[2,3]{1,0} %a, /*index=1*/f32[4]{0} %b),"
         " channel_id=7, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=%add"
@@ -105,10 +102,13 @@ def test_the_name_of_the_first_operand_without_its_type():
         assert hlo.parse_instruction(f"%x = f32[2] add({operands})").first_operand == name
 
 
-def test_arrays_have_element_types_and_sizes_where_these_are_known():
+def test_arrays_have_element_types_sizes_and_memories():
     found = hlo.parse_arrays("f32[2,3]{1,0} %a, s8[] %b, u4[<=5] %c, bf16[7]")
     assert found == [("f32", (2, 3)), ("s8", ()), ("bf16", (7,))]
     assert hlo.parse_arrays(f"f32[{'9' * 18}], f32[{'9' * 19}]") == [("f32", (int("9" * 18),))]
+    assert hlo.Shape("f32", 4).space == 0
+    shapes = hlo.parse_shapes("f32[]{}, f32[2]{0:T(8)S(1)}, f32[2]{0:S(12)}")
+    assert [shape.space for shape in shapes] == [0, 1, 12]
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,6 @@ def test_arrays_have_element_types_and_sizes_where_these_are_known():
 )
 def test_bytes_of_an_array(dtype: str, lengths: tuple[int, ...], bits: int | None, size: int | None):
     assert hlo.array_bytes(dtype, lengths, bits) == size
-
-
-def test_an_array_is_in_the_default_memory_unless_its_layout_says_otherwise():
-    assert hlo.Shape("f32", 4).space == 0
-    shapes = hlo.parse_shapes("f32[]{}, f32[2]{0:T(8)S(1)}, f32[2]{0:S(12)}")
-    assert [shape.space for shape in shapes] == [0, 1, 12]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +138,12 @@ def test_devices_counted_through_transposed_axes(tiles, order, ids):
     assert (None if found is None else found.tolist()) == ids
 
 
-def test_as_many_devices_as_are_believed():
+def test_devices_of_a_mesh_and_how_many_are_believed():
     assert hlo.MOST_DEVICES == 1 << 20
     assert len(hlo.iota_tiles((1 << 10, 1 << 10), ())) == 1 << 20
     assert hlo.iota_tiles(((1 << 20) + 1,), ()) is None
+    assert hlo.mesh_groups([2, 3], np.array([5, 4, 3, 2, 1, 0]), [(1, None)]) == ((5, 4, 3), (2, 1, 0))
+    assert hlo.mesh_groups([2, 3], np.array([0, 1, 2]), [(1, None)]) is None
 
 
 @pytest.mark.parametrize(
@@ -187,20 +183,12 @@ def test_groups_along_axes_of_a_mesh(sizes, within, groups):
     assert hlo.mesh_groups(sizes, None, within) == groups
 
 
-def test_groups_of_a_mesh_of_listed_devices():
-    assert hlo.mesh_groups([2, 3], np.array([5, 4, 3, 2, 1, 0]), [(1, None)]) == ((5, 4, 3), (2, 1, 0))
-    assert hlo.mesh_groups([2, 3], np.array([0, 1, 2]), [(1, None)]) is None
-
-
-def test_who_sends_is_told_with_whether_it_is_across_partitions():
+def test_who_sends_and_how_long_numbers_are():
     found = hlo.parse_participants("channel_id=3, source_target_pairs={{0,1},{2, 3}}, x=1")
     assert found == hlo.Participants(None, ((0, 1), (2, 3)), True, False)
     assert hlo.parse_participants("source_target_pairs={}").pairs == ()
     assert hlo.parse_participants("use_global_device_ids=true").has_global_ids
     assert not hlo.parse_participants("use_global_device_ids=false").has_global_ids
-
-
-def test_numbers_are_read_to_19_digits():
     assert hlo.parse_participants(f"replica_groups={{{{{'1' * 25},2}}}}").groups == ((int("1" * 19), 2),)
     assert hlo.parse_shapes(f"s4[4]{{0:E({'4' * 9})}}")[0].bytes == 4 * 444 // 8
     assert hlo.parse_shapes(f"s4[4]{{0:S({'1' * 20})}}")[0].space == int("1" * 9)

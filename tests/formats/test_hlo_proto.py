@@ -111,9 +111,12 @@ def fused(flops: int) -> str:
     return PRODUCT["values"][:-1] + f',"fused","{flops}","400","168"]'
 
 
-def test_a_product_states_its_op_operands_and_dimensions() -> None:
+def test_a_product_states_its_op_operands_and_line() -> None:
     found = instructions([*OPERANDS, dot("d", 3, "jit(f)/jvp(M)/dot_general")])
     assert found["d"].origin == InstructionOrigin("jit(f)/jvp(M)/dot_general", **PRODUCT)
+    told = message((7, message((2, "add"), (3, "train.py"), (4, 7))))
+    found = instructions([instruction("x", "add", array(1), 1) + told])
+    assert found["x"].origin.call_site == "train.py(7)"
 
 
 def test_a_product_is_one_whatever_it_was_merged_with() -> None:
@@ -130,12 +133,6 @@ def test_a_product_is_one_whatever_it_was_merged_with() -> None:
     both = InstructionOrigin("dot_general", **PRODUCT | {"values": fused(42)})
     assert (found["alone"].origin, found["both"].origin) == (alone, both)
     assert found["inner"].origin is None
-
-
-def test_a_line_of_python_may_stand_in_the_metadata() -> None:
-    told = message((7, message((2, "add"), (3, "train.py"), (4, 7))))
-    found = instructions([instruction("x", "add", array(1), 1) + told])
-    assert found["x"].origin.call_site == "train.py(7)"
 
 
 def placed(*columns: list[int]) -> HloProgram:

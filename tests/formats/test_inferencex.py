@@ -46,21 +46,15 @@ def test_one_node(tmp_path: Path) -> None:
     assert evidence.left_out == {}
 
 
-def test_output_of_disaggregated_serving_is_over_the_gpus_that_decode(tmp_path: Path) -> None:
+def test_rates_are_over_the_gpus_that_work(tmp_path: Path) -> None:
     """12 GPUs of 150 tokens/s; 100 tokens/s of output on each of 8; 250 of input on each of 4."""
     (_, found), evidence = figures(tmp_path, [ONE_NODE, DISAGGREGATED])
     assert (found["devices", None], found["total_throughput", None]) == (12, 1800)
     assert found["output_throughput", None] == 800
     assert evidence.left_out == {}
-
-
-def test_prefill_alone_has_its_output_over_all_gpus(tmp_path: Path) -> None:
     alone = DISAGGREGATED | {"num_decode_gpu": 0, "tput_per_gpu": 350.0, "input_tput_per_gpu": 250.0}
     (found,), evidence = figures(tmp_path, alone)
     assert (found["devices", None], found["output_throughput", None], evidence.left_out) == (4, 400, {})
-
-
-def test_rates_that_contradict_the_gpus_are_counted(tmp_path: Path) -> None:
     _, evidence = figures(tmp_path, [ONE_NODE, ONE_NODE | {"tput_per_gpu": 400.0}])
     assert evidence.left_out == {"results whose rates per GPU contradict their numbers of GPUs": 1}
 

@@ -152,15 +152,7 @@ def test_labelled_ranks_are_kept_apart(label: str, read: Read) -> None:
     ]
 
 
-def test_ranks_without_labels_are_one_sequence_of_steps(read: Read) -> None:
-    """Three ranks print each step, not quite in order: no restart."""
-    steps = (1, 1, 2, 1, 2, 2, 3, 3, 3, 4, 5, 4, 5, 4, 5)
-    found = read(*(MEGATRON.format(step, step, 1000) for step in steps))
-    assert columns(found, "step", "restart") == [(step, 0) for step in (1, 2, 3, 4, 5)]
-    assert found.left_out == {"lines that repeat a step, or have none": 10}
-
-
-def test_a_step_number_that_falls_is_a_restart(read: Read) -> None:
+def test_a_step_number_that_falls_is_a_restart_and_ranks_may_lack_labels(read: Read) -> None:
     """Also where each step stands there twice: from 5 back to 1 is no neighbour's delay."""
     found = read(*(MEGATRON.format(n, step, 1000) for n, step in enumerate((10, 20, 30, 20, 30, 40))))
     assert columns(found, "step", "restart", "steps") == [
@@ -168,12 +160,20 @@ def test_a_step_number_that_falls_is_a_restart(read: Read) -> None:
     ]
     found = read(*(MEGATRON.format(n, step, 1000) for n, step in enumerate((1, 2, 3, 4, 5) * 2)))
     assert [restart for (restart,) in columns(found, "restart")] == [0] * 5 + [1] * 5
+    # three ranks print each step, not quite in order: no restart
+    steps = (1, 1, 2, 1, 2, 2, 3, 3, 3, 4, 5, 4, 5, 4, 5)
+    found = read(*(MEGATRON.format(step, step, 1000) for step in steps))
+    assert columns(found, "step", "restart") == [(step, 0) for step in (1, 2, 3, 4, 5)]
+    assert found.left_out == {"lines that repeat a step, or have none": 10}
 
 
-def test_progress_bars_end_with_carriage_returns(read: Read) -> None:
+def test_bars_end_with_carriage_returns_and_go_on_counting(read: Read) -> None:
     bar = " {}%|█   | {}/100 [00:10<00:20,  2.00s/it]"
     found = read("Map: 3%|█   | 3/100 [00:10<00:20, 9.00it/s]", *(bar.format(n, n) for n in (1, 2)), end="\r")
     assert columns(found, "step", "dur_ns") == [(1, 2 * 10**9), (2, 2 * 10**9)]
+    bar = "Epoch {}: {}%|█   | {}/2 [00:10<00:20,  2.00s/it]"
+    found = read(*(bar.format(epoch, n, n) for epoch in (0, 1) for n in (0, 1, 2)), end="\r")
+    assert columns(found, "step", "restart") == [(n, 0) for n in (1, 2, 3, 4)]
 
 
 def test_lines_of_different_layouts_are_all_read(read: Read) -> None:
@@ -228,12 +228,6 @@ def test_a_bar_of_an_evaluation_is_not_a_restart(read: Read) -> None:
     others = [bar.format(n, n, 7, f"00:{50 + n}") for n in (0, 3, 7)]
     found = read(*others, steps[0], *others, *steps[1:], end="\r")
     assert columns(found, "step", "restart") == [(1, 0), (2, 0), (3, 0)]
-
-
-def test_epochs_of_a_bar_go_on_counting(read: Read) -> None:
-    bar = "Epoch {}: {}%|█   | {}/2 [00:10<00:20,  2.00s/it]"
-    found = read(*(bar.format(epoch, n, n) for epoch in (0, 1) for n in (0, 1, 2)), end="\r")
-    assert columns(found, "step", "restart") == [(n, 0) for n in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", ""])

@@ -40,7 +40,7 @@ def args_of(*given: dict[str, Any]) -> list[Args]:
     return [event.args or Args() for event in DECODER.decode(text)]
 
 
-def test_ids_of_operators_are_the_numbers_above_0() -> None:
+def test_ids_and_numbers_of_operators() -> None:
     def ids(*stated: Any) -> list[int | None]:
         return operator_ids(args_of(*({"External id": i} for i in stated))).to_pylist()
 
@@ -51,9 +51,6 @@ def test_ids_of_operators_are_the_numbers_above_0() -> None:
     # under the name of 2021 they count where there is no other
     assert operator_ids(args_of({"external id": 4}, {})).to_pylist() == [4, None]
     assert operator_ids(args_of({"external id": 4}, {"External id": 7})).to_pylist() == [None, 7]
-
-
-def test_sequence_numbers_count_from_0_and_threads_from_1() -> None:
     stated = [{"Sequence number": n, "Fwd thread id": n} for n in (0, 1, 9, -1, "3", True, (1 << 63) - 2)]
     columns = autograd_columns(args_of(*stated, {}))
     assert columns["sequence"].to_pylist() == [0, 1, 9, None, None, None, (1 << 63) - 2, None]

@@ -24,13 +24,18 @@ def test_distributed_info(read, write):
     assert len(facts.groups[0].ranks) == 16
 
 
-def test_device_properties(read, write):
+def test_device_properties_and_keys_on_both_sides(read, write, event):
     device = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_029_158_912, "numSms": 132}
     devices = [{**device, "warpSize": 32}, {**device, "id": 1, "warpSize": 32}]
     facts = read(write([], deviceProperties=devices, after={"pytorch_version": "2.6.0"})).trace.facts
     assert (facts.device_name, facts.device_count, facts.sm_count) == ("NVIDIA H100 80GB HBM3", 2, 132)
     assert (facts.device_memory_bytes, facts.vendor) == (85_029_158_912, "nvidia")
     assert facts.producer_version == "2.6.0"
+    path = write([event("kernel", "k")], rank=2, after={"cupti_version": 24, "traceName": "a]b}c"})
+    facts = read(path).trace.facts
+    assert (facts.rank, facts.vendor) == (2, "nvidia")
+    assert read(write([], deviceProperties=[])).trace.facts.device_count == 0
+    assert read(write([])).trace.facts.device_count is None
 
 
 @pytest.mark.parametrize(
@@ -143,17 +148,13 @@ def test_base_time_that_is_none(read, write, event, base):
         read(write([event("kernel", "k")], baseTimeNanoseconds=base))
 
 
-def test_keys_on_both_sides_of_the_events(read, write, event):
-    path = write([event("kernel", "k")], rank=2, after={"cupti_version": 24, "traceName": "a]b}c"})
-    facts = read(path).trace.facts
-    assert (facts.rank, facts.vendor) == (2, "nvidia")
-
-
-def test_a_world_without_groups_is_as_stated(read, write):
+def test_processes_and_worlds_as_stated(read, write, event):
     found = read(write([], distributedInfo={"world_size": 8}))
     assert (found.trace.facts.world_size, found.trace.notes) == (8, [])
     config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 4}]
     assert read(write([], distributedInfo={"pg_config": config})).trace.facts.world_size is None
+    assert read(write([event("cpu_op", "o", pid=12)])).trace.facts.process_id == 12
+    assert read(write([event("cpu_op", "o", pid="main")])).trace.facts.process_id is None
 
 
 def test_what_is_no_text_or_number_says_nothing(read, write):
@@ -165,16 +166,6 @@ def test_what_is_no_text_or_number_says_nothing(read, write):
     assert (facts.producer, facts.producer_version, facts.vendor) == ("PyTorch Profiler", "2.5", None)
     assert (facts.device_name, facts.device_memory_bytes, facts.sm_count) == (None, None, None)
     assert facts.device_count == 1
-
-
-def test_without_devices_their_number_is_0_and_without_a_list_unknown(read, write):
-    assert read(write([], deviceProperties=[])).trace.facts.device_count == 0
-    assert read(write([])).trace.facts.device_count is None
-
-
-def test_the_process_is_the_number_that_ops_state(read, write, event):
-    assert read(write([event("cpu_op", "o", pid=12)])).trace.facts.process_id == 12
-    assert read(write([event("cpu_op", "o", pid="main")])).trace.facts.process_id is None
 
 
 LATEST = 1 << 61

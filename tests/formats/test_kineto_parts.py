@@ -27,7 +27,7 @@ def test_how_sure_it_is_of_a_beginning(head: bytes, sure: float) -> None:
     assert Kineto().sniff(head) == sure
 
 
-def test_parts_are_of_32_mebibytes_and_at_most_999() -> None:
+def test_parts_are_no_more_than_999() -> None:
     assert kineto_reader.PART_BYTES == 32 << 20
 
 

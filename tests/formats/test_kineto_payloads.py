@@ -25,12 +25,15 @@ def test_kernel_metadata(read, write, event):
     assert read(write(events)).told == [(Payload(source="kernel", **sizes, **group), 1, 17)]
 
 
-def test_names_of_2023(read, write, event):
+def test_names_of_2023_and_peers(read, write, event):
     args = {"Collective name": "_allgather_base", "In msg size": 10, "Out msg size": 20, "dtype": "Float"}
     args |= {"Process Group ID": 3, "Group size": 2}
     ((payload, row, seq),) = read(write([event("kernel", "nccl", **args)])).told
     assert (payload.in_elements, payload.out_elements, payload.group_name) == (10, 20, "3")
     assert (payload.group_description, payload.ranks, row, seq) == (None, None, 0, -1)
+    args = {"Collective name": "send", "Src Rank": 0, "Dst Rank": 3, "In msg nelems": 8, "dtype": "Float"}
+    ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).told
+    assert (payload.src_rank, payload.dst_rank) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +47,6 @@ def test_names_of_2023(read, write, event):
 def test_ranks_of_the_group(read, write, event, told, ranks):
     ((payload, _, _),) = read(write([event("kernel", "n", **{"Collective name": "x", **told})])).told
     assert payload.ranks == ranks
-
-
-def test_peers_of_a_transfer(read, write, event):
-    args = {"Collective name": "send", "Src Rank": 0, "Dst Rank": 3, "In msg nelems": 8, "dtype": "Float"}
-    ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).told
-    assert (payload.src_rank, payload.dst_rank) == (0, 3)
 
 
 def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
@@ -66,25 +63,19 @@ def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
         stated(0, 1, 2)
 
 
-def test_host_op_with_its_place(read, write, event):
+def test_host_ops_and_annotations_of_the_backend(read, write, event):
     found = read(write([event("cpu_op", "record_param_comms", 5, 3, tid=12, **NEW, Seq=4)]))
     ((payload, row, seq),) = found.told
     told = found.trace.told
     assert (payload.source, row, seq) == ("host_op", -1, 4)
     assert (told.track[0], told.start_ns[0], told.end_ns[0]) == (12, 5_000, 8_000)
-
-
-def test_rows_that_tell_nothing(read, write, event):
-    copy = event("gpu_user_annotation", "nccl:all_reduce", **{"Input Dims": [[8]], "Input type": ["float"]})
-    for row in (event("cpu_op", "record_param_comms"), copy):
-        assert read(write([row])).told == []
-
-
-def test_host_annotation_of_the_backend(read, write, event):
     own = {"Input Dims": [[128, 4]], "Input type": ["c10::BFloat16"]}
     told = read(write([event("user_annotation", "nccl:all_reduce", **own)])).told
     known = {"collective": "all_reduce", "in_elements": 512, "dtype": "c10::BFloat16"}
     assert told == [(Payload(source="annotation", **known), -1, -1)]
+    copy = event("gpu_user_annotation", "nccl:all_reduce", **{"Input Dims": [[8]], "Input type": ["float"]})
+    for row in (event("cpu_op", "record_param_comms"), copy):
+        assert read(write([row])).told == []
 
 
 MOST = 1 << 56
@@ -144,10 +135,11 @@ def test_malformed_annotation_is_an_error_that_quotes_it(read, write, event, fie
     refused(read, path, "malformed")
 
 
-def test_equal_payloads_are_kept_once(read, write, event):
+def test_equal_payloads_and_the_largest_groups(read, write, event):
     events = [event("kernel", "nccl", i, **NEW, Seq=i) for i in range(3)]
     told = read(write(events)).trace.told
     assert (len(told), len(told.payloads), list(told.seq)) == (3, 1, [0, 1, 2])
+    assert ranks_of_text("", 1 << 20, 7, 3)[-1] == 7 + 3 * ((1 << 20) - 1)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +157,15 @@ def test_ranks_from_a_list_else_from_start_and_stride(text, size, first, stride,
     assert ranks_of_text(text, size, first, stride) == ranks
 
 
-def test_the_largest_group_has_a_million_ranks():
-    assert ranks_of_text("", 1 << 20, 7, 3)[-1] == 7 + 3 * ((1 << 20) - 1)
-
-
-def test_a_gloo_row_of_more_is_damage(read, write, event):
+def test_what_cannot_be_is_quoted(read, write, event):
     told = {"Input Dims": [[1 << 56], [1]], "Input type": ["float"] * 2}
     path = write([event("user_annotation", "gloo:all_reduce", **told)])
     said = f"gloo:all_reduce of {(1 << 56) + 1} elements; is the file damaged?"
     assert refused(read, path) == f"{path}: {said}"
+    name = "cclbench::collective " + "x" * 200
+    with pytest.raises(InputError) as caught:
+        stated(name)
+    assert caught.value.what.startswith(f"annotation {name[:100]!r} is malformed (")
 
 
 def mark(**fields):
@@ -202,13 +194,6 @@ def test_numbers_of_an_annotation_to_their_bounds():
     for field, value in (*beyond, *((name, value) for name in narrow for value in (1 << 31, -1))):
         with pytest.raises(InputError, match=rf"malformed \(ValueError\('{value} is out of range'\)\)"):
             stated(mark(**{field: value}))
-
-
-def test_what_is_no_annotation_is_quoted_to_a_hundred_characters():
-    name = "cclbench::collective " + "x" * 200
-    with pytest.raises(InputError) as caught:
-        stated(name)
-    assert caught.value.what.startswith(f"annotation {name[:100]!r} is malformed (")
 
 
 def test_a_row_tells_of_a_collective_by_its_metadata_before_its_name():

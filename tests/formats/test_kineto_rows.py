@@ -12,16 +12,13 @@ from cclbench.formats import json_events
 from cclbench.ground.errors import InputError
 
 
-def test_cuda_kernel(read, write, event):
+def test_kernels_with_and_without_args(read, write, event):
     args = {"correlation": 31, "device": 2, "stream": 20, "grid": [4, 3, 2]}
     (row,) = read(write([event("kernel", "gemm", 10.5, 2.25, pid=9, tid=9, **args)])).rows
     known = {"kind": "kernel", "side": "device", "name": "gemm", "start_ns": 10_500, "dur_ns": 2_250}
     known |= {"track": 20, "device": 2, "correlation": 31}
     known |= {"grid_x": 4, "grid_y": 3, "grid_z": 2, "blocks": 24}
     assert {name: value for name, value in row.items() if value is not None} == known
-
-
-def test_kernel_without_launch_or_args(read, write):
     (row,) = read(write(['{"ph":"X","cat":"kernel","name":"k","pid":3,"tid":7,"ts":1,"dur":1}'])).rows
     assert (row["correlation"], row["device"], row["track"], row["blocks"]) == (None, 3, 7, None)
 
@@ -138,7 +135,7 @@ def test_copy_direction(read, write, event, name, kind, direction):
     assert (row["copy_direction"], row["bytes"]) == (direction, 4096)
 
 
-def test_rocm_stream_zero_and_copies_without_bytes(read, write, event):
+def test_rows_of_rocm_and_mtia(read, write, event):
     events = [
         event("kernel", "Cijk_Ailk", pid=2, tid=0, stream=0, device=2, correlation=1),
         event("gpu_memcpy", "CopyDeviceToDevice", pid=2, tid=0, stream=0, device=2, correlation=2),
@@ -147,9 +144,6 @@ def test_rocm_stream_zero_and_copies_without_bytes(read, write, event):
     found = read(write(events, deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X", "warpSize": 64}]))
     assert [(r["track"], r["bytes"]) for r in found.rows] == [(0, None), (0, None), (0, None)]
     assert found.trace.facts.vendor == "amd"
-
-
-def test_mtia_device_rows_without_device_properties(read, write, event):
     kernel = event("mtia_ccp_events", "fused_add", pid=1, tid="stream 4", correlation=8)
     found = read(write([kernel], deviceProperties=[]))
     (row,) = found.rows
@@ -240,14 +234,12 @@ class TestBackward:
         with pytest.raises(InputError, match=r"impossible time: ts 2, dur -3 of 'bad'"):
             read(write(rows))
 
-    def test_of_each_category_on_its_own(self, read, write, event):
+    def test_what_is_told_stays_with_its_row(self, read, write, event):
         events = self.rows(event, 5000, backward=0, category="cpu_op")
         with pytest.raises(InputError, match="impossible time"):
             read(write([*events, *self.rows(event, 999, backward=1)]))
         events += self.rows(event, 1000, backward=1)
         assert read(write(events)).trace.dropped == {"negative duration": 1}
-
-    def test_what_is_told_of_later_kernels_stays_with_them(self, read, write, event):
         told = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2}
         events = self.rows(event, 1000, backward=1)
         events.append(event("kernel", "nccl", 2000, **told))
@@ -349,12 +341,16 @@ def test_bare_array_of_2021(read, tmp_path, event):
     assert found.trace.facts.rank is None
 
 
-def test_operations_of_host_ops_and_kernels(read, write, event):
+def test_operations_and_launched_kernels_as_stated(read, write, event):
     ops = [event("cpu_op", "aten::mm", flops=1024), event("cpu_op", "aten::view")]
     rows = read(write([*ops, event("kernel", "a", flops=64), event("kernel", "b")])).rows
     assert sorted(((r["kind"], r["flops"]) for r in rows), key=str) == [
         *(("kernel", 64.0), ("kernel", None), ("op", 1024.0), ("op", None))
     ]
+    calls = [event("cuda_runtime", "hipLaunchKernel", i, kernel=k) for i, k in enumerate(("gemm", 5))]
+    rows = read(write([*calls, event("cuda_runtime", "hipMemcpy", 3)])).rows
+    assert [row["kind"] for row in rows] == ["launch"] * 3
+    assert [row["launched"] for row in rows] == ["gemm", None, None]
 
 
 class TestTime:
@@ -465,13 +461,6 @@ class TestOrder:
 def test_bytes_of_copies_and_fills(read, write, event, category, args, told):
     (row,) = read(write([event(category, "x", **args)])).rows
     assert row["bytes"] == told
-
-
-def test_a_launch_may_tell_the_kernel(read, write, event):
-    calls = [event("cuda_runtime", "hipLaunchKernel", i, kernel=k) for i, k in enumerate(("gemm", 5))]
-    rows = read(write([*calls, event("cuda_runtime", "hipMemcpy", 3)])).rows
-    assert [row["kind"] for row in rows] == ["launch"] * 3
-    assert [row["launched"] for row in rows] == ["gemm", None, None]
 
 
 def test_where_a_chunk_with_an_impossible_value_begins(read, write, event):

@@ -111,15 +111,12 @@ def test_torn_and_cut_lines_are_counted(read: Read) -> None:
     assert found.notes == ["1 calls are not counted: their lines are torn or cut"]
 
 
-def test_impossible_sizes_are_no_calls(read: Read) -> None:
+def test_impossible_sizes_are_no_calls_and_a_log_may_have_none(read: Read) -> None:
     found = read(a_call("AllReduce", 10**18, 8) + a_call("AllReduce", 1, 7))
     assert (len(rows(found)), found.left_out) == (1, {"calls on torn lines": 1})
     # A peer outside of its communicator is none.
     (row,) = rows(read(a_call("Send", 1, 7, root=4)))
     assert (row["kind"], row["dst_rank"]) == ("send", None)
-
-
-def test_a_log_without_calls_has_none(read: Read) -> None:
     one = Process(0)
     one.init("a", 0, 1)
     found = read(one.text)

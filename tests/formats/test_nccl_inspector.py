@@ -108,13 +108,16 @@ def test_what_the_plugin_does_not_define_is_null(read: Read) -> None:
     assert found.notes == []
 
 
-def test_point_to_point(read: Read) -> None:
+def test_transfers_times_and_records_of_no_sort(read: Read) -> None:
     found = read(transfer(), transfer(p2p="Recv", p2p_sn=9000))
     assert rows(found, "kind", "seq", "bytes", "dur_ns", "busbw", "rank") == [
         ("send", 8, 500_000, 50_000, 10e9, None),
         ("recv", 9000, 500_000, 50_000, 10e9, None),
     ]
     assert found.notes == []
+    found = read(call(), call(coll_sn=8, coll_timing_source="collective_cpu"))
+    assert found.notes == ["1 of 2 times are from the host's clock, not the GPU's"]
+    assert read(call(), {"header": HEADER, "other": 1}).left_out == {"of an unknown kind": 1}
 
 
 def test_headers_that_hold_for_the_lines_after_them(read: Read) -> None:
@@ -151,11 +154,6 @@ def test_collectives_that_are_missing_are_counted_by_communicator_and_kind(
     calls = [call(coll_sn=n) for n in numbers] + [call(header=header, coll_sn=n) for n in other]
     (note,) = read(*calls, call("Broadcast", coll_sn=400, coll_busbw_gbs=10.48576)).notes
     assert note.startswith(f"{missing} collectives are not in the file")
-
-
-def test_times_of_other_clocks_are_named(read: Read) -> None:
-    found = read(call(), call(coll_sn=8, coll_timing_source="collective_cpu"))
-    assert found.notes == ["1 of 2 times are from the host's clock, not the GPU's"]
 
 
 def test_more_lines_than_a_block(read: Read) -> None:
@@ -286,7 +284,3 @@ def test_a_record_of_4096_lines_is_read_and_no_longer_one(read: Read, tmp_path: 
     body = json.dumps(call())[1:-1]
     assert len(rows(read("{", *[""] * 4093, body, "}", call(coll_sn=8)), "seq")) == 2
     refused(lambda _: read("", "{", *[""] * 4095, body, "}"), tmp_path / "alpha-pid7.log", "line 2: ")
-
-
-def test_a_record_of_neither_sort_is_counted(read: Read) -> None:
-    assert read(call(), {"header": HEADER, "other": 1}).left_out == {"of an unknown kind": 1}

@@ -153,15 +153,12 @@ def test_a_sweep_behind_a_long_log_is_not_passed_over_in_silence(read: Read) -> 
     assert read(*["x"] * 1233, table, "y", table, prefix="").notes == [said.format("1,234")]
 
 
-def test_an_empty_log(tmp_path: Path) -> None:
-    path = tmp_path / "job.log"
-    path.write_bytes(b"")
-    assert NcclLog().read(path).facts == {}
-    assert NcclLog().sniff(b"") == 0.0
-
-
-def test_numbers_are_the_same_whatever_zeros_they_begin_with(read: Read) -> None:
+def test_facts_without_zeros_and_logs_without_facts(read: Read, tmp_path: Path) -> None:
     channels = "Channel 00/08 : 0 1", "Channel 00/008 : 0 1", "Channel 00/16 : 0 1", "Channel 00/00 : 0"
     found = read(*channels, "NET/OFI Using Libfabric version 0.9")
     assert found.facts == {"rings": ["0", "8", "16"], "libfabric_version": "0.9"}
     assert read("Channel 00/00 : 0").facts == {"rings": 0}
+    path = tmp_path / "job.log"
+    path.write_bytes(b"")
+    assert NcclLog().read(path).facts == {}
+    assert NcclLog().sniff(b"") == 0.0

@@ -85,10 +85,15 @@ def test_older_tables_are_read_by_their_header(read: Read) -> None:
     assert found.notes == []
 
 
-def test_times_are_exact_and_large_ones_have_few_digits(read: Read) -> None:
+def test_times_are_exact_and_tables_several(read: Read) -> None:
     row = "  8  2  float  sum  -1  {}  0.00  0.00  0  1.2e+06  0.00  0.00  0\n"
     found = read(HEAD + row.format("20.26") + row.format("0.001") + FOOTER)
     assert rows(found, "dur_ns") == [(20_260,), (1_200_000_000,), (1,), (1_200_000_000,)]
+    second = HEAD.replace("all_reduce", "broadcast")
+    row = "  4000000000  1000000000  float  none  0  1e+06  4.00  4.00  0  1e+06  4.00  4.00  0\n"
+    found = read(TABLE + second + row + FOOTER)
+    assert rows(found, "kind", "group_size") == [("all_reduce", 4)] * 2 + [("broadcast", 4)] * 2
+    assert found.notes == []
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_group_size_is_what_the_devices_say(
     assert rows(read(text), "group_size", "nodes")[0] == expected
 
 
-def test_the_collective_is_stated_or_unknown(read: Read) -> None:
+def test_the_collective_is_stated_or_the_file_s(read: Read) -> None:
     table = DEVICES + COLUMNS + ROW + FOOTER
     bare = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16\n# Using devices\n"
     found = read(bare + table)
@@ -122,6 +127,12 @@ def test_the_collective_is_stated_or_unknown(read: Read) -> None:
     two_commands = "./all_reduce_perf -b 8\n./all_gather_perf -b 8\n"
     assert rows(read(two_commands + bare + table), "kind") == [(None,), (None,)]
     assert rows(read(HEADER.replace("all_reduce", "hypercube") + table), "kind") == [(None,), (None,)]
+    table = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16\n" + DEVICES + COLUMNS + ROW + FOOTER
+    found = read(table, "alltoall_perf_2n.txt")
+    assert rows(found, "kind") == [("all_to_all",)] * 2
+    assert found.notes[0] == "only the file's name states which collective was measured"
+    found = read(TABLE, "all_gather_perf.txt")
+    assert (rows(found, "kind"), found.notes) == ([("all_reduce",)] * 2, [])
 
 
 def test_a_command_is_of_the_next_table_alone(read: Read) -> None:
@@ -131,23 +142,6 @@ def test_a_command_is_of_the_next_table_alone(read: Read) -> None:
         assert rows(found, "kind") == [("all_reduce",)] * 2 + [(None,)] * 2
         found = read("./all_reduce_perf -b 1G\n" + first + "./broadcast_perf -b 1G\n" + UNNAMED)
         assert rows(found, "kind") == [("all_reduce",)] * 2 + [("broadcast",)] * 2
-
-
-def test_the_files_name_tells_the_collective_where_nothing_else_does(read: Read) -> None:
-    table = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16\n" + DEVICES + COLUMNS + ROW + FOOTER
-    found = read(table, "alltoall_perf_2n.txt")
-    assert rows(found, "kind") == [("all_to_all",)] * 2
-    assert found.notes[0] == "only the file's name states which collective was measured"
-    found = read(TABLE, "all_gather_perf.txt")
-    assert (rows(found, "kind"), found.notes) == ([("all_reduce",)] * 2, [])
-
-
-def test_several_tables_in_a_log(read: Read) -> None:
-    second = HEAD.replace("all_reduce", "broadcast")
-    row = "  4000000000  1000000000  float  none  0  1e+06  4.00  4.00  0  1e+06  4.00  4.00  0\n"
-    found = read(TABLE + second + row + FOOTER)
-    assert rows(found, "kind", "group_size") == [("all_reduce", 4)] * 2 + [("broadcast", 4)] * 2
-    assert found.notes == []
 
 
 @pytest.mark.parametrize(
@@ -278,12 +272,10 @@ class TestTornRows:
         assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
         assert found.left_out == {"interrupted by other output, with pieces that do not fit together": 1}
 
-    def test_a_piece_without_its_beginning_is_counted(self, read: Read) -> None:
+    def test_pieces_without_a_beginning_or_of_others(self, read: Read) -> None:
         found = read(HEAD + self.OUT + self.INFO + ROW + FOOTER)
         assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
         assert found.left_out == {"without a beginning": 1}
-
-    def test_pieces_of_other_processes_are_not_its_own(self, read: Read) -> None:
         text = "".join(f"0: {line}\n" for line in (HEAD + self.NAME + self.INFO).splitlines())
         found = read(f"{text}1: {self.OUT}\n0: {self.OUT}\n0: {self.IN}\n0: # Out of bounds values : 0 OK\n")
         assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
@@ -394,13 +386,7 @@ def test_wrong_results(read: Read) -> None:
         assert rows(found, "bytes", "errors")[0] == (1 << 30, None)
 
 
-def test_no_host_process_or_command_leaves_the_file(read: Read) -> None:
-    found = read("alpha$ mpirun -np 4 /home/user/all_reduce_perf\n" + TABLE)
-    told = str((found.timings.to_pylist(), found.facts, found.notes))
-    assert not any(secret in told for secret in ("alpha", "beta", "50292", "mpirun", "user"))
-
-
-def test_rccl(read: Read) -> None:
+def test_rccl_and_what_stays_in_the_file(read: Read) -> None:
     devices = DEVICES.replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X").replace("Group  0 ", "")
     version = "RCCL version : 2.22.3-HEAD:7d8d67c\nHIP version  : 6.4.43484-123eb5128\nHostname     : alpha\n"
     header = "# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"
@@ -408,6 +394,9 @@ def test_rccl(read: Read) -> None:
     assert rows(found, "library", "group_size") == [("rccl", 4)] * 2
     versions = {"library_version": "2.22.3-HEAD:7d8d67c", "hip_version": "6.4.43484-123eb5128"}
     assert found.facts == versions | {"library": "rccl", "device_name": "AMD Instinct MI300X"}
+    found = read("alpha$ mpirun -np 4 /home/user/all_reduce_perf\n" + TABLE)
+    told = str((found.timings.to_pylist(), found.facts, found.notes))
+    assert not any(secret in told for secret in ("alpha", "beta", "50292", "mpirun", "user"))
 
 
 @pytest.mark.parametrize("digits", [20, 21, 5000])

@@ -71,14 +71,7 @@ def test_json_of_nccl_tests(read: Read) -> None:
     assert found.left_out == {"without a time": 1}
 
 
-def test_json_in_another_order_of_keys(read: Read) -> None:
-    again = json.dumps(json.loads(as_json()), sort_keys=True, indent=2)
-    assert NcclTests().sniff(again.encode()) > 0.5
-    columns = ("kind", "group_size", "bytes", "dur_ns", "busbw", "in_place")
-    assert rows(read(again, "again.json"), *columns) == rows(read(as_json(), "first.json"), *columns)
-
-
-def test_json_of_rccl_tests(read: Read) -> None:
+def test_json_of_rccl_tests_and_of_other_orders(read: Read) -> None:
     record = {"numCycle": 0, "name": "AllReduce", "nodes": 1, "ranks": 2, "ranksPerNode": 2, "gpusPerRank": 1}
     record |= {"size": 1024, "type": "float", "redop": "sum", "inPlace": 1, "time": 10.24}
     record |= {"algBw": 0.1, "busBw": 0.1}
@@ -88,15 +81,24 @@ def test_json_of_rccl_tests(read: Read) -> None:
         ("all_reduce", "rccl", 2, 1, False, 10_240, 0.1e9, None),
     ]
     assert found.notes == []
+    again = json.dumps(json.loads(as_json()), sort_keys=True, indent=2)
+    assert NcclTests().sniff(again.encode()) > 0.5
+    columns = ("kind", "group_size", "bytes", "dur_ns", "busbw", "in_place")
+    assert rows(read(again, "again.json"), *columns) == rows(read(as_json(), "first.json"), *columns)
 
 
-def test_csv(read: Read) -> None:
+def test_csv_and_what_its_header_states(read: Read) -> None:
     """`source` says on which host it ran: it stays in the file."""
     found = read(CSV_HEAD + CSV_COLUMNS + CSV_ROW, "sweep.csv")
     assert rows(
         found, "kind", "library", "group_size", "nodes", "in_place", "bytes", "dur_ns", "algbw", "busbw"
     ) == [("all_gather", "nccl", 8, 1, False, 1 << 20, 19_690, 53.25e9, 46.60e9)]
     assert found.facts == {"device_name": "B200", "library_version": "2.27.3", "gpus_per_node": 8}
+    facts = [
+        read(CSV_HEAD.replace("B200", "H" * length) + CSV_COLUMNS + CSV_ROW, f"{length}.csv").facts
+        for length in (300, 301)
+    ]
+    assert [len(found["device_name"]) for found in facts] == [300, 300]
 
 
 PUBLISHED = {
@@ -108,14 +110,6 @@ PUBLISHED = {
     "vultr_b200_1n8_allgather": ("all_gather", 8, 1, 28, 672.38),
     "vultr_b200_1n8_reducescatter": ("reduce_scatter", 8, 1, 28, 694.98),
 }
-
-
-def test_what_a_header_states_is_kept_to_its_300th_character(read: Read) -> None:
-    facts = [
-        read(CSV_HEAD.replace("B200", "H" * length) + CSV_COLUMNS + CSV_ROW, f"{length}.csv").facts
-        for length in (300, 301)
-    ]
-    assert [len(found["device_name"]) for found in facts] == [300, 300]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

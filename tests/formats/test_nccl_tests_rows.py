@@ -45,12 +45,9 @@ def test_codes_of_versions(code: int, version: str) -> None:
     assert library_version(code) == version
 
 
-def test_counts_of_wrong_results() -> None:
+def test_counts_and_groups() -> None:
     stated = (None, *map(Decimal, (0, -1, "2.5", (1 << 60) - 1, 1 << 60)))
     assert [wrong_count(count) for count in stated] == [None, 0, None, 2, (1 << 60) - 1, None]
-
-
-def test_groups_of_equal_devices_and_hosts() -> None:
     for devices, size in (
         ("0a 0a 0b 0c", (4, 3)),
         ("0a 1a 0b 1b", (2, 2)),
@@ -79,12 +76,15 @@ class TestSweepRows:
             "wrong results in 1 of 4 rows: line 8",
         ]
 
-    def test_rows_without_a_time_are_counted(self) -> None:
+    def test_times_that_are_possible(self) -> None:
         zero, none = Figures(Decimal(0), Decimal(0), None), Figures(None, None, None)
         rows = self.rows((8, none), (8, zero), (8, self.GB))
         assert (len(rows), rows.left_out) == (1, {"without a time": 2})
         # such a row contradicts nothing
         assert row_contradiction(Heading(), 8, Figures(None, Decimal(7), None)) is None
+        table = self.rows((1 << 60, Figures(Decimal(10) ** 14, None, None)), (0, self.GB)).evidence().timings
+        assert table["bytes"].to_pylist() == [1 << 60, 0]
+        assert table["dur_ns"].to_pylist() == [10**17, 1000]
 
     @pytest.mark.parametrize(
         ("size", "figures"),
@@ -101,11 +101,6 @@ class TestSweepRows:
             self.rows((size, figures))
         said = "has an impossible size, time or bandwidth; write it again, or remove it to do without"
         assert str(raised.value) == f"sweep.txt: line 5: {said}"
-
-    def test_what_is_just_possible(self) -> None:
-        table = self.rows((1 << 60, Figures(Decimal(10) ** 14, None, None)), (0, self.GB)).evidence().timings
-        assert table["bytes"].to_pylist() == [1 << 60, 0]
-        assert table["dur_ns"].to_pylist() == [10**17, 1000]
 
     def test_sixty_four_models_of_devices_are_kept(self) -> None:
         rows = self.rows((1000, self.GB))
@@ -227,10 +222,16 @@ TABLE = (
 class TestPrinted:
     """Logs of a table or several."""
 
-    def test_models_of_devices_are_cut(self, written: Written) -> None:
+    def test_tables_are_said_and_models_cut(self, written: Written) -> None:
         text = DEVICE.format(0, "NVIDIA " + "x" * 90) + TABLE.format("1.00")
         found = Printed(written(text)).read_log().evidence()
         assert found.facts == {"device_name": "NVIDIA " + "x" * 73}
+        text = TABLE.format("1.00").replace("# Out", "1000 250 float none 0\n# note\n1.00 1.00 1.00 0\n# Out")
+        rows = Printed(written(text)).read_log()
+        assert rows.left_out == {CUT: 1, BEHEADED: 1}
+        assert len(rows) == 1
+        text = TABLE.format("1.00").replace("0 OK", "3 FAILED")
+        assert Printed(written(text * 2)).read_log().notes == ["the benchmark found 3 wrong results"] * 2
 
     @pytest.mark.parametrize(
         ("line", "library"),
@@ -248,16 +249,6 @@ class TestPrinted:
     ) -> None:
         table = Printed(written(line + TABLE.format("1.00"))).read_log().evidence().timings
         assert table["library"].to_pylist() == [library]
-
-    def test_a_comment_ends_a_row_in_pieces(self, written: Written) -> None:
-        text = TABLE.format("1.00").replace("# Out", "1000 250 float none 0\n# note\n1.00 1.00 1.00 0\n# Out")
-        rows = Printed(written(text)).read_log()
-        assert rows.left_out == {CUT: 1, BEHEADED: 1}
-        assert len(rows) == 1
-
-    def test_what_is_wrong_in_each_table_is_said(self, written: Written) -> None:
-        text = TABLE.format("1.00").replace("0 OK", "3 FAILED")
-        assert Printed(written(text * 2)).read_log().notes == ["the benchmark found 3 wrong results"] * 2
 
     @pytest.mark.parametrize(("devices", "ranks"), [(2, 2), (3, None), (4, None)])
     def test_a_list_of_more_devices_than_any_job_has_tells_no_ranks(
@@ -308,10 +299,13 @@ ONE_EACH: dict[str, Any] = {"nthreads": 1, "ngpus": 1}
 class TestStated:
     """Files made for programs."""
 
-    def test_ranks_are_processes_threads_and_gpus(self, written: Written) -> None:
+    def test_ranks_and_lines_of_json(self, written: Written) -> None:
         (row,) = read_json(written(as_json())).evidence().timings.to_pylist()
         names = ("kind", "library", "group_size", "nodes", "in_place", "bytes", "errors")
         assert [row[name] for name in names] == ["broadcast", "nccl", 12, 2, False, 1000, 0]
+        bad = result(size=8, in_place={"time": 1.0, "alg_bw": 7.0})
+        found = read_json(written(as_json(results=[*result(), *bad]))).evidence()
+        assert "algbw does not follow from size and time in 1 of 2 rows: line 2" in found.notes
 
     @pytest.mark.parametrize(
         ("config", "ranks", "nodes"),
@@ -357,11 +351,6 @@ class TestStated:
         assert found.notes[0] == "the benchmark found 1,234 wrong results"
         assert found.facts == {"library_version": "2.29.7", "device_name": ["m" * 80, "NVIDIA H100"]}
         assert read_json(written(as_json(out_of_bounds={"count": 0}))).notes == []
-
-    def test_lines_of_json_are_ordinals_of_results(self, written: Written) -> None:
-        bad = result(size=8, in_place={"time": 1.0, "alg_bw": 7.0})
-        found = read_json(written(as_json(results=[*result(), *bad]))).evidence()
-        assert "algbw does not follow from size and time in 1 of 2 rows: line 2" in found.notes
 
     def test_records_of_rccl_tests(self, written: Written) -> None:
         record = {"numCycle": 0, "name": "Broadcast", "size": 1000, "type": "float", "inPlace": 2}

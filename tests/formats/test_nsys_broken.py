@@ -135,11 +135,15 @@ def test_a_database_closed_in_wal_mode_reads_from_a_folder_that_cannot_be_writte
         whole.parent.chmod(0o755)
 
 
-def test_reading_leaves_nothing_beside_the_file(whole):
+def test_reading_leaves_nothing_and_finds_no_other(whole):
     before = whole.read_bytes()
     read(whole)
     assert [file.name for file in whole.parent.iterdir()] == [whole.name]
     assert whole.read_bytes() == before
+    reader = trace_reader("nsys")
+    with pytest.raises(InputError, match="has no process '77'"):
+        next(iter(reader.read(whole, part=Part(member="77"), allow_truncated=False).batches))
+    refused(reader.parts, whole.with_name("missing.sqlite"), "cannot be read: No such file")
 
 
 def test_a_name_longer_than_any(path):
@@ -175,13 +179,6 @@ def test_strange_values_never_end_in_a_traceback(path, column, strange):
     write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, **{column: strange})]}, **tables)
     with suppress(InputError):
         read(path)
-
-
-def test_a_process_or_file_that_is_not_there(whole):
-    reader = trace_reader("nsys")
-    with pytest.raises(InputError, match="has no process '77'"):
-        next(iter(reader.read(whole, part=Part(member="77"), allow_truncated=False).batches))
-    refused(reader.parts, whole.with_name("missing.sqlite"), "cannot be read: No such file")
 
 
 @pytest.mark.parametrize(

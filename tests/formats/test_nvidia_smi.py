@@ -142,13 +142,10 @@ def test_unevenly_spaced_means_stay_rates(written: Any, old: str, new: str) -> N
     assert {row[2] for row in rows if row[2].startswith("nvlink")} == {"nvlink_rx_rate", "nvlink_tx_rate"}
 
 
-def test_columns_may_change_under_a_new_head(written: Any) -> None:
+def test_columns_and_units_may_change(written: Any) -> None:
     rows, _, _ = read(written(DATED + DMON.replace("# gpu    pwr", "# gpu  power")))
     assert [row[3] for row in rows if row[2] == "pcie_rx_rate"] == [120e6, 100e6]
     assert [row[3] for row in rows if row[2] == "nvlink_rx_bytes"] == [400.0 * MIB, 600.0 * MIB]
-
-
-def test_another_tools_units_are_not_ours(written: Any) -> None:
     rows, left_out, _ = read(written("# gpu   pwr  rxpci\n# Idx     W   GB/s\n    0    70    0.8\n"))
     assert [row[2:4] for row in rows] == [("power", 70.0)]
     assert left_out == {"values that are not read": 1}
@@ -183,14 +180,11 @@ def test_nvlink_counts_kib_by_link_and_from_a_time(written: Any) -> None:
     assert [row[3:] for row in rows] == [(2.0 * KIB, "B", None, None), (4.0 * KIB, "B", None, None)]
 
 
-def test_protocol_is_kept_apart_and_resets_are_counted(written: Any) -> None:
+def test_protocols_resets_and_links_that_count_nothing(written: Any) -> None:
     raw = nvlink(5).replace("Data", "Raw")
     rows, left_out, _ = read(written(nvlink(9) + raw + nvlink(1) + raw.replace(" 5 ", " 7 ")))
     assert [row[2:4] for row in rows if "rx" not in row[2]] == [("nvlink_raw_tx_bytes", 2.0 * KIB)]
     assert left_out == {"differences of a count that went back: reset or wrapped": 2}
-
-
-def test_links_that_count_nothing(written: Any) -> None:
     text = nvlink(10).replace("10 KiB", "N/A").replace("20 KiB", "N/A")
     none = "GPU 1: NVIDIA L4 (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are"
     rows, left_out, _ = read(written(f"{text}{none} inActive\n{text}"))
@@ -254,9 +248,18 @@ def test_a_last_line_that_ends_with_its_unit_is_whole(written: Any) -> None:
     assert "its last line has no end and may be cut: if it is whole, end it with a line feed" in notes
 
 
-def test_a_gpu_without_its_uuid(written: Any) -> None:
+def test_gpus_without_uuid_dates_or_index(written: Any) -> None:
     text = (nvlink(10) + nvlink(30)).replace(" (UUID: GPU-34bf77d1-c686)", "")
     assert [row[3] for row in read(written(text))[0]] == [20 * KIB, 40 * KIB]
+    text = "# gpu   nvltx\n# Idx   GPM:MiB/s\n    0   1\n    0   1\n"
+    rows, left_out, notes = read(written(text))
+    assert [(row[0], row[2], row[3]) for row in rows] == [(0, "nvlink_tx_rate", MIB)] * 2
+    assert (left_out, notes) == ({}, [])
+    text = "power.draw [W], utilization.gpu [%]\n50.5 W, 100 %\n"
+    rows, left_out, notes = read(written(text))
+    assert [(row[0], *row[2:4]) for row in rows] == [(None, "power", 50.5), (None, "gpu_utilization", 1.0)]
+    assert (left_out, notes) == ({}, [])
+    assert NvidiaSmi().sniff(text.encode()) == 0.9
 
 
 @pytest.mark.parametrize(("share", "kept"), [(100, True), (101, False)])
@@ -299,21 +302,6 @@ def test_samples_that_the_clock_meets_again_count_once(written: Any) -> None:
     rows, left_out, _ = read(written(again))
     assert [row[3] / MIB for row in rows] == [1.0, 2.0, 3.0, 9.0, 4.0, 4.0]
     assert left_out == {"values that the file states twice": 4}
-
-
-def test_a_gpu_without_all_its_dates_has_rates_alone(written: Any) -> None:
-    text = "# gpu   nvltx\n# Idx   GPM:MiB/s\n    0   1\n    0   1\n"
-    rows, left_out, notes = read(written(text))
-    assert [(row[0], row[2], row[3]) for row in rows] == [(0, "nvlink_tx_rate", MIB)] * 2
-    assert (left_out, notes) == ({}, [])
-
-
-def test_a_query_without_an_index_is_of_no_gpu_and_without_times_says_nothing_of_them(written: Any) -> None:
-    text = "power.draw [W], utilization.gpu [%]\n50.5 W, 100 %\n"
-    rows, left_out, notes = read(written(text))
-    assert [(row[0], *row[2:4]) for row in rows] == [(None, "power", 50.5), (None, "gpu_utilization", 1.0)]
-    assert (left_out, notes) == ({}, [])
-    assert NvidiaSmi().sniff(text.encode()) == 0.9
 
 
 def test_other_columns_begin_other_intervals(written: Any) -> None:

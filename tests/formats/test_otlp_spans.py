@@ -63,7 +63,9 @@ def read(tmp_path: Path) -> Callable[..., Evidence]:
     return read_lines
 
 
-def test_requests_in_the_order_of_their_arrival(read: Callable[..., Evidence]) -> None:
+def test_requests_are_recognised_and_in_the_order_of_their_arrival(
+    read: Callable[..., Evidence], tmp_path: Path
+) -> None:
     found = read(SPANS)
     assert found.requests.schema == REQUESTS
     first, second = found.requests.to_pylist()
@@ -74,6 +76,9 @@ def test_requests_in_the_order_of_their_arrival(read: Callable[..., Evidence]) -
     # From the first arrival to the last end: 1 s and 2.25 s.
     assert [row["value"] for row in found.serving.to_pylist()] == [3.25]
     assert (found.left_out, found.notes) == ({}, [])
+    path = tmp_path / "spans.json"
+    path.write_text(SPANS + "\n")
+    assert recognise_format(path, SPANS.encode()).name == "otlp_spans"
 
 
 def test_other_spans_repeated_ones_and_other_signals_are_counted(read: Callable[..., Evidence]) -> None:
@@ -132,12 +137,6 @@ def test_damage_is_an_error_that_says_where(read: Callable[..., Evidence], tmp_p
 def test_a_file_without_requests_is_an_error(read: Callable[..., Evidence], text: str) -> None:
     with pytest.raises(InputError, match="no span of a request"):
         read(text)
-
-
-def test_it_is_recognised_by_its_first_line(tmp_path: Path) -> None:
-    path = tmp_path / "spans.json"
-    path.write_text(SPANS + "\n")
-    assert recognise_format(path, SPANS.encode()).name == "otlp_spans"
 
 
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:

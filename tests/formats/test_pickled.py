@@ -38,11 +38,16 @@ def test_what_python_writes_is_read_as_it_was(value: Any, protocol: int) -> None
     assert type(found) is type(value)
 
 
-def test_what_is_shared_is_one_object() -> None:
+def test_references_share_and_count() -> None:
     shared = ["x"]
     first, (second,), third = load_plain(pickle.dumps([shared, (shared,), ["x"]]))
     assert first is second
     assert first is not third
+    shared = [1, 2]
+    data = pickle.dumps([shared, shared])
+    assert load_plain(data, unfolded=6) == [shared, shared]
+    with pytest.raises(NotPlainError, match="unfolds"):
+        load_plain(data, unfolded=5)
 
 
 @pytest.mark.parametrize("runs", [1, 1 << 16])
@@ -59,14 +64,6 @@ def test_entries_are_counted_within_all_that_hold_them(value: Any, entries: int)
     if entries:
         with pytest.raises(NotPlainError, match=r"^pickle unfolds to more than any dump holds$"):
             load_plain(pickle.dumps(value), unfolded=entries - 1)
-
-
-def test_what_is_referred_to_twice_counts_twice() -> None:
-    shared = [1, 2]
-    data = pickle.dumps([shared, shared])
-    assert load_plain(data, unfolded=6) == [shared, shared]
-    with pytest.raises(NotPlainError, match="unfolds"):
-        load_plain(data, unfolded=5)
 
 
 def test_instructions_are_counted_but_not_references(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,21 +134,18 @@ def test_references_count_as_often_as_they_are_made() -> None:
         load_plain(b"\x80\x02(" + b"".join(lists) + b"t.")
 
 
-def test_a_far_place_in_the_memo_takes_no_memory() -> None:
-    """`pickle.loads` of it takes a table of 2^32 places."""
+def test_places_in_the_memo() -> None:
+    """Instructions of either length refer to it, and to what was put there last."""
+    both = b"h\x01j\x01\x00\x00\x00"
+    data = b"\x80\x02(K\x07q\x01" + both + b"K\x08r\x01\x00\x00\x00" + both + b"K\x09\x94h\x01t."
+    assert load_plain(data) == (7, 7, 7, 8, 8, 8, 9, 9)
+    # `pickle.loads` of it takes a table of 2^32 places
     tracemalloc.start()
     try:
         assert load_plain(b"\x80\x02K\x07r\xff\xff\xff\x7f.") == 7
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_a_place_in_the_memo_can_be_taken_anew() -> None:
-    """Instructions of either length refer to it, and to what was put there last."""
-    both = b"h\x01j\x01\x00\x00\x00"
-    data = b"\x80\x02(K\x07q\x01" + both + b"K\x08r\x01\x00\x00\x00" + both + b"K\x09\x94h\x01t."
-    assert load_plain(data) == (7, 7, 7, 8, 8, 8, 9, 9)
 
 
 def test_deep_data_is_only_data() -> None:

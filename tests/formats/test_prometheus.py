@@ -52,7 +52,7 @@ def test_families_of_an_engine(tmp_path: Path) -> None:
     assert found.left_out == {"samples that are NaN": 1, "samples that are not read": 1}
 
 
-def test_units_of_sglang(tmp_path: Path) -> None:
+def test_units_and_servers(tmp_path: Path) -> None:
     """Milliseconds become seconds, counts of observations stay."""
     name = "sglang:kv_transfer_latency_ms"
     found = read(tmp_path, f'{name}_bucket{{le="20"}} 3\n{name}_count 3\n{name}_sum 30\n')
@@ -60,6 +60,9 @@ def test_units_of_sglang(tmp_path: Path) -> None:
         ("transfer", part, le, value)
         for part, le, value in (("bucket", 0.02, 3), ("count", None, 3), ("sum", None, 0.03))
     ]
+    # their names are not kept: the second one is numbered
+    text = "".join(f'vllm:prompt_tokens_total{{instance="host{n}"}} {n}\n' for n in (1, 2))
+    assert rows(read(tmp_path, text), "scrape", "series") == [(0, ""), (0, 'series="2"')]
 
 
 def test_a_sample_that_repeats_begins_another_scrape(tmp_path: Path) -> None:
@@ -68,12 +71,6 @@ def test_a_sample_that_repeats_begins_another_scrape(tmp_path: Path) -> None:
     assert rows(found, "scrape", "series", "at_ns") == [
         (scrape, f'engine="{n}"', at) for scrape, at in enumerate((5, None, 9)) for n in (0, 1)
     ]
-
-
-def test_servers_whose_hosts_alone_differ_are_two_series(tmp_path: Path) -> None:
-    """Their names are not kept: the second one is numbered."""
-    text = "".join(f'vllm:prompt_tokens_total{{instance="host{n}"}} {n}\n' for n in (1, 2))
-    assert rows(read(tmp_path, text), "scrape", "series") == [(0, ""), (0, 'series="2"')]
 
 
 def test_published_lines_have_no_other_words(tmp_path: Path) -> None:

@@ -92,12 +92,6 @@ def test_a_chrome_trace_that_nobody_reads_is_refused_as_what_it_is(tmp_path, hea
     assert "truncated" not in message
 
 
-def test_hints_say_what_to_give_instead():
-    says = r"^trace.json: is a trace of PyTorch's former .*; capture with"
-    with pytest.raises(UnreadFormatError, match=says):
-        refuse_unread(FILE, chrome(pid="CPU functions"))
-
-
 @pytest.mark.parametrize("head", [b'[{"ph": 7.2, "sample": 1}]', b'{"events": []}', b"[1]", b"text"])
 def test_what_is_no_chrome_trace_is_not_named_as_one(head):
     refuse_unread(FILE, head)
@@ -126,9 +120,12 @@ def test_files_of_further_kinds_are_read_or_refused_as_what_they_are(test_data):
     assert len(kinds) >= 16
 
 
-def test_a_real_operator_timeline_is_refused_in_those_words(test_data):
+def test_operator_timelines_and_hints(test_data):
     with pytest.raises(UnreadFormatError, match=r"is an operator timeline .*: stages of the job, no kernels"):
         find_source(test_data / "stragglers" / "timeline-ST.json.gz")
+    says = r"^trace.json: is a trace of PyTorch's former .*; capture with"
+    with pytest.raises(UnreadFormatError, match=says):
+        refuse_unread(FILE, chrome(pid="CPU functions"))
 
 
 def test_beside_ranks_own_traces_it_is_passed_over_and_said(tmp_path):
@@ -220,10 +217,14 @@ def test_damage_behind_the_first_member_of_a_stream(tmp_path: Path) -> None:
         head_of(path)
 
 
-def test_what_tells_most_of_a_run_comes_first():
+def test_precedence_and_confidence():
     known = {*TOLD_IN_ORDER, "a format of old"}
     ordered = sort_by_precedence([*READERS, "a format of old"])
     assert [name for name in ordered if name in known] == [*TOLD_IN_ORDER, "a format of old"]
+    assert READERS.get("nccl_log").sniff(b"n:1:1 [0] NCCL INFO Using network Socket\n") == 0.5
+    assert 0 < READERS.get("nsys").sniff(b"SQLite format 3\0") < SURE
+    assert READERS.get("timeline").sniff(b"rank,step,operator\n") == 0
+    assert {READERS.get(name).sniff(b"any other text\n") for name in (*HEADS, "nccl_log")} == {0.0}
 
 
 HEADS = {
@@ -248,16 +249,11 @@ def test_a_format_that_knows_its_own_is_sure_of_it_and_no_other_is(name):
     assert SURE <= votes[name] <= 1
 
 
-def test_a_log_of_the_library_or_any_database_is_only_likely_one():
-    assert READERS.get("nccl_log").sniff(b"n:1:1 [0] NCCL INFO Using network Socket\n") == 0.5
-    assert 0 < READERS.get("nsys").sniff(b"SQLite format 3\0") < SURE
-    assert READERS.get("timeline").sniff(b"rank,step,operator\n") == 0
-    assert {READERS.get(name).sniff(b"any other text\n") for name in (*HEADS, "nccl_log")} == {0.0}
-
-
-def test_a_file_that_cannot_be_read_says_where(tmp_path):
+def test_what_cannot_be_read_says_so(tmp_path):
     with pytest.raises(InputError, match=r"^/.*none.json: cannot be read: No such file or directory$"):
         head_of(tmp_path / "none.json")
+    with pytest.raises(InputError, match=r"x.gz: timeline reads no parts of compressed files$"):
+        READERS.get("timeline").inflate_parts(tmp_path / "x.gz", tmp_path)
 
 
 def test_a_disk_that_fails_while_it_is_read_says_where(monkeypatch):
@@ -317,11 +313,6 @@ def test_a_mark_of_the_second_look_is_enough(tmp_path):
     path.write_bytes(b"text\n" * 20_000 + b"# nThread 1 nGpus 1 minBytes 8\n" + b"text\n" * (1 << 19))
     reader, head = recognise_head(path, head_of(path))
     assert (reader.name, len(head)) == ("nccl_tests", 1 << 20)
-
-
-def test_a_format_of_no_parts_says_so_of_a_compressed_file(tmp_path):
-    with pytest.raises(InputError, match=r"x.gz: timeline reads no parts of compressed files$"):
-        READERS.get("timeline").inflate_parts(tmp_path / "x.gz", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -81,16 +81,13 @@ def test_events_of_a_step_are_a_row(read: Read) -> None:
     assert found.facts == {"producer": "megatron", "clock": "utc"}
 
 
-def test_tokens_of_a_step_are_what_the_count_grew_by(read: Read) -> None:
+def test_rows_of_several_trainers(read: Read) -> None:
     """Steps 2 and 4 have seen 100 and 500 tokens: 200 a step; the first line's are unknown."""
     lines = []
     for wall, step, count in ((START, 2, 100.0), (START + 8, 4, 500.0)):
         lines += [(wall, step, "loss_metrics/global_avg_loss", 1.0), (wall, step, "n_tokens_seen", count)]
     assert columns(read(event_file(lines)), "step", "tokens") == [(2, None), (4, 200)]
-
-
-def test_a_tag_alone_does_not_make_a_trainer(read: Read) -> None:
-    """`throughput` is TFLOP/s of Megatron-LM, and anything of others."""
+    # `throughput` is TFLOP/s of Megatron-LM, and anything of others
     found = read(event_file([(START + n, n, "throughput", 50.0) for n in range(3)]))
     assert columns(found, "step", "flops_per_s") == [(0, None), (1, None), (2, None)]
     assert found.facts["producer"] == "scalars"

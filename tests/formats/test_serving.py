@@ -91,14 +91,7 @@ def test_both_generations_of_names(tmp_path: Path, key: str, figure: str) -> Non
     assert [(f, v) for (f, _), (v, _) in _figures(_read(tmp_path, result)).items()] == [(figure, 3.5)]
 
 
-def test_percentiles_as_pairs(tmp_path: Path) -> None:
-    pairs = [[50.0, 35.0], [99.9, 81.5], [12.25, 1.0]]
-    evidence = _read(tmp_path, {"num_prompts": 1, "percentiles_ttft_ms": pairs})
-    assert _figures(evidence) == {("ttft", "p50"): (0.035, "s"), ("ttft", "p99.9"): (0.0815, "s")}
-    assert evidence.left_out == {"settings and figures that have no column": 1}
-
-
-def test_requests_from_lists_to_the_nanosecond(tmp_path: Path) -> None:
+def test_requests_to_the_nanosecond(tmp_path: Path) -> None:
     first, second, third = _requests(_read(tmp_path, VLLM | LISTS))
     told = {"benchmark": 0, "request": 0, "success": True, "input_tokens": 10, "output_tokens": 3}
     told |= {"ttft_ns": 100_000_000, "itl_ns": [10_000_000, 30_000_001]}
@@ -106,9 +99,8 @@ def test_requests_from_lists_to_the_nanosecond(tmp_path: Path) -> None:
     assert (second["success"], second["ttft_ns"], second["itl_ns"]) == (True, 200_000_000, [])
     # 0 s is what the client begins with, not a time to first token.
     assert (third["success"], third["ttft_ns"], third["output_tokens"]) == (False, None, 0)
-
-
-def test_digits_of_the_file_not_of_a_float(tmp_path: Path) -> None:
+    requests = _requests(_read(tmp_path, VLLM | LATENCIES | {"queue_times": [0, 0, 0]}))
+    assert [r["e2e_ns"] for r in requests] == [200_000_000, None, 300_000_000]
     # The product of floats is 80250023968184.5, which rounds to the even neighbour below.
     assert round(80250.023968184504 * 1e9) == 80_250_023_968_184
     text = json.dumps(VLLM | {"ttfts": ["T"]})
@@ -119,11 +111,6 @@ def test_digits_of_the_file_not_of_a_float(tmp_path: Path) -> None:
 
 
 LATENCIES = {"latencies": [0.2, 0.0, 0.3]}
-
-
-def test_latencies_where_the_file_lists_them(tmp_path: Path) -> None:
-    requests = _requests(_read(tmp_path, VLLM | LATENCIES | {"queue_times": [0, 0, 0]}))
-    assert [r["e2e_ns"] for r in requests] == [200_000_000, None, 300_000_000]
 
 
 @pytest.mark.parametrize(
@@ -160,19 +147,20 @@ def test_names_that_are_no_names_are_no_facts(tmp_path: Path) -> None:
     assert "backend" not in _read(tmp_path, VLLM | {"backend": "b" * 129}).facts
 
 
-def test_each_line_is_a_benchmark_of_its_own(tmp_path: Path) -> None:
+def test_files_of_several_layouts(tmp_path: Path) -> None:
     evidence = _read(tmp_path, SGLANG, "", SGLANG | LISTS | {"duration": 9.0})
     assert _figures(evidence, 0)["duration", None] == (4.0, "s")
     assert _figures(evidence, 1)["duration", None] == (9.0, "s")
     assert [r["benchmark"] for r in _requests(evidence)] == [1, 1, 1]
-
-
-def test_one_object_over_many_lines_and_gzip(tmp_path: Path) -> None:
     spread = json.dumps(VLLM, indent=2)
     assert _figures(_read(tmp_path, spread)) == _figures(_read(tmp_path, VLLM))
     path = tmp_path / "result.json.gz"
     path.write_bytes(gzip.compress(spread.encode()))
     assert _figures(READER.read(path)) == _figures(_read(tmp_path, VLLM))
+    pairs = [[50.0, 35.0], [99.9, 81.5], [12.25, 1.0]]
+    evidence = _read(tmp_path, {"num_prompts": 1, "percentiles_ttft_ms": pairs})
+    assert _figures(evidence) == {("ttft", "p50"): (0.035, "s"), ("ttft", "p99.9"): (0.0815, "s")}
+    assert evidence.left_out == {"settings and figures that have no column": 1}
 
 
 def test_zeros_and_nan_that_stand_for_nothing_are_counted(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_file_that_is_missing_or_cut_is_refused_by_every_reader(tmp_path: Path
     refused(reader.read, path, "gzip stream is damaged")
 
 
-def test_lines_have_bounds(tmp_path: Path) -> None:
+def test_lines_have_bounds_and_keep_their_ends(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("a\n" + "x" * (3 * LONGEST_LINE) + "\nb")
     assert list(numbered_lines(path, 1 << 30)) == [(1, "a"), (2, "x" * LONGEST_LINE), (3, "b")]
@@ -122,9 +122,6 @@ def test_lines_have_bounds(tmp_path: Path) -> None:
     assert list(numbered_lines(path, 6)) == [(1, "x"), (2, "x"), (3, "x")]
     for read in (read_whole, lambda path, most: list(numbered_lines(path, most))):
         refused(lambda path, read=read: read(path, 5), path, "is larger than 0 MiB")
-
-
-def test_lines_are_counted_and_keep_their_ends_however_long_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     assert LONGEST_LINE == 64 << 10
     long = b"x" * LONGEST_LINE, b"z" * (LONGEST_LINE - 1) + b"\n"
@@ -164,11 +161,14 @@ def test_a_beginning_is_bare_and_as_long_as_asked_for(tmp_path: Path) -> None:
     assert strip_decoration(text) == b"ab\x1b[2Jc \xef\xbb\xbf"
 
 
-def test_a_number_is_what_is_printed() -> None:
+def test_numbers_and_reasons_as_printed() -> None:
     for text in ("", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 21, "1.5.2", "\u0661"):
         assert parse_decimal(text) is None
     for text in ("0", "12.5", "1e5", "1.5E-12", "12345678901234567890.12345678901234567890e+99"):
         assert parse_decimal(text) == Decimal(text)
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(b"1", type=str)
+    assert reason_of(caught.value) == "Expected 'str', got 'int'"
 
 
 def test_damage_is_said_with_file_line_and_what_helps(tmp_path: Path) -> None:
@@ -185,9 +185,3 @@ def test_damage_is_said_with_file_line_and_what_helps(tmp_path: Path) -> None:
         message = refused(lambda path, read=read, hint=hint: read(path, 999, **hint), path)
         assert message.startswith(f"{path}: gzip stream is damaged (Compressed file ended before")
         assert message.endswith(f"; {hint.get('hint', usual)}")
-
-
-def test_a_decoder_s_reason_has_no_backticks() -> None:
-    with pytest.raises(msgspec.ValidationError) as caught:
-        msgspec.json.decode(b"1", type=str)
-    assert reason_of(caught.value) == "Expected 'str', got 'int'"

@@ -170,8 +170,12 @@ def test_a_new_mapping_makes_a_new_run(tmp_path: Path) -> None:
     assert {row["category"] for row in events(second)} == {"communication", "copy"}
 
 
-def test_another_tools_timeline_yaml_is_left_alone(tmp_path: Path) -> None:
+def test_other_mappings_are_left_alone(tmp_path: Path) -> None:
     folder = written(tmp_path / "traces", table(), mapping="events: [1, 2]\n")
+    with pytest.raises(InputError, match="no trace of a known format"):
+        ingested(folder / "job.csv")
+    folder = written(tmp_path / "traces", table())
+    (folder / "timeline.yaml").unlink()
     with pytest.raises(InputError, match="no trace of a known format"):
         ingested(folder / "job.csv")
 
@@ -184,10 +188,3 @@ def test_shards_of_an_older_mapping_are_not_merged(tmp_path: Path) -> None:
     written(folder, table(), mapping=MAPPING.replace("compute}", "copy}"))
     with pytest.raises(InputError, match=r"timeline\.yaml: changed since the shards were made"):
         merge_shards([shard], Store(tmp_path / "store"))
-
-
-def test_a_table_without_a_mapping_is_no_trace(tmp_path: Path) -> None:
-    folder = written(tmp_path / "traces", table())
-    (folder / "timeline.yaml").unlink()
-    with pytest.raises(InputError, match="no trace of a known format"):
-        ingested(folder / "job.csv")

@@ -76,7 +76,7 @@ SPANS = {9: {0: (500, 560), 1: (510, 600)}, 7: {0: (100, 150), 1: (90, 140)}}
 class TestSurvey:
     """What is known of a folder's ranks, steps and groups."""
 
-    def test_steps_that_count_from_their_begin_lie_end_to_end(self) -> None:
+    def test_steps_are_where_their_numbers_are(self) -> None:
         """60 ns of step 7, from 90 to 150, lie before step 9, which begins at 500."""
         survey = Survey(mapped(time=Time(unit="ns", origin="step")), spans=SPANS)
         assert survey.step_origins() == {7: -90, 9: 60 - 500}
@@ -84,8 +84,6 @@ class TestSurvey:
             DeviceStep(name="step 7", number=7, start_ns=0, end_ns=50, closed=True),
             DeviceStep(name="step 9", number=9, start_ns=60, end_ns=160, closed=True),
         ]
-
-    def test_steps_of_one_origin_end_where_the_next_number_begins(self) -> None:
         survey = Survey(mapped(), spans={1: {0: (10, 15)}, 2: {0: (20, 25), 1: (0, 1)}, 5: {0: (50, 58)}})
         steps = [(s.number, s.start_ns, s.end_ns, s.closed) for s in survey.rank_steps(0)]
         assert steps == [(1, 10, 20, True), (2, 20, 25, True), (5, 50, 58, False)]
@@ -276,13 +274,10 @@ def test_places_give_groups_and_peers_their_names(write: Write) -> None:
     assert (other.src_rank, other.dst_rank) == (0, 2)
 
 
-def test_ranks_that_are_missing_are_said(write: Write) -> None:
+def test_missing_ranks_and_bounded_numbers(write: Write) -> None:
     trace, _ = opened(write("r,op,t,d,x\n0,a,0,1,0\n1,a,0,1,1\n", BARE + "place: {dp: x}\nranks: 4\n"))
     assert trace.notes == ["tables of 2 of 4 ranks: process groups by place are unknown"]
     assert trace.facts.groups == ()
-
-
-def test_sequence_numbers_have_24_bits(write: Write) -> None:
     rows = f"3,sum,0,1,{(1 << 24) - 1},\n4,sum,0,1,{1 << 24},\n"
     path = write(f"r,op,t,d,n,k\n{rows}", WHOLE.replace(", bytes: b, group: g, peer: p", ""))
     assert told(opened(path, 3)[0])[0][2] == (1 << 24) - 1
@@ -427,12 +422,6 @@ class TestTables:
         with pytest.raises(InputError, match="holds a time that no clock has"):
             list(table_batches(path, surveyed_mapping(path)))
 
-    def test_a_slice_of_times_keeps_its_place(self) -> None:
-        from cclbench.formats.timeline.tables import exact_nanoseconds
-
-        values = pa.array(["1", "2", "3", "4"]).slice(1, 2)
-        assert exact_nanoseconds(values, "us", "here").tolist() == [2000, 3000]
-
     def test_names_may_be_coded_and_columns_empty(self, write: Write) -> None:
         rows = {"r": [0, 0], "op": pa.array(["a", "b"]).dictionary_encode(), "t": [1, 2], "d": [1, 1]}
         rows |= {"k": [1, 1], "n": pa.nulls(2), "b": pa.nulls(2), "g": pa.nulls(2), "p": pa.nulls(2)}
@@ -442,10 +431,14 @@ class TestTables:
         assert (batch["group"].type, batch["peer"].type) == (pa.string(), pa.int64())
         assert [payload.group_name for payload, _, _ in told(opened(path)[0])] == ["a"]
 
-    def test_what_is_wanted_of_a_table(self) -> None:
+    def test_what_is_read_of_a_table(self) -> None:
         columns = TimelineColumns(rank="r", operator="op", start="t", duration="d", stream="s")
         known = {"rank": "r", "operator": "op", "start": "t", "duration": "d", "stream": "s"}
         assert wanted_columns(mapped(columns=columns, place={"dp": "x"})) == known | {"place.dp": "x"}
+        from cclbench.formats.timeline.tables import exact_nanoseconds
+
+        values = pa.array(["1", "2", "3", "4"]).slice(1, 2)
+        assert exact_nanoseconds(values, "us", "here").tolist() == [2000, 3000]
 
     @pytest.mark.parametrize("rows_a_batch", [100, 2])
     @pytest.mark.parametrize("name", ["r", "op", "t", "d"])

@@ -27,11 +27,8 @@ from cclbench.formats.trace import (
 from cclbench.ground.errors import InputError
 
 
-def test_the_latest_time_is_in_2043() -> None:
+def test_the_latest_time_and_the_order_of_names() -> None:
     assert datetime.datetime.fromtimestamp(LATEST_NS / 1e9, datetime.UTC).year == 2043
-
-
-def test_names_are_numbered_as_they_come() -> None:
     names = Names()
     assert [names[name] for name in ("b", "a", "b", "c")] == [0, 1, 0, 2]
 
@@ -139,14 +136,11 @@ def test_what_a_trace_and_its_parts_are_before_anything_is_told(tmp_path: Path) 
         assert inflated.exists() is is_left
 
 
-def test_an_amount() -> None:
+def test_amounts_and_values_that_cannot_be() -> None:
     for number in (1, 132, (1 << 48) - 1):
         assert plausible_amount(number) == number
     for value in (0, -1, 1 << 48, True, 1.0, "3", None):
         assert plausible_amount(value) is None
-
-
-def test_a_value_that_cannot_be_is_said_with_its_place() -> None:
     said = "a.json: impossible time: 3; "
     assert str(impossible_value("time: 3", Path("a.json"))) == said + "is the file damaged?"
     assert str(impossible_value("time: 3", "a.json", "try again")) == said + "try again"

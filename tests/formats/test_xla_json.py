@@ -197,9 +197,6 @@ def test_ops_of_cpu_devices_end_where_their_flow_ends(write: Callable[..., Path]
     assert XlaJson().parts(path) == [Part("cpu:0")]
     _, batches = read(path, "cpu:0")
     assert plain(batches["kernel", "device"]) == [("dot.1", 1_000, 8_000, 5)]
-
-
-def test_ops_of_cpu_devices_whose_end_nobody_tells_are_refused(write: Callable[..., Path]) -> None:
     path = write(named(701, "/host:CPU", t5="pool"), cpu_op(1, 2), event(701, 5, "end: dot.1", 9, 0.1))
     with pytest.raises(InputError, match=r"when ops of CPU devices end; read the \.xplane\.pb beside it"):
         XlaJson().parts(path)
@@ -295,14 +292,6 @@ def test_lines_that_xprof_derives_are_left_out(write: Callable[..., Path], title
     assert made.dropped == ({} if kept else {"row derived from others": 1})
 
 
-def test_a_line_s_number_is_that_of_its_stream_else_of_its_thread(write: Callable[..., Path]) -> None:
-    threads = named(3, "/device:GPU:0", t8="Stream #17(Kernel)", t9="XLA Modules")
-    events = [event(3, thread, name, 1, 1) for thread, name in ((8, "k"), (9, "f"), ((1 << 63) - 1, "g"))]
-    made = chrome(write(threads, events))
-    lines = [(line.id, line.name) for line in made.planes["/device:GPU:0"].lines]
-    assert lines == [(17, "Stream #17(Kernel)"), (9, "XLA Modules"), ((1 << 63) - 1, "")]
-
-
 @pytest.mark.parametrize(
     ("text", "field", "value"),
     [
@@ -345,11 +334,16 @@ def test_an_op_s_own_stats_stand_with_it_and_the_program_that_runs(write: Callab
     assert len({made.metadata_id for made in line.events}) == 3
 
 
-def test_a_long_name_is_the_op_s_text_and_its_own_the_one_shown(write: Callable[..., Path]) -> None:
+def test_names_of_ops_and_numbers_of_lines(write: Callable[..., Path]) -> None:
     events = event(3, 3, "add.1", 1, 1, long_name="%add.1 = f32[] add()"), event(3, 3, "mul", 2, 1)
     plane = chrome(write(OPS, *events)).planes["/device:TPU:0"]
     entries = [(entry.value.name, entry.value.display_name) for entry in plane.event_metadata]
     assert entries == [("%add.1 = f32[] add()", "add.1"), ("mul", "mul")]
+    threads = named(3, "/device:GPU:0", t8="Stream #17(Kernel)", t9="XLA Modules")
+    events = [event(3, thread, name, 1, 1) for thread, name in ((8, "k"), (9, "f"), ((1 << 63) - 1, "g"))]
+    made = chrome(write(threads, events))
+    lines = [(line.id, line.name) for line in made.planes["/device:GPU:0"].lines]
+    assert lines == [(17, "Stream #17(Kernel)"), (9, "XLA Modules"), ((1 << 63) - 1, "")]
 
 
 def test_flows_link_begin_and_end_without_their_last_two_bits(write: Callable[..., Path]) -> None:
@@ -365,7 +359,7 @@ def test_flows_link_begin_and_end_without_their_last_two_bits(write: Callable[..
     assert not chrome(write(host, event(701, 5, "x", 0, 1))).linked
 
 
-def test_devices_are_in_the_order_of_their_processes(write: Callable[..., Path]) -> None:
+def test_devices_and_what_is_left_out(write: Callable[..., Path]) -> None:
     planes = [named(pid, name, t3="XLA Ops") for pid, name in ((9, "/device:TPU:0"), (4, "/device:TPU:1"))]
     idle = named(2, "/device:TPU:2")
     path = write(planes[0], planes[1], idle, event(9, 3, "a", 1, 1), event(4, 3, "b", 1, 1))
@@ -374,6 +368,10 @@ def test_devices_are_in_the_order_of_their_processes(write: Callable[..., Path])
     assert made.named == ["/device:TPU:2", "/device:TPU:1", "/device:TPU:0"]
     facts = [made.device_trace(name).facts for name in made.devices]
     assert [(f.local_rank, f.device_count, f.vendor) for f in facts] == [(1, 3, "google"), (2, 3, "google")]
+    planes = [named(i, f"/device:TPU:{i}", t3="XLA Ops") for i in (0, 1)]
+    path = write(*planes, event(0, 3, "a", 1, 1), event(1, 3, "b", 1, 1), event(7, 1, "x", 1, 1))
+    dropped = [read(path, f"/device:TPU:{i}")[0].dropped for i in (0, 1)]
+    assert dropped == [{"row of another plane": 1}, {}]
 
 
 def test_rows_without_a_process_or_thread_are_of_the_first(write: Callable[..., Path]) -> None:
@@ -387,13 +385,6 @@ def test_rows_without_a_process_or_thread_are_of_the_first(write: Callable[..., 
     made = chrome(write(names, {"ph": "X", "name": "k", "ts": 1, "dur": 1}))
     (line,) = made.planes["/device:GPU:0"].lines
     assert (line.id, line.name, len(line.events)) == (1, "Stream #1", 1)
-
-
-def test_what_is_left_out_of_all_is_counted_with_the_first_device(write: Callable[..., Path]) -> None:
-    planes = [named(i, f"/device:TPU:{i}", t3="XLA Ops") for i in (0, 1)]
-    path = write(*planes, event(0, 3, "a", 1, 1), event(1, 3, "b", 1, 1), event(7, 1, "x", 1, 1))
-    dropped = [read(path, f"/device:TPU:{i}")[0].dropped for i in (0, 1)]
-    assert dropped == [{"row of another plane": 1}, {}]
 
 
 @pytest.mark.parametrize(

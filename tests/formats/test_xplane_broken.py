@@ -116,12 +116,6 @@ def test_damage_is_one_clear_line(case, tmp_path):
     refused(read_all, write(tmp_path, data), message)
 
 
-def test_planes_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(proto, "MOST_PLANES", 3)
-    path = write(tmp_path, space(*(Plane(f"/device:TPU:{n}") for n in range(4))))
-    refused(read_all, path, "more than 3 planes")
-
-
 def test_deep_nesting_ends_in_an_error_not_in_the_stack(tmp_path):
     body = b""
     for _ in range(5000):
@@ -162,11 +156,14 @@ def test_fields_of_number_0_and_of_unknown_kinds_are_no_protobuf(tag: int) -> No
         list(proto.message_fields(bytes([tag, 1, 1]), 0, 3, "x"))
 
 
-def test_complaints_of_the_profiler_are_counted(tmp_path):
+def test_complaints_and_planes_are_counted(tmp_path, monkeypatch):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment()) + b"\x12\x01x\x1a\x01y"
     path = write(tmp_path, whole)
     trace, _ = read(path, "/device:TPU:0")
     assert (trace.notes, trace.cut) == (["the profiler reports 2 errors or warnings"], None)
+    monkeypatch.setattr(proto, "MOST_PLANES", 3)
+    path = write(tmp_path, space(*(Plane(f"/device:TPU:{n}") for n in range(4))))
+    refused(read_all, path, "more than 3 planes")
 
 
 def test_only_what_is_called_a_profile_must_begin_as_one(tmp_path):

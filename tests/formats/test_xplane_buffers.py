@@ -111,11 +111,17 @@ def test_the_peak_of_the_heap_by_defining_instruction(events: Events, holders: s
     ]
 
 
-def test_heaps_of_one_allocation_each_at_their_own_peak_and_copies_of_a_trace_once() -> None:
+def test_heaps_at_their_peak_and_buffers_in_two_allocations() -> None:
     both = {1: (0, 64), 2: (64, 32)}
     first, second = heap_trace([(ALLOC, 1), (FREE, 1)]), heap_trace([(ALLOC, 2), (FREE, 2)])
     made = program([allocation(0, 96, both)], first, second, first)
     assert parts(made) == [("live", 64, "a"), ("live", 32, "b"), ("unused", 0, None)]
+    # a hostile assignment: its events are read once, not once for each allocation
+    events = heap_trace([(ALLOC, 1), (FREE, 1)])
+    made = program([allocation(0, 64, {1: (0, 64)}), allocation(1, 64, {1: (0, 64)})], events)
+    assert [(row["part"], row["bytes"], row["reason"]) for row in rows(made)] == [
+        *(("whole", 64, NO_HEAP_TRACE), ("live", 64, None), ("unused", 0, None))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,15 +168,6 @@ def test_a_cut_program_is_damaged() -> None:
         else:  # cut between the module and the assignment
             assert reasons == [NO_ASSIGNMENT]
     assert damaged == len(content) - 2
-
-
-def test_buffers_in_two_allocations_are_followed_in_one() -> None:
-    """A hostile assignment: its events are read once, not once for each allocation."""
-    events = heap_trace([(ALLOC, 1), (FREE, 1)])
-    made = program([allocation(0, 64, {1: (0, 64)}), allocation(1, 64, {1: (0, 64)})], events)
-    assert [(row["part"], row["bytes"], row["reason"]) for row in rows(made)] == [
-        *(("whole", 64, NO_HEAP_TRACE), ("live", 64, None), ("unused", 0, None))
-    ]
 
 
 def test_numbers_of_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,11 +49,15 @@ def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
     assert told[1].ranks == (4, 5)
 
 
-def test_without_a_device_assignment_a_group_has_a_size_and_no_ranks(tmp_path):
+def test_groups_without_an_assignment_or_a_sign(tmp_path):
     trace, _ = read(write(tmp_path, space(tpu(0, [("psum", 0, 9, {})]))), "/device:TPU:0")
     (payload,) = trace.told.payloads
     assert (payload.group_size, payload.ranks) == (2, None)
     assert trace.notes == ["the profile does not state when it began: times are relative to its beginning"]
+    ids = np.array([[0], [1]])
+    member = collectives.DeviceMember(0, {(1 << 64) - 5: ids})
+    found = collectives.collective_members("all-reduce", hlo.Participants(groups=()), -5, member)
+    assert found == {"group_size": 2, "ranks": (0, 1)}
 
 
 # Two replicas of two partitions: device 10·replica + partition.
@@ -159,13 +163,6 @@ def test_who_takes_part_where_the_device_is_not_known_to_run_it():
 def test_the_group_is_the_first_that_can_be_and_has_the_device(groups, ranks):
     found = who("all-reduce", 11, IDS, groups=groups)
     assert found == ({} if ranks is None else {"group_size": len(ranks), "ranks": ranks})
-
-
-def test_a_program_is_found_with_or_without_a_sign():
-    ids = np.array([[0], [1]])
-    member = collectives.DeviceMember(0, {(1 << 64) - 5: ids})
-    found = collectives.collective_members("all-reduce", hlo.Participants(groups=()), -5, member)
-    assert found == {"group_size": 2, "ranks": (0, 1)}
 
 
 @pytest.mark.parametrize(

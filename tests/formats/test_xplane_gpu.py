@@ -70,10 +70,15 @@ def test_a_launch_belongs_to_the_device_it_launched_on_and_a_step_to_all(tmp_pat
     assert "host python" not in second
 
 
-def test_lines_in_epoch_time_are_left_as_they_are(tmp_path):
+def test_streams_in_epoch_time_and_order(tmp_path):
     plane = Plane("/device:GPU:0").line("Stream #1", [("k", 5, 1, {})], timestamp_ns=BEGIN_NS + 100)
     _, rows = on_gpu(tmp_path, plane)
     assert listed(rows["device kernel"]) == [("k", 105, 1)]
+    plane = Plane("/device:GPU:0").line("Stream #7", [("a", 0, 1, {}), ("c", 20, 1, {})], track=7)
+    plane.line("Stream #8", [("b", 10, 1, {}), ("d", 20, 2, {})], track=8)
+    _, rows = on_gpu(tmp_path, plane)
+    assert listed(rows["device kernel"]) == [("a", 0, 1), ("b", 10, 1), ("c", 20, 1), ("d", 20, 2)]
+    assert rows["device kernel"].track.tolist() == [7, 8, 7, 8]
 
 
 def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
@@ -281,14 +286,6 @@ def test_marks_of_a_gpu_s_steps_and_modules(tmp_path):
         "row derived from others": 1,
         "row of a line of unknown meaning": 2,
     }
-
-
-def test_rows_of_several_streams_are_in_order_of_their_start(tmp_path):
-    plane = Plane("/device:GPU:0").line("Stream #7", [("a", 0, 1, {}), ("c", 20, 1, {})], track=7)
-    plane.line("Stream #8", [("b", 10, 1, {}), ("d", 20, 2, {})], track=8)
-    _, rows = on_gpu(tmp_path, plane)
-    assert listed(rows["device kernel"]) == [("a", 0, 1), ("b", 10, 1), ("c", 20, 1), ("d", 20, 2)]
-    assert rows["device kernel"].track.tolist() == [7, 8, 7, 8]
 
 
 def driven(*lines, own=(1,), other=()):

@@ -83,10 +83,14 @@ def test_an_op_without_its_end_is_counted_and_one_that_never_has_one_is_kept(tmp
     }
 
 
-def test_times_count_from_the_profiles_begin_or_are_the_epochs_own(tmp_path: Path) -> None:
+def test_times_and_order_of_ops(tmp_path: Path) -> None:
     plane = Plane("/host:CPU").line("pool", 1, Op.ran("add", 5, 1), begin=100)
     member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("mul", 7, 1), begin=EPOCH + 100)), "cpu:0")
     assert member.rows("kernel") == [("add", 105, 1), ("mul", 107, 1)]
+    plane = Plane("/host:CPU").line("a", 1, Op.ran("long", 10, 9), Op.ran("late", 30, 1))
+    plane.line("b", 2, Op.ran("early", 0, 1), Op.ran("short", 10, 2))
+    member = Member(write(tmp_path, plane), "cpu:0")
+    assert [name for name, _, _ in member.rows("kernel")] == ["early", "short", "long", "late"]
 
 
 def test_loops_and_calls_are_no_work_of_their_own(tmp_path: Path) -> None:
@@ -144,7 +148,7 @@ def test_without_the_program_bytes_are_unknown_and_it_is_said(tmp_path: Path) ->
     ]
 
 
-def test_ranks_of_a_group_that_reaches_into_another_process_are_not_made_up(tmp_path: Path) -> None:
+def test_groups_are_of_global_ids_and_not_made_up(tmp_path: Path) -> None:
     reduce = Op.ran("all-reduce", 0, 20), meeting("all reduce", 1, 10, [0, 131072])
     member = cpu(tmp_path, ran(*reduce))
     (payload, _, seq), *_ = member.told
@@ -152,9 +156,6 @@ def test_ranks_of_a_group_that_reaches_into_another_process_are_not_made_up(tmp_
     # The group is listed without ranks, so that none is taken for it; a run that has all members knows them.
     assert member.trace.facts.groups == (ProcessGroup("devices 0,131072"),)
     assert member.trace.facts.communicators == (Communicator("devices 0,131072", 0, 2),)
-
-
-def test_groups_are_of_global_ids_whose_order_is_the_place_within(tmp_path: Path) -> None:
     plane = Plane("/host:CPU")
     for device in (4, 6):
         plane.line("pool", device, Op.ran("psum", 0, 9, device), meeting("all reduce", 1, 5, [4, 6]))
@@ -270,11 +271,15 @@ def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_pat
     assert Member(path, "cpu:0").rows("other", "host") == [("Rendezvous", 45, 10)]
 
 
-def test_a_rendezvous_whose_name_tells_no_devices_says_nothing(tmp_path: Path) -> None:
+def test_rendezvous_and_permutes_by_their_names(tmp_path: Path) -> None:
     nameless = ("Rendezvous", 1, 5, {"name": "all reduce RendezvousKey{global_devices=[]}"})
     plane = ran(Op.ran("psum", 0, 20), nameless, ("Rendezvous", 7, 5, {}), meeting("all reduce", 13, 5, [0]))
     (op,) = XSpace(write(tmp_path, plane)).host_profile.ops
     assert (op.meeting.collective, op.meeting.devices) == ("all reduce", (0,))
+    for what in ("collective-permute", "collective permute"):
+        plane = ran(Op.ran("x", 0, 9), meeting(what, 1, 5, [0]))
+        ((payload, _, _),) = Member(write(tmp_path, plane), "cpu:0").told
+        assert (payload.collective, payload.library) == ("send_recv", "xla")
 
 
 @pytest.mark.parametrize(
@@ -294,27 +299,17 @@ def test_the_world_is_that_of_the_largest_call(tmp_path: Path, sizes: list[Any],
     assert cpu(tmp_path, plane).trace.facts.world_size == world
 
 
-def test_a_world_smaller_than_the_devices_that_ran_is_none(tmp_path: Path) -> None:
+def test_worlds_and_launches(tmp_path: Path) -> None:
     call = ("Execute", 0, 1, {"run_id": 1, "num_replicas": 1, "num_partitions": 1})
     plane = ran(Op.ran("dot", 10, 5), Op.ran("dot", 20, 5, 1)).line("python", 9, call)
     facts = Member(write(tmp_path, plane), "cpu:1").trace.facts
     assert (facts.world_size, facts.device_count, facts.local_rank) == (None, 2, 1)
     assert (facts.producer, facts.producer_version, facts.process_id) == ("XLA profiler", None, None)
-
-
-def test_the_outermost_call_of_a_run_is_its_launch(tmp_path: Path) -> None:
     calls = [("inner", 5, 10), ("outer", 5, 30), ("later", 6, 90)]
     events = [*((*one, {"run_id": -7}) for one in calls), ("other", 1, 90, {"run_id": 3})]
     rows = cpu(tmp_path, ran(Op.ran("dot", 10, 5), Op.ran("x", 20, 5, run=3)).line("python", 9, *events))
     assert rows.rows("launch", "host") == [("other", 1, 90), ("outer", 5, 30)]
     assert rows.batches["launch", "host"].correlation == [3, -7]
-
-
-def test_ops_are_in_order_of_their_begin_then_their_end(tmp_path: Path) -> None:
-    plane = Plane("/host:CPU").line("a", 1, Op.ran("long", 10, 9), Op.ran("late", 30, 1))
-    plane.line("b", 2, Op.ran("early", 0, 1), Op.ran("short", 10, 2))
-    member = Member(write(tmp_path, plane), "cpu:0")
-    assert [name for name, _, _ in member.rows("kernel")] == ["early", "short", "long", "late"]
 
 
 def test_a_run_spans_its_ops_whatever_their_order(tmp_path: Path) -> None:
@@ -361,13 +356,6 @@ def test_a_profile_that_is_cut_before_any_device_says_where(tmp_path: Path) -> N
     assert message == f"{path}: byte 1,234: gone, before any event of a device; look"
     message = refused(lambda p: host.device_parts(XSpace(p).host_profile, p), path)
     assert message.endswith("; trace steps that run under jax.jit")
-
-
-def test_permutes_met_without_a_program_are_called_as_all_others(tmp_path: Path) -> None:
-    for what in ("collective-permute", "collective permute"):
-        plane = ran(Op.ran("x", 0, 9), meeting(what, 1, 5, [0]))
-        ((payload, _, _),) = Member(write(tmp_path, plane), "cpu:0").told
-        assert (payload.collective, payload.library) == ("send_recv", "xla")
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,14 @@ def ran(opcode: str, name: str = "x", **stats: Any) -> TpuOp:
     return made(f"%{name} = f32[4]{{0}} {opcode}(f32[4]{{0}} %a)", **stats)
 
 
-def test_a_text_that_is_no_instruction_is_work_of_its_display_name() -> None:
+def test_texts_that_are_no_instruction_and_slices() -> None:
     assert made("Y" * 300, "shown", program_id="7") == TpuOp("shown", "work", 7)
     assert made("Y" * 300) == TpuOp("Y" * 200, "work")
+    far, near = "f32[8]{0:S(5)}", "f32[4]{0:S(1)}"
+    found = made(f"%s = (({far}), {near}, u32[]{{:S(2)}}) slice-start({far} %a, s32[] %b)")
+    assert (found.bytes, found.copy_direction, found.role) == (16, "h2d", "issue")
+    found = made(f"%s = (({near}), {far}, u32[]) slice-start({near} %a)")
+    assert (found.bytes, found.copy_direction) == (32, "d2h")
 
 
 @pytest.mark.parametrize(
@@ -121,14 +126,6 @@ def access(space: int, size: int) -> bytes:
 )
 def test_traffic_of_the_device_s_memory(stats: dict[str, Any], size: int | None) -> None:
     assert ran("fusion", **stats).hbm_bytes == size
-
-
-def test_a_slice_s_source_stands_first_in_its_result() -> None:
-    far, near = "f32[8]{0:S(5)}", "f32[4]{0:S(1)}"
-    found = made(f"%s = (({far}), {near}, u32[]{{:S(2)}}) slice-start({far} %a, s32[] %b)")
-    assert (found.bytes, found.copy_direction, found.role) == (16, "h2d", "issue")
-    found = made(f"%s = (({near}), {far}, u32[]) slice-start({near} %a)")
-    assert (found.bytes, found.copy_direction) == (32, "d2h")
 
 
 @pytest.mark.parametrize("text", ["%c = u32[] copy-start()", "%c = (f32[4], f32[4]) slice-start(token %x)"])

@@ -93,7 +93,7 @@ class TestSpace:
         path.write_bytes(b"\x0a\x04\x12\x03ab" + b"\x0a\x00")
         refused(proto.find_planes, path, "byte 2: is not a protobuf field")
 
-    def test_only_planes_of_programs_may_come_twice(self, tmp_path: Path) -> None:
+    def test_planes_come_once_and_are_bounded(self, tmp_path: Path) -> None:
         twice = hlo_field(1, hlo_field(2, b"/host:metadata")) * 2
         assert len(proto.find_planes(write(tmp_path, twice)).planes) == 2
         path = write(tmp_path, hlo_field(1, hlo_field(2, b"/host:CPU")) * 2)
@@ -101,8 +101,6 @@ class TestSpace:
             f"{path}: byte 13: has plane '/host:CPU' twice;"
             " profiles joined to one file count everything twice: give each its own file"
         )
-
-    def test_as_many_planes_as_are_believed(self, tmp_path: Path) -> None:
         planes = [hlo_field(1, hlo_field(2, f"{i}".encode())) for i in range(1025)]
         assert len(proto.find_planes(write(tmp_path, b"".join(planes[:1024]))).planes) == 1024
         path = write(tmp_path, b"".join(planes))
@@ -119,12 +117,16 @@ class TestPlane:
         (where,) = proto.find_planes(path).planes
         return path, where
 
-    def test_without_its_lines_it_has_all_else(self, tmp_path: Path) -> None:
+    def test_parts_of_a_plane(self, tmp_path: Path) -> None:
         path, where = self.of(tmp_path, Plane("p", size=5).line("a", [("x", 0, 1, {})]))
         whole, without = proto.parse_plane(path, where), proto.parse_plane(path, where, lines=False)
         assert (len(whole.lines), len(without.lines)) == (1, 0)
         assert [entry.value.name for entry in without.event_metadata] == ["x"]
         assert proto.decode_stats(proto.stat_names(without), without.stats) == {"size": 5}
+        plane = Plane("p").line("Stream #1", []).line("XLA Ops", [("x", 0, 1, {})], track=2)
+        path, where = self.of(tmp_path, plane)
+        names = ("XLA", "", "Stream", "Ops")
+        assert [proto.has_events(path, where, name) for name in names] == [True, True, False, False]
 
     def test_one_of_more_than_2_gib_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert proto.LARGEST_PLANE == (1 << 31) - 1
@@ -134,12 +136,6 @@ class TestPlane:
         monkeypatch.setattr(proto, "LARGEST_PLANE", where.end - where.begin - 1)
         message = refused(lambda path: proto.parse_plane(path, where), path)
         assert message == f"{path}: byte 2: plane 'p' exceeds 2 GiB; profile fewer steps"
-
-    def test_whether_a_line_of_a_name_has_events(self, tmp_path: Path) -> None:
-        plane = Plane("p").line("Stream #1", []).line("XLA Ops", [("x", 0, 1, {})], track=2)
-        path, where = self.of(tmp_path, plane)
-        names = ("XLA", "", "Stream", "Ops")
-        assert [proto.has_events(path, where, name) for name in names] == [True, True, False, False]
 
 
 def test_stats_whose_name_or_value_is_unknown_are_left_out() -> None:
@@ -172,13 +168,15 @@ class TestTimes:
         start, dur = proto.event_times(line, listed, Path("f"), epoch)
         return list(zip(start.tolist(), dur.tolist(), strict=True))
 
-    def test_each_end_is_rounded_down(self) -> None:
+    def test_times_are_rounded_down_and_not_negative(self) -> None:
         """A line's time is the epoch's or counts from the profile's begin."""
         events = (1_999, 1_002), (3_001, 2_500), (-1, 1), (0, 0)
         assert self.times(5, *events) == [(6, 2), (8, 2), (4, 1), (5, 0)]
         assert self.times(5) == []
         begins = [self.times(t, (0, 1000), epoch=100) for t in (0, 99, 100, 101)]
         assert begins == [[(start, 1)] for start in (100, 199, 100, 101)]
+        assert self.times(0, (5, 0)) == [(0, 0)]
+        refused(lambda _: self.times(0, (5, -1)), Path("f"), "duration -1 ps")
 
     @pytest.mark.parametrize("event", [(1 << 61, 1), (-(1 << 61), 1), (0, 1 << 61)])
     def test_as_far_as_is_believed(self, event: tuple[int, int]) -> None:
@@ -194,10 +192,6 @@ class TestTimes:
     def test_a_line_s_time_to_its_bound(self, sign: int) -> None:
         assert self.times(sign * ((1 << 61) - 1), (0, 0)) == [(sign * ((1 << 61) - 1), 0)]
         refused(lambda _: self.times(sign << 61), Path("f"), f"': {sign << 61} ns; {AGAIN}")
-
-    def test_a_duration_below_0_is_damage(self) -> None:
-        assert self.times(0, (5, 0)) == [(0, 0)]
-        refused(lambda _: self.times(0, (5, -1)), Path("f"), "duration -1 ps")
 
 
 def line(*events: tuple[int, int, int], track: int = 5) -> LineEvents:

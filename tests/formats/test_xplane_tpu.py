@@ -55,10 +55,19 @@ def test_an_op_of_a_tpu_states_where_it_comes_from_and_its_operands(tmp_path):
     assert kernels.dtypes.to_pylist() == ['["f32"]', '["bf16","bf16"]']
 
 
-def test_numbered_steps(tmp_path):
+def test_numbered_steps_and_lines_that_come_twice(tmp_path):
     plane = tpu(0, [("loop", 0, 9, {})], Steps=[("12", 0, 10, {}), ("13", 10, 10, {}), ("?", 20, 1, {})])
     trace, _ = on_tpu(tmp_path, plane, begun=False)
     assert [step.number for step in trace.device_steps] == [12, 13]
+    plane = tpu(0, [("loop", 10, 5, {})]).line("XLA Ops", [(OPS["dot"], 20, 5, {})], track=9)
+    plane.line("Source code", [("x", 0, 1, {})], track=10).line("news", [("x", 0, 1, {})] * 3, track=11)
+    trace, rows = on_tpu(tmp_path, plane)
+    assert listed(rows["device kernel"]) == [("fusion.1", 10, 5)]
+    assert trace.dropped == {"row derived from others": 2, "row of a line of unknown meaning": 3}
+    plane = Plane("/device:TPU:0").line("XLA Ops", [])
+    plane.message.lines[0].events.add(metadata_id=77, duration_ps=1000)
+    _, rows = on_tpu(tmp_path, plane)
+    assert listed(rows["device kernel"]) == [("unnamed 77", 0, 1)]
 
 
 @pytest.mark.parametrize("shown", [False, True])
@@ -222,13 +231,10 @@ def test_the_core_waits_for_what_the_host_feeds_it_and_takes():
     assert rows == {"sync": [("infeed", 0, 5), ("infeed", 5, 6), ("outfeed", 11, 1)]}
 
 
-def test_work_beside_the_core_is_what_its_op_is():
+def test_work_beside_the_core_and_payloads_of_each_run():
     ops = [TpuOp("gather", "work", 1, "communication"), TpuOp("copy", "work", 1, "copy")]
     _, rows = batches([line("Async XLA Ops", (0, 10, 5), (1, 20, 6))], ops)
     assert rows == {"kernel": [("gather", 10, 5)], "copy": [("copy", 20, 6)]}
-
-
-def test_what_is_told_of_a_collective_is_told_of_each_of_its_runs():
     ops = [TpuOp("add", "work"), TpuOp("psum", "work", payload=Payload(source="kernel"))]
     core = line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))
     trace, rows = batches([core], ops)
@@ -272,18 +278,3 @@ def test_times_are_as_shown_where_an_op_does_not_tell_its_own(tmp_path, told, ow
     _, rows = on_tpu(tmp_path, tpu(0, [("loop", 10, 5, told), *other]))
     shown = [("convolution.2", 20, 5)] * len(other)
     assert listed(rows["device kernel"]) == [("fusion.1", 10, 2 if own else 5), *shown]
-
-
-def test_a_line_that_comes_twice_is_read_once(tmp_path):
-    plane = tpu(0, [("loop", 10, 5, {})]).line("XLA Ops", [(OPS["dot"], 20, 5, {})], track=9)
-    plane.line("Source code", [("x", 0, 1, {})], track=10).line("news", [("x", 0, 1, {})] * 3, track=11)
-    trace, rows = on_tpu(tmp_path, plane)
-    assert listed(rows["device kernel"]) == [("fusion.1", 10, 5)]
-    assert trace.dropped == {"row derived from others": 2, "row of a line of unknown meaning": 3}
-
-
-def test_an_op_without_metadata_is_named_by_its_number(tmp_path):
-    plane = Plane("/device:TPU:0").line("XLA Ops", [])
-    plane.message.lines[0].events.add(metadata_id=77, duration_ps=1000)
-    _, rows = on_tpu(tmp_path, plane)
-    assert listed(rows["device kernel"]) == [("unnamed 77", 0, 1)]
