@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import redact_planted as planted
+from helpers.changed_bytes import read_or_refused
 from helpers.refused import refused
 
 from cclbench.contribute.redaction import collect_identities, redact_file
@@ -140,26 +139,10 @@ def test_a_file_without_requests_is_an_error(read: Callable[..., Evidence], text
 
 
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
-    """Bytes replaced, removed and repeated: an `InputError`, or whole rows."""
-    chance, path = random.Random(34), tmp_path / "spans.jsonl"  # noqa: S311 - no secret
-    original = f"{SPANS}\n{line(span(3))}\n".encode()
-    for _ in range(1000):
-        text = bytearray(original)
-        for _ in range(chance.randrange(1, 5)):
-            at = chance.randrange(len(text))
-            pieces = (
-                bytes([chance.randrange(256)]),
-                b"",
-                b'"',
-                b"-1",
-                b"1e999",
-                b"[",
-                bytes(text[at : at + 20]),
-            )
-            text[at : at + chance.choice((0, 1, 8))] = chance.choice(pieces)
-        path.write_bytes(text)
-        with suppress(InputError):
-            assert OtlpSpans().read(path).requests is not None
+    def rows(path: Path) -> None:
+        assert OtlpSpans().read(path).requests is not None
+
+    read_or_refused(rows, tmp_path / "spans.jsonl", f"{SPANS}\n{line(span(3))}\n".encode(), 1000)
 
 
 SECRETS = [secret for kind in planted.SECRETS.values() for secret in kind if "\n" not in secret]

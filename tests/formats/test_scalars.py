@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers import redact_planted as planted
+from helpers.changed_bytes import read_or_refused
 from helpers.scalar_files import (
     crc32c,
     event,
@@ -230,15 +231,7 @@ def test_the_host_in_a_files_name_is_a_host(name: str, host: str, tmp_path: Path
     ],
 )
 def test_changed_bytes_are_read_or_refused(reader: EvidenceReader, content: bytes, tmp_path: Path) -> None:
-    path, chance = tmp_path / "file", Random(34)  # noqa: S311
-    for _ in range(300):
-        data = bytearray(content)
-        for _ in range(chance.randint(1, 4)):
-            at, size = chance.randrange(len(data) or 1), chance.randint(1, 12)
-            data[at : at + size] = chance.choice((b"", chance.randbytes(size), 2 * data[at : at + size]))
-        path.write_bytes(data)
-        with suppress(InputError):
-            reader.read(path)
+    read_or_refused(reader.read, tmp_path / "file", content)
 
 
 def test_messages_of_any_bytes_are_read_or_refused(tmp_path: Path) -> None:

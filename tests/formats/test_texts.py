@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from helpers.changed_bytes import read_or_refused
 from helpers.refused import refused
 
 from cclbench.formats import EvidenceReader, texts
@@ -105,9 +106,11 @@ def test_a_dressed_file_is_the_same_file(tmp_path: Path, sample: str, dress: str
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_a_file_that_is_missing_or_cut_is_refused_by_every_reader(tmp_path: Path, sample: str) -> None:
+def test_a_damaged_file_is_refused_by_every_reader(tmp_path: Path, sample: str) -> None:
+    """One that is missing or cut always, one of changed bytes unless it can be read."""
     reader, text = SAMPLES[sample]
     refused(reader.read, tmp_path / "none.log", "cannot be read")
+    read_or_refused(reader.read, tmp_path / "changed.log", text.encode())
     path = tmp_path / "cut.log.gz"
     path.write_bytes(gzip.compress(text.encode())[:-9])
     refused(reader.read, path, "gzip stream is damaged")
