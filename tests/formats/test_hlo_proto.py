@@ -35,15 +35,15 @@ def test_a_fusion_is_what_is_in_it(opcodes: str, category: str | None) -> None:
 
 def test_bytes_are_those_of_all_operands_and_results() -> None:
     pair = message((2, 13), (4, array(8, kind=16)), (4, array(3, kind=16)))
-    found = instructions(
-        [
-            instruction("a", "parameter", array(8, kind=16), 1),
-            instruction("b", "parameter", array(3, kind=16), 2),
-            instruction("r", "all-reduce", pair, 3, 1, 2),
-            instruction("absurd", "all-reduce", array(1 << 40, 1 << 40), 4, 1),
-            instruction("nibbles", "all-reduce", array(8, kind=21), 5, 77),
-        ]
+    given = [
+        instruction(n, "parameter", array(size, kind=16), at) for n, size, at in (("a", 8, 1), ("b", 3, 2))
+    ]
+    reduced = (
+        ("r", pair, 3, 1, 2),
+        ("absurd", array(1 << 40, 1 << 40), 4, 1),
+        ("nibbles", array(8, kind=21), 5, 77),
     )
+    found = instructions([*given, *(instruction(name, "all-reduce", *told) for name, *told in reduced)])
     origin = InstructionOrigin("all-reduce", shapes="[[8],[3]]", dtypes='["bf16","bf16"]')
     assert found["r"] == Instruction("all-reduce", "communication", "bf16", 22, 22, Participants(), origin)
     assert (found["absurd"].in_bytes, found["absurd"].out_bytes) == (16, None)
@@ -189,25 +189,20 @@ def test_bytes_of_absurd_arrays_are_unknown(dims: tuple[int, ...], size: int | N
 
 def test_types_and_bytes_where_operands_differ_or_are_missing() -> None:
     nested = message((2, 13), (4, message((2, 13), (4, array(2)))), (4, array(3)))
+    sums = (("mixed", 3, 2), ("same", 4, 1), ("lost", 5, 77))
     found = instructions(
         [
-            instruction("a", "parameter", array(2), 1),
-            instruction("b", "parameter", array(2, kind=16), 2),
             *(
-                instruction(name, "add", array(2), at, 1, other)
-                for name, at, other in (("mixed", 3, 2), ("same", 4, 1), ("lost", 5, 77))
+                instruction("a", "parameter", array(2), 1),
+                instruction("b", "parameter", array(2, kind=16), 2),
             ),
+            *(instruction(name, "add", array(2), at, 1, other) for name, at, other in sums),
             instruction("deep", "tuple", nested, 6),
         ]
     )
-    assert {name: (i.dtype, i.in_bytes, i.out_bytes) for name, i in found.items()} == {
-        "a": ("f32", 0, 8),
-        "b": ("bf16", 0, 4),
-        "mixed": (None, 12, 8),
-        "same": ("f32", 16, 8),
-        "lost": ("f32", None, 8),
-        "deep": ("f32", 0, 20),
-    }
+    known = {"a": ("f32", 0, 8), "b": ("bf16", 0, 4), "mixed": (None, 12, 8), "same": ("f32", 16, 8)}
+    known |= {"lost": ("f32", None, 8), "deep": ("f32", 0, 20)}
+    assert {name: (i.dtype, i.in_bytes, i.out_bytes) for name, i in found.items()} == known
 
 
 @pytest.mark.parametrize(

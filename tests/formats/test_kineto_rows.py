@@ -39,45 +39,45 @@ def test_a_wait_says_what_it_waits_for(read, write, event, stream, record, told)
     assert (row["event_stream"], row["event_record"]) == told
 
 
+ON_DEVICES = {"kernel", "Kernel", "mtia_ccp_events", "cuda_sync", "gpu_user_annotation"}
+ON_DEVICES |= {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
+
+
 @pytest.mark.parametrize(
-    ("category", "name", "kind", "side"),
+    ("kind", "category", "name"),
     [
-        ("kernel", "k", "kernel", "device"),
-        ("Kernel", "k", "kernel", "device"),
-        ("mtia_ccp_events", "k", "kernel", "device"),
-        ("mtia_ccp_events", "event_wait", "sync", "device"),
-        ("mtia_ccp_events", "event_record", "sync", "device"),
-        ("mtia_ccp_events", "dma_request", "copy", "device"),
-        ("gpu_memcpy", "Memcpy HtoD", "copy", "device"),
-        ("Memcpy", "Memcpy HtoD", "copy", "device"),
-        ("gpu_memset", "Memset", "memset", "device"),
-        ("Memset", "Memset", "memset", "device"),
-        ("cuda_sync", "Stream Synchronize", "sync", "device"),
-        ("gpu_user_annotation", "ProfilerStep#3", "annotation", "device"),
-        ("user_annotation", "ProfilerStep#3", "annotation", "host"),
-        ("user_annotation", "gloo:all_reduce", "op", "host"),
-        ("cpu_op", "aten::mm", "op", "host"),
-        ("Operator", "aten::mm", "op", "host"),
-        ("Operator", "ProfilerStep#3", "annotation", "host"),
-        ("Operator", "enumerate(DataLoader)#_Iter.__next__", "annotation", "host"),
-        ("python_function", "train.py(3): step", "python", "host"),
-        ("cuda_runtime", "cudaLaunchKernel", "launch", "host"),
-        ("cuda_runtime", "hipExtModuleLaunchKernel", "launch", "host"),
-        ("cuda_runtime", "hipMemcpyWithStream", "launch", "host"),
-        ("Runtime", "cudaMemsetAsync", "launch", "host"),
-        ("cuda_driver", "cuLaunchKernelEx", "launch", "host"),
-        ("cuda_runtime", "cudaGraphLaunch", "launch", "host"),
-        ("cuda_runtime", "cudaDeviceSynchronize", "sync", "host"),
-        ("cuda_runtime", "cudaMalloc", "other", "host"),
-        ("mtia_runtime", "runFunction - job_prep_and_submit_for_execution", "launch", "host"),
-        ("mtia_runtime", "enqueueCommand memcpyHtoDAsync", "launch", "host"),
-        ("mtia_runtime", "synchronizeStream", "sync", "host"),
-        ("mtia_runtime", "recordEvent", "other", "host"),
-        ("overhead", "Resource", "other", "host"),
+        *(("kernel", category, "k") for category in ("kernel", "Kernel", "mtia_ccp_events")),
+        *(("sync", "mtia_ccp_events", name) for name in ("event_wait", "event_record")),
+        ("sync", "cuda_sync", "Stream Synchronize"),
+        *(("copy", "mtia_ccp_events", "dma_request"), ("copy", "gpu_memcpy", "Memcpy HtoD")),
+        *(
+            ("copy", "Memcpy", "Memcpy HtoD"),
+            ("memset", "gpu_memset", "Memset"),
+            ("memset", "Memset", "Memset"),
+        ),
+        ("annotation", "gpu_user_annotation", "ProfilerStep#3"),
+        *(("annotation", category, "ProfilerStep#3") for category in ("user_annotation", "Operator")),
+        ("annotation", "Operator", "enumerate(DataLoader)#_Iter.__next__"),
+        *(
+            ("op", "user_annotation", "gloo:all_reduce"),
+            ("op", "cpu_op", "aten::mm"),
+            ("op", "Operator", "aten::mm"),
+        ),
+        ("python", "python_function", "train.py(3): step"),
+        ("launch", "cuda_runtime", "cudaGraphLaunch"),
+        *(("launch", "cuda_runtime", f"hip{what}") for what in ("ExtModuleLaunchKernel", "MemcpyWithStream")),
+        *(("launch", "cuda_runtime", "cudaLaunchKernel"), ("launch", "cuda_driver", "cuLaunchKernelEx")),
+        ("launch", "Runtime", "cudaMemsetAsync"),
+        ("launch", "mtia_runtime", "runFunction - job_prep_and_submit_for_execution"),
+        ("launch", "mtia_runtime", "enqueueCommand memcpyHtoDAsync"),
+        *(("sync", "cuda_runtime", "cudaDeviceSynchronize"), ("sync", "mtia_runtime", "synchronizeStream")),
+        *(("other", "cuda_runtime", "cudaMalloc"), ("other", "mtia_runtime", "recordEvent")),
+        ("other", "overhead", "Resource"),
     ],
 )
-def test_kind_of_each_category(read, write, event, category, name, kind, side):
+def test_kind_of_each_category(read, write, event, kind, category, name):
     (row,) = read(write([event(category, name)])).rows
+    side = "device" if category in ON_DEVICES else "host"
     assert (row["kind"], row["side"], row["name"]) == (kind, side, name)
 
 
@@ -444,18 +444,16 @@ class TestOrder:
         assert read(write(events), allow_truncated=True).trace.device_rows_in_order is ordered
 
 
+MOST = (1 << 63) - 1
+
+
 @pytest.mark.parametrize(
     ("category", "args", "told"),
     [
-        ("gpu_memcpy", {"bytes": 0}, 0),
-        ("gpu_memset", {"bytes": 9, "size": 5}, 9),
-        ("gpu_memset", {"size": 5}, 5),
-        ("gpu_memcpy", {"bytes": (1 << 63) - 1}, (1 << 63) - 1),
-        ("gpu_memcpy", {"bytes": -1}, None),
-        ("gpu_memcpy", {"bytes": 4.0}, None),
-        ("gpu_memcpy", {"size": 1 << 63}, None),
-        ("gpu_memcpy", {"size": "5"}, None),
-        ("gpu_memcpy", {}, None),
+        *(("gpu_memset", {"bytes": 9, "size": 5}, 9), ("gpu_memset", {"size": 5}, 5)),
+        *(("gpu_memcpy", {"bytes": told}, told) for told in (0, MOST)),
+        *(("gpu_memcpy", args, None) for args in ({}, {"bytes": -1}, {"bytes": 4.0})),
+        *(("gpu_memcpy", {"size": size}, None) for size in (MOST + 1, "5")),
     ],
 )
 def test_bytes_of_copies_and_fills(read, write, event, category, args, told):

@@ -264,12 +264,9 @@ class TestStacks:
     def test_without_python_the_programs_functions_stay(self) -> None:
         names = [
             "c10::cuda::CUDACachingAllocator::Native::malloc(void**)",
-            "at::_ops::empty_strided::redispatch(int)",
-            "at::_ops::empty_strided::call(int)",
+            *(f"at::_ops::empty_strided::{what}(int)" for what in ("redispatch", "call")),
             "void torch::autograd::AccumulateGrad::accumulateGrad<std::function<void (int)>>(int)",
-            "at::(anonymous namespace)::helper(int)",
-            "torch::autograd::Engine::thread_main()",
-            "_start",
+            *("at::(anonymous namespace)::helper(int)", "torch::autograd::Engine::thread_main()", "_start"),
         ]
         assert shown([frame(name) for name in names]) == (
             "at::empty_strided < torch::autograd::AccumulateGrad::accumulateGrad < at::helper"

@@ -156,17 +156,15 @@ def test_a_command_is_of_the_next_table_alone(read: Read) -> None:
     ],
 )
 def test_labels_of_launchers(read: Read, label: str) -> None:
-    text = TABLE
-    labelled = read("".join(f"{label}{line}\n" for line in text.splitlines()))
+    labelled = read("".join(f"{label}{line}\n" for line in TABLE.splitlines()))
     columns = ("kind", "group_size", "nodes", "bytes", "dur_ns", "busbw", "in_place", "errors")
-    assert rows(labelled, *columns) == rows(read(text), *columns)
+    assert rows(labelled, *columns) == rows(read(TABLE), *columns)
     assert len(rows(labelled, "bytes")) == 2
     assert (labelled.notes, labelled.left_out) == ([], {})
 
 
 def test_labels_that_change_from_line_to_line_are_not_passed_over_in_silence(read: Read) -> None:
-    text = TABLE
-    found = read("".join(f"line {at} | {line}\n" for at, line in enumerate(text.splitlines())))
+    found = read("".join(f"line {at} | {line}\n" for at, line in enumerate(TABLE.splitlines())))
     assert NO_RESULTS in found.notes
 
 
@@ -241,23 +239,22 @@ class TestTornRows:
         )
 
     @pytest.mark.parametrize(
-        "line",
+        ("host", "line"),
         [
-            "38dcf168f605:1391:1391 [0] NCCL INFO AllReduce\n",
-            "[2025-10-02 10:11:12] 38dcf168f605:1391:1391 [0] transport/net.cc:40 NCCL WARN slow\n",
-            "0-node.a_b:1:2 [-1] NCCL TRACE x\n",
+            ("38dcf168f605", "38dcf168f605:1391:1391 [0] NCCL INFO AllReduce\n"),
+            (
+                "38dcf168f605",
+                "[2025-10-02 10:11:12] 38dcf168f605:1391:1391 [0] transport/net.cc:40 NCCL WARN slow\n",
+            ),
+            ("0-node.a_b", "0-node.a_b:1:2 [-1] NCCL TRACE x\n"),
         ],
     )
-    def test_a_host_whose_name_could_be_part_of_a_number(self, read: Read, line: str) -> None:
-        host = "0-node.a_b" if "0-node" in line else "38dcf168f605"
-        devices = DEVICES.replace("alpha", host).replace("beta", host)
-        found = read(
-            HEADER + devices + COLUMNS + self.NAME + line + self.OUT + line + self.IN + "\n" + FOOTER
-        )
-        assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
-        # that only other lines name
-        found = read(HEADER + line + COLUMNS + self.NAME + line + self.OUT + line + self.IN + "\n" + FOOTER)
-        assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
+    def test_a_host_whose_name_could_be_part_of_a_number(self, read: Read, host: str, line: str) -> None:
+        """Named by devices, or by other lines alone."""
+        for named in (DEVICES.replace("alpha", host).replace("beta", host), line):
+            torn = self.NAME + line + self.OUT + line + self.IN + "\n"
+            found = read(HEADER + named + COLUMNS + torn + FOOTER)
+            assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
 
     @pytest.mark.parametrize(
         "pieces",

@@ -136,29 +136,21 @@ def test_what_pytorch_appends_to_an_operators_name(ranges, appended, sequence, n
     assert (second["sequence"], second["operator"], second["shapes"]) == (None, 9, None)
 
 
-def test_a_registered_text_tells_the_same(path):
+def test_a_registered_text_tells_the_same(ranges):
     texts = strings("a kernel", "a call", "aten::mm, seq = 1, op_id = 2, sizes = [[4]]", "step 1")
-    rows = [nvtx(1, 2, textId=3), nvtx(3, 4, textId=4), nvtx(5, 6, "aten::add")]
-    found = read(write(path, NVTX_EVENTS=rows, StringIds=texts, **{KERNEL: [kernel(1, 2)]}))
+    found = ranges(nvtx(1, 2, textId=3), nvtx(3, 4, textId=4), nvtx(5, 6, "aten::add"), StringIds=texts)
     assert [(row["name"], row["sequence"], row["operator"], row["shapes"]) for row in found.of("op")] == [
-        ("aten::mm", 1, 2, "[[4]]"),
-        ("aten::add", None, None, None),
+        *(("aten::mm", 1, 2, "[[4]]"), ("aten::add", None, None, None))
     ]
     assert [row["name"] for row in found.of("annotation", "host")] == ["step 1"]
-
-
-def test_registered_texts_and_own_texts_in_one_batch(ranges):
     found = ranges(
         *(nvtx(1, 2, "aten::add, op_id = 1"), nvtx(2, 3, textId=REDUCE, domainId=1)),
         *(nvtx(3, 4, "aten::add, op_id = 2"), nvtx(4, 5), nvtx(5, 6, textId=MPI, domainId=2)),
     )
     assert [row["name"] for row in found.of("op")] == ["aten::add", "aten::add", "MPI_Allreduce"]
     assert [row["name"] for row in found.of("annotation")] == ["ncclAllReduce", "(no name)"]
-
-
-def test_a_table_without_domains_or_registered_texts(path):
-    row = {"start": 1, "end": 2, "eventType": 59, "text": "step 1", "globalTid": thread(10, 3)}
-    found = read(write(path, NVTX_EVENTS=[row], StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}))
+    # a table without domains or registered texts
+    found = ranges({"start": 1, "end": 2, "eventType": 59, "text": "step 1", "globalTid": thread(10, 3)})
     assert [row["name"] for row in found.of("annotation")] == ["step 1"]
 
 
@@ -273,33 +265,28 @@ def test_without_blobs_kinds_are_told_and_a_note_says_what_to_do(ranges):
     ]
 
 
+SIZED = blob(50, struct.pack("<QQi4x", COMM, 64, 1))
+
+
 @pytest.mark.parametrize(
-    "payload",
+    ("payload", "schemas"),
     [
-        *(b"", b"short", blob(50, b""), blob(50, struct.pack("<QQi4x", COMM, 64, 1))[:40]),
-        *(blob(99, struct.pack("<QQi4x", COMM, 64, 1)), struct.pack("<QQQQ", 1, 50, 1 << 60, 32) + bytes(24)),
-        struct.pack("<QQQQ", 1, 50, 24, 1 << 60) + bytes(24),
-        *(struct.pack("<QQQQ", 1, 50, 24, 0) + bytes(24), blob(50, struct.pack("<QQi4x", COMM, 1 << 62, 1))),
+        *((payload, SCHEMAS) for payload in (b"", b"short", blob(50, b""), SIZED[:40])),
+        *(
+            (struct.pack("<QQQQ", 1, 50, *at) + bytes(24), SCHEMAS)
+            for at in ((1 << 60, 32), (24, 1 << 60), (24, 0))
+        ),
+        (blob(99, struct.pack("<QQi4x", COMM, 64, 1)), SCHEMAS),
+        (blob(50, struct.pack("<QQi4x", COMM, 1 << 62, 1)), SCHEMAS),
+        # schemas that contradict themselves, or state no number
+        (SIZED, [*SCHEMAS, SCHEMAS[1] | {"offset": 16}]),
+        (SIZED, [entry | {"offset": "eight"} if entry is SCHEMAS[1] else entry for entry in SCHEMAS]),
     ],
 )
-def test_payloads_that_are_none(ranges, payload):
-    found = ranges(nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=payload), calls=[call(20, 30, 5)])
+def test_payloads_that_are_none(ranges, payload, schemas):
+    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=payload)]
+    found = ranges(*rows, calls=[call(20, 30, 5)], NVTX_PAYLOAD_SCHEMA_ENTRIES=schemas)
     assert [(told.collective, told.in_bytes) for told, *_ in found.told] == [("all_reduce", None)]
-
-
-@pytest.mark.parametrize(
-    "twisted",
-    [
-        [*SCHEMAS, {**SCHEMAS[1], "offset": 16}],
-        [{**entry, "offset": "eight" if entry is SCHEMAS[1] else entry["offset"]} for entry in SCHEMAS],
-    ],
-    ids=["twice", "no number"],
-)
-def test_schemas_that_contradict_themselves_are_not_used(path, twisted):
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": twisted}
-    rows = [nccl(10, 40, REDUCE, 64)]
-    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
-    assert [told.in_bytes for told, *_ in found.told] == [None]
 
 
 def test_tables_of_mpi_calls(path):
@@ -376,11 +363,10 @@ def entries(kind: int, offset: int = 0) -> list[dict[str, object]]:
         ),
     ],
 )
-def test_sizes_are_integers_from_0_within_payloads_of_4096_bytes(path, kind, offset, payload, size):
+def test_sizes_are_integers_from_0_within_payloads_of_4096_bytes(ranges, kind, offset, payload, size):
     """Below zero, before the payload, no integer, and longer with their header of 32 bytes: none is known."""
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
     rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload))]
-    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
+    found = ranges(*rows, calls=[call(20, 30, 5)], NVTX_PAYLOAD_SCHEMA_ENTRIES=entries(kind, offset))
     assert [told.in_bytes for told, *_ in found.told] == [size]
 
 
@@ -389,17 +375,16 @@ INTEGERS = (5, "<i"), (6, "<I"), (10, "<Q"), (15, "<i"), (16, "<I"), (17, "<q"),
 
 @pytest.mark.parametrize(("kind", "packed"), INTEGERS)
 @pytest.mark.parametrize("offset", [0, 3])
-def test_integers_of_every_width(path, kind, packed, offset):
+def test_integers_of_every_width(ranges, kind, packed, offset):
     """The largest that is signed and fits, at the end of the payload and cut by a byte."""
     most = (1 << 31) - 1 if struct.calcsize(packed) == 4 else (1 << 55) + 5
     payload = b"x" * offset + struct.pack(packed, most)
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
     rows = [
-        nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload)),
-        nvtx(50, 60, textId=REDUCE, domainId=1, binaryData=blob(60, payload[:-1])),
+        nvtx(at, at + 30, textId=REDUCE, domainId=1, binaryData=blob(60, part))
+        for at, part in ((10, payload), (50, payload[:-1]))
     ]
-    tables = {KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5), call(55, 56, 6)]}
-    found = read(write(path, NVTX_EVENTS=rows, **known, **tables))
+    calls = [call(20, 30, 5), call(55, 56, 6)]
+    found = ranges(*rows, calls=calls, NVTX_PAYLOAD_SCHEMA_ENTRIES=entries(kind, offset))
     assert [told.in_bytes for told, *_ in found.told] == [most, None]
 
 

@@ -19,6 +19,7 @@ from cclbench.formats.timeline.mapping import (
     TimelineMapping,
     TimelineOperator,
     is_mapped,
+    mapping_at,
 )
 from cclbench.formats.timeline.survey import Survey, survey_beside
 from cclbench.formats.timeline.tables import table_batches, wanted_columns
@@ -121,13 +122,11 @@ class TestSurvey:
         assert [survey.peer_rank("across", rank) for rank in range(4)] == [None, None, 1, None]
         assert survey.peer_rank("sum", 0) is None
         assert self.placed(places={0: (None, 0), 1: (0, 1)}).peer_rank("next", 0) is None
-
-    def test_groups_are_unknown_where_ranks_are_missing(self) -> None:
-        survey = self.placed()
-        survey.mapping = mapped(place={"dp": "x", "pp": "y"}, ranks=5)
-        assert survey.operator_members("sum", 0, None) is None
-        assert survey.operator_members("some", 2, "g") is None
-        assert self.placed(places={0: (None, 0), 1: (0, 1)}).peer_rank("next", 0) is None
+        survey.mapping = mapped(place={"dp": "x", "pp": "y"}, ranks=5)  # of which one is missing
+        assert (survey.operator_members("sum", 0, None), survey.operator_members("some", 2, "g")) == (
+            None,
+            None,
+        )
 
 
 def test_the_first_pattern_that_fits_says_what_an_operator_does() -> None:
@@ -308,29 +307,21 @@ def test_a_table_is_not_rewritten(tmp_path: Path) -> None:
         Timeline().rewrite(tmp_path / "x.csv", None, None, annotations=False)  # type: ignore[arg-type]
 
 
-def with_ranks(*ranks: int) -> str:
-    return "r,op,t,d\n" + "".join(f"{rank},a,0,1\n" for rank in ranks)
-
-
-def with_operators(count: int) -> str:
-    return "r,op,t,d\n" + "".join(f"0,a{n},0,1\n" for n in range(count))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (with_ranks(0, 1 << 20), "job.csv: has the rank 1048576; ranks are from 0 to 1,048,575"),
-        (with_ranks(-1, 0), "job.csv: has the rank -1; ranks are from 0 to 1,048,575"),
-        (with_operators((1 << 12) + 1), "job.csv: has more than 4,096 operators"),
-    ],
-    ids=["large rank", "negative rank", "operators"],
-)
-def test_bounds_of_ranks_and_operators(write: Write, text: str, says: str) -> None:
+def test_bounds_of_ranks_and_operators(write: Write) -> None:
     """Ranks have twenty bits."""
-    with pytest.raises(InputError, match=f"{says}$"):
-        survey_beside(write(text))
-    assert survey_beside(write(with_ranks(0, (1 << 20) - 1))).files == {"job.csv": {0, (1 << 20) - 1}}
-    assert len(survey_beside(write(with_operators(1 << 12))).operators) == 1 << 12
+
+    def surveyed(ranks: list[int], operators: int = 1) -> Survey:
+        rows = [f"{rank},a{n},0,1\n" for rank in ranks for n in range(operators)]
+        return survey_beside(write("r,op,t,d\n" + "".join(rows)))
+
+    most = (1 << 20) - 1
+    for rank in (most + 1, -1):
+        with pytest.raises(InputError, match=f"job.csv: has the rank {rank}; ranks are from 0 to 1,048,575$"):
+            surveyed([0, rank])
+    with pytest.raises(InputError, match=r"job.csv: has more than 4,096 operators$"):
+        surveyed([0], 4097)
+    assert surveyed([0, most]).files == {"job.csv": {0, most}}
+    assert len(surveyed([0], 4096).operators) == 4096
 
 
 @pytest.mark.parametrize(
@@ -432,13 +423,11 @@ class TestTables:
         assert [payload.group_name for payload, _, _ in told(opened(path)[0])] == ["a"]
 
     def test_what_is_read_of_a_table(self) -> None:
-        columns = TimelineColumns(rank="r", operator="op", start="t", duration="d", stream="s")
-        known = {"rank": "r", "operator": "op", "start": "t", "duration": "d", "stream": "s"}
-        assert wanted_columns(mapped(columns=columns, place={"dp": "x"})) == known | {"place.dp": "x"}
-        from cclbench.formats.timeline.tables import exact_nanoseconds
-
+        told = {"rank": "r", "operator": "op", "start": "t", "duration": "d", "stream": "s"}
+        columns = TimelineColumns(**told)
+        assert wanted_columns(mapped(columns=columns, place={"dp": "x"})) == told | {"place.dp": "x"}
         values = pa.array(["1", "2", "3", "4"]).slice(1, 2)
-        assert exact_nanoseconds(values, "us", "here").tolist() == [2000, 3000]
+        assert tables.exact_nanoseconds(values, "us", "here").tolist() == [2000, 3000]
 
     @pytest.mark.parametrize("rows_a_batch", [100, 2])
     @pytest.mark.parametrize("name", ["r", "op", "t", "d"])
@@ -474,8 +463,6 @@ class TestTables:
 
 
 def surveyed_mapping(path: Path) -> TimelineMapping:
-    from cclbench.formats.timeline.mapping import mapping_at
-
     return mapping_at(path.with_name("timeline.yaml"))
 
 
