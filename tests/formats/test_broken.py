@@ -90,8 +90,7 @@ def test_bare_array_cut_at_every_byte(read, tmp_path, event):
     ],
 )
 def test_bad_bytes_in_a_name(read, write, event, name, reason):
-    events = [event("kernel", "first", 1), event("kernel", "MIDDLE", 2), event("kernel", "last", 3)]
-    path = write(events)
+    path = write([event("kernel", "first", 1), event("kernel", "MIDDLE", 2), event("kernel", "last", 3)])
     text = path.read_bytes()
     at = text.index(b"MIDDLE")
     path.write_bytes(text.replace(b"MIDDLE", name))

@@ -33,8 +33,7 @@ def rows() -> CounterRows:
 
 
 def told(rows: CounterRows, *columns: str) -> list[Row]:
-    table = rows.evidence().counters
-    return [tuple(row[name] for name in columns) for row in table.to_pylist()]
+    return [tuple(row[name] for name in columns) for row in rows.evidence().counters.to_pylist()]
 
 
 def test_lines_have_bounds_and_may_be_blank(written: Any) -> None:
@@ -107,8 +106,7 @@ def test_periods_that_overlap_one_before_are_counted(rows: CounterRows) -> None:
     rows.add_row("power", 1, device=1, start_ns=0, end_ns=10)
     rows.add_row("power", 2, device=0, port="a", start_ns=0, end_ns=10)
     rows.add_row("energy", 3, device=0, start_ns=0, end_ns=10)
-    found = told(rows, "device", "port", "counter", "start_ns", "end_ns", "value")
-    assert found == [
+    assert told(rows, "device", "port", "counter", "start_ns", "end_ns", "value") == [
         *((0, None, "power", *row) for row in ((0, 10, 0), (10, 20, 10), (20, 20, 20), (20, 30, 20))),
         *((1, None, "power", 0, 10, 1), (0, "a", "power", 0, 10, 2), (0, None, "energy", 0, 10, 3)),
     ]
@@ -153,8 +151,7 @@ def test_what_was_sampled_once_is_a_total_or_counted(rows: CounterRows) -> None:
     rows.add_cumulative("energy", 3)
     rows.add_cumulative("nic_rx_bytes", 1)
     rows.add_cumulative("nic_rx_bytes", 1)
-    found = told(rows, "counter", "device", "port", "value", "unit", "start_ns", "end_ns")
-    assert found == [
+    assert told(rows, "counter", "device", "port", "value", "unit", "start_ns", "end_ns") == [
         ("nic_rx_bytes", None, None, 0.0, "B", None, None),
         ("nic_tx_total", None, "a", 7.0, "B", 5, 5),
         ("nic_tx_total", 2, None, 9.0, "B", None, None),

@@ -275,8 +275,7 @@ def test_bounds_of_groups(written: Write, told: dict[str, Any], known: bool) -> 
         (group,) = READER.read(path).groups
         assert group.ranks == tuple(told.get("ranks", range(told.get("group_size", 0))))
         return
-    message = refused(READER.read, path)
-    assert re.search(": Expected .*; capture the execution trace again", message)
+    assert re.search(": Expected .*; capture the execution trace again", refused(READER.read, path))
 
 
 def test_groups_that_list_nothing(written: Write) -> None:
@@ -301,8 +300,7 @@ def test_a_process_is_told_before_the_operators(tmp_path: Path) -> None:
     assert READER.process_of(path) == 123_456_789_012_345_678
     path = tmp_path / "et.json.gz"
     path.write_bytes(gzip.compress(b'{"pid": 7}')[:12])
-    message = refused(READER.process_of, path, "gzip stream is damaged")
-    assert "; capture the execution trace" in message
+    assert "; capture the execution trace" in refused(READER.process_of, path, "gzip stream is damaged")
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ def instructions(*computations: list[bytes]) -> dict[str, Instruction]:
 )
 def test_a_fusion_is_what_is_in_it(opcodes: str, category: str | None) -> None:
     inside = [instruction(f"i{at}", opcode, array(1), at) for at, opcode in enumerate(opcodes.split())]
-    found = instructions(inside, [instruction("f", "fusion", array(1), 90, calls=1)])
-    assert found["f"].category == category
+    assert instructions(inside, [instruction("f", "fusion", array(1), 90, calls=1)])["f"].category == category
 
 
 def test_bytes_are_those_of_all_operands_and_results() -> None:
@@ -84,8 +83,7 @@ NOTATIONS = {
 
 @pytest.mark.parametrize(("fields", "known"), NOTATIONS.values(), ids=NOTATIONS)
 def test_replica_groups_of_a_program_in_all_its_notations(fields, known):
-    found = instructions([instruction("r", "all-reduce", array(4)) + fields])["r"].participants
-    assert found.groups == known
+    assert instructions([instruction("r", "all-reduce", array(4)) + fields])["r"].participants.groups == known
 
 
 def dot(name: str, at: int, path: str = "", *, frame: int = 0) -> bytes:
@@ -115,8 +113,7 @@ def test_a_product_states_its_op_operands_and_line() -> None:
     found = instructions([*OPERANDS, dot("d", 3, "jit(f)/jvp(M)/dot_general")])
     assert found["d"].origin == InstructionOrigin("jit(f)/jvp(M)/dot_general", **PRODUCT)
     told = message((7, message((2, "add"), (3, "train.py"), (4, 7))))
-    found = instructions([instruction("x", "add", array(1), 1) + told])
-    assert found["x"].origin.call_site == "train.py(7)"
+    assert instructions([instruction("x", "add", array(1), 1) + told])["x"].origin.call_site == "train.py(7)"
 
 
 def test_a_product_is_one_whatever_it_was_merged_with() -> None:
@@ -183,8 +180,7 @@ def test_element_types_by_number(number: int, dtype: str | None, size: int | Non
     ],
 )
 def test_bytes_of_absurd_arrays_are_unknown(dims: tuple[int, ...], size: int | None) -> None:
-    found = instructions([instruction("x", "add", array(*dims, kind=2))])["x"]
-    assert found.out_bytes == size
+    assert instructions([instruction("x", "add", array(*dims, kind=2))])["x"].out_bytes == size
 
 
 def test_types_and_bytes_where_operands_differ_or_are_missing() -> None:
@@ -287,8 +283,7 @@ def test_frames_of_a_module_are_counted_from_1(frame: int, site: str | None) -> 
         *((4, message((1, at))) for at in (1, 2, 3, 4)),
     )
     module = message((3, message((5, 1), (2, dot("d", 3, "x/dot_general", frame=frame)))), (17, frames))
-    origin = HloProgram(message((1, module)), "here").instructions["d"].origin
-    assert origin.call_site == site
+    assert HloProgram(message((1, module)), "here").instructions["d"].origin.call_site == site
 
 
 EXTENTS = [message((1, 3), (3, 1)), message((1, 3), (2, 2), (5, 2), (6, 1))]

@@ -176,8 +176,7 @@ def test_base_times_to_their_bounds(read, write, event, base):
     (row,) = read(write([event("kernel", "k", 0)], baseTimeNanoseconds=base)).rows
     assert row["start_ns"] == base
     path = write([event("kernel", "k", 0)], baseTimeNanoseconds=base + base // LATEST)
-    message = refused(read, path)
-    assert message == f"{path}: baseTimeNanoseconds is {base + base // LATEST}, not a time"
+    assert refused(read, path) == f"{path}: baseTimeNanoseconds is {base + base // LATEST}, not a time"
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
@@ -187,8 +186,7 @@ def test_a_base_time_behind_the_events_stands_within_64_kib_of_the_end(read, wri
     rows = [event("kernel", "k", 1), event("kernel", "k", 2)]
     base = {"baseTimeNanoseconds": 1_700_000_000_000_000_000}
     near = {**base, "z": "x" * (64 * 1024 - 52)}
-    path = write(rows, name=name, after=near)
-    assert read(path).rows[0]["start_ns"] == 1_700_000_000_000_001_000
+    assert read(write(rows, name=name, after=near)).rows[0]["start_ns"] == 1_700_000_000_000_001_000
     path = write(rows, name=name, after={**base, "z": near["z"] + "x"})
     if name == "t.json.gz":
         assert read(path).rows[0]["start_ns"] == 1_700_000_000_000_001_000

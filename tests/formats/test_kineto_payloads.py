@@ -131,8 +131,7 @@ def test_annotation_of_a_transfer_and_of_a_barrier(read, write, event):
     ["", "kind=x", "kind=x rows=1 ranks=", "kind=x rows=x ranks=0,1", "kind=x rows=1 ranks=0,1 stray"],
 )
 def test_malformed_annotation_is_an_error_that_quotes_it(read, write, event, fields):
-    path = write([event("user_annotation", f"cclbench::collective {fields} desc=x")])
-    refused(read, path, "malformed")
+    refused(read, write([event("user_annotation", f"cclbench::collective {fields} desc=x")]), "malformed")
 
 
 def test_equal_payloads_and_the_largest_groups(read, write, event):

@@ -23,8 +23,7 @@ Written = Callable[..., Path]
 def test_a_system_has_its_nodes_times_their_accelerators(written: Written) -> None:
     path = written(json.dumps(SYSTEM))
     assert recognise_format(path, path.read_bytes()).name == "mlperf_system"
-    found = MlperfSystem().read(path)
-    assert found.facts == {"nodes": 9, "accelerators_per_node": 8, "system_devices": 72}
+    assert MlperfSystem().read(path).facts == {"nodes": 9, "accelerators_per_node": 8, "system_devices": 72}
 
 
 @pytest.mark.parametrize("value", ["N/A", "", 0, -1, "1e3", 1 << 40, "９"])

@@ -148,8 +148,7 @@ def test_a_sweep_behind_a_long_log_is_not_passed_over_in_silence(read: Read) -> 
     """It is said once with its line."""
     table = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
     said = "a benchmark's table on line {} is not read: put it in a file of its own"
-    found = read(f"{PREFIX}{EFA[2]}\n" * 3 + f"[1,0]<stdout>:{table}\n" * 2)
-    assert found.notes == [said.format(4)]
+    assert read(f"{PREFIX}{EFA[2]}\n" * 3 + f"[1,0]<stdout>:{table}\n" * 2).notes == [said.format(4)]
     assert read(*["x"] * 1233, table, "y", table, prefix="").notes == [said.format("1,234")]
 
 

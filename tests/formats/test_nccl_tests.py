@@ -177,8 +177,7 @@ def test_as_srun_labels_a_job_with_binding_reports_before_it(read: Read) -> None
     table = (HEADER + DEVICES).replace("# Collective test starting: all_reduce_perf\n", "")
     table = table.replace("# nccl-tests version 2.18.3 nccl-headers=22809 nccl-library=22907\n", "")
     command = "+ srun -l --cpu-bind=verbose ./build/alltoall_perf -b 1G -e 1G\n"
-    row = ROW.replace("322.12", "161.06").replace("402.65", "201.33")
-    text = table + COLUMNS + row + FOOTER
+    text = table + COLUMNS + ROW.replace("322.12", "161.06").replace("402.65", "201.33") + FOOTER
     labelled = "".join(f"   0: {line}\n" for line in text.splitlines())
     found = read(command + bindings + devices + labelled)
     assert rows(found, "kind", "group_size", "nodes", "busbw") == [

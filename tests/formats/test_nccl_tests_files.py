@@ -67,8 +67,7 @@ def test_json_of_nccl_tests(read: Read) -> None:
     tiny = as_json(results=[result(8, {"time": 7, "alg_bw": 8}, None)]).replace(":8}", ":0E-999999999}")
     assert rows(read(tiny, "sweep.json"), "bytes", "algbw") == [(8, 0.0)]
     no_time = result(8, {"time": "nan", "alg_bw": 0, "bus_bw": 0, "nwrong": None}, None)
-    found = read(as_json(results=[no_time], config=None), "sweep.json")
-    assert found.left_out == {"without a time": 1}
+    assert read(as_json(results=[no_time], config=None), "sweep.json").left_out == {"without a time": 1}
 
 
 def test_json_of_rccl_tests_and_of_other_orders(read: Read) -> None:

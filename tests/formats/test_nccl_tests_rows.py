@@ -70,8 +70,7 @@ class TestSweepRows:
     def test_rows_that_contradict_themselves_or_are_wrong_are_named_by_their_lines(self) -> None:
         good, off = self.GB, Figures(Decimal(1), Decimal(7), None)
         wrong = Figures(Decimal("1.00"), None, None, 2)
-        rows = self.rows((1000, good), (1000, off), (1000, off), (1000, wrong))
-        assert rows.evidence().notes == [
+        assert self.rows((1000, good), (1000, off), (1000, off), (1000, wrong)).evidence().notes == [
             "algbw does not follow from size and time in 2 of 4 rows: lines 6, 7",
             "wrong results in 1 of 4 rows: line 8",
         ]
@@ -224,8 +223,7 @@ class TestPrinted:
 
     def test_tables_are_said_and_models_cut(self, written: Written) -> None:
         text = DEVICE.format(0, "NVIDIA " + "x" * 90) + TABLE.format("1.00")
-        found = Printed(written(text)).read_log().evidence()
-        assert found.facts == {"device_name": "NVIDIA " + "x" * 73}
+        assert Printed(written(text)).read_log().evidence().facts == {"device_name": "NVIDIA " + "x" * 73}
         text = TABLE.format("1.00").replace("# Out", "1000 250 float none 0\n# note\n1.00 1.00 1.00 0\n# Out")
         rows = Printed(written(text)).read_log()
         assert rows.left_out == {CUT: 1, BEHEADED: 1}
@@ -256,8 +254,7 @@ class TestPrinted:
     ) -> None:
         monkeypatch.setattr(printed, "_MOST_RANKS", 2)
         text = "".join(DEVICE.format(rank, "NVIDIA H100") for rank in range(devices)) + TABLE.format("1.00")
-        table = Printed(written(text)).read_log().evidence().timings
-        assert table["group_size"].to_pylist() == [ranks]
+        assert Printed(written(text)).read_log().evidence().timings["group_size"].to_pylist() == [ranks]
 
     @pytest.mark.parametrize(
         ("line", "kind"),
@@ -323,8 +320,7 @@ class TestStated:
 
     @pytest.mark.parametrize("args", [[], ["broadcast"], ["./other"]])
     def test_a_program_of_another_name_is_of_no_collective(self, written: Written, args: list[str]) -> None:
-        table = read_json(written(as_json(args=args))).evidence().timings
-        assert table["kind"].to_pylist() == [None]
+        assert read_json(written(as_json(args=args))).evidence().timings["kind"].to_pylist() == [None]
 
     @pytest.mark.parametrize(
         ("believed", "beyond"),

@@ -220,8 +220,7 @@ def test_warnings_about_lost_events_are_passed_on_and_others_counted(path):
     start = [{"utcEpochNs": EPOCH}]
     kernels = [kernel(1, 2), kernel(1, 2, pid=11)]
     tables = {"DIAGNOSTIC_EVENT": events, "TARGET_INFO_SESSION_START_TIME": start, KERNEL: kernels}
-    write(path, StringIds=NAMES, **tables)
-    assert read(path, "10").trace.notes == [
+    assert read(write(path, StringIds=NAMES, **tables), "10").trace.notes == [
         "the profiler warns (2x): Not all CUDA events might have been collected",
         "the profiler warns (1x): Not all OS runtime events might have been collected",
         "the profiler left 1 other warnings and 1 errors in its report",

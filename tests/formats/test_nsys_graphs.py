@@ -51,8 +51,7 @@ def run(tmp_path):
 
     def run(name="trace", **tables):
         known = {"StringIds": NAMES, "TARGET_INFO_SESSION_START_TIME": SESSION}
-        path = write(tmp_path / f"{name}.sqlite", **known, **tables)
-        return cclbench.run(path, store=tmp_path / "store")
+        return cclbench.run(write(tmp_path / f"{name}.sqlite", **known, **tables), store=tmp_path / "store")
 
     return run
 
@@ -236,8 +235,7 @@ def test_people_read_that_graphs_are_unknown_inside(run):
 
 
 def test_what_nothing_is_found_in_is_said_to_be_unknown(run):
-    done = run(**{GRAPH: back_to_back(busy=999), CALL: launches(*range(10, 110, 10))})
-    assert busy_with(done.figures) == (
+    assert busy_with(run(**{GRAPH: back_to_back(busy=999), CALL: launches(*range(10, 110, 10))}).figures) == (
         "CUDA graphs traced as a whole run in 99.9 % of it: their kernels are not recorded."
     )
 

@@ -101,8 +101,7 @@ def begun(comm, size, rank, **more):
     ],
 )
 def test_operators_and_annotations(ranges, text, kind, name):
-    found = ranges(nvtx(10, 25, text, tid=6))
-    (made,) = [row for row in found.rows if row["kind"] != "kernel"]
+    (made,) = [row for row in ranges(nvtx(10, 25, text, tid=6)).rows if row["kind"] != "kernel"]
     assert (made["kind"], made["side"]) == (kind, "host")
     assert made["name"] == (name or text.partition(", op_id")[0])
     assert (made["start_ns"], made["dur_ns"], made["track"]) == (EPOCH + 10, 15, 6)
@@ -129,8 +128,7 @@ def test_operators_and_annotations(ranges, text, kind, name):
     ],
 )
 def test_what_pytorch_appends_to_an_operators_name(ranges, appended, sequence, number, shapes):
-    found = ranges(nvtx(10, 25, f"aten::mm{appended}"), nvtx(30, 35, "aten::add, op_id = 9"))
-    first, second = found.of("op")
+    first, second = ranges(nvtx(10, 25, f"aten::mm{appended}"), nvtx(30, 35, "aten::add, op_id = 9")).of("op")
     assert [row["name"] for row in (first, second)] == ["aten::mm", "aten::add"]
     assert (first["sequence"], first["operator"], first["shapes"]) == (sequence, number, shapes)
     assert (second["sequence"], second["operator"], second["shapes"]) == (None, 9, None)
@@ -246,8 +244,7 @@ def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
 )
 def test_which_of_several_kernels_serves_which_call_is_not_told(ranges, launches, told):
     """The group's end, [20, 30), must launch exactly one."""
-    found = ranges(*GROUP, calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)])
-    assert len(found.told) == told
+    assert len(ranges(*GROUP, calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)]).told) == told
 
 
 def test_without_blobs_kinds_are_told_and_a_note_says_what_to_do(ranges):

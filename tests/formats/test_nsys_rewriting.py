@@ -70,8 +70,7 @@ def test_texts_and_blobs_of_every_column_change_as_what_they_are(path: Path) -> 
 
 
 def test_a_column_of_blobs_alone(path: Path) -> None:
-    rows = [{"a": 1, "b": 2, "c": b"secret"}]
-    select, counted = rewritten(write(path, ODD=rows, StringIds=strings("x")))
+    select, counted = rewritten(write(path, ODD=[{"a": 1, "b": 2, "c": b"secret"}], StringIds=strings("x")))
     assert (select("SELECT c FROM ODD"), counted) == ([(b"??????",)], {("ODD.c", "bytes"): 1})
 
 

@@ -56,8 +56,7 @@ def test_a_kernel_and_its_launch(path):
 
 
 def test_without_a_session_start_times_are_relative_and_a_note_says_so(path):
-    write(path, StringIds=NAMES, **{KERNEL: [kernel(100, 350)]})
-    found = read(path)
+    found = read(write(path, StringIds=NAMES, **{KERNEL: [kernel(100, 350)]}))
     assert found.rows[0]["start_ns"] == 100
     assert ["when the session began" in note for note in found.trace.notes] == [True]
 
@@ -65,8 +64,7 @@ def test_without_a_session_start_times_are_relative_and_a_note_says_so(path):
 def test_memsets_and_synchronisation(path):
     syncs = [on_device(10, 20, syncType=1, streamId=4294967295)]
     syncs += [on_device(at, at + 10, syncType=kind) for at, kind in ((20, 2), (30, 3), (40, 4), (50, 77))]
-    write(path, StringIds=NAMES, **{MEMSET: [on_device(1, 2, bytes=64, value=0)], SYNC: syncs})
-    found = read(path)
+    found = read(write(path, StringIds=NAMES, **{MEMSET: [on_device(1, 2, bytes=64, value=0)], SYNC: syncs}))
     assert [(r["name"], r["bytes"], r["track"]) for r in found.of("memset")] == [("Memset (Device)", 64, 7)]
     assert [row["name"] for row in found.of("sync", "device")] == [
         *("Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync", "Sync")
@@ -85,6 +83,8 @@ def test_shared_correlations_stay_with_their_process(path):
 def test_whole_graphs_are_device_rows_of_unknown_content(path):
     """Without a time they are counted, without ids nameless."""
     graphs = [on_device(10, 60, graphId=4, graphExecId=5), on_device(70, 90, graphId=4, graphExecId=None)]
+    alone = write(path.with_name("alone.sqlite"), StringIds=NAMES, **{GRAPH: graphs})
+    assert read(alone).trace.facts.whole_graphs == 2
     times = [(10, 60), (0, 90), (None, 95), (100, None), (110, 0), (0, 0)]
     nameless = {"graphId": None, "graphExecId": None, "correlationId": None}
     write(path, StringIds=NAMES, **{GRAPH: graphs + [on_device(*time, **nameless) for time in times]})
@@ -94,7 +94,6 @@ def test_whole_graphs_are_device_rows_of_unknown_content(path):
         ("graph", "device", "CUDA graph 4", 20, 5),
         ("graph", "device", "CUDA graph", 50, None),
     ]
-    assert found.trace.facts.whole_graphs == 3
     assert any("--cuda-graph-trace=node" in note for note in found.trace.notes)
     assert found.trace.dropped == {"row without a time or duration": 5}
 
@@ -108,8 +107,7 @@ def test_graphs_whose_kernels_have_rows_are_not_counted_twice(path):
         kernel(70, 90, pid=11, correlationId=6, graphNodeId=None),
         kernel(95, 99, correlationId=0, graphNodeId=None),
     ]
-    write(path, StringIds=NAMES, **{GRAPH: graphs, KERNEL: kernels})
-    found = read(path, "10")
+    found = read(write(path, StringIds=NAMES, **{GRAPH: graphs, KERNEL: kernels}), "10")
     assert [row["start_ns"] - 10 for row in found.of("graph")] == [60, 85]
     assert found.trace.dropped["CUDA graph launch whose kernels have rows"] == 1
 
@@ -124,8 +122,7 @@ def test_profiler_overhead_is_a_host_row(path):
 def test_a_minimal_schema(path):
     row = {"start": 0, "end": 10, "deviceId": 0, "streamId": 7, "correlationId": 1, "shortName": 1}
     calls = [{"start": -30, "end": -5, "correlationId": 1, "globalTid": 1, "nameId": 2}]
-    write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls})
-    found = read(path, "")
+    found = read(write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls}), "")
     assert [(r["kind"], r["name"], r["start_ns"]) for r in found.rows] == [
         ("kernel", "void gemm<float>(float*)", 0),
         ("launch", "cudaLaunchKernel_v7000", -30),
@@ -182,8 +179,7 @@ ALL_COPIES = {
 
 def test_copies_of_every_kind(path):
     rows = [on_device(2 * i, 2 * i + 1, bytes=0, copyKind=kind) for i, kind in enumerate(ALL_COPIES)]
-    write(path, StringIds=NAMES, **{COPY: rows})
-    found = read(path)
+    found = read(write(path, StringIds=NAMES, **{COPY: rows}))
     told = [(row["name"], row["copy_direction"], row["bytes"]) for row in found.of("copy")]
     assert told == [(f"Memcpy {name}", way, 0) for name, way in ALL_COPIES.values()]
     assert {(row["device"], row["correlation"]) for row in found.of("copy")} == {(1, 5)}
@@ -244,8 +240,7 @@ def test_times_of_rows_have_61_bits(path, start, end, is_refused):
 
 
 def test_an_end_of_zero_was_never_seen_but_where_the_begin_is_no_later(path):
-    rows = [kernel(0, 0), kernel(-5, 0), kernel(1, 0), kernel(None, 3)]
-    write(path, StringIds=NAMES, **{KERNEL: rows})
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(0, 0), kernel(-5, 0), kernel(1, 0), kernel(None, 3)]})
     found = read(path)
     assert [(row["start_ns"], row["dur_ns"]) for row in found.rows] == [(0, 0), (-5, 5)]
     assert found.trace.dropped == {"row without a time or duration": 2}
@@ -274,8 +269,7 @@ def test_kernels_without_names_are_counted(path):
 def test_kinds_of_calls(path, name, kind):
     """The copy of a call that is kept for its backtrace, of class 67, is no second one."""
     calls = [call(1, 2, 7), call(1, 2, 8, eventClass=66), call(1, 2, 9, eventClass=67)]
-    write(path, StringIds=strings("k", name), **{KERNEL: [kernel(3, 4)], CALL: calls})
-    found = read(path)
+    found = read(write(path, StringIds=strings("k", name), **{KERNEL: [kernel(3, 4)], CALL: calls}))
     own = [row["correlation"] for row in found.rows if row["kind"] == kind and row["correlation"]]
     assert own == [7, 8]
     assert [row["correlation"] for row in found.of("other")] == ([7, 8, None] if kind == "other" else [None])

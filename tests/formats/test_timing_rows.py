@@ -98,8 +98,7 @@ def test_bandwidths_follow_to_their_last_digits(
     On the bus of four ranks an all_reduce moves 2 · 3/4 of it.
     """
     stated = [None if text is None else Decimal(text) for text in (algbw, busbw)]
-    told = bandwidth_contradiction("all_reduce", 4, 500, Decimal("1.00"), *stated, per_unit=1000)
-    assert told == figure
+    assert bandwidth_contradiction("all_reduce", 4, 500, Decimal("1.00"), *stated, per_unit=1000) == figure
 
 
 @pytest.mark.parametrize(("kind", "ranks"), [("barrier", 2), (None, 2), ("all_reduce", None)])

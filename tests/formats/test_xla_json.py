@@ -152,18 +152,16 @@ def test_bytes_of_unknown_memories_are_no_traffic_of_the_devices_own(write: Call
     told = {"bytes_accessed": "96", "flops": "8", "memory_access_breakdown": "<opaque bytes>"}
     texts = text, text.replace("{0} %b", "{0:S(1)} %b"), text.replace("{0}", "")
     events = [event(3, 3, f"add.{n}", 4 * n, 1, **told, long_name=named) for n, named in enumerate(texts)]
-    path = write(OPS, *events)
-    rows = read(path, "/device:TPU:0")[1]["kernel", "device"]
+    rows = read(write(OPS, *events), "/device:TPU:0")[1]["kernel", "device"]
     assert [value.as_py() for value in rows.hbm_bytes or ()] == [96, None, None]
     assert [value.as_py() for value in rows.flops or ()] == [8.0] * 3
 
 
 def test_gpus_rows_are_those_of_their_streams(write: Callable[..., Path]) -> None:
     gpu = named(1, "/device:GPU:0", t8="Stream #17(Kernel)", t9="XLA Ops - from #17")
-    host = named(701, "/host:CPU", t5="python")
     path = write(
         gpu,
-        host,
+        named(701, "/host:CPU", t5="python"),
         event(1, 8, "gemm", 10, 4, correlation_id="31", kernel_details="regs:1 grid:16,2,1 block:512,1,1"),
         event(1, 9, "dot.1", 10, 4),
         event(701, 5, "cuLaunchKernel", 1, 2, correlation_id="31"),
@@ -306,8 +304,7 @@ def test_stats_are_numbers_where_texts_are(
     write: Callable[..., Path], text: str, field: str, value: Any
 ) -> None:
     gpu = named(1, "/device:GPU:0", t8="Stream #1")
-    made = chrome(write(gpu, event(1, 8, "k", 1, 1, run_id=text, unknown="3")))
-    plane = made.planes["/device:GPU:0"]
+    plane = chrome(write(gpu, event(1, 8, "k", 1, 1, run_id=text, unknown="3"))).planes["/device:GPU:0"]
     (stat,) = plane.lines[0].events[0].stats
     assert (stat.WhichOneof("value"), getattr(stat, field)) == (field, value)
     assert {entry.key: entry.value.name for entry in plane.stat_metadata} == {stat.metadata_id: "run_id"}
@@ -341,8 +338,7 @@ def test_names_of_ops_and_numbers_of_lines(write: Callable[..., Path]) -> None:
     assert entries == [("%add.1 = f32[] add()", "add.1"), ("mul", "mul")]
     threads = named(3, "/device:GPU:0", t8="Stream #17(Kernel)", t9="XLA Modules")
     events = [event(3, thread, name, 1, 1) for thread, name in ((8, "k"), (9, "f"), ((1 << 63) - 1, "g"))]
-    made = chrome(write(threads, events))
-    lines = [(line.id, line.name) for line in made.planes["/device:GPU:0"].lines]
+    lines = [(line.id, line.name) for line in chrome(write(threads, events)).planes["/device:GPU:0"].lines]
     assert lines == [(17, "Stream #17(Kernel)"), (9, "XLA Modules"), ((1 << 63) - 1, "")]
 
 
@@ -362,8 +358,7 @@ def test_flows_link_begin_and_end_without_their_last_two_bits(write: Callable[..
 def test_devices_and_what_is_left_out(write: Callable[..., Path]) -> None:
     planes = [named(pid, name, t3="XLA Ops") for pid, name in ((9, "/device:TPU:0"), (4, "/device:TPU:1"))]
     idle = named(2, "/device:TPU:2")
-    path = write(planes[0], planes[1], idle, event(9, 3, "a", 1, 1), event(4, 3, "b", 1, 1))
-    made = chrome(path)
+    made = chrome(write(planes[0], planes[1], idle, event(9, 3, "a", 1, 1), event(4, 3, "b", 1, 1)))
     assert made.devices == ["/device:TPU:1", "/device:TPU:0"]
     assert made.named == ["/device:TPU:2", "/device:TPU:1", "/device:TPU:0"]
     facts = [made.device_trace(name).facts for name in made.devices]
@@ -382,8 +377,7 @@ def test_rows_without_a_process_or_thread_are_of_the_first(write: Callable[..., 
         {"ph": "M", "name": "thread_sort_index", "args": {"name": "Stream #2"}},
         *(thread | {"args": {"name": 5}}, thread),
     ]
-    made = chrome(write(names, {"ph": "X", "name": "k", "ts": 1, "dur": 1}))
-    (line,) = made.planes["/device:GPU:0"].lines
+    (line,) = chrome(write(names, {"ph": "X", "name": "k", "ts": 1, "dur": 1})).planes["/device:GPU:0"].lines
     assert (line.id, line.name, len(line.events)) == (1, "Stream #1", 1)
 
 

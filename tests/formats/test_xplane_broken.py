@@ -121,8 +121,7 @@ def test_deep_nesting_ends_in_an_error_not_in_the_stack(tmp_path):
     for _ in range(5000):
         body = b"\x1a" + varint(len(body)) + body
     plane = b"\x12\x0d/device:GPU:0" + body
-    path = write(tmp_path, b"\x0a" + varint(len(plane)) + plane)
-    trace, rows = read(path, "/device:GPU:0")
+    trace, rows = read(write(tmp_path, b"\x0a" + varint(len(plane)) + plane), "/device:GPU:0")
     assert rows == {}
     assert trace.dropped == {}
 
@@ -158,8 +157,7 @@ def test_fields_of_number_0_and_of_unknown_kinds_are_no_protobuf(tag: int) -> No
 
 def test_complaints_and_planes_are_counted(tmp_path, monkeypatch):
     whole = space(tpu(0, [("loop", 0, 9, {})]), environment()) + b"\x12\x01x\x1a\x01y"
-    path = write(tmp_path, whole)
-    trace, _ = read(path, "/device:TPU:0")
+    trace, _ = read(write(tmp_path, whole), "/device:TPU:0")
     assert (trace.notes, trace.cut) == (["the profiler reports 2 errors or warnings"], None)
     monkeypatch.setattr(proto, "MOST_PLANES", 3)
     path = write(tmp_path, space(*(Plane(f"/device:TPU:{n}") for n in range(4))))

@@ -104,8 +104,7 @@ def test_kinds_as_the_compiler_states_them() -> None:
 def test_the_peak_of_the_heap_by_defining_instruction(events: Events, holders: str, by_name: bool) -> None:
     traced = {event[1] for event in events}
     places = {buffer: place for buffer, place in PLACES.items() if buffer in {*traced, 5}}
-    made = program([allocation(7, 112, places)], heap_trace(events), by_name=by_name)
-    assert parts(made) == [
+    assert parts(program([allocation(7, 112, places)], heap_trace(events), by_name=by_name)) == [
         *(("live", 64, holders[0]), ("live", 32, holders[1])),
         *(("untraced", 8, None), ("unused", 8, None)),
     ]

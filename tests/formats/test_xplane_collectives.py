@@ -30,8 +30,7 @@ def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
     lone = [(key, at, length, {}) for key, at, length in (("psum", 0, 9), ("gather-start", 10, 1))]
     events = [*lone, ("loop", 11, 5, {}), ("gather-done", 16, 4, {})]
     planes = tpu(0, events), tpu(1, events), programs([[4], [5], [6], [7]]), environment()
-    path = write(tmp_path, space(*planes))
-    trace, rows = read(path, "/device:TPU:1")
+    trace, rows = read(write(tmp_path, space(*planes)), "/device:TPU:1")
     # The program runs on devices 4 to 7: of how many is not told.
     assert (trace.facts.rank, trace.facts.world_size, trace.facts.device_count) == (5, None, 2)
     assert (trace.facts.peak_flops_per_s, trace.facts.hbm_bytes_per_s) == (918e12, 1638e9)
@@ -87,8 +86,7 @@ def payload_of(text, device=None, ids=None):
     ],
 )
 def test_what_the_numbers_of_replica_groups_mean(opcode, attributes, ranks):
-    text = f"%x = f32[4]{{0}} {opcode}(f32[4]{{0}} %a), {attributes}"
-    payload = payload_of(text, 11, IDS)
+    payload = payload_of(f"%x = f32[4]{{0}} {opcode}(f32[4]{{0}} %a), {attributes}", 11, IDS)
     assert (sorted(payload.ranks) if payload.ranks else None) == (list(ranks) if ranks else None)
 
 

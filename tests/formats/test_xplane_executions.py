@@ -85,6 +85,5 @@ def test_what_is_certain_without_an_order() -> None:
 
 def test_what_is_uncertain_has_a_reason_in_place_of_its_attributes() -> None:
     runs = launched("conv k", "conv k", "other k")
-    found = find_executions(runs, PROGRAMS, [1, 1, 1])
-    origins = row_origins(runs, PROGRAMS, found)
+    origins = row_origins(runs, PROGRAMS, find_executions(runs, PROGRAMS, [1, 1, 1]))
     assert origins == [InstructionOrigin("conv_general_dilated", shapes="[[4]]", values=WHY)] * 2 + [None]

@@ -169,8 +169,7 @@ class TestKernelsOfGraphs:
     )
 
     def origins(self, folder, *kernels):
-        plane = streamed(*kernels, device_vendor="Nvidia")
-        rows = on_gpu(folder, plane, self.program)[1]["device kernel"]
+        rows = on_gpu(folder, streamed(*kernels, device_vendor="Nvidia"), self.program)[1]["device kernel"]
         return [*zip(rows.framework_op.to_pylist(), rows.values.to_pylist(), strict=True)]
 
     def test_by_name_and_by_the_order_of_products(self, tmp_path):

@@ -295,8 +295,7 @@ def test_the_world_is_that_of_the_largest_call(tmp_path: Path, sizes: list[Any],
         ("Execute", i, 1, {"run_id": i, "num_replicas": r, "num_partitions": p})
         for i, (r, p) in enumerate(sizes)
     ]
-    plane = ran(Op.ran("dot", 10, 5)).line("python", 9, *calls)
-    assert cpu(tmp_path, plane).trace.facts.world_size == world
+    assert cpu(tmp_path, ran(Op.ran("dot", 10, 5)).line("python", 9, *calls)).trace.facts.world_size == world
 
 
 def test_worlds_and_launches(tmp_path: Path) -> None:
@@ -314,8 +313,7 @@ def test_worlds_and_launches(tmp_path: Path) -> None:
 
 def test_a_run_spans_its_ops_whatever_their_order(tmp_path: Path) -> None:
     plane = ran(Op.ran("a", 10, 30), Op.ran("b", 12, 5), Op.ran("x", 60, 5, run=8))
-    member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("c", 38, 9))), "cpu:0")
-    assert member.trace.device_steps == [
+    assert Member(write(tmp_path, plane.line("pool", 2, Op.ran("c", 38, 9))), "cpu:0").trace.device_steps == [
         DeviceStep("jit_f", EPOCH + 10, EPOCH + 47),
         DeviceStep("jit_f", EPOCH + 60, EPOCH + 65),
     ]

@@ -49,12 +49,11 @@ def calls(run: Run) -> list[dict[str, Any]]:
 def a_tpu(device: int, first: int = 0) -> Plane:
     """A TPU that waits at a barrier, reduces with one other and gathers with another, asynchronously."""
     at = ARRIVALS[first + device]
-    done = (1500, 1500, 1600, 1600)[first + device]
     events = [
         ("psum", at * US, (1000 - at) * US, {}),
         ("gather-start", (1000 + at) * US, 1 * US, {}),
         ("loop", (1001 + at) * US, 50 * US, {}),
-        ("gather-done", (1051 + at) * US, (done - 1051 - at) * US, {}),
+        ("gather-done", (1051 + at) * US, ((1500, 1500, 1600, 1600)[first + device] - 1051 - at) * US, {}),
     ]
     return tpu(device, events, first=first, XLA_TraceMe=[("barrier-cores", 50 * US, 40 * US, {})])
 

@@ -231,8 +231,7 @@ class TestRows:
         assert (found.track.tolist(), found.device.to_pylist()) == ([5, 9, 5], [3, 3, 3])
         assert (found.bytes.to_pylist(), found.name_categories) == ([5, 6, 4], None)
         assert kind_rows("kernel", "device", [line()], ["a"]) is None
-        host = kind_rows("other", "host", lines, ["a", "b", "a"])
-        assert host[0].device is None
+        assert kind_rows("other", "host", lines, ["a", "b", "a"])[0].device is None
 
     def test_one_name_of_two_categories_is_two_names(self) -> None:
         events = line((0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1))

@@ -187,8 +187,7 @@ def test_each_issue_is_met_by_the_first_wait_before_the_next_issue():
 
 def test_what_no_pair_shows_counts_as_its_rows_beside_the_core():
     """Of three rows the first begins as an issue that was met, the second as one that was not."""
-    core = line("XLA Ops", (0, 10, 1), (3, 20, 4))
-    _, rows = batches([core], [*pair(1), *pair(2)])  # of another program
+    _, rows = batches([line("XLA Ops", (0, 10, 1), (3, 20, 4))], [*pair(1), *pair(2)])  # of another program
     assert "copy" not in rows
     assert len(rows["sync"]) == 2
     core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 30, 1))
@@ -202,8 +201,7 @@ def test_a_transfer_takes_the_core_the_time_of_its_issue_and_its_wait():
     core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 28, 2), (1, 50, 9), (0, 60, 1))
     beside = line("Async XLA Ops", (0, 60, 7), (0, 80, 8))
     lines = {one.name: one for one in (core, beside)}
-    found = device_rows(Trace(iter(())), lines, pair(), 3)
-    (copies,) = [rows for rows in found if rows.kind == "copy"]
+    (copies,) = [rows for rows in device_rows(Trace(iter(())), lines, pair(), 3) if rows.kind == "copy"]
     assert copies.dur_ns.tolist() == [14, 31, 7, 8]
     assert copies.awaited_ns.to_pylist() == [5, 11, 1, 0]
 
@@ -236,8 +234,7 @@ def test_work_beside_the_core_and_payloads_of_each_run():
     _, rows = batches([line("Async XLA Ops", (0, 10, 5), (1, 20, 6))], ops)
     assert rows == {"kernel": [("gather", 10, 5)], "copy": [("copy", 20, 6)]}
     ops = [TpuOp("add", "work"), TpuOp("psum", "work", payload=Payload(source="kernel"))]
-    core = line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))
-    trace, rows = batches([core], ops)
+    trace, rows = batches([line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))], ops)
     assert [name for name, _, _ in rows["kernel"]] == ["psum", "add", "psum"]
     assert list(trace.told.row) == [0, 2]
 
