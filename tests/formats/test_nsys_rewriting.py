@@ -57,32 +57,20 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_texts_and_blobs_of_every_column_change_as_what_they_are(path: Path) -> None:
-    rows = [
-        {"a": 1, "b": "plain", "c": b"a secret", "d": "secret"},
-        {"a": 2, "b": "secret", "c": "secret", "d": b"secret"},
-        {"a": 3, "b": "secret", "c": None, "d": 7},
-        {"a": "secret", "b": 1.5, "c": b"fine", "d": None},
-    ]
-    select, counted = rewritten(write(path, ODD=rows, StringIds=strings("x")))
+    rows = [(1, "plain", b"a secret", "secret"), (2, "secret", "secret", b"secret"), (3, "secret", None, 7)]
+    rows.append(("secret", 1.5, b"fine", None))
+    tables = {"ODD": [dict(zip("abcd", row, strict=True)) for row in rows]}
+    select, counted = rewritten(write(path, StringIds=strings("x"), **tables))
     assert select("SELECT * FROM ODD ORDER BY rowid") == [
-        (1, "plain", b"a ??????", "?"),
-        (2, "?", "?", b"??????"),
-        (3, "?", None, 7),
+        *((1, "plain", b"a ??????", "?"), (2, "?", "?", b"??????"), (3, "?", None, 7)),
         ("?", 1.5, b"fine", None),
     ]
-    assert counted == {
-        ("ODD.a", "word"): 1,
-        ("ODD.b", "word"): 2,
-        ("ODD.c", "word"): 1,
-        ("ODD.c", "bytes"): 1,
-        ("ODD.d", "word"): 1,
-        ("ODD.d", "bytes"): 1,
-    }
+    words = {(f"ODD.{column}", "word"): count for column, count in zip("abcd", (1, 2, 1, 1), strict=True)}
+    assert counted == words | {(f"ODD.{column}", "bytes"): 1 for column in "cd"}
 
 
 def test_a_column_of_blobs_alone(path: Path) -> None:
-    rows = [{"a": 1, "b": 2, "c": b"secret"}]
-    select, counted = rewritten(write(path, ODD=rows, StringIds=strings("x")))
+    select, counted = rewritten(write(path, ODD=[{"a": 1, "b": 2, "c": b"secret"}], StringIds=strings("x")))
     assert (select("SELECT c FROM ODD"), counted) == ([(b"??????",)], {("ODD.c", "bytes"): 1})
 
 
@@ -94,11 +82,8 @@ def test_rows_of_names_and_values_are_fields(path: Path) -> None:
     select, counted = rewritten(write(path, StringIds=strings("x"), **tables))
     assert select("SELECT value FROM TARGET_INFO_SYSTEM_ENV") == [("host name",), ("alpha",), ("?",)]
     assert select("SELECT value, Hostname FROM OTHER") == [("alpha", "host name")]
-    assert counted == {
-        ("TARGET_INFO_SYSTEM_ENV.value", HOST): 1,
-        ("TARGET_INFO_SYSTEM_ENV.value", "word"): 1,
-        ("OTHER.Hostname", HOST): 1,
-    }
+    where = "TARGET_INFO_SYSTEM_ENV.value"
+    assert counted == {(where, HOST): 1, (where, "word"): 1, ("OTHER.Hostname", HOST): 1}
 
 
 NAMES = strings("my range", "gemm", "both", "other")
@@ -112,9 +97,8 @@ def test_ranges_that_people_named_are_numbered_where_that_is_asked_for(path: Pat
     select, counted = rewritten(path, annotations=True)
     texts = [text for (text,) in select("SELECT text FROM NVTX_EVENTS WHERE text IS NOT NULL ORDER BY rowid")]
     assert texts == ["range of 4", "aten::mm", "mm, op_id = 3", "mm, seq = 3", "x, seq=4", "a thread"]
-    assert [name for (name,) in select("SELECT value FROM StringIds ORDER BY id")] == [
-        *("range of 8", "gemm", "both", "other"),
-    ]
+    names = [name for (name,) in select("SELECT value FROM StringIds ORDER BY id")]
+    assert names == ["range of 8", "gemm", "both", "other"]
     assert counted == {("NVTX_EVENTS.text", "annotation"): 1, ("StringIds.value", "annotation"): 1}
     assert rewritten(path)[1] == {}
 
