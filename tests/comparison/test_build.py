@@ -210,8 +210,7 @@ def test_wrong_calls_say_what_to_do(shipped: Comparison, repository: Path, store
 
 
 @pytest.mark.parametrize(
-    "first",
-    ["import cclbench", "import cclbench.comparison.comparison", "from cclbench import api, compare"],
+    "first", ["import cclbench", "import cclbench.comparison.comparison", "from cclbench import api, compare"]
 )
 def test_the_package_is_the_function_whatever_is_imported_first(first: str) -> None:
     program = (

@@ -130,7 +130,7 @@ def test_key_figures_come_first_then_the_most_different_and_equal_or_missing_one
     against = Versus("A", "B", "time.step", outcome="not comparable", work=UNKNOWN, words="", **nothing)
     found = Comparison((base, other), (), (against,), (), metric_lines([base, other], list(rows)))
     assert [line.metric for line in most_different(found)] == [
-        *("time.step", "time.idle", "comm.algbw", "comm.skew"),
+        *("time.step", "time.idle", "comm.algbw", "comm.skew")
     ]
 
 

@@ -138,10 +138,7 @@ def test_equal_work_is_aligned_within_its_module() -> None:
     """B lacks the norm of the first module; its add is aligned with that of A's second."""
     before = [("N_1", "add(x)", 1), ("N_1", "norm(x)", 5), ("N_2", "add(x)", 2)]
     found = compared(a_run(before), a_run([("N_2", "add(x)", 2)]))
-    assert [words(one) for one in found] == [
-        ("N_1", "norm*1 add*1", "", -6),
-        ("N_2", "add*1", "add*1", 0),
-    ]
+    assert [words(one) for one in found] == [("N_1", "norm*1 add*1", "", -6), ("N_2", "add*1", "add*1", 0)]
 
 
 def test_calls_of_several_phases_have_no_phase() -> None:

@@ -32,9 +32,7 @@ def between(base: Sequence[float], other: Sequence[float]) -> RatioInterval:
 
 def test_slower_with_an_interval_and_the_reason() -> None:
     base = subject(
-        "A",
-        [*steps_of("time.step", [1.0, 1.01, 0.99]), *parts_of(compute=0.8, exposed_wait=0.2)[1:]],
-        card(),
+        "A", [*steps_of("time.step", [1.0, 1.01, 0.99]), *parts_of(compute=0.8, exposed_wait=0.2)[1:]], card()
     )
     other = subject(
         "B",

@@ -32,12 +32,7 @@ def run_with_overhead(folder: Path, call_us: float, kernel_us: float, unprofiled
         form: {"steps": STEPS, "seconds": STEPS * us / 1e6, "each": [us / 1e6] * STEPS}
         for form, us in {"unprofiled": unprofiled_us, "profiled": step_us}.items()
     }
-    stated = {
-        "schema": "cclbench.step-times.v1",
-        "rank": 0,
-        "profiler": "torch.profiler",
-        "records": [],
-    }
+    stated = {"schema": "cclbench.step-times.v1", "rank": 0, "profiler": "torch.profiler", "records": []}
     (traces / "rank0_step_times.json").write_text(json.dumps(stated | timed))
     return cclbench.run(traces, store=folder / "store")
 

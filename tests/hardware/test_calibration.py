@@ -127,9 +127,7 @@ def test_between_sizes_far_apart_little_is_known() -> None:
         "node",
         (
             msgspec.structs.replace(
-                model,
-                bytes=tuple(SIZES[i] for i in at),
-                seconds=tuple(4 * model.seconds[i] for i in at),
+                model, bytes=tuple(SIZES[i] for i in at), seconds=tuple(4 * model.seconds[i] for i in at)
             ),
         ),
     )

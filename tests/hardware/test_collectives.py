@@ -32,13 +32,7 @@ GB = 1e9
 def one_node(ranks: int, **changes: object) -> Group:
     """Accelerators with 100 GB/s each on a switch."""
     node = Group(
-        ranks,
-        1,
-        "ampere",
-        "intel",
-        peers="switch",
-        up_bytes_per_s=100 * GB,
-        pair_bytes_per_s=100 * GB,
+        ranks, 1, "ampere", "intel", peers="switch", up_bytes_per_s=100 * GB, pair_bytes_per_s=100 * GB
     )
     return replace(node, **changes)  # type: ignore[arg-type]
 

@@ -122,10 +122,7 @@ def half(name: str) -> list[Deviation]:
 
 @pytest.mark.parametrize(
     ("name", "medians", "within"),
-    [
-        ("development", (0.30, 0.30, 0.10), 0.8),
-        ("held out", (0.20, 0.20, 0.15), 0.8),
-    ],
+    [("development", (0.30, 0.30, 0.10), 0.8), ("held out", (0.20, 0.20, 0.15), 0.8)],
 )
 def test_sweeps_of_other_machines(name: str, medians: tuple[float, ...], within: float) -> None:
     """Medians by size as the page states them, rounded up; four of five within the band."""

@@ -60,8 +60,7 @@ def test_a_class_is_weak_by_its_error_its_machines_or_where_none_is_published(
         "weak class: all_reduce, above 16 MiB: median error 10%, published machines: 9",
     )
     with_classes(
-        monkeypatch,
-        {"NVIDIA, Slingshot": sound, "all_reduce": structs.replace(sound, machines=(2, 3, 3))},
+        monkeypatch, {"NVIDIA, Slingshot": sound, "all_reduce": structs.replace(sound, machines=(2, 3, 3))}
     )
     assert class_marks(HERE, SIZES) == (
         ("weak class: all_reduce, below 64 KiB: published machines: 2",),

@@ -229,10 +229,7 @@ CALLS = "synchronise calls, by the last row that ended in them"
 )
 def test_a_call_for_the_whole_device_waits_for_all_streams(name: str, waits: bool) -> None:
     """It returns 3 behind the row that ended last; one of another stream takes 100 longer."""
-    rows = [
-        named("long", 5, 105),
-        *(named(f"b{i}", 6 + 10 * i, 14 + 10 * i, lane=(0, 20)) for i in range(3)),
-    ]
+    rows = [named("long", 5, 105), *(named(f"b{i}", 6 + 10 * i, 14 + 10 * i, lane=(0, 20)) for i in range(3))]
     graph = behind_call(item(name, 10, 108), *rows)
     assert graph.inferred[CALLS] == 1
     assert again(graph)["last"] == 125
@@ -400,10 +397,7 @@ def test_a_host_that_pauses_until_a_program_has_ended(resumes: float, held: bool
     """Programs of two rows on two streams; the first ends at 210, and the host goes on up to 1 ms later."""
     one = rank(
         0,
-        launches=[
-            launch(0, 1),
-            item("cudaGraphLaunch", 2_000, 2_001, corr=2),
-        ],
+        launches=[launch(0, 1), item("cudaGraphLaunch", 2_000, 2_001, corr=2)],
         ops=[item("aten::a", 0, 5), item("aten::b", resumes, resumes + 100)],
         work=[
             *(named("x", 10, 200, 1), named("y", 20, 210, 1, (0, 20))),
@@ -464,10 +458,6 @@ def test_a_program_s_last_row_is_that_before_the_next_begins() -> None:
         lag[host].tolist(),
         strict=True,
     )
-    assert sorted(found) == [
-        (210_000, 213_000, 3_000),
-        (510_000, 514_000, 4_000),
-        (810_000, 815_000, 5_000),
-    ]
+    assert sorted(found) == [(210_000, 213_000, 3_000), (510_000, 514_000, 4_000), (810_000, 815_000, 5_000)]
     pauses = graph.nodes.start[graph.nodes.kind == n.HOST].tolist()
     assert {1_000, 301_000, 601_000} <= set(pauses)

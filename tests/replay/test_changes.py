@@ -11,17 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.replay_programs import program, replayed, simulated, step
-from helpers.synthetic import (
-    Await,
-    Case,
-    Collective,
-    Compute,
-    Copy,
-    Layout,
-    Pause,
-    in_layouts,
-    simulation,
-)
+from helpers.synthetic import Await, Case, Collective, Compute, Copy, Layout, Pause, in_layouts, simulation
 from helpers.synthetic.program import Op
 from helpers.true_steps import _true_step
 

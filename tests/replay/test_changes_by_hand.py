@@ -248,9 +248,7 @@ def test_without_overlap_rows_wait_for_the_other_sort_launched_before_them() -> 
 def test_waits_against_the_order_of_launches_are_gone_and_others_stay() -> None:
     """A transfer launched first had waited for a kernel launched last, that for another one, 40 µs."""
     graph = two_lanes(
-        item("x", 60, 90, lane=(0, 9), call=0),
-        item("a", 0, 50, lane=(0, 7)),
-        item("b", 10, 58, lane=(0, 8)),
+        item("x", 60, 90, lane=(0, 9), call=0), item("a", 0, 50, lane=(0, 7)), item("b", 10, 58, lane=(0, 8))
     )
     names = [graph.names[code] if code >= 0 else "" for code in graph.nodes.name.tolist()]
     x, a, b = (names.index(name) for name in "xab")

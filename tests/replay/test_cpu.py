@@ -27,11 +27,7 @@ def worker(number: int, before: float, *, called: bool = True) -> GraphInput:
     return rank(
         number,
         on_host=True,
-        ops=[
-            item("aten::mm", 0, before),
-            *calls,
-            item("aten::add_", met + 3 * ms + 50, met + 4 * ms + 50),
-        ],
+        ops=[item("aten::mm", 0, before), *calls, item("aten::add_", met + 3 * ms + 50, met + 4 * ms + 50)],
         notes=[item("ProfilerStep#0", 0, met + 4 * ms + 60)],
         work=[item("gloo:all_reduce", before + 30, met + 30 + 3 * ms, lane=GLOO, call=0)],
         instances=[0],
@@ -153,10 +149,7 @@ def test_a_transfer_follows_the_later_of_its_call_and_its_thread() -> None:
         0,
         on_host=True,
         ops=[item("c10d::a", 10, 11), item("c10d::b", 20, 21), item("aten::mm", 30, 200)],
-        work=[
-            item("gloo:x", 15, 60, lane=GLOO, call=0),
-            item("gloo:x", 62, 90, lane=GLOO, call=1),
-        ],
+        work=[item("gloo:x", 15, 60, lane=GLOO, call=0), item("gloo:x", 62, 90, lane=GLOO, call=1)],
         instances=[-1, -1],
         policy="whole_trace",
         windows=[(None, 0, 200)],

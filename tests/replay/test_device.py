@@ -69,12 +69,7 @@ def test_the_usual_latency_is_that_of_launches_on_an_idle_device(
 def test_a_device_is_idle_when_what_was_launched_before_has_ended_on_any_stream() -> None:
     """The second kernel is launched beside a long one of another stream, which ends first."""
     launches = [launch(0, 0), launch(10, 1), launch(300, 2), launch(400, 3)]
-    work = [
-        kernel(4, 200, 0, lane=BESIDE),
-        kernel(90, 100, 1),
-        kernel(306, 310, 2),
-        kernel(409, 420, 3),
-    ]
+    work = [kernel(4, 200, 0, lane=BESIDE), kernel(90, 100, 1), kernel(306, 310, 2), kernel(409, 420, 3)]
     assert set(device(launches, *work).latency.tolist()) == {6_000}
 
 

@@ -459,8 +459,7 @@ def test_experts_over_more_ranks() -> None:
     assert made.notes[0].startswith("experts over 4 ranks in place of 2: ")
     assert experts(asked(degrees(ep=2), {"parallelism.ep": 2}), 2) == SAME_LAYOUT
     with pytest.raises(
-        InputError,
-        match="does not show to how many experts a token goes; trace steps whose routers",
+        InputError, match="does not show to how many experts a token goes; trace steps whose routers"
     ):
         experts(asked(degrees(), {"parallelism.ep": 2}), 2)
 

@@ -216,11 +216,7 @@ def test_what_is_added_to_a_step() -> None:
     )
     assert [
         plain.added_step_ns(which, graph, ones, pace, since) for which in ("low", "expected", "high")
-    ] == [
-        11,
-        2,
-        44,
-    ]
+    ] == [11, 2, 44]
     assert (len(plain.added_communication), plain.pipeline_fill_share) == (2, 0)
     # rank 1: a kernel of 20, of transfers within a stage none; 2 · 0.5 on the host; two steps
     filled = relaid(LayoutEffect(graph, fill=0.25), LayoutEffect(graph, fill=0.25))

@@ -41,10 +41,7 @@ TABLE = KernelRates(
 )
 GEMM = product(4096, "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", 1_000, BF16)
 ADD = Op(
-    "aten::add",
-    "void at::native::vectorized_elementwise_kernel<4, add>()",
-    400,
-    [[4096, 4096], [4096, 4096]],
+    "aten::add", "void at::native::vectorized_elementwise_kernel<4, add>()", 400, [[4096, 4096], [4096, 4096]]
 )
 GEMM_NS = (2 * 4096**3 / 271e12 * 1e9, 2 * 4096**3 / 794.5e12 * 1e9)
 ADD_NS = (3 * 4096**2 * 4 / 2.039e12 * 1e9, 3 * 4096**2 * 4 / 3.35e12 * 1e9)

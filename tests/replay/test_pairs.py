@@ -37,12 +37,7 @@ def core(number: int, done: float = 141, late: float = 0) -> GraphInput:
     moved = item(START, 100 + late, end, lane=BESIDE, call=0, category="communication")
     return rank(
         number,
-        work=[
-            op("a", 0, 100 + late),
-            moved,
-            op("b", 101 + late, done + late),
-            op("c", end + 2, end + 12),
-        ],
+        work=[op("a", 0, 100 + late), moved, op("b", 101 + late, done + late), op("c", end + 2, end + 12)],
         marks=[op(START, 100 + late, 101 + late), op(DONE, done + late, end)],
         instances=[0],
         windows=[(0, 0, end + 12)],

@@ -92,11 +92,11 @@ def test_rows_count_from_the_device_s_first(tmp_path: Path) -> None:
     assert [work.lanes[code] for code in work.lane.tolist()] == [(0, 7)] * 4
     assert [work.categories[code] for code in work.category.tolist()] == ["gemm", "copy", "copy", "copy"]
     assert told(one.launches) == [
-        *(("cudaLaunchKernel", -8, -5, 11), ("cudaMemcpyAsync", 2, 5, 12), ("cudaMemsetAsync", 6, 9, 13)),
+        *(("cudaLaunchKernel", -8, -5, 11), ("cudaMemcpyAsync", 2, 5, 12), ("cudaMemsetAsync", 6, 9, 13))
     ]
     assert told(one.syncs) == [("cudaDeviceSynchronize", 30, 80, 16)]
     assert [name for name, *_ in told(one.host)] == [
-        *("ProfilerStep#3", "aten::mm", "autograd::engine::evaluate_function: X"),
+        *("ProfilerStep#3", "aten::mm", "autograd::engine::evaluate_function: X")
     ]
     assert one.computing.tolist() == [False, True, False]
     assert one.annotation.tolist() == [True, False, False]

@@ -171,10 +171,7 @@ def test_one_row_that_begins_before_the_other_s_end_says_that_streams_do_not_wai
 ) -> None:
     """By more than clocks may err.  The first row visibly waits, the second one begins with its launch."""
     rows = issued(
-        (0, 0, 5, 5, 50),
-        (1, 1, 6, 51, 60),
-        (0, 100, 105, 105, 150),
-        (1, 101, 150 - early, 150 - early, 160),
+        (0, 0, 5, 5, 50), (1, 1, 6, 51, 60), (0, 100, 105, 105, 150), (1, 101, 150 - early, 150 - early, 160)
     )
     assert found(rows) == [(0, 1, 1_000, True), *([(2, 3, -1, True)] if always else [])]
 
