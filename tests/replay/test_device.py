@@ -6,20 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from helpers.replay_rows import DEVICE, Item, item, rank, rows
+from helpers.replay_rows import DEVICE, Item, item, kernel, launch, rank, rows
 
 from cclbench.replay.device import Device, clock_grain_ns, device_of, launch_pairs, previous_end
 from cclbench.replay.tables import GraphInput
 
 BESIDE = (0, 20)
-
-
-def launch(at: float, corr: int, name: str = "cudaLaunchKernel") -> Item:
-    return item(name, at, at, corr=corr)
-
-
-def kernel(start: float, end: float, corr: int = -1, **more: object) -> Item:
-    return item(str(more.pop("name", "gemm")), start, end, corr=corr, **{"lane": DEVICE, **more})
 
 
 def device(launches: Sequence[Item], *work: Item) -> Device:
@@ -102,29 +94,31 @@ def gaps_of(*queues: Sequence[Item], beside: Sequence[Item] = ()) -> list[list[i
     return [[by_place[one["lane"], round(one["start"] * 1_000)] for one in own[1:]] for own in queues]
 
 
-def test_a_stream_s_gap_is_the_mean_of_those_up_to_10_us() -> None:
-    assert gaps_of(queue([1, 2, 3, 4, 10, 10.001])) == [[4_000] * 6]
-    assert gaps_of(queue([1, 2, 3, 4, 9.999, 50])) == [[4_000] * 6]
-    assert gaps_of(queue([0, 4])) == [[2_000] * 2]
-    assert gaps_of(queue([20, 40])) == [[0] * 2]
+@pytest.mark.parametrize(
+    ("gaps", "fitted"),
+    [
+        ([1, 2, 3, 4, 10, 10.001], [4_000] * 6),
+        ([1, 2, 3, 4, 9.999, 50], [4_000] * 6),
+        ([0, 4], [2_000] * 2),
+        ([20, 40], [0] * 2),
+        # rows that overlap keep by how much
+        ([3, -2, 5], [4_000, -2_000, 4_000]),
+    ],
+)
+def test_a_stream_s_gap_is_the_mean_of_those_up_to_10_us(gaps: list[float], fitted: list[int]) -> None:
+    assert gaps_of(queue(gaps)) == [fitted]
 
 
-def test_rows_that_overlap_on_their_own_stream_keep_by_how_much() -> None:
-    assert gaps_of(queue([3, -2, 5])) == [[4_000, -2_000, 4_000]]
-
-
-@pytest.mark.parametrize(("count", "gap"), [(5, 3_000), (4, 1_889)])
-def test_a_kernel_has_a_gap_of_its_own_where_five_of_it_show_it(count: int, gap: int) -> None:
-    """Five of 1 µs before one kernel, and `count` of 3 µs before another: else the mean of all."""
+@pytest.mark.parametrize(("count", "of_kernel", "of_stream"), [(5, 3_000, 4_000), (4, 1_889, 2_889)])
+def test_a_kernel_and_a_stream_have_gaps_of_their_own_where_five_show_it(
+    count: int, of_kernel: int, of_stream: int
+) -> None:
+    """Five of 1 µs before one kernel, and `count` of 3 µs before another: else the mean of all.  Five of 2 µs
+    in one stream, `count` of 4 in another one later: else the mean of the device's."""
     names = "a" + "a" * 5 + "b" * count
-    assert gaps_of(queue([1] * 5 + [3] * count, names)) == [[1_000] * 5 + [gap] * count]
-
-
-@pytest.mark.parametrize(("count", "gap"), [(5, 4_000), (4, 2_889)])
-def test_a_stream_has_a_gap_of_its_own_where_five_of_it_show_it(count: int, gap: int) -> None:
-    """Five gaps of 2 µs in one stream, `count` of 4 in another one later: else the mean of the device's."""
+    assert gaps_of(queue([1] * 5 + [3] * count, names)) == [[1_000] * 5 + [of_kernel] * count]
     first, second = queue([2] * 5), queue([4] * count, lane=BESIDE, begin=1000)
-    assert gaps_of(first, second) == [[2_000] * 5, [gap] * count]
+    assert gaps_of(first, second) == [[2_000] * 5, [of_stream] * count]
 
 
 def test_a_stream_beside_another_one_s_row_leaves_other_gaps() -> None:
@@ -253,11 +247,8 @@ def pair(
 ) -> tuple[Item, Item, Item]:
     """A transfer, and the core's rows that issue and await it."""
     name = f"copy-start.{number}"
-    return (
-        item(name, begin, end, lane=lane, copy=True),
-        item(name, begin, begin + 0.5, lane=DEVICE),
-        item(f"copy-done.{number}", end - wait, end, lane=DEVICE),
-    )
+    moved, issue = item(name, begin, end, lane=lane, copy=True), item(name, begin, begin + 0.5, lane=DEVICE)
+    return moved, issue, item(f"copy-done.{number}", end - wait, end, lane=DEVICE)
 
 
 def found_pairs(
@@ -274,8 +265,7 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     first, second = pair(1, 10, 50, wait=5), pair(2, 12, 40, wait=3)
     own, found = found_pairs(first, second, work=[kernel(0, 10), kernel(20, 30)])
     assert sorted(zip(*found, strict=True)) == [
-        (10_000, 10_000, 50_000, 5_000),
-        (12_000, 12_000, 40_000, 3_000),
+        *((10_000, 10_000, 50_000, 5_000), (12_000, 12_000, 40_000, 3_000))
     ]
     beside = [kernel(0, 10), kernel(20, 30), kernel(3, 50, lane=(0, 30))]
     assert found_pairs(first, second, work=beside)[1] == found
@@ -286,15 +276,11 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     assert len(both.rows) == len(own.work) + 4
 
 
-def test_a_transfer_in_the_lane_of_its_issue_is_none() -> None:
+def test_a_transfer_in_the_lane_of_its_issue_or_that_nobody_awaits_is_none() -> None:
+    """The only row of the core that ends with the second one is the one that began it."""
     assert found_pairs(pair(1, 10, 50, lane=DEVICE))[1] == [[], [], [], []]
-
-
-def test_what_issues_a_transfer_does_not_await_it() -> None:
-    """The only row of the core that ends with it is the one that began it."""
     moved, issue, _ = pair(1, 10, 10.5)
-    own = rank(0, work=[moved], marks=[issue])
-    assert not len(launch_pairs(own).transfer)
+    assert not len(launch_pairs(rank(0, work=[moved], marks=[issue])).transfer)
 
 
 def test_a_wait_s_time_is_no_gap_of_its_lane() -> None:
