@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -113,10 +114,7 @@ def test_the_last_stage_keeps_the_head() -> None:
     fewer = staged(degrees(pp=2), graph, pp=1, of_card=WITH_HEAD)
     for bound, factor in (("expected", 10 / 6), ("low", 12 / 8), ("high", 2.0)):
         assert getattr(fewer.scale, bound)[last].tolist() == pytest.approx([factor] * 3)
-
-
-def test_one_stage_becomes_the_fullest() -> None:
-    """Of 8 layers and the head 2 and the head; at the upper bound the head has 4 layers of 12."""
+    # of 8 layers and the head 2 and the head; at the upper bound the head has 4 layers of 12
     graph = two()
     made = staged(degrees(), graph, pp=4, of_card=WITH_HEAD)
     assert of_names(made, graph)["mm"] == (0.4, 0.25, 0.5)
@@ -137,48 +135,29 @@ def test_layers_that_do_not_split_evenly() -> None:
     assert "as evenly as they can be" in made.notes[0]
 
 
-@pytest.mark.parametrize(("choice", "share"), [("gpipe", 3 / 8), ("zero_bubble", 1 / 8)])
-def test_schedules_fill_by_what_they_order(choice: str, share: float) -> None:
-    """With F = B = W zero bubble leaves a third of what 1F1B idles; GPipe of even stages leaves as much."""
-    many = card(MODEL, BATCH, microbatches=8)
-    made = staged(degrees(pp=4), of_card=many, pp=4, schedule=SCHEDULES.index(choice))
-    assert made.fill == pytest.approx(share - 3 / 8)
-
-
-def test_schedules_that_are_not_set() -> None:
-    assert schedule(asked(degrees(pp=4), pp=4, schedule=0), 0) == "1F1B is the default"
+def test_pipelines_are_filled_by_parts_micro_batches_and_schedules() -> None:
+    made = staged(degrees(pp=2), pp=4, interleave=2)
+    assert (made.fill, made.hops) == (pytest.approx((3 / 2 - 1) / 4), 4.0)
+    assert "4 micro-batches, 1f1b, 2 parts a stage: filling and draining it takes 37.5%" in made.notes[1]
+    same = staged(degrees(pp=2), pp=2, interleave=2)
+    assert (same.fill, same.hops) == (pytest.approx((1 / 2 - 1) / 4), 0.0)
+    # one stage takes micro-batches in any number, a fixed batch fills a pipeline with fewer
+    three, both = card(MODEL, BATCH, microbatches=3), degrees(pp=2, dp=2)
+    one = staged(both, of_card=three, pp=1, interleave=2, dp=4, batch=1)
+    assert "pipeline of 1.5 micro-batches" in one.notes[1]
+    fewer = staged(both, pp=4, dp=4, batch=1)
+    assert (fewer.fill, fewer.hops) == (pytest.approx((3 - 1 * 0.5) / 2), 5.0)
+    assert "pipeline of 2 micro-batches" in fewer.notes[1]
+    # with F = B = W zero bubble leaves a third of what 1F1B idles; GPipe of even stages leaves as much
+    many, even = card(MODEL, BATCH, microbatches=8), degrees(pp=4)
+    gpipe, bubble = (SCHEDULES.index(name) for name in ("gpipe", "zero_bubble"))
+    assert staged(even, of_card=many, pp=4, schedule=gpipe).fill == pytest.approx(0)
+    assert staged(even, of_card=many, pp=4, schedule=bubble).fill == pytest.approx(1 / 8 - 3 / 8)
+    assert schedule(asked(even, pp=4, schedule=0), 0) == "1F1B is the default"
     with pytest.raises(InputError, match=r"requires parallelism\.pp; set both"):
         schedule(asked(degrees(pp=2), schedule=1), 1)
     with pytest.raises(InputError, match="interleaved stages are those of 1f1b, not of zero_bubble"):
-        staged(degrees(pp=2), pp=4, schedule=SCHEDULES.index("zero_bubble"), interleave=2)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "count", "fill", "hops", "said"),
-    [
-        (
-            *(degrees(pp=2), {"pp": 4, "interleave": 2}, 4, (3 / 2 - 1) / 4, 4.0),
-            "4 micro-batches, 1f1b, 2 parts a stage: filling and draining it takes 37.5%",
-        ),
-        (degrees(pp=2), {"pp": 2, "interleave": 2}, 4, (1 / 2 - 1) / 4, 0.0, "2 parts a stage"),
-        # one stage takes micro-batches in any number
-        (
-            *(degrees(pp=2, dp=2), {"pp": 1, "interleave": 2, "dp": 4, "batch": 1}, 3, -1 / 3, -1.0),
-            "pipeline of 1.5 micro-batches",
-        ),
-        # a fixed batch fills a pipeline with fewer
-        (
-            *(degrees(pp=2, dp=2), {"pp": 4, "dp": 4, "batch": 1}, 4, (3 - 1 * 0.5) / 2, 5.0),
-            "pipeline of 2 micro-batches",
-        ),
-    ],
-)
-def test_pipelines_are_filled_by_parts_and_micro_batches(
-    old: Layout, new: dict[str, int], count: int, fill: float, hops: float, said: str
-) -> None:
-    made = staged(old, of_card=card(MODEL, BATCH, microbatches=count), **new)
-    assert said in made.notes[1]
-    assert (made.fill, made.hops) == (pytest.approx(fill), hops)
+        staged(degrees(pp=2), pp=4, schedule=bubble, interleave=2)
 
 
 def test_stages_for_the_first_time_send_activations() -> None:
@@ -256,39 +235,31 @@ def test_a_fixed_batch_leaves_a_rank_its_share() -> None:
         "the global batch stays: 0.5 times as many micro-batches on a rank; kernels without the optimizer,"
         " 24.0% of the step, are assumed to scale with it",
     )
-
-
-def test_of_one_micro_batch_samples_stay_out() -> None:
+    # of one micro batch samples stay out
     for of_card in (card(MODEL, BATCH, microbatches=1), None):
         made = batched(degrees(dp=2), of_card)
         assert (made.payload, made.repeats) == (dict.fromkeys(("tp", "cp", "ep", "pp"), 0.5), {})
         assert "0.5 times as many samples in a micro-batch" in made.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("old", "more", "fill", "hops"),
-    [
-        # two of four micro-batches, four stages: (4 − 1) · 0.5 / 2 of the work, 2 · 3 · 0.5 hops
-        (degrees(dp=2, pp=4), {}, 0.75, 3.0),
-        (degrees(dp=2, pp=4), {"interleave": 1, "schedule": SCHEDULES.index("1f1b")}, 0.75, 3.0),
-        # a slow last stage is filled by its others: 3 · 2 layers by 2 and 4 micro-batches of 4
-        (degrees(dp=2, pp=4), {"of_card": WITH_HEAD}, 3 * 2 / (2 * 4) - 3 * 2 / (4 * 4), 3.0),
-        (degrees(dp=2, pp=2), {}, 0.25, 1.0),
-        # what sets other stages, parts or another schedule counts their fill
-        *((degrees(dp=2, pp=4), {"pp": 6}, 0.0, 0.0), (degrees(dp=2, pp=4), {"interleave": 2}, 0.0, 0.0)),
-        (degrees(dp=2, pp=4), {"schedule": SCHEDULES.index("gpipe")}, 0.0, 0.0),
-    ],
-)
-def test_a_pipeline_that_stays_is_filled_as_before(
-    old: Layout, more: dict[str, Any], fill: float, hops: float
-) -> None:
-    made = batched(old, **more)
-    assert (made.fill, made.hops) == (pytest.approx(fill), hops)
-
-
-def test_a_pipeline_of_unknown_micro_batches_has_no_fill() -> None:
+    # a pipeline of unknown micro batches has no fill
     with pytest.raises(InputError, match="micro-batches of a step is unknown"):
         batched(degrees(dp=2, pp=4), of_card=None)
+
+
+def test_a_pipeline_that_stays_is_filled_as_before() -> None:
+    """Two of four micro-batches, four stages: (4 − 1) · 0.5 / 2 of the work, 2 · 3 · 0.5 hops."""
+    four, named = degrees(dp=2, pp=4), {name: at for at, name in enumerate(SCHEDULES)}
+    for same in ({}, {"interleave": 1, "schedule": named["1f1b"]}):
+        made = batched(four, **same)
+        assert (made.fill, made.hops) == (pytest.approx(0.75), 3.0)
+    # a slow last stage is filled by its others: 3 · 2 layers by 2 and 4 micro-batches of 4
+    uneven = batched(four, of_card=WITH_HEAD)
+    assert uneven.fill == pytest.approx(3 * 2 / (2 * 4) - 3 * 2 / (4 * 4))
+    of_two = batched(degrees(dp=2, pp=2))
+    assert (of_two.fill, of_two.hops) == (pytest.approx(0.25), 1.0)
+    # what sets other stages, parts or another schedule counts their fill
+    for other in ({"pp": 6}, {"interleave": 2}, {"schedule": named["gpipe"]}):
+        made = batched(four, **other)
+        assert (made.fill, made.hops) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -331,9 +302,7 @@ def test_more_replicas_and_what_is_said_of_them() -> None:
     assert (made.scale, made.added) == (None, ())
     fixed = effect(replicas(asked(degrees(dp=2, tp=2), dp=1, batch=1), None))
     assert fixed.notes == ("the 4 traced ranks stand for 2: 1 replica of 2",)
-
-
-def test_a_sharded_optimizer_has_less_to_do() -> None:
+    # a sharded optimizer has less to do
     graph = two()
     object.__setattr__(graph.transfers, "kind", ("reduce_scatter", "reduce_scatter"))
     one = asked(degrees(dp=2), graph, dp=8, dimensions={"0-1": "dp"})
@@ -378,6 +347,12 @@ def test_experts_of_one_rank_are_spread() -> None:
     assert (gradients.what, gradients.time.high) == ("all-reduce of 3 MB of gradients", 2 * 4 * 3_000)
     with pytest.raises(InputError, match="8 experts cannot be spread over 3 ranks"):
         experts(asked(degrees(), ep=3, of_card=of_card, run=run), 3)
+    # experts over more ranks
+    made = effect(experts(asked(degrees(ep=2), ep=4), 4))
+    assert made.notes[0].startswith("experts over 4 ranks in place of 2: ")
+    says = "does not show to how many experts a token goes; trace steps whose routers"
+    with pytest.raises(InputError, match=says):
+        experts(asked(degrees(), ep=2), 2)
 
 
 def test_sequences_cut_among_more_ranks() -> None:
@@ -412,6 +387,12 @@ def test_whole_sequences_are_split() -> None:
     (keys, _) = effect(context(asked(degrees(), of_card=fewer, cp=2, tp=3, pp=2), 2)).added
     assert keys.what == "exchange of 0.4 MB of keys and values among 2 ranks"
     assert keys.time.high == pytest.approx(3 * 2 * (2 * 400) * 4 * 4)
+    # of dp 2 and cp 4 once, by the setting of replicas
+    one = asked(degrees(), cp=4, dp=2)
+    (keys,) = effect(context(one, 4)).added
+    assert keys.what.startswith("exchange of 4 MB")
+    (gradients,) = effect(replicas(one, None)).added
+    assert gradients.time.high == 2 * 8 * 6_000
 
 
 SERVES = structs.replace(CARD, workload=structs.replace(CARD.workload, phase="inference"))
@@ -449,23 +430,6 @@ def test_keys_and_values_of_a_token(sizes: dict[str, int], elements: int) -> Non
     assert key_value_elements(card({"hidden": 4096, **sizes})) == elements
 
 
-def test_replicas_of_split_sequences_exchange_gradients_among_all_ranks() -> None:
-    """Of dp 2 and cp 4 once, by the setting of replicas."""
-    one = asked(degrees(), cp=4, dp=2)
-    (keys,) = effect(context(one, 4)).added
-    assert keys.what.startswith("exchange of 4 MB")
-    (gradients,) = effect(replicas(one, None)).added
-    assert gradients.time.high == 2 * 8 * 6_000
-
-
-def test_experts_over_more_ranks() -> None:
-    made = effect(experts(asked(degrees(ep=2), ep=4), 4))
-    assert made.notes[0].startswith("experts over 4 ranks in place of 2: ")
-    says = "does not show to how many experts a token goes; trace steps whose routers"
-    with pytest.raises(InputError, match=says):
-        experts(asked(degrees(), ep=2), 2)
-
-
 def cut(monkeypatch: pytest.MonkeyPatch, one: ChangeSubject, shaped: float = 0.75) -> LayoutEffect:
     """With a product whose calls are recorded, by 0.6, 0.5 and 0.7."""
     found = CutKernels({"mm": BoundedFactor(0.6, 0.5, 0.7)}, BoundedFactor(0.55, 0.45, 0.65), shaped)
@@ -476,20 +440,15 @@ def cut(monkeypatch: pytest.MonkeyPatch, one: ChangeSubject, shaped: float = 0.7
 def test_tensors_cut_among_more_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     one = asked(degrees(tp=2), tp=4)
     made = cut(monkeypatch, one)
-    assert of_names(made, one.graph) == {
-        "mm": (0.6, 0.5, 0.7),
-        "adam": (0.5, 0.5, 0.5),
-        "odd": (np.sqrt(0.5), 0.5, 1.0),
-    }
+    factors = {"mm": (0.6, 0.5, 0.7), "adam": (0.5, 0.5, 0.5), "odd": (np.sqrt(0.5), 0.5, 1.0)}
+    assert of_names(made, one.graph) == factors
     assert (made.payload, made.added) == ({"dp": 0.5}, ())
     assert made.notes == (
         "kernels whose calls are recorded: by roofline times of split shapes, 20.0% of the step",
         "kernels without recorded shapes: by the ratio of work, 8.0% of the step",
         "kernels that may be split or not: bounds, expected is their geometric mean, 4.0% of the step",
     )
-
-
-def test_of_a_cpu_all_operators_are_cut_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    # of a cpu all operators are cut together
     graph = two()
     arrivals = graph.nodes.kind == n.ARRIVAL
     graph.nodes.busy[arrivals] = [1_999, 1]
@@ -548,7 +507,7 @@ def test_heads_are_cut_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known == [([0, 1], 3.0, 1000, 1000, False)] + [([0, 1], 3.0, None, None, False)] * 2
 
 
-def test_a_rank_taken_out_is_waited_for_by_nobody() -> None:
+def test_ranks_taken_out_and_spares() -> None:
     graph = two()
     one = asked(degrees(dp=2), graph, remove=(1,))
     made = effect(remove(one, (1,)))
@@ -564,9 +523,7 @@ def test_a_rank_taken_out_is_waited_for_by_nobody() -> None:
     fixed = effect(remove(asked(degrees(dp=2), graph, remove=(1,), batch=1), (1,)))
     assert fixed.notes == ("rank 1 removed: 2 replicas become 1",)
     assert fixed.added == ()
-
-
-def test_a_spare_does_what_its_rank_does() -> None:
+    # a spare does what its rank does
     one = asked(degrees(dp=2), replace=((0, 2), (1, 3)))
     made = effect(spare(one, ((0, 2), (1, 3))))
     said = "rank 0 at place 2, rank 1 at place 3: a spare at another place computes as"
@@ -575,15 +532,17 @@ def test_a_spare_does_what_its_rank_does() -> None:
     assert spare(asked(degrees(dp=2), graph, replace=((0, 2),)), ()) == "the run has no collectives"
 
 
-def test_ranks_and_places_as_people_write_them() -> None:
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ranks.remove=a", "'a' is not a rank; such as 3, or 3+11"),
+        ("ranks.replace=3", "'3' is not RANK:PLACE; such as 3:8"),
+        ("ranks.replace=3:8+3:9", "a rank has one place, and a place one rank"),
+        ("ranks.replace=3:8+4:8", "a rank has one place, and a place one rank"),
+    ],
+)
+def test_ranks_and_places_as_people_write_them(text: str, says: str) -> None:
     assert parse_scenario(["ranks.remove=11+3+3"]).changes == {"ranks.remove": (3, 11)}
     assert parse_scenario(["ranks.replace=3:8+1:9"]).changes == {"ranks.replace": ((3, 8), (1, 9))}
-    for text, says in {
-        "ranks.remove=a": "'a' is not a rank; such as 3, or 3+11",
-        "ranks.replace=3": "'3' is not RANK:PLACE; such as 3:8",
-        "ranks.replace=3:8+3:9": "a rank has one place, and a place one rank",
-        "ranks.replace=3:8+4:8": "a rank has one place, and a place one rank",
-    }.items():
-        with pytest.raises(UsageError) as refused:
-            parse_scenario([text])
-        assert says in str(refused.value)
+    with pytest.raises(UsageError, match=re.escape(f"{text}: {says}")):
+        parse_scenario([text])
