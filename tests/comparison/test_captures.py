@@ -29,9 +29,7 @@ def test_each_capture_has_the_same_weight() -> None:
     assert found.results.value("time.step") == 2.5
     assert found.step_count == 8
     assert [len(one) for one in captures_of(found, "time.step")] == [2, 6]
-
-
-def test_the_printed_ratio_is_that_of_the_interval() -> None:
+    # the printed ratio is that of the interval
     a = job("A", steps_of("time.step", [1.0, 1.1, 1.2]), steps_of("time.step", [1.3, 1.2, 1.1]))
     b = job("B", steps_of("time.step", [1.6, 1.5, 1.9]), steps_of("time.step", [1.7, 1.7, 1.6, 1.5]))
     found = judge_subject(a, b)
@@ -58,12 +56,14 @@ def test_what_a_capture_lacks_is_no_mean_of_the_others() -> None:
     assert found.reason == "capture 2 of 2: nobody knows"
     absent = job("A", known, [row("time.step", 1.0)]).results.row("compute.mfu")
     assert absent.reason == "capture 2 of 2: the run has no such figure"
-
-
-def test_a_partial_capture_makes_the_mean_partial() -> None:
+    # a partial capture makes the mean partial
     partial = row("comm.volume", 4.0, "B", status="partial", coverage=0.5, reason="half of it")
     found = job("A", [row("comm.volume", 2.0, "B")], [partial]).results.row("comm.volume")
     assert (found.value, found.status, found.coverage) == (3.0, "partial", 0.5)
+    # captures that tell other parts have none
+    found = job("A", parts_of(compute=1.0, idle_host=1.0), parts_of(compute=2.0))
+    assert found.results.value("time.step") == 2.0
+    assert found.results.row("time.step_parts") is None
 
 
 def test_parts_sum_to_the_mean_step_where_one_capture_names_what_another_lacks() -> None:
@@ -76,12 +76,6 @@ def test_parts_sum_to_the_mean_step_where_one_capture_names_what_another_lacks()
     compute = next(one for one in found if one.part == "compute")
     assert (compute.before_s, compute.after_s) == (1.5, 3.0)
     assert {mover.name: mover.after_s for mover in compute.movers} == {"gemm": 1.5}
-
-
-def test_captures_that_tell_other_parts_have_none() -> None:
-    found = job("A", parts_of(compute=1.0, idle_host=1.0), parts_of(compute=2.0))
-    assert found.results.value("time.step") == 2.0
-    assert found.results.row("time.step_parts") is None
 
 
 def test_captures_of_several_jobs_are_warned_of() -> None:
@@ -98,7 +92,5 @@ def test_ranks_are_averaged_and_steps_are_no_pairs() -> None:
     found = job("A", *([*own, row("comm.wait", 9.0, rank=0, step=1)] for own in ranks))
     assert found.results.ranks("comm.wait") == {0: 2.0, 1: 4.0}
     assert not found.results.grid("comm.wait").values.count()
-    assert rank_lateness(found) == (
-        None,
-        "steps of several captures do not correspond: see cclbench report of one of them",
-    )
+    why = "steps of several captures do not correspond: see cclbench report of one of them"
+    assert rank_lateness(found) == (None, why)

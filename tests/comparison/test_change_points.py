@@ -29,32 +29,26 @@ def test_two_levels_by_hand() -> None:
     assert low * high == pytest.approx(110.0**2)
 
 
-def test_values_that_are_not_positive_are_compared_by_difference() -> None:
+def test_short_series_and_values_that_are_not_positive() -> None:
     found = find_levels(np.array([0.0, 1.0] * 5 + [50.0, 51.0] * 3))
     assert (found.logarithmic, found.changes, found.means) == (False, (10,), (0.5, 50.5))
     assert found.interval(3.0, 0.0) == (3.0, 3.0)
+    # a change without any noise is one
+    assert find_levels(np.array([7.0] * 9 + [8.0] * 3)).changes == (9,)
+    # fewer runs than needed have one level
+    values = np.array([100.0, 101.0, 100.0, 101.0, 100.0, 101.0, 200.0, 201.0, 200.0, 201.0])
+    assert find_levels(values).changes == (6,)
+    assert find_levels(values[: LEAST_RUNS - 1]).changes == ()
+    # a single outlier is no change
+    values = noisy(np.random.default_rng(1), 30, 1.0)
+    values[17] *= 1.5
+    found = find_levels(values)
+    assert (found.changes, found.outliers) == ((), (17,))
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [5.0] * 30])
 def test_short_and_constant_series_have_one_level(values: list[float]) -> None:
     assert find_levels(np.array(values)).changes == ()
-
-
-def test_a_change_without_any_noise_is_one() -> None:
-    assert find_levels(np.array([7.0] * 9 + [8.0] * 3)).changes == (9,)
-
-
-def test_fewer_runs_than_needed_have_one_level() -> None:
-    values = np.array([100.0, 101.0, 100.0, 101.0, 100.0, 101.0, 200.0, 201.0, 200.0, 201.0])
-    assert find_levels(values).changes == (6,)
-    assert find_levels(values[: LEAST_RUNS - 1]).changes == ()
-
-
-def test_a_single_outlier_is_no_change() -> None:
-    values = noisy(np.random.default_rng(1), 30, 1.0)
-    values[17] *= 1.5
-    found = find_levels(values)
-    assert (found.changes, found.outliers) == ((), (17,))
 
 
 @pytest.mark.parametrize(("percent", "least"), [(0.5, 0.95), (1.0, 0.95), (2.0, 0.0)])

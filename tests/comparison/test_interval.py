@@ -73,9 +73,7 @@ def test_repeated_captures_tell_the_spread() -> None:
     assert beyond(reach_of(found), 1, 0, likelihood) == pytest.approx(0.05, abs=0.001)
     assert (found.spread.basis_words, found.spread.repeated) == ("captures", 2)
     assert found.spread.value == pytest.approx(0.016, abs=0.006)
-
-
-def test_captures_of_another_job_tell_it_too() -> None:
+    # captures of another job tell it too
     alone = compare_captures([np.full(5, 1.0)], [np.full(5, 1.05)])
     stored = compare_captures(
         [np.full(5, 1.0)], [np.full(5, 1.05)], [[np.full(5, 3 * m) for m in (0.999, 1.0, 1.001)]]
@@ -91,16 +89,17 @@ def test_the_ratio_is_of_the_mean_of_the_captures_means() -> None:
     found = compare_captures([np.full(9, 2.0), np.full(3, 4.0)], [np.full(5, 4.0)])
     assert found.ratio == pytest.approx(4 / 3)
     assert found.low < 4 / 3 < found.high
-
-
-def test_a_few_steps_do_not_tell_that_there_is_no_long_one() -> None:
-    """Three equal steps against thirty of which one is long: the first job's may vary as much."""
+    # three equal steps against thirty of which one is long: the first job's may vary as much
     long = np.ones(30)
     long[17] = 2
     calm = compare_captures([np.ones(30)], [np.ones(30)])
     found = compare_captures([np.ones(3)], [long])
     assert found.low < 1 < found.high
     assert reach_of(found) > 2 * reach_of(calm)
+    # the same values in another order: neighbours alike, or every other one
+    values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5] * 4)
+    slow = np.sort(values)
+    assert reach_of(compare_captures([slow], [slow])) > 1.5 * reach_of(compare_captures([values], [values]))
 
 
 def test_jobs_swap_to_the_inverse() -> None:
@@ -121,21 +120,6 @@ def test_below_three_steps_of_either_there_is_no_interval(steps: tuple[int, int]
     assert LEAST_STEPS == 3
 
 
-def test_three_captures_of_one_step_have_an_interval_and_so_has_a_figure_of_a_whole_capture() -> None:
-    single = [np.array([value]) for value in (1.0, 1.02, 0.98)]
-    found = compare_captures(single, [1.5 * one for one in single])
-    assert 1 < found.low < 1.5 < found.high
-    whole = compare_captures([np.array([1.0])], [np.array([1.05])], whole=True)
-    assert whole.low < 1 < whole.high < 1.25
-
-
-def test_correlated_steps_widen_the_interval() -> None:
-    """The same values in another order: neighbours alike, or every other one."""
-    values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5] * 4)
-    slow = np.sort(values)
-    assert reach_of(compare_captures([slow], [slow])) > 1.5 * reach_of(compare_captures([values], [values]))
-
-
 @pytest.mark.parametrize("distance", [0.5, 0.1, 0.03])
 def test_the_captures_needed_are_the_fewest_whose_interval_does_not_reach_so_far(distance: float) -> None:
     captures = [np.full(5, value) for value in (0.99, 1.0, 1.01)]
@@ -152,6 +136,12 @@ def test_the_captures_needed_are_the_fewest_whose_interval_does_not_reach_so_far
 def test_more_than_a_hundred_captures_are_no_advice() -> None:
     assert compare_captures([np.ones(5)], [np.full(5, 1.001)]).captures_needed is None
     assert compare_captures([np.ones(5)], [np.ones(5)]).captures_needed is None
+    # three captures of one step have an interval and so has a figure of a whole capture
+    single = [np.array([value]) for value in (1.0, 1.02, 0.98)]
+    found = compare_captures(single, [1.5 * one for one in single])
+    assert 1 < found.low < 1.5 < found.high
+    whole = compare_captures([np.array([1.0])], [np.array([1.05])], whole=True)
+    assert whole.low < 1 < whole.high < 1.25
 
 
 @pytest.fixture(scope="module")

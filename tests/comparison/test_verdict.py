@@ -63,6 +63,9 @@ def test_faster_is_told_the_other_way_round() -> None:
         "B is 2.22× faster than A (900 ms against 2.00 s a step; 95 % interval"
         f" {1 / found.high:.2f} to {1 / found.low:.2f} over 3 steps of each; {ONCE})."
     )
+    # a small difference is told in percent
+    found = of_steps([1.0] * 3, [1.021] * 3, STEADY)
+    assert found.words.startswith("B is 2.1 % slower than A (1.02 s against 1.00 s a step;")
 
 
 def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_would_tell() -> None:
@@ -88,15 +91,6 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
     )
 
 
-def test_a_run_is_not_different_from_itself() -> None:
-    own = subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card())
-    found = judge_subject(own, own)
-    assert (found.outcome, found.ratio, found.captures_needed) == ("no difference", 1.0, None)
-    assert found.words.startswith("A's step is as long as A's in these captures (1.00 s against")
-    assert "chance" not in found.words
-    assert "would" not in found.words
-
-
 def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     """By one step of 200 s the mean is 7.6 times as long; whether such steps are usual, nobody knows."""
     found = of_steps([1.0, 1.001, 0.999] * 10, [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0])
@@ -106,6 +100,18 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     assert "7.63× longer than A's in these captures, which may be chance (7.63 s against" in found.words
     without = of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10)
     assert without.outcome == "slower"
+    # A step in thirty takes ten times as long: the mean and its interval are 2.6, what most take 2
+    before, after = [1.0, 1.001, 0.999] * 100, [*([2.0, 2.001, 1.999] * 10)[:-1], 20.0]
+    found = of_steps(before, after * 10)
+    assert found.outcome == "slower"
+    assert found.ratio == pytest.approx(2.6, rel=1e-3)
+    assert math.sqrt((found.low or 0) * (found.high or 0)) == pytest.approx(found.ratio)
+    assert found.words.startswith("B is 2.60× slower than A (2.60 s against 1.00 s a step;")
+    back = of_steps(after * 10, before)
+    assert back.outcome == "faster"
+    assert (back.low, back.high) == pytest.approx((1 / (found.high or 0), 1 / (found.low or 0)))
+    assert back.words.startswith("B is 2.60× faster than A (1.00 s against 2.60 s a step;")
+    assert "over 300 steps of each;" in back.words
 
 
 @pytest.mark.parametrize(
@@ -153,6 +159,14 @@ def test_a_partial_figure_is_not_ranked() -> None:
     found = judge_subject(whole, subject("B", [lacking], card()))
     assert found.outcome == "not comparable"
     assert "time.step of B is partial (1 of 2 ranks left out: no rows)" in found.words
+    # a partial base is not ranked
+    lacking = row("time.step", 2.0, status="partial", coverage=0.5, reason="1 of 2 ranks left out")
+    found = judge_subject(
+        subject("A", [lacking], card()), subject("B", steps_of("time.step", [1.0] * 3), card())
+    )
+    assert found.words.startswith(
+        "B and A are not comparable: time.step of A is partial (1 of 2 ranks left out)."
+    )
 
 
 def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
@@ -235,9 +249,7 @@ def test_steps_of_unknown_work_are_longer_or_shorter_and_not_slower_or_faster() 
     )
     assert found.words.startswith("B's step is 3.00× longer than A's (3.00 s against 1.00 s a step;")
     assert "Whether their steps do equal work is unknown." in found.words
-
-
-def test_the_work_of_either_may_be_unknown() -> None:
+    # the work of either may be unknown
     base = subject("A", steps_of("time.step", [3.0] * 3), card())
     found = judge_subject(base, subject("B", steps_of("time.step", [1.0] * 3)))
     assert found.words.startswith("B's step is 3.00× shorter than A's (1.00 s against 3.00 s a step;")
@@ -254,18 +266,7 @@ def test_parts_are_told_by_how_much_they_change_either_way() -> None:
     assert found.words.endswith(
         "a step of B is 335 ms shorter: compute -400 ms, exposed wait +100 ms, exposed copies -50.0 ms."
     )
-
-
-def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures] = ()) -> Versus:
-    """B against A, of steps of equal work; `repeats` are captures of other jobs."""
-    return judge_subject(
-        subject("A", steps_of("time.step", before), card()),
-        subject("B", steps_of("time.step", after), card()),
-        repeats=repeats,
-    )
-
-
-def test_four_parts_are_told_and_those_of_a_twentieth_of_the_largest() -> None:
+    # four parts are told and those of a twentieth of the largest
     before = parts_of(compute=0.5, exposed_wait=0.5, exposed_copy=0.5, idle_host=0.5, idle_other=0.5)
     after = parts_of(compute=0.9, exposed_wait=0.8, exposed_copy=0.7, idle_host=0.6, idle_other=0.55)
     found = judge_subject(subject("A", before, card()), subject("B", after, card()))
@@ -276,6 +277,25 @@ def test_four_parts_are_told_and_those_of_a_twentieth_of_the_largest() -> None:
         after = parts_of(compute=0.9, idle_other=idle)
         found = judge_subject(subject("A", parts_of(compute=0.5, idle_other=0.5)), subject("B", after))
         assert found.words.endswith(told)
+
+    # A group or a dimension is none of the two
+    def made(letter: str, gather: float) -> ComparisonSubject:
+        rows = parts_of(exposed_wait=1.0 + gather, exposed_wait__all_gather=gather)
+        rows.append(row("time.step_parts", 2 * gather, stat="exposed_wait", group="0-1"))
+        return subject(letter, rows, card())
+
+    assert judge_subject(made("A", 0.1), made("B", 0.3)).words.endswith(
+        "exposed wait +200 ms (all_gather +200 ms)."
+    )
+
+
+def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures] = ()) -> Versus:
+    """B against A, of steps of equal work; `repeats` are captures of other jobs."""
+    return judge_subject(
+        subject("A", steps_of("time.step", before), card()),
+        subject("B", steps_of("time.step", after), card()),
+        repeats=repeats,
+    )
 
 
 @pytest.mark.parametrize(
@@ -300,6 +320,22 @@ def test_a_difference_without_parts_is_told_without_them() -> None:
         "B's step is as long as A's in these captures (1.00 s against 1.00 s a step). Whether it is in others"
         " is unknown: an interval needs 3 complete steps of each, A has 0 and B has 0."
     )
+    # an open step alone is said to be one
+    reason = f"{ALL_OPEN}: it ends with its last device event"
+    found = judge_subject(
+        subject("A", [row("time.step", 1.0, reason=reason)], card()),
+        subject("B", steps_of("time.step", [1.5] * 2), card()),
+    )
+    assert (
+        "an interval needs 3 complete steps of each, A has only an incomplete one and B has 2." in found.words
+    )
+    # a published figure says so
+    figure = row("time.step", 2.0, provenance="published")
+    found = judge_subject(
+        subject("A", parts_of(compute=1.0), card()), subject("B", [figure], card(), published={"source": "x"})
+    )
+    assert (found.outcome, found.changes, found.change_ns) == ("undecided", (), 1_000_000_000)
+    assert "(published 2.00 s against 1.00 s a step)" in found.words
 
 
 @pytest.mark.parametrize(
@@ -316,39 +352,6 @@ def test_from_five_percent_on_a_difference_is_a_factor(after: float, says: str) 
     assert of_steps([1.0] * 3, [after] * 3, STEADY).words.startswith(says)
 
 
-def test_a_narrow_interval_has_four_digits() -> None:
-    found = of_steps([1.0] * 3, [1.25] * 4, STEADY)
-    assert (found.high or 0) - (found.low or 0) < 0.02
-    assert f"; 95 % interval {found.low:.4f} to {found.high:.4f} over 4 and 3 steps; captures" in found.words
-    noisy = of_steps([1.0, 1.001, 0.999], [1.25, 1.251, 1.249], STEADY)
-    assert (noisy.high or 0) - (noisy.low or 0) < 0.02
-    assert f"interval {noisy.low:.4f} to {noisy.high:.4f} over 3 steps of each;" in noisy.words
-    wide = of_steps([1.0, 1.01, 0.99], [1.25, 1.26, 1.24], STEADY)
-    assert (wide.high or 0) - (wide.low or 0) > 0.02
-    assert f"interval {wide.low:.2f} to {wide.high:.2f} over 3 steps of each;" in wide.words
-
-
-def test_long_steps_are_in_the_mean_and_its_interval_either_way_round() -> None:
-    """A step in thirty takes ten times as long: the mean and its interval are 2.6, what most take 2."""
-    before, after = [1.0, 1.001, 0.999] * 100, [*([2.0, 2.001, 1.999] * 10)[:-1], 20.0]
-    found = of_steps(before, after * 10)
-    assert found.outcome == "slower"
-    assert found.ratio == pytest.approx(2.6, rel=1e-3)
-    assert math.sqrt((found.low or 0) * (found.high or 0)) == pytest.approx(found.ratio)
-    assert found.words.startswith("B is 2.60× slower than A (2.60 s against 1.00 s a step;")
-    back = of_steps(after * 10, before)
-    assert back.outcome == "faster"
-    assert (back.low, back.high) == pytest.approx((1 / (found.high or 0), 1 / (found.low or 0)))
-    assert back.words.startswith("B is 2.60× faster than A (1.00 s against 2.60 s a step;")
-    assert "over 300 steps of each;" in back.words
-
-
-def test_a_hundred_captures_do_not_tell_a_hair() -> None:
-    found = of_steps([1.0, 1.5, 0.5], [1.0000001, 1.5, 0.5])
-    assert (found.outcome, found.captures_needed) == ("no difference", None)
-    assert "It would take more than 100 captures of each to resolve so small a difference." in found.words
-
-
 def test_runs_without_spread_that_are_equal_are_no_different() -> None:
     found = of_steps([1.0] * 3, [1.0] * 3)
     assert (found.outcome, found.ratio, found.change_ns) == ("no difference", 1.0, 0)
@@ -357,17 +360,17 @@ def test_runs_without_spread_that_are_equal_are_no_different() -> None:
         "B's step is as long as A's in these captures (1.00 s against 1.00 s a step; 95 %"
         f" interval {found.low:.2f} to {found.high:.2f} over 3 steps of each; {ONCE})."
     )
-
-
-def test_an_open_step_alone_is_said_to_be_one() -> None:
-    reason = f"{ALL_OPEN}: it ends with its last device event"
-    found = judge_subject(
-        subject("A", [row("time.step", 1.0, reason=reason)], card()),
-        subject("B", steps_of("time.step", [1.5] * 2), card()),
-    )
-    assert (
-        "an interval needs 3 complete steps of each, A has only an incomplete one and B has 2." in found.words
-    )
+    # a hundred captures do not tell a hair
+    found = of_steps([1.0, 1.5, 0.5], [1.0000001, 1.5, 0.5])
+    assert (found.outcome, found.captures_needed) == ("no difference", None)
+    assert "It would take more than 100 captures of each to resolve so small a difference." in found.words
+    # a run is not different from itself
+    own = subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card())
+    found = judge_subject(own, own)
+    assert (found.outcome, found.ratio, found.captures_needed) == ("no difference", 1.0, None)
+    assert found.words.startswith("A's step is as long as A's in these captures (1.00 s against")
+    assert "chance" not in found.words
+    assert "would" not in found.words
 
 
 def test_the_window_that_is_a_whole_trace_is_named() -> None:
@@ -396,46 +399,9 @@ def test_unequal_work_without_tokens_says_which_run_lacks_them_and_why(lacking: 
     )
 
 
-def test_a_partial_base_is_not_ranked() -> None:
-    lacking = row("time.step", 2.0, status="partial", coverage=0.5, reason="1 of 2 ranks left out")
-    found = judge_subject(
-        subject("A", [lacking], card()), subject("B", steps_of("time.step", [1.0] * 3), card())
-    )
-    assert found.words.startswith(
-        "B and A are not comparable: time.step of A is partial (1 of 2 ranks left out)."
-    )
-
-
-def test_what_moved_most_within_a_part_is_told_of_categories_and_collectives() -> None:
-    """A group or a dimension is none of the two."""
-
-    def made(letter: str, gather: float) -> ComparisonSubject:
-        rows = parts_of(exposed_wait=1.0 + gather, exposed_wait__all_gather=gather)
-        rows.append(row("time.step_parts", 2 * gather, stat="exposed_wait", group="0-1"))
-        return subject(letter, rows, card())
-
-    assert judge_subject(made("A", 0.1), made("B", 0.3)).words.endswith(
-        "exposed wait +200 ms (all_gather +200 ms)."
-    )
-
-
-def test_a_published_figure_says_so() -> None:
-    figure = row("time.step", 2.0, provenance="published")
-    found = judge_subject(
-        subject("A", parts_of(compute=1.0), card()), subject("B", [figure], card(), published={"source": "x"})
-    )
-    assert (found.outcome, found.changes, found.change_ns) == ("undecided", (), 1_000_000_000)
-    assert "(published 2.00 s against 1.00 s a step)" in found.words
-
-
 @pytest.mark.parametrize(("seconds", "text"), [(0.08, "+80.0 ms"), (-1.2, "-1.20 s"), (0.0, "0 s")])
 def test_a_change_has_its_sign(seconds: float, text: str) -> None:
     assert signed_seconds(seconds) == text
-
-
-def test_a_small_difference_is_told_in_percent() -> None:
-    found = of_steps([1.0] * 3, [1.021] * 3, STEADY)
-    assert found.words.startswith("B is 2.1 % slower than A (1.02 s against 1.00 s a step;")
 
 
 def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
@@ -448,6 +414,16 @@ def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
     some = f"captures of one job differ by about {100 * stored.spread.value:.2g} %"
     assert f"over 3 steps of each; {some}, as repeated captures in the store do)." in stored.words
     assert stored.spread.value < 0.001 < 0.01 < once.spread.value
+    # a narrow interval has four digits
+    found = of_steps([1.0] * 3, [1.25] * 4, STEADY)
+    assert (found.high or 0) - (found.low or 0) < 0.02
+    assert f"; 95 % interval {found.low:.4f} to {found.high:.4f} over 4 and 3 steps; captures" in found.words
+    noisy = of_steps([1.0, 1.001, 0.999], [1.25, 1.251, 1.249], STEADY)
+    assert (noisy.high or 0) - (noisy.low or 0) < 0.02
+    assert f"interval {noisy.low:.4f} to {noisy.high:.4f} over 3 steps of each;" in noisy.words
+    wide = of_steps([1.0, 1.01, 0.99], [1.25, 1.26, 1.24], STEADY)
+    assert (wide.high or 0) - (wide.low or 0) > 0.02
+    assert f"interval {wide.low:.2f} to {wide.high:.2f} over 3 steps of each;" in wide.words
 
 
 def job(letter: str, *steps: float) -> ComparisonSubject:
@@ -478,9 +454,7 @@ def test_proved_work_is_slower_or_faster_though_no_card_tells() -> None:
     assert found.work == proved
     assert found.words.startswith("B is 3.00× slower than A (3.00 s against 1.00 s a step;")
     assert found.words.endswith(" Their work is equal: 1.00 TFLOP a step each. A step of B is 2.00 s longer.")
-
-
-def test_refuted_work_is_ranked_by_tokens_or_not_at_all() -> None:
+    # refuted work is ranked by tokens or not at all
     refuted = Equality("refuted", "8 against 4 calls of aten::mm")
     rows = [[*steps_of("time.step", [s] * 3), *steps_of(TOKENS, [512.0 * s] * 3, "1/s")] for s in (1.0, 2.0)]
     found = judge_subject(*(subject(x, own) for x, own in zip("AB", rows, strict=True)), refuted)

@@ -82,33 +82,34 @@ def kernels(*categories: str) -> list[Row]:
 RATES = (("0-1", 40.0), ("2-3", 100.0), ("4-5", 110.0))
 DEVICE_TIME = [row("memory.peak_allocated", 2.0), row("memory.peak_reserved", 3.0)]
 PRODUCTS = "compute.product_time"
+IDLE, EXPOSED = "time.idle_host", "time.exposed_transfer"
+ROOFLINE = [f"compute.{figure}" for figure in ("roofline_efficiency", "above_roofline", "category_share")]
+MOVING = "elementwise copy normalization reduction"
+COPIES = {"d2d": 0.01, "h2d pinned": 0.04, "memset": 0.02, "d2h": 0.03}
+SIZED = ("count", "volume", "alpha", "beta")
+SPEEDS = {"0": 1.0, "1": 1.0, "2": 1.25}
+
+
+def each(metric: str, keys: str) -> list[str]:
+    """The metric by each of the keys."""
+    return [f"{metric} {key}" for key in keys.split()]
+
+
 CASES: dict[str, tuple[list[Row], list[str]]] = {
     "data_loading": (held("loader"), ["time.idle_host", f"{SPLIT} loader", "data.stall"]),
-    "device_allocation": (
-        held("allocation"),
-        ["time.idle_host", f"{SPLIT} allocation", "memory.peak_reserved"],
-    ),
+    "device_allocation": (held("allocation"), [IDLE, f"{SPLIT} allocation", "memory.peak_reserved"]),
     "cold_start": (held("cold_start"), ["time.idle_host", f"{SPLIT} cold_start"]),
     "synchronization": (held("sync"), ["time.idle_host", f"{SPLIT} sync", "launch.delay"]),
     "before_capture": (held("capture"), ["time.idle_host", f"{SPLIT} capture"]),
     "host_bound": (
         held("python", "unrecorded", "operators", "launch"),
-        [
-            "time.idle_host",
-            *(f"{SPLIT} {cause}" for cause in ("python", "unrecorded", "operators", "launch")),
-            "launch.delay",
-            "launch.queue_length",
-        ],
+        [IDLE, *each(SPLIT, "python unrecorded operators launch"), "launch.delay", "launch.queue_length"],
     ),
     "short_kernels": (
         [*held("launch", "operators"), *short()],
         [
-            f"{SPLIT} launch",
-            f"{SPLIT} operators",
-            "time.idle_device",
-            "launch.short_kernels",
-            "compute.kernel_time",
-            "compute.launch_bound_share",
+            *(*each(SPLIT, "launch operators"), "time.idle_device", "launch.short_kernels"),
+            *("compute.kernel_time", "compute.launch_bound_share"),
         ],
     ),
     "pipeline_bubble": (
@@ -122,11 +123,8 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
     "late_rank": (
         [*waits(), *late()],
         [
-            f"{STRAGGLER} 1",
-            *(f"{STRAGGLER} 1 {stat}" for stat in ("late_by", "p_value", "excess_compute")),
-            "balance.caused_wait 1",
-            "time.exposed_wait",
-            "balance.load_imbalance",
+            *(f"{STRAGGLER} 1", *each(f"{STRAGGLER} 1", "late_by p_value excess_compute")),
+            *("balance.caused_wait 1", "time.exposed_wait", "balance.load_imbalance"),
         ],
     ),
     "uneven_ranks": (
@@ -135,60 +133,32 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
     ),
     "small_messages": (
         transfers(small=True),
-        [
-            *(f"comm.{figure} all_reduce 0-1" for figure in ("count", "volume", "alpha", "beta")),
-            "time.exposed_transfer all_reduce 0-1",
-        ],
+        [f"{name} all_reduce 0-1" for name in (*(f"comm.{one}" for one in SIZED), EXPOSED)],
     ),
     "exposed_communication": (
         transfers(),
         [
-            "time.exposed_transfer all_reduce 0-1",
-            "comm.transfer all_reduce 0-1",
-            "comm.busbw all_reduce 0-1",
-            "overlap.same_stream",
-            "comm.bandwidth_utilization",
+            *(f"{name} all_reduce 0-1" for name in (EXPOSED, "comm.transfer", "comm.busbw")),
+            *("overlap.same_stream", "comm.bandwidth_utilization"),
         ],
     ),
     "low_gemm_efficiency": (
         kernels("gemm"),
-        [
-            "compute.gemm_efficiency",
-            *(f"compute.{figure} gemm" for figure in ("roofline_efficiency", "above_roofline")),
-            "compute.category_share gemm",
-        ],
+        ["compute.gemm_efficiency", *(f"{figure} gemm" for figure in ROOFLINE)],
     ),
-    "low_attention_efficiency": (
-        kernels("attention"),
-        [
-            *(f"compute.{figure} attention" for figure in ("roofline_efficiency", "above_roofline")),
-            "compute.category_share attention",
-        ],
-    ),
-    "below_roofline": (
-        kernels("convolution"),
-        [
-            *(f"compute.{figure} convolution" for figure in ("roofline_efficiency", "above_roofline")),
-            "compute.category_share convolution",
-        ],
-    ),
+    "low_attention_efficiency": (kernels("attention"), [f"{figure} attention" for figure in ROOFLINE]),
+    "below_roofline": (kernels("convolution"), [f"{figure} convolution" for figure in ROOFLINE]),
     "memory_bound": (
-        kernels("elementwise", "copy", "normalization", "reduction"),
+        kernels(*MOVING.split()),
         [
-            *(
-                f"compute.category_share {name}"
-                for name in ("elementwise", "copy", "normalization", "reduction")
-            ),
-            "memory.bound_share",
-            "memory.hbm_utilization",
+            *(*each("compute.category_share", MOVING), "memory.bound_share", "memory.hbm_utilization"),
             "compute.roofline_efficiency",
         ],
     ),
     "tensor_cores": (
         [
             *by_rank(PRODUCTS, 0.3, 0.3, category="without_tensor_cores", stat="fp32"),
-            row(PRODUCTS, 0.5),
-            row("compute.gemm_efficiency", 0.9),
+            *(row(PRODUCTS, 0.5), row("compute.gemm_efficiency", 0.9)),
         ],
         [f"{PRODUCTS} without_tensor_cores fp32", PRODUCTS, "compute.gemm_efficiency"],
     ),
@@ -203,8 +173,7 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
     "double_precision": (
         [
             *by_rank("compute.precision_time", 0.4, 0.4, category="fp64"),
-            *by_rank("compute.time", 0.8, 0.8),
-            row("compute.precision_time", 0.7),
+            *(*by_rank("compute.time", 0.8, 0.8), row("compute.precision_time", 0.7)),
         ],
         ["compute.precision_time fp64", "compute.precision_time", "compute.time"],
     ),
@@ -212,8 +181,7 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
         [
             *by_rank("compute.contention", 1.2, 1.2),
             *by_rank("compute.contention", 0.08, 0.08, stat="excess", unit="s"),
-            *by_rank("time.overlapped", 0.5, 0.5),
-            row("compute.achieved_flops", 1e12),
+            *(*by_rank("time.overlapped", 0.5, 0.5), row("compute.achieved_flops", 1e12)),
         ],
         ["compute.contention", "time.overlapped"],
     ),
@@ -227,10 +195,8 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
     ),
     "fragmentation": (
         [
-            row("memory.reserved_unused", 3e9),
-            row("memory.fragmentation", 0.3, unit="1"),
-            row("memory.peak_reserved", 10e9),
-            row("memory.peak_allocated", 7e9),
+            *(row("memory.reserved_unused", 3e9), row("memory.fragmentation", 0.3, unit="1")),
+            *(row("memory.peak_reserved", 10e9), row("memory.peak_allocated", 7e9)),
         ],
         ["memory.reserved_unused", "memory.fragmentation", "memory.peak_reserved", "memory.peak_allocated"],
     ),
@@ -245,18 +211,14 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
             row("memory.out_of_memory", 2e9, stat="held", category="f a.py:1"),
         ],
         [
-            "memory.out_of_memory",
-            *(f"memory.out_of_memory {stat}" for stat in ("asked", "unused", "largest_free")),
+            *("memory.out_of_memory", *each("memory.out_of_memory", "asked unused largest_free")),
             "memory.out_of_memory f a.py:1 held",
         ],
     ),
     "exposed_copies": (
         [
             *by_rank("time.exposed_copy", 0.1, 0.1),
-            *(
-                row("time.exposed_copy", seconds, category=name)
-                for name, seconds in (("d2d", 0.01), ("h2d pinned", 0.04), ("memset", 0.02), ("d2h", 0.03))
-            ),
+            *(row("time.exposed_copy", seconds, category=name) for name, seconds in COPIES.items()),
             *(row("memory.copy_bandwidth", 1e9, category=way) for way in (None, "d2d", "d2h", "h2d")),
         ],
         [
@@ -267,24 +229,17 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
     ),
     "slow_device": (
         [
-            *(
-                row("balance.kernel_speed", own, category=str(rank))
-                for rank, own in enumerate((1.0, 1.0, 1.25))
-            ),
+            *(row("balance.kernel_speed", own, category=rank) for rank, own in SPEEDS.items()),
             row("balance.kernel_speed", 1.25),
             *(row("balance.kernel_speed", 1.2, category="2", stat=one) for one in ("gemm", "norm")),
-            *by_rank("compute.time", 0.7, 0.7, 0.9),
-            row("balance.load_imbalance", 1.2),
+            *(*by_rank("compute.time", 0.7, 0.7, 0.9), row("balance.load_imbalance", 1.2)),
         ],
         ["balance.kernel_speed", "balance.kernel_speed 2", "balance.load_imbalance"],
     ),
     "slow_link": (
         [
-            *(
-                row("comm.busbw", rate, **LINK | {"group": group, "category": "1 MiB"})
-                for group, rate in RATES
-            ),
-            *(row("comm.busbw", rate, **LINK | {"group": group}) for group, rate in RATES),
+            *(row("comm.busbw", rate, **LINK | {"group": of, "category": "1 MiB"}) for of, rate in RATES),
+            *(row("comm.busbw", rate, **LINK | {"group": of}) for of, rate in RATES),
             *by_rank("time.exposed_transfer", 0.2, 0.2, **LINK),
         ],
         ["comm.busbw all_reduce 0-1", "time.exposed_transfer all_reduce 0-1"],
@@ -296,15 +251,13 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
             *by_rank("time.exposed_transfer", 0.2, 0.2, **LINK),
         ],
         [
-            "comm.bandwidth_utilization 64MiB-256MiB all_reduce 0-1",
-            "comm.busbw 64MiB-256MiB all_reduce 0-1",
-            "time.exposed_transfer all_reduce 0-1",
+            *(f"comm.{name} 64MiB-256MiB all_reduce 0-1" for name in ("bandwidth_utilization", "busbw")),
+            f"{EXPOSED} all_reduce 0-1",
         ],
     ),
     "throttling": (
         [
-            *by_rank("compute.drift", 1.2, 1.2),
-            *by_rank("compute.drift", 1.0, 1.0, stat="later_longer"),
+            *(*by_rank("compute.drift", 1.2, 1.2), *by_rank("compute.drift", 1.0, 1.0, stat="later_longer")),
             *by_rank("compute.time", 0.8, 0.8),
         ],
         ["compute.drift"],
@@ -312,19 +265,14 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
     "host_pauses": (
         [
             *held("python", "unrecorded"),
-            *(
-                row(SPLIT, seconds, rank=rank, step=step)
-                for rank in (0, 1)
-                for step, seconds in enumerate((0.0, 0.8, 0.0, 0.8))
-            ),
+            *(row(SPLIT, step % 2 * 0.8, rank=rank, step=step) for rank in (0, 1) for step in range(4)),
         ],
         ["time.idle_host", f"{SPLIT} python", f"{SPLIT} unrecorded", "launch.delay"],
     ),
     "warm_up": (
         [
             *(row("time.step", seconds, step=step) for step, seconds in enumerate((5.0, 1.0, 1.0, 1.0))),
-            row("time.step", 1.0, stat="p50"),
-            row("time.step", 5.0, stat="max"),
+            *(row("time.step", 1.0, stat="p50"), row("time.step", 5.0, stat="max")),
         ],
         ["time.step", "time.step p50", "time.step max"],
     ),

@@ -25,16 +25,8 @@ def interventions(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleTy
 
 def row(name: str, tid: int, begin: float, end: float, cat: str = "cpu_op") -> dict[str, Any]:
     dims = {"Input Dims": [[4]]} if name.startswith("gloo:") else {}
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "pid": 1,
-        "tid": tid,
-        "ts": begin,
-        "dur": end - begin,
-        "args": dims,
-    }
+    row = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid}
+    return row | {"ts": begin, "dur": end - begin, "args": dims}
 
 
 def two_ranks(interventions: ModuleType, folder: Path) -> dict[int, Any]:

@@ -92,8 +92,8 @@ def held(cause: str, seconds: float) -> list[Row]:
 
 def exposed(kind: str, seconds: float, calls: float = 5.0) -> list[Row]:
     keys = {"collective": kind, "group": "0-2"}
-    return [*by_rank("time.exposed_transfer", *[seconds] * 3, **keys), row("comm.count", calls, **keys),
-            row("comm.transfer", seconds, **keys)]  # fmt: skip
+    rows = by_rank("time.exposed_transfer", *[seconds] * 3, **keys)
+    return [*rows, row("comm.count", calls, **keys), row("comm.transfer", seconds, **keys)]
 
 
 def test_compute_hides_all_calls_of_a_step_but_the_first_and_the_last() -> None:
@@ -144,9 +144,8 @@ def test_a_finding_of_another_name_than_it_is_registered_by_is_a_warning(
     theirs = dataclasses.replace(registered, detect=lambda _: iter(renamed))
     monkeypatch.setattr(FINDINGS, "get", lambda name: theirs if name == "data_loading" else get(name))
     get = type(FINDINGS).get.__get__(FINDINGS)
-    with pytest.warns(
-        UserWarning, match="'data_loading' failed: UsageError: it yields what it calls 'theirs'"
-    ):
+    says = "'data_loading' failed: UsageError: it yields what it calls 'theirs'"
+    with pytest.warns(UserWarning, match=says):
         found = said({LOADER: (0.2, 0.2), EVEN: (0.1, 0.1)}, *SLOW_LOADER)
     assert [one.name for one in found] == ["uneven_ranks"]
 
@@ -160,9 +159,8 @@ def test_of_a_capture_without_steps_the_words_say_so() -> None:
         because="",
     )
     told = reword_for_capture(one)
-    assert told.claim == (
-        "The device waits: 426 µs of the capture of 5.98 ms, 562 calls a capture, in some steps more."
-    )
+    said = "The device waits: 426 µs of the capture of 5.98 ms, 562 calls a capture, in some steps more."
+    assert told.claim == said
     assert told.no_gain == "the replay gains less than 1 % of the capture without it"
     gain = msgspec.structs.replace(told, gain_s=(0.1, 0.2), gain_share=0.2)
     assert gain_words(gain) == "gain: 10.0 % to 20.0 % of the capture (100 ms to 200 ms)"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.launch_trace import write_launches
@@ -70,21 +71,17 @@ class Replayed(ReplayGains):
         pass
 
     def gain_without(self, settings: Sequence[str]) -> StepGain | str:
-        return (
-            StepGain((0.005, 0.007), (0.052, 0.072))
-            if len(settings) < 2
-            else StepGain((0.03, 0.04), (0.31, 0.41))
-        )
+        one, both = StepGain((0.005, 0.007), (0.052, 0.072)), StepGain((0.03, 0.04), (0.31, 0.41))
+        return one if len(settings) < 2 else both
 
     def recorded_gain(self, settings: Sequence[str]) -> StepGain | str:
         assert len(settings) == 1
         return StepGain((0.008, 0.010), (0.08, 0.10))
 
 
-def hand_made(key: str, *causes: str) -> Finding:
-    return Finding(
-        name=key, claim="", confidence="high", because="so", host_causes=[*causes], whatif=[f"{key}.time=0"]
-    )
+def hand_made(key: str, *causes: str, **more: Any) -> Finding:
+    stated = {"confidence": "high", "host_causes": [*causes], "whatif": [f"{key}.time=0"], **more}
+    return Finding(name=key, claim="", because="so", **stated)
 
 
 @pytest.mark.parametrize(
@@ -102,31 +99,21 @@ def test_a_finding_states_both_gains(
     assert "without the profiler" in valued.because
 
 
-def test_without_an_overhead_there_is_one_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Replayed, "overhead_s", 0.0)
-    valued = _with_gain(hand_made("host", "python"), Replayed(), few_steps=False)
-    assert (valued.gain_s, valued.recorded_gain_s, valued.because) == ((0.005, 0.007), None, "so")
-
-
-def test_stacked_gains_are_replayed_together() -> None:
+def test_stacked_gains_are_replayed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     valued = [_with_gain(hand_made(key), Replayed(), few_steps=False) for key in ("host", "kernels")]
     first, both = _with_stacked_gains(valued, Replayed())
     assert (first.stacked_s, both.stacked_s) == (first.gain_s, (0.03, 0.04))
+    # without an overhead there is one gain
+    monkeypatch.setattr(Replayed, "overhead_s", 0.0)
+    valued = _with_gain(hand_made("host", "python"), Replayed(), few_steps=False)
+    assert (valued.gain_s, valued.recorded_gain_s, valued.because) == ((0.005, 0.007), None, "so")
 
 
 def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Replayed, "overhead_s", 0.0)
-    found = Finding(
-        name="x",
-        claim="",
-        confidence="low",
-        because="so",
-        no_gain="why",
-        whatif=["kernels.time=0"],
-        surely=[],
-    )
+    found = hand_made("kernels", confidence="low", no_gain="why", surely=[])
     valued = _with_gain(found, Replayed(), few_steps=False)
     assert (valued.gain_s, valued.no_gain) == ((0.0, 0.007), None)
     monkeypatch.setattr(Replayed, "gain_without", lambda *_: StepGain((0.0, 0.0009), (0.0, 0.009)))

@@ -80,13 +80,10 @@ def figures_of(raw: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 
 def test_the_catalog_holds_every_file() -> None:
     kinds = [yaml.safe_load(path.read_text())["kind"] for path in FILES]
-    assert (len(accelerators()), len(fabrics()), len(systems())) == tuple(
-        kinds.count(kind) for kind in ("accelerator", "fabric", "system")
-    )
-    assert [*accelerators(), *fabrics(), *systems()] == sorted(accelerators()) + sorted(fabrics()) + sorted(
-        systems()
-    )
-    assert (len(accelerators()), len(fabrics()), len(systems())) == (47, 38, 69)
+    entries = accelerators(), fabrics(), systems()
+    assert [len(own) for own in entries] == [kinds.count(k) for k in ("accelerator", "fabric", "system")]
+    assert all([*own] == sorted(own) for own in entries)
+    assert [len(own) for own in entries] == [47, 38, 69]
 
 
 def test_where_sources_disagree_it_is_recorded() -> None:
@@ -112,55 +109,47 @@ def test_attainable_peaks_lie_below_the_dense_ones(id: str, flops: float) -> Non
     assert all((attainable or 0) < (peak or 0) for attainable, peak in stated)
 
 
-@pytest.mark.parametrize(
-    ("id", "dtype", "flops", "hbm_bytes", "hbm_bytes_per_s", "sms", "scale_up"),
-    [
-        ("nvidia-v100-sxm2-32gb", "fp16", 125e12, 32e9, 900e9, 80, 150e9),
-        ("nvidia-a100-sxm-40gb", "bf16", 312e12, 40e9, 1555e9, 108, 300e9),
-        ("nvidia-a100-sxm-80gb", "tf32", 156e12, 80e9, 2039e9, 108, 300e9),
-        ("nvidia-h100-sxm", "bf16", 989e12, 80e9, 3350e9, 132, 450e9),
-        ("nvidia-h100-pcie", "bf16", 756e12, 80e9, 2000e9, 114, 63e9),
-        ("nvidia-h200-sxm", "fp8", 1979e12, 141e9, 4800e9, 132, 450e9),
-        ("nvidia-b200-sxm", "fp4", 9000e12, 180e9, 8000e9, 148, 900e9),
-        ("nvidia-gb200", "bf16", 2500e12, 186e9, 8000e9, 148, 900e9),
-        ("amd-mi210", "fp16", 181e12, 64e9, 1638e9, 104, None),
-        ("amd-mi250x", "bf16", 191.5e12, 64e9, 1640e9, 110, 175e9),
-        ("amd-mi300x", "bf16", 1307e12, 192e9, 5300e9, 304, 448e9),
-        ("google-tpu-v6e", "bf16", 918e12, 32e9, 1638e9, None, 400e9),
-        ("google-tpu-v5p", "int8", 918e12, 95e9, 2765e9, None, 600e9),
-        ("aws-trainium2", "bf16", 667e12, 96e9, 2900e9, None, 640e9),
-        ("aws-trainium3", "bf16", 671e12, 144 * 2**30, 4900e9, None, 1280e9),
-        ("nvidia-gb300", "fp4", 15e15, 288e9, 8000e9, None, 900e9),
-        ("nvidia-gb300", "int8", 165e12, 288e9, 8000e9, None, 900e9),
-        ("nvidia-h20", "bf16", 148e12, 96e9, 4000e9, None, 450e9),
-        ("nvidia-h800", "fp8", 1979e12, 80e9, 3352e9, 132, 200e9),
-        ("nvidia-l40s", "bf16", 362e12, 48e9, 864e9, 142, 31.5e9),
-        ("nvidia-rtx-pro-6000", "bf16", 503.8e12, 96e9, 1792e9, 188, 63e9),
-        ("nvidia-rtx-3090", "bf16", 71e12, 24e9, 936e9, 82, 31.5e9),
-        ("nvidia-rtx-2080-ti", "fp16", 56.9e12, 11e9, 616e9, 68, 15.75e9),
-        ("nvidia-rubin", "bf16", 4e15, 288e9, 22e12, None, 1800e9),
-        ("amd-mi300a", "bf16", 980.6e12, 128e9, 5300e9, 228, 384e9),
-        ("amd-mi350x", "fp8", 4600e12, 288e9, 8000e9, 256, 535.5e9),
-        ("intel-gaudi3", "bf16", 1835e12, 128e9, 3700e9, None, 525e9),
-        ("intel-max-1550", "bf16", 419.4e12, 64e9, 1638.4e9, 64, None),
-        ("generic-cpu", "bf16", None, None, None, None, None),
-    ],
-)
-def test_figures(  # the table of published figures, one row an accelerator
-    id: str,  # noqa: A002
-    dtype: str,
-    flops: float | None,
-    hbm_bytes: float | None,
-    hbm_bytes_per_s: float | None,
-    sms: int | None,
-    scale_up: float | None,
-) -> None:
-    entry = accelerator(id)
-    assert entry.peak_flops_per_s[dtype] == flops
-    assert entry.hbm_bytes == hbm_bytes
-    assert entry.hbm_bytes_per_s == hbm_bytes_per_s
-    assert entry.sm_count == sms
-    assert entry.scale_up_bytes_per_s == scale_up
+FIGURES = """
+nvidia-v100-sxm2-32gb fp16  125e12   32e9        900e9   80   150e9
+nvidia-a100-sxm-40gb  bf16  312e12   40e9        1555e9  108  300e9
+nvidia-a100-sxm-80gb  tf32  156e12   80e9        2039e9  108  300e9
+nvidia-h100-sxm       bf16  989e12   80e9        3350e9  132  450e9
+nvidia-h100-pcie      bf16  756e12   80e9        2000e9  114  63e9
+nvidia-h200-sxm       fp8   1979e12  141e9       4800e9  132  450e9
+nvidia-b200-sxm       fp4   9000e12  180e9       8000e9  148  900e9
+nvidia-gb200          bf16  2500e12  186e9       8000e9  148  900e9
+amd-mi210             fp16  181e12   64e9        1638e9  104  None
+amd-mi250x            bf16  191.5e12 64e9        1640e9  110  175e9
+amd-mi300x            bf16  1307e12  192e9       5300e9  304  448e9
+google-tpu-v6e        bf16  918e12   32e9        1638e9  None 400e9
+google-tpu-v5p        int8  918e12   95e9        2765e9  None 600e9
+aws-trainium2         bf16  667e12   96e9        2900e9  None 640e9
+aws-trainium3         bf16  671e12   154618822656 4900e9 None 1280e9
+nvidia-gb300          fp4   15e15    288e9       8000e9  None 900e9
+nvidia-gb300          int8  165e12   288e9       8000e9  None 900e9
+nvidia-h20            bf16  148e12   96e9        4000e9  None 450e9
+nvidia-h800           fp8   1979e12  80e9        3352e9  132  200e9
+nvidia-l40s           bf16  362e12   48e9        864e9   142  31.5e9
+nvidia-rtx-pro-6000   bf16  503.8e12 96e9        1792e9  188  63e9
+nvidia-rtx-3090       bf16  71e12    24e9        936e9   82   31.5e9
+nvidia-rtx-2080-ti    fp16  56.9e12  11e9        616e9   68   15.75e9
+nvidia-rubin          bf16  4e15     288e9       22e12   None 1800e9
+amd-mi300a            bf16  980.6e12 128e9       5300e9  228  384e9
+amd-mi350x            fp8   4600e12  288e9       8000e9  256  535.5e9
+intel-gaudi3          bf16  1835e12  128e9       3700e9  None 525e9
+intel-max-1550        bf16  419.4e12 64e9        1638.4e9 64  None
+generic-cpu           bf16  None     None        None    None None
+"""
+"""As published: a dtype and its FLOP/s, memory's bytes and B/s, processors, scale-up B/s."""
+
+
+@pytest.mark.parametrize("line", FIGURES.split("\n")[1:-1])
+def test_figures(line: str) -> None:
+    name, dtype, *cells = line.split()
+    entry = accelerator(name)
+    found = [entry.peak_flops_per_s[dtype], entry.hbm_bytes, entry.hbm_bytes_per_s, entry.sm_count]
+    published = [None if cell == "None" else float(cell) for cell in cells]
+    assert [*found, entry.scale_up_bytes_per_s] == published
 
 
 @pytest.mark.parametrize(("id", "dtype"), [("nvidia-a100-sxm-80gb", "fp8"), ("nvidia-gb10", "bf16")])
@@ -179,63 +168,40 @@ def test_dense_peaks_halve_from_fp8_to_fp16() -> None:
     assert compared >= {"nvidia-h100-sxm", "nvidia-b200-sxm", "nvidia-l4", "amd-mi300x", "amd-mi355x"}
 
 
-@pytest.mark.parametrize(
-    ("id", "figure", "total"),
-    [
-        ("gb300-nvl72", "fp4", 1080e15),
-        ("gb300-nvl72", "fp8", 360e15),
-        ("gb300-nvl72", "bf16", 180e15),
-        ("gb300-nvl72", "hbm_bytes_per_s", 576e12),
-        ("gb300-nvl72", "scale_up_bytes_per_s", 65e12),
-        ("gb200-nvl72", "fp4", 720e15),
-        ("gb200-nvl72", "bf16", 180e15),
-        ("gb200-nvl72", "hbm_bytes", 13.4e12),
-        ("gb200-nvl72", "hbm_bytes_per_s", 576e12),
-        ("vera-rubin-nvl72", "hbm_bytes", 20.7e12),
-        ("vera-rubin-nvl72", "hbm_bytes_per_s", 1580e12),
-        ("vera-rubin-nvl72", "scale_up_bytes_per_s", 130e12),
-        ("aws-trn3-ultraserver", "fp8", 362.448e15),
-        ("aws-trn3-ultraserver", "bf16", 96.624e15),
-        ("aws-trn3-ultraserver", "fp32", 26.352e15),
-        ("aws-trn3-ultraserver", "hbm_bytes", 20736 * 2**30),
-        ("aws-trn3-ultraserver", "hbm_bytes_per_s", 705.6e12),
-        ("aws-trn2-ultraserver", "fp8", 83.2e15),
-        ("aws-trn2-ultraserver", "hbm_bytes_per_s", 185e12),
-        ("google-tpu-v6e-pod", "bf16", 234.9e15),
-        ("google-tpu-v5e-pod", "bf16", 50.63e15),
-    ],
-)
-def test_the_total_that_a_vendor_prints_of_a_rack_is_that_of_its_accelerators(
-    id: str,  # noqa: A002
-    figure: str,
-    total: float,
-) -> None:
+RACKS = {
+    "gb300-nvl72": "fp4 1080e15 fp8 360e15 bf16 180e15 hbm_bytes_per_s 576e12 scale_up_bytes_per_s 65e12",
+    "gb200-nvl72": "fp4 720e15 bf16 180e15 hbm_bytes 13.4e12 hbm_bytes_per_s 576e12",
+    "vera-rubin-nvl72": "hbm_bytes 20.7e12 hbm_bytes_per_s 1580e12 scale_up_bytes_per_s 130e12",
+    "aws-trn3-ultraserver": "fp8 362.448e15 bf16 96.624e15 fp32 26.352e15"
+    " hbm_bytes 22265110462464 hbm_bytes_per_s 705.6e12",
+    "aws-trn2-ultraserver": "fp8 83.2e15 hbm_bytes_per_s 185e12",
+    "google-tpu-v6e-pod": "bf16 234.9e15",
+    "google-tpu-v5e-pod": "bf16 50.63e15",
+}
+
+
+@pytest.mark.parametrize("name", RACKS)
+def test_the_total_that_a_vendor_prints_of_a_rack_is_that_of_its_accelerators(name: str) -> None:
     """Dense, and of one direction: half of what is printed with sparsity, or of both directions."""
-    machine = system(id)
+    machine, printed = system(name), RACKS[name].split()
     device = accelerator(machine.accelerator)
-    each = device.peak_flops_per_s.get(figure) or getattr(device, figure)
-    assert machine.domain_size * each == pytest.approx(total, rel=0.01)
+    for figure, total in zip(printed[::2], printed[1::2], strict=True):
+        each = device.peak_flops_per_s.get(figure) or getattr(device, figure)
+        assert machine.domain_size * each == pytest.approx(float(total), rel=0.01), figure
 
 
 @pytest.mark.parametrize(
-    ("id", "total"),
+    ("name", "total"),
     [
-        ("aws-p6e-gb200", 28.8e12),
-        ("azure-nd-gb200-v6", 28.8e12),
-        ("gb300-nvl72", 57.6e12),
-        ("azure-nd-h100-v5", 3.2e12),
-        ("azure-nd-mi300x-v5", 3.2e12),
-        ("oci-a100-v2-8", 1.6e12),
-        ("oci-h100-8", 3.2e12),
-        ("google-tpu-v5e-pod", 6.4e12),
-        ("google-tpu-v6e-pod", 25.6e12),
-        ("google-tpu-v5p-pod", 8960 * 50e9),
-        ("google-tpu-v7x-pod", 9216 * 100e9),
+        *(("aws-p6e-gb200", 28.8e12), ("azure-nd-gb200-v6", 28.8e12), ("gb300-nvl72", 57.6e12)),
+        *(("azure-nd-h100-v5", 3.2e12), ("azure-nd-mi300x-v5", 3.2e12), ("oci-a100-v2-8", 1.6e12)),
+        *(("oci-h100-8", 3.2e12), ("google-tpu-v5e-pod", 6.4e12), ("google-tpu-v6e-pod", 25.6e12)),
+        *(("google-tpu-v5p-pod", 8960 * 50e9), ("google-tpu-v7x-pod", 9216 * 100e9)),
     ],
 )
-def test_networks_are_as_fast_as_printed(id: str, total: float) -> None:  # noqa: A002
+def test_networks_are_as_fast_as_printed(name: str, total: float) -> None:
     """The interfaces of a domain's nodes (a rack, a pod, a server) together, bits/s in one direction."""
-    machine = system(id)
+    machine = system(name)
     nodes = machine.domain_size // machine.per_node
     assert nodes * machine.scale_out.nics * machine.scale_out.bytes_per_s * 8 == pytest.approx(total)
 
@@ -312,9 +278,12 @@ def test_lookup_by_device_name(name: str, memory_bytes: int | None, expected: st
     assert (found.id if found else None) == expected
 
 
-def test_an_unknown_id_gets_near_matches() -> None:
+def test_unknown_ids_get_near_matches() -> None:
     with pytest.raises(UsageError, match="nvidia-h100-sxm"):
         accelerator("nvidia-h100-smx")
+    # an entry that nobody knows gets near matches of any kind
+    with pytest.raises(UsageError, match="the catalog has no 'nvlinc4'; did you mean nvlink4"):
+        entry_of("nvlinc4")
 
 
 def test_devices_of_real_traces_are_found(test_data: Path) -> None:
@@ -397,6 +366,14 @@ def test_a_users_entries_are_added() -> None:
 
 
 def test_a_users_entry_replaces_the_one_with_its_id(lab: Path) -> None:
+    """A throttled NDR interface: systems that name the fabric are still there, at their own rates."""
+    (lab / "slow.yaml").write_text(
+        "id: infiniband-ndr\nkind: fabric\ntier: scale_out\ntopology: fat-tree\n"
+        "link_bytes_per_s: 100 Gb/s (unverified)\n"
+    )
+    assert fabrics()["infiniband-ndr"].link_bytes_per_s == 12.5e9
+    out = system("dgx-h100").scale_out
+    assert (out.fabric.link_bytes_per_s, out.bytes_per_s) == (12.5e9, 50e9)
     (lab / "chip.yaml").write_text(MINE.replace("lab-chip", "nvidia-l4"))
     (lab / "node.yaml").unlink()
     assert accelerator("nvidia-l4").hbm_bytes == 16e9
@@ -458,32 +435,17 @@ def test_nonsense_is_refused_with_the_line(
     assert len(str(refused.value).splitlines()) <= 4
 
 
-def test_a_fabric_may_be_replaced_at_another_rate(lab: Path) -> None:
-    """A throttled NDR interface: systems that name the fabric are still there, at their own rates."""
-    (lab / "slow.yaml").write_text(
-        "id: infiniband-ndr\nkind: fabric\ntier: scale_out\ntopology: fat-tree\n"
-        "link_bytes_per_s: 100 Gb/s (unverified)\n"
-    )
-    assert fabrics()["infiniband-ndr"].link_bytes_per_s == 12.5e9
-    out = system("dgx-h100").scale_out
-    assert (out.fabric.link_bytes_per_s, out.bytes_per_s) == (12.5e9, 50e9)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            MY_LINKS.replace("25 GB/s", "25 Gb/s"),
-            r":5: .* against 25.0 GB/s \(nvlink4 in the catalog\): are bits",
-        ),
-        (
-            MY_LINKS.replace("scale_up", "scale_out"),
-            ":3: tier: is scale_out, but nvlink4 is a scale_up fabric",
-        ),
+        (("25 GB/s", "25 Gb/s"), r":5: .* against 25.0 GB/s \(nvlink4 in the catalog\): are bits"),
+        (("scale_up", "scale_out"), ":3: tier: is scale_out, but nvlink4 is a scale_up fabric"),
     ],
 )
-def test_a_fabric_that_cannot_be_the_one_it_replaces_is_refused(lab: Path, text: str, said: str) -> None:
-    (lab / "mine.yaml").write_text(text.replace("lab-link", "nvlink4"))
+def test_a_fabric_that_cannot_be_the_one_it_replaces_is_refused(
+    lab: Path, text: tuple[str, str], said: str
+) -> None:
+    (lab / "mine.yaml").write_text(MY_LINKS.replace(*text).replace("lab-link", "nvlink4"))
     with pytest.raises(InputError, match=said):
         fabrics()
 
@@ -523,6 +485,11 @@ def test_a_folder_without_files_and_a_missing_file_are_refused(
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path / "none.yaml"))
     with pytest.raises(InputError, match="cannot be read"):
         fabrics()
+    # a later file of the same id is the one that counts
+    (tmp_path / "a.yaml").write_text(MINE)
+    (tmp_path / "b.yaml").write_text(MINE.replace("16 GB", "32 GB"))
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
+    assert accelerator("lab-chip").hbm_bytes == 32e9
 
 
 @pytest.mark.parametrize(
@@ -609,11 +576,6 @@ def test_files_are_named_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "lab-chip" not in catalog_entries()
 
 
-def test_an_entry_that_nobody_knows_gets_near_matches_of_any_kind() -> None:
-    with pytest.raises(UsageError, match="the catalog has no 'nvlinc4'; did you mean nvlink4"):
-        entry_of("nvlinc4")
-
-
 def test_a_folder_holds_so_many_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "chip.yaml").write_text(MINE)
     (tmp_path / "link.yml").write_text(MY_LINKS)
@@ -625,12 +587,3 @@ def test_a_folder_holds_so_many_files_at_most(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("CCLBENCH_HARDWARE", f"{tmp_path}{os.pathsep}")
     with pytest.raises(InputError, match="contains more than 2 YAML files"):
         fabrics()
-
-
-def test_a_later_file_of_the_same_id_is_the_one_that_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.yaml").write_text(MINE)
-    (tmp_path / "b.yaml").write_text(MINE.replace("16 GB", "32 GB"))
-    monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
-    assert accelerator("lab-chip").hbm_bytes == 32e9

@@ -18,18 +18,11 @@ from cclbench.hardware.validation import SweepValidation
 
 SYSTEMS = {
     "a100_nvswitch_1n8_allreduce": "dgx-a100",
-    "alps_gh200_ss11_1n4_allreduce_ofi1_9_2": "alps-gh200",
-    "alps_gh200_ss11_2n8_allreduce_ofi1_9_2": "alps-gh200",
-    "alps_gh200_ss11_4n16_allreduce_ofi1_9_2": "alps-gh200",
-    "alps_gh200_ss11_8n32_allreduce_ofi1_9_2": "alps-gh200",
-    "alps_gh200_ss11_16n64_allreduce_ofi1_9_2": "alps-gh200",
-    "alps_gh200_ss11_64n256_allreduce_ofi1_9_2": "alps-gh200",
+    **{f"alps_gh200_ss11_{n}n{4 * n}_allreduce_ofi1_9_2": "alps-gh200" for n in (1, 2, 4, 8, 16, 64)},
     "aws_p5_2n16_allreduce": "aws-p5",
     "gcp_a3mega_2n16_allreduce": "gcp-a3-mega",
     "h100_1n4_allreduce_lambda": "dgx-h100",
-    "vultr_b200_1n8_allgather": "dgx-b200",
-    "vultr_b200_1n8_allreduce": "dgx-b200",
-    "vultr_b200_1n8_reducescatter": "dgx-b200",
+    **{f"vultr_b200_1n8_{kind}": "dgx-b200" for kind in ("allgather", "allreduce", "reducescatter")},
 }
 GOALS = {"below 64 KiB": 0.40, "64 KiB to 16 MiB": 0.35, "above 16 MiB": 0.10}
 FALLBACK = "cscs_daint_gh200_2n8_allreduce_tcp_fallback"

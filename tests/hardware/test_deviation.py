@@ -16,12 +16,9 @@ from cclbench.hardware.validation import SweepValidation, validate_sweeps, valid
 @pytest.mark.parametrize(
     ("size", "band"),
     [
-        (1, "below 64 KiB"),
-        (2**16 - 1, "below 64 KiB"),
-        (2**16, "64 KiB to 16 MiB"),
-        (2**24, "64 KiB to 16 MiB"),
-        (2**24 + 1, "above 16 MiB"),
-        (2**40, "above 16 MiB"),
+        *((1, "below 64 KiB"), (2**16 - 1, "below 64 KiB")),
+        *((2**16, "64 KiB to 16 MiB"), (2**24, "64 KiB to 16 MiB")),
+        *((2**24 + 1, "above 16 MiB"), (2**40, "above 16 MiB")),
     ],
 )
 def test_bands_of_sizes(size: int, band: str) -> None:
@@ -133,16 +130,11 @@ def test_a_calibration_by_another_collective_says_so() -> None:
     by = Calibration("node", (swept("all_gather", 1.0).sweep,))
     rows = validation_rows([swept("all_reduce", 1.0), swept("all_gather", 1.0)], by)
     reasons = {row["collective"]: row["reason"] for row in rows}
-    assert (
-        reasons["all_reduce"]
-        == "the calibration has no sweep of all_reduce: deviations of other collectives apply"
-    )
+    why = "the calibration has no sweep of all_reduce: deviations of other collectives apply"
+    assert reasons["all_reduce"] == why
     assert reasons["all_gather"] is None
     assert {row["basis"] for row in rows} == {"calibrated"}
-
-
-def test_a_sweep_is_validated_by_its_own_machine() -> None:
-    """One that does not fit has no price; the others have a deviation each size."""
+    # one that does not fit has no price; the others have a deviation each size
     machine = catalog.system("dgx-h100")
     odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
     good, refused = validate_sweeps([Sweep("all_reduce", 8, 1, (8, 16), (1e-5, 1e-5)), odd], machine)

@@ -13,30 +13,16 @@ from cclbench.hardware.catalog import fabric, fabrics
     ("id", "line", "usable"),
     [
         # NVLink: line rate by the generation, usable by NCCL's own constants (20, 20.6 and 40.1 GB/s).
-        ("nvlink2", 25e9, 20e9),
-        ("nvlink3", 25e9, 20e9),
-        ("nvlink4", 25e9, 20.6e9),
-        ("nvlink5", 50e9, 40.1e9),
-        ("pcie3", 15.75e9, 12e9),
-        ("pcie5", 63e9, None),
-        ("xgmi-mi250x", 50e9, None),
-        ("xgmi-mi300x", 64e9, 48e9),
-        ("xgmi-mi355x", 76.5e9, None),
-        ("ici-v4", 46.9e9, 46.9e9 * 0.96),
-        ("ici-v5e", 50e9, 45e9),
-        ("ici-v5p", 100e9, 90e9),
-        ("ici-v6e", 100e9, 90e9),
-        ("ici-v7x", 100e9, None),
-        ("infiniband-hdr", 25e9, None),
-        ("infiniband-ndr", 50e9, 47e9),
-        ("infiniband-xdr", 100e9, None),
-        ("slingshot-11", 25e9, 92.5e9 / 4),
-        ("efa-v1", 12.5e9, 340e9 / 8 / 4),
-        ("efa-v2", 12.5e9, None),
-        ("efa-v3", 25e9, None),
-        ("efa-v4", 50e9, None),
-        ("gcp-tcpxo", 25e9, None),
-        ("neuronlink-v3", None, None),
+        *(("nvlink2", 25e9, 20e9), ("nvlink3", 25e9, 20e9)),
+        *(("nvlink4", 25e9, 20.6e9), ("nvlink5", 50e9, 40.1e9)),
+        *(("pcie3", 15.75e9, 12e9), ("pcie5", 63e9, None)),
+        *(("xgmi-mi250x", 50e9, None), ("xgmi-mi300x", 64e9, 48e9), ("xgmi-mi355x", 76.5e9, None)),
+        *(("ici-v4", 46.9e9, 46.9e9 * 0.96), ("ici-v5e", 50e9, 45e9), ("ici-v5p", 100e9, 90e9)),
+        *(("ici-v6e", 100e9, 90e9), ("ici-v7x", 100e9, None)),
+        *(("infiniband-hdr", 25e9, None), ("infiniband-ndr", 50e9, 47e9), ("infiniband-xdr", 100e9, None)),
+        *(("slingshot-11", 25e9, 92.5e9 / 4), ("efa-v1", 12.5e9, 340e9 / 8 / 4)),
+        *(("efa-v2", 12.5e9, None), ("efa-v3", 25e9, None), ("efa-v4", 50e9, None)),
+        *(("gcp-tcpxo", 25e9, None), ("neuronlink-v3", None, None)),
     ],
 )
 def test_rates(id: str, line: float | None, usable: float | None) -> None:  # noqa: A002
@@ -48,10 +34,16 @@ def test_rates(id: str, line: float | None, usable: float | None) -> None:  # no
         assert found.usable_bytes_per_s(found.link_bytes_per_s) == pytest.approx(usable, rel=0.001)
 
 
-def test_a_usable_share_is_below_one() -> None:
+def test_usable_shares_and_hops() -> None:
     shares = [found.usable_fraction for found in fabrics().values() if found.usable_fraction is not None]
     assert len(shares) >= 12
     assert all(0.5 <= share < 1 for share in shares)
+    # a hop of a torus takes a microsecond
+    assert {fabric(f"ici-{name}").hop_latency_s for name in ("v4", "v5e", "v5p", "v6e", "v7x")} == {1e-6}
+    assert fabric("ici-v6e").wraps is True
+    # an unknown fabric gets near matches
+    with pytest.raises(UsageError, match="did you mean nvlink"):
+        fabric("nvlink7")
 
 
 @pytest.mark.parametrize(
@@ -76,13 +68,3 @@ def test_which_switches_reduce(id: str, reduces: bool) -> None:  # noqa: A002
 )
 def test_latencies_of_transports(id: str, transport: str, latency_s: float | None) -> None:  # noqa: A002
     assert fabric(id).transports[transport].latency_s == latency_s
-
-
-def test_a_hop_of_a_torus_takes_a_microsecond() -> None:
-    assert {fabric(f"ici-{name}").hop_latency_s for name in ("v4", "v5e", "v5p", "v6e", "v7x")} == {1e-6}
-    assert fabric("ici-v6e").wraps is True
-
-
-def test_an_unknown_fabric_gets_near_matches() -> None:
-    with pytest.raises(UsageError, match="did you mean nvlink"):
-        fabric("nvlink7")

@@ -10,13 +10,8 @@ import pytest
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware.sweep import Sweep, group_words, merge_sweeps
 
-GOOD: dict[str, Any] = {
-    "kind": "all_reduce",
-    "ranks": 4,
-    "nodes": 2,
-    "bytes": (8, 16, 32),
-    "seconds": (1e-5, 2e-5, 3e-5),
-}
+GOOD: dict[str, Any] = {"kind": "all_reduce", "ranks": 4, "nodes": 2, "bytes": (8, 16, 32)}
+GOOD["seconds"] = (1e-5, 2e-5, 3e-5)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +78,7 @@ def test_sweeps_of_one_group_are_merged_by_medians() -> None:
     found = merge_sweeps([Sweep(**GOOD, source="a"), other, *apart, third])
     assert found[1:] == apart
     assert found[0] == Sweep("all_reduce", 4, 2, (4, 8, 16, 32), (1e-6, 3e-5, 2e-5, 3e-5))
-
-
-def test_sweeps_of_two_releases_are_not_merged() -> None:
+    # sweeps of two releases are not merged
     with pytest.raises(UsageError) as raised:
         merge_sweeps([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
     assert str(raised.value) == (

@@ -62,11 +62,8 @@ def test_a_class_is_weak_by_its_error_its_machines_or_where_none_is_published(
     with_classes(
         monkeypatch, {"NVIDIA, Slingshot": sound, "all_reduce": structs.replace(sound, machines=(2, 3, 3))}
     )
-    assert class_marks(HERE, SIZES) == (
-        ("weak class: all_reduce, below 64 KiB: published machines: 2",),
-        (),
-        (),
-    )
+    few = "weak class: all_reduce, below 64 KiB: published machines: 2"
+    assert class_marks(HERE, SIZES) == ((few,), (), ())
     assert len(class_marks(replace(HERE, kind="gather"), SIZES[:1])[0]) == 1
     assert class_marks(replace(HERE, swept=False), SIZES) == ((), (), ())
 
@@ -84,10 +81,7 @@ def test_predictions_carry_the_marks_of_their_sizes() -> None:
     plain = price_collective("all_reduce", [8, 2**20], range(16), system("dgx-h100"))
     assert isinstance(plain, Prediction)
     assert plain.all_marks == ()
-
-
-def test_a_machine_that_was_measured_has_no_marks() -> None:
-    """Its own sweep says more than its class."""
+    # its own sweep says more than its class
     alps = system("alps-gh200")
     by = Calibration(alps.id, (Sweep("all_reduce", 8, 2, (2**20,), (1e-3,)),))
     found = by.price_collective("all_reduce", [2**20], range(8), alps)
@@ -125,11 +119,8 @@ def test_what_a_class_holds_by(repository: Path, monkeypatch: pytest.MonkeyPatch
     board = importlib.import_module("scoreboard")
     sound = board.ClassBand("c", 2, 5, 50, 0.2, 0.09, 0.8, False, 2, 10, 0.13, 0.1)
     off = replace(sound, of_machines=0.1)
-    assert [each.holds_by for each in (sound, off, replace(off, weak=True))] == [
-        "error",
-        "floor",
-        "floor and mark",
-    ]
+    holds = [each.holds_by for each in (sound, off, replace(off, weak=True))]
+    assert holds == ["error", "floor", "floor and mark"]
     apart = replace(off, there=0.14)
     for each in (apart, replace(off, there=None, floor=None)):
         assert (each.holds_by, replace(each, weak=True).holds_by) == (board.NOTHING, "mark")

@@ -66,18 +66,7 @@ def test_twice_the_bandwidth_halves_what_the_step_waits_for(bound_by_communicati
     saved = (1 + 2 + 3 + 4 + 5) * 1024 * 1_000 / 2
     assert step(found) == pytest.approx(found.measured_ns - saved, rel=0.01)
     assert found.predicted[0].low_ns == found.predicted[0].high_ns == step(found)
-
-
-def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: Run) -> None:
-    found = replay_scenarios(bound_by_compute, ["scale_up.bandwidth=x2"], machine=NODE)
-    assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
-    assert step(found) == pytest.approx(found.measured_ns, rel=0.001)
-    path = found.predicted[0].path
-    assert path.places["compute"] > 0.98 * path.length_ns
-
-
-def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: Run) -> None:
-    found = replay_scenarios(bound_by_communication, ["scale_up.bandwidth=x2"], machine=NODE)
+    # the critical path is the whole of the time
     for path in (found.unchanged.path, found.predicted[0].path):
         assert sum(path.places.values()) == path.length_ns
         assert sum(path.communication.values()) == path.places["communication"]
@@ -86,6 +75,14 @@ def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: Run)
     assert after.places["communication"] == pytest.approx(before.places["communication"] / 2, rel=1e-6)
     assert before.places["compute"] == 3 * 6 * 20_000
     assert list(before.communication) == [("all_reduce", "0-1")]
+
+
+def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: Run) -> None:
+    found = replay_scenarios(bound_by_compute, ["scale_up.bandwidth=x2"], machine=NODE)
+    assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
+    assert step(found) == pytest.approx(found.measured_ns, rel=0.001)
+    path = found.predicted[0].path
+    assert path.places["compute"] > 0.98 * path.length_ns
 
 
 def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
@@ -171,12 +168,10 @@ def test_kernels_beside_communication_are_quicker_without_it(bound_by_compute: R
     assert fast[1] < 0.85 * plain.measured_ns
 
 
-def test_nothing_changed_is_a_wrong_call(bound_by_compute: Run) -> None:
+def test_what_cannot_be_replayed(bound_by_compute: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no setting is given"):
         replay_scenarios(bound_by_compute)
-
-
-def test_a_run_without_windows_cannot_be_replayed(tmp_path: Path) -> None:
+    # a run without windows cannot be replayed
     run = stored(tmp_path, Compute(1_000), link=Link(1, 1))
     with pytest.raises(InputError, match="has no windows"):
         Replay(run, ranks=[])

@@ -18,12 +18,8 @@ from cclbench.replay.result import ReplayResult
 from cclbench.replay.scenario import Scenario, parse_scenario
 from cclbench.replay.search import SearchLimit, SearchResult, SearchTrial, _pareto_front, parse_limit
 
-PATH = Path(
-    200,
-    {"host": 20, "compute": 100, "communication": 80},
-    {("all_reduce", "0-1"): 60, (None, None): 20},
-    {1: 150, 0: 50},
-)
+PLACES = {"host": 20, "compute": 100, "communication": 80}
+PATH = Path(200, PLACES, {("all_reduce", "0-1"): 60, (None, None): 20}, {1: 150, 0: 50})
 UNCHANGED = ReplayedStep(1_000_000.0, PATH)
 
 
@@ -37,7 +33,7 @@ def told(row: Row) -> tuple[Any, ...]:
     return row.metric, row.stat, row.value, row.unit, row.status, row.better
 
 
-def test_a_step_its_bounds_and_what_is_gained() -> None:
+def test_rows_of_a_step_its_bounds_and_what_is_gained() -> None:
     rows = predicted_rows(predicted(500_000), UNCHANGED)
     assert [told(row) for row in rows[:6]] == [
         ("whatif.step", None, 0.0005, "s", "ok", "lower"),
@@ -52,9 +48,7 @@ def test_a_step_its_bounds_and_what_is_gained() -> None:
     assert {(row.window, row.version) for row in rows} == {("steps", 1)}
     assert (rows[0].reason, rows[3].reason) == ("by a; by b", None)
     assert predicted_rows(predicted(500_000, basis=()), UNCHANGED)[0].reason is None
-
-
-def test_bounds_alone_are_said_to_be_bounds() -> None:
+    # bounds alone are said to be bounds
     rows = predicted_rows(predicted(None), UNCHANGED)
     why = "only bounds are known, see stats low and high: by a; by b"
     assert [told(rows[i]) for i in (0, 3)] == [
@@ -65,6 +59,13 @@ def test_bounds_alone_are_said_to_be_bounds() -> None:
     assert rows[0].provenance is None
     plain = predicted_rows(predicted(None, basis=()), UNCHANGED)
     assert plain[0].reason == "only bounds are known, see stats low and high: no model applies"
+    # what touches nothing has no rows but its reason
+    rows = predicted_rows(predicted(500_000, idle="nothing is touched"), UNCHANGED)
+    assert [told(row) for row in rows] == [
+        ("whatif.step", None, None, "s", "not_applicable", "lower"),
+        ("whatif.speedup", None, None, "ratio", "not_applicable", "higher"),
+    ]
+    assert {row.reason for row in rows} == {"by a; by b"}
 
 
 def test_bounds_within_1_percent_are_a_value() -> None:
@@ -72,15 +73,6 @@ def test_bounds_within_1_percent_are_a_value() -> None:
     assert predicted(None, 989_999, 1_000_000).step_ns is None
     assert predicted(7, 1, 9).step_ns == 7
     assert predicted(7, 1, 9, idle="why").step_ns is None
-
-
-def test_what_touches_nothing_has_no_rows_but_its_reason() -> None:
-    rows = predicted_rows(predicted(500_000, idle="nothing is touched"), UNCHANGED)
-    assert [told(row) for row in rows] == [
-        ("whatif.step", None, None, "s", "not_applicable", "lower"),
-        ("whatif.speedup", None, None, "ratio", "not_applicable", "higher"),
-    ]
-    assert {row.reason for row in rows} == {"by a; by b"}
 
 
 def test_shares_of_the_path_by_place_collective_and_rank() -> None:
@@ -99,10 +91,8 @@ def test_shares_of_the_path_by_place_collective_and_rank() -> None:
 
 
 def curve(*points: tuple[float, float | None], idle: str | None = None) -> list[tuple[float, Predicted]]:
-    return [
-        (factor, predicted(step, change=Scenario(f"kernels.time=x{factor:g}"), idle=idle))
-        for factor, step in points
-    ]
+    made = [(factor, step, Scenario(f"kernels.time=x{factor:g}")) for factor, step in points]
+    return [(factor, predicted(step, change=change, idle=idle)) for factor, step, change in made]
 
 
 @pytest.mark.parametrize(
@@ -120,10 +110,8 @@ def test_the_knee_is_the_first_point_within_5_percent_of_the_best(
 ) -> None:
     row = knee_row(curve(*points))
     assert told(row) == ("whatif.knee", None, knee, "ratio", "ok", None)
-    assert (row.category, row.reason) == (
-        "kernels.time",
-        "beyond it the sweep gains less than 5% of the step",
-    )
+    assert row.category == "kernels.time"
+    assert row.reason == "beyond it the sweep gains less than 5% of the step"
 
 
 def test_a_sweep_known_in_part_or_of_nothing_has_no_knee() -> None:
@@ -147,32 +135,14 @@ def test_one_scenario_is_the_only_one() -> None:
 
 def trial(step: float | None, cost: float | None = None, **more: Any) -> SearchTrial:
     low, high = more.pop("low", 1.0), more.pop("high", 9e9)
-    return SearchTrial(
-        Scenario(f"{step}-{cost}"),
-        cost,
-        more.pop("predicted", None),
-        step,
-        low,
-        high,
-        more.pop("infeasible", None),
-        **more,
-    )
+    predicted, infeasible = more.pop("predicted", None), more.pop("infeasible", None)
+    return SearchTrial(Scenario(f"{step}-{cost}"), cost, predicted, step, low, high, infeasible, **more)
 
 
 def found(*ranked: SearchTrial, **more: Any) -> SearchResult:
-    defaults: dict[str, Any] = {"front": (), "infeasible": (), "tokens": None, "devices": None}
-    told_of = {**defaults, **more}
-    return SearchResult(
-        2e9,
-        ranked,
-        told_of["front"],
-        told_of["infeasible"],
-        7,
-        "EUR/h",
-        "step",
-        told_of["tokens"],
-        told_of["devices"],
-    )
+    front, infeasible = more.get("front", ()), more.get("infeasible", ())
+    tokens, devices = more.get("tokens"), more.get("devices")
+    return SearchResult(2e9, ranked, front, infeasible, 7, "EUR/h", "step", tokens, devices)
 
 
 def test_rows_of_a_search() -> None:
@@ -221,36 +191,25 @@ def test_rows_of_a_search() -> None:
     ]
 
 
-def test_a_trial_is_ranked_by_its_step_else_its_upper_bound() -> None:
+def test_trials_of_a_search() -> None:
     assert trial(5.0, high=9.0).ranked_ns == 5
     assert trial(None, high=9.0).ranked_ns == 9
     assert trial(5.0, infeasible="x").ranked_ns == float("inf")
-
-
-def test_what_a_front_is_against() -> None:
+    # what a front is against
     assert found(trial(1.0)).priced_by == "cost"
     assert found(trial(1.0), devices=4).priced_by == "devices"
     assert found(trial(1.0), trial(2.0, 3.0), devices=4).priced_by == "cost"
     assert not found(trial(1.0)).relaid
     with pytest.raises(InputError, match="no point of the space is feasible; too dear"):
         _ = found(infeasible=(trial(1.0, infeasible="too dear"),)).best_trial
-
-
-def test_tokens_a_second_and_device() -> None:
+    # tokens a second and device
     assert found(trial(1e9), tokens=10.0).tokens_of(trial(1e9, devices=8)) == 20
     assert found(trial(1e9), tokens=10.0, devices=4).tokens_of(trial(1e9, devices=8)) == 10
     assert found(trial(1e9), tokens=10.0, devices=4).tokens_of(trial(None)) is None
     assert found(trial(1e9)).tokens_of(trial(1e9)) is None
-
-
-def test_the_front_is_cheapest_first_and_none_is_beaten_in_both() -> None:
-    fast, cheap, beaten, same, free = (
-        trial(1.0, 9.0),
-        trial(3.0, 2.0),
-        trial(4.0, 2.0),
-        trial(1.0, 10.0),
-        trial(5.0),
-    )
+    # the front is cheapest first and none is beaten in both
+    made = ((1.0, 9.0), (3.0, 2.0), (4.0, 2.0), (1.0, 10.0), (5.0, None))
+    fast, cheap, beaten, same, free = (trial(*one) for one in made)
     front = _pareto_front([same, beaten, cheap, fast, free], lambda one: one.cost)
     assert front == [free, cheap, fast]
 
@@ -258,12 +217,7 @@ def test_the_front_is_cheapest_first_and_none_is_beaten_in_both() -> None:
 def test_limits_as_people_write_them() -> None:
     assert parse_limit("cost<=100") == SearchLimit("cost", 100.0, "cost<=100")
     assert parse_limit(" devices <= 64 ") == SearchLimit("devices", 64.0, " devices <= 64 ")
-    assert (
-        parse_limit("step<=0.5").most
-        == parse_limit("step<=500ms").most
-        == parse_limit("step <= 500 ms").most
-        == 5e8
-    )
+    assert {parse_limit(f"step{text}").most for text in ("<=0.5", "<=500ms", " <= 500 ms")} == {5e8}
     with pytest.raises(UsageError, match="'cost' is not KEY<=VALUE; such as cost<=100"):
         parse_limit("cost")
     with pytest.raises(UsageError, match="'step<=3GB': '3GB' is not a step; such as"):
@@ -271,21 +225,12 @@ def test_limits_as_people_write_them() -> None:
 
 
 def test_settings_of_a_scenario_and_what_needs_a_machine() -> None:
-    texts = [
-        "scale_up.bandwidth=x2",
-        "scale_out.latency=x2",
-        "kernels.time=x2",
-        "rank[3].kernels.time=x2",
-        "copies.bandwidth=x2",
-    ]
+    keys = "scale_up.bandwidth scale_out.latency kernels.time rank[3].kernels.time copies.bandwidth"
+    texts = [f"{key}=x2" for key in keys.split()]
     assert tuple(parse_scenario(texts).changes) == tuple(text.partition("=")[0] for text in texts)
     assert parse_scenario(texts).needs_system is None
-    for text in (
-        "scale_up.bandwidth=1GB/s",
-        "scale_out.latency=5us",
-        "scale_out=infiniband-ndr",
-        "system=dgx-h200",
-    ):
+    stated = "scale_up.bandwidth=1GB/s scale_out.latency=5us scale_out=infiniband-ndr system=dgx-h200"
+    for text in stated.split():
         one = parse_scenario([text])
         assert one.needs_system == text.partition("=")[0]
         assert one.moves_communication

@@ -135,9 +135,7 @@ def test_without_phases_the_exchange_lies_between_hidden_and_exposed() -> None:
     (added,) = made.added
     high = price("all_reduce", (0, 1, 2, 3), 3 * MIB).high
     assert (added.placed, added.time) == ((), TimeBounds(0.0, None, high))
-
-
-def test_of_several_micro_batches_the_last_exchanges_gradients() -> None:
+    # of several micro batches the last exchanges gradients
     one = asked(events(), microbatches=2)
     assert [t.nbytes for t in placed(one)] == [2 * MIB]
 
@@ -171,9 +169,7 @@ def test_a_job_that_does_not_train_exchanges_nothing() -> None:
     one.run.card = None  # type: ignore[misc]
     with pytest.raises(InputError, match="whether the job trains"):
         replicas(one, None)
-
-
-def test_a_strategy_needs_replicas_of_one() -> None:
+    # a strategy needs replicas of one
     assert isinstance(strategy(asked(events()), 1), LayoutEffect)
     single = subject(one_step(), old=degrees(dp=2), settings={"parallelism.dp": 4})
     assert isinstance(strategy(single, 1), str)

@@ -84,14 +84,15 @@ def test_a_meeting_of_which_a_rank_is_not_replayed_is_none() -> None:
     graph = build_graph(ranks(60, 100, 80)[1:])
     assert not graph.transfers.known.any()
     assert not (graph.nodes.kind == n.RENDEZVOUS).any()
-
-
-def test_sends_and_receives_meet_in_pairs() -> None:
+    # sends and receives meet in pairs
     made = ranks(60, 100)
     object.__setattr__(made[0].calls, "kind", ("all_reduce", "send"))
     object.__setattr__(made[1].calls, "kind", ("recv",))
     object.__setattr__(made[1].calls, "size", np.array([8]))
     assert build_graph(made).transfers.size.tolist() == [2, 2, 2]
+    # a graph of no ranks
+    empty = build_graph([])
+    assert (len(empty.nodes), empty.names, empty.windowed) == (0, (), ())
 
 
 def test_further_waits() -> None:
@@ -114,11 +115,6 @@ def test_a_graph_in_no_doubt_is_the_same_without_it() -> None:
     late = replace(graph, nodes=replace(graph.nodes, doubt=np.arange(len(graph.nodes))))
     assert late.has_doubt
     assert replace(graph, assumed=graph.wait_edges()[:2]).has_doubt
-
-
-def test_a_graph_of_no_ranks() -> None:
-    empty = build_graph([])
-    assert (len(empty.nodes), empty.names, empty.windowed) == (0, (), ())
 
 
 def test_modelled_times_are_the_formula_s_of_the_named_machine() -> None:

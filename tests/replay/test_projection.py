@@ -110,6 +110,12 @@ def test_replicas_of_a_model_that_fits_are_proposed(repository: Path, evidence_s
     assert any(
         "all-reduce of 108 MB of gradients among 64 ranks" in note for note in found.layouts[0].outcome.basis
     )
+    # another accelerator scales kernels
+    run = opened("workload_cards/llama-train-h100.yaml", repository, repository, evidence_store)
+    (outcome,) = project_run(run, "aws-p5e", 8).result.predicted
+    assert any(
+        note.startswith("kernels scale from nvidia-h100-sxm to nvidia-h200-sxm") for note in outcome.basis
+    )
 
 
 def test_a_layout_makes_as_many_ranks_as_asked(repository: Path, evidence_store: Path) -> None:
@@ -126,10 +132,7 @@ def test_a_layout_makes_as_many_ranks_as_asked(repository: Path, evidence_store:
         project_run(run, "aws-p5", 64, sets=["odd=1"])
     with pytest.raises(UsageError, match="aws-p5 has 8 accelerators a node, not 16"):
         project_run(run, "aws-p5", 64, per_node=16)
-
-
-def test_sequences_over_two_ranks(repository: Path, evidence_store: Path) -> None:
-    """16 · 512 tokens of 2 · 1,024 elements of 2 bytes in 4 layers; all 64 ranks exchange gradients."""
+    # 16 · 512 tokens of 2 · 1,024 elements of 2 bytes in 4 layers; all 64 ranks exchange gradients
     run = opened("workload_cards/llama-train-h100.yaml", repository, repository, evidence_store)
     found = project_run(run, "aws-p5", 64, layout="cp=2")
     assert [layout.words for layout in found.layouts] == ["cp 2 x dp 32"]
@@ -138,14 +141,6 @@ def test_sequences_over_two_ranks(repository: Path, evidence_store: Path) -> Non
     assert "all-reduce of 108 MB of gradients among 64 ranks" in notes
     low, high = step_bounds(found)
     assert 0 < low < high
-
-
-def test_another_accelerator_scales_kernels(repository: Path, evidence_store: Path) -> None:
-    run = opened("workload_cards/llama-train-h100.yaml", repository, repository, evidence_store)
-    (outcome,) = project_run(run, "aws-p5e", 8).result.predicted
-    assert any(
-        note.startswith("kernels scale from nvidia-h100-sxm to nvidia-h200-sxm") for note in outcome.basis
-    )
 
 
 def test_replicas_that_do_not_fit_are_refused_unless_sharded(repository: Path, tmp_path: Path) -> None:

@@ -98,19 +98,18 @@ def test_a_limit_of_the_step_keeps_what_is_faster(replay: Replay) -> None:
         trial.scenario.label for trial in search_space(replay, SPACE).ranked if trial.ranked_ns <= 12e6
     }
     assert 0 < len(found.ranked) < 6
-
-
-def test_fewer_trials_than_points(replay: Replay) -> None:
+    # fewer trials than points
     found = search_space(replay, SPACE, trials=4, seed=1)
     assert len(found.ranked) == 4
     assert found.points == 6
-
-
-def test_tokens_go_as_the_inverse_of_the_step(replay: Replay) -> None:
+    # tokens go as the inverse of the step
     found = search_space(replay, SPACE, goal="tokens_per_second_per_device", tokens=1_000.0)
     best = found.best_trial
     assert best.step_ns is not None
     assert found.tokens_of(best) == pytest.approx(1_000 * found.unchanged_ns / best.step_ns)
+    # a limit of a cost that is not stated is refused
+    with pytest.raises(UsageError, match="the space does not state"):
+        search_space(replay, SearchSpace(SPACE.values), limits=[parse_limit("cost<=1")])
 
 
 def test_the_best_comes_back_from_its_file(replay: Replay, tmp_path: Path) -> None:
@@ -126,16 +125,6 @@ def test_a_constraint_that_means_nothing_is_refused(text: str) -> None:
         parse_limit(text)
 
 
-def test_constraints_as_people_write_them() -> None:
-    assert parse_limit("step <= 12ms").most == parse_limit("step<=0.012").most == 12e6
-    assert parse_limit("cost<=1e3").most == 1000
-
-
-def test_a_limit_of_a_cost_that_is_not_stated_is_refused(replay: Replay) -> None:
-    with pytest.raises(UsageError, match="the space does not state"):
-        search_space(replay, SearchSpace(SPACE.values), limits=[parse_limit("cost<=1")])
-
-
 def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(
@@ -144,6 +133,14 @@ def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:
     )
     assert read_space(path) == SPACE
     Draft7Validator.check_schema(dict(packaged_schema("space")))
+    # a space has an end
+    path = tmp_path / "large.yaml"
+    values = ", ".join(f"x{n}" for n in range(1, 102))
+    path.write_text(
+        f"space:\n  kernels.time: [{values}]\n  copies.bandwidth: [{values}]\n  host.time: [{values}]\n"
+    )
+    with pytest.raises(InputError, match="more than 1,000,000"):
+        read_space(path)
 
 
 @pytest.mark.parametrize(
@@ -175,13 +172,3 @@ def test_what_is_wrong_with_a_space_is_told_with_its_line(tmp_path: Path, text: 
     with pytest.raises(InputError) as failed:
         read_space(path)
     assert says in str(failed.value)
-
-
-def test_a_space_has_an_end(tmp_path: Path) -> None:
-    path = tmp_path / "large.yaml"
-    values = ", ".join(f"x{n}" for n in range(1, 102))
-    path.write_text(
-        f"space:\n  kernels.time: [{values}]\n  copies.bandwidth: [{values}]\n  host.time: [{values}]\n"
-    )
-    with pytest.raises(InputError, match="more than 1,000,000"):
-        read_space(path)

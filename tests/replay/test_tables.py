@@ -102,11 +102,8 @@ def test_rows_count_from_the_device_s_first(tmp_path: Path) -> None:
     assert one.annotation.tolist() == [True, False, False]
     assert (one.policy, one.windows, one.open_windows) == ("device", ((3, 0, 32_000),), ())
     assert (one.processors, one.on_host, len(one.marks)) == (108, False, 0)
-    assert (one.windowed_rank.rank, one.windowed_rank.windows, one.windowed_rank.policy) == (
-        0,
-        one.windows,
-        "device",
-    )
+    windowed = one.windowed_rank
+    assert (windowed.rank, windowed.windows, windowed.policy) == (0, one.windows, "device")
 
 
 def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
@@ -117,15 +114,11 @@ def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
     assert stated.call.tolist() == [15, 16]
     assert stated.event_stream.tolist() == [7, -1]
     assert stated.recorded.tolist() == [20_000, UNTOLD]
-
-
-def test_a_wait_whose_calls_are_not_in_the_trace_has_its_own_time(tmp_path: Path) -> None:
+    # a wait whose calls are not in the trace has its own time
     kept = [e for e in EVENTS if e["name"] not in ("cudaEventRecord", "cudaStreamWaitEvent")]
     stated = read(tmp_path, kept).stated
     assert (stated.time.tolist(), stated.recorded.tolist()) == ([23_000, 30_000], [UNTOLD, UNTOLD])
-
-
-def test_a_trace_without_stated_waits(tmp_path: Path) -> None:
+    # a trace without stated waits
     assert read(tmp_path, [e for e in EVENTS if e["cat"] != "cuda_sync"]).stated is None
 
 
@@ -136,7 +129,12 @@ def test_a_rank_s_time_on_the_common_clock() -> None:
     assert CommonClock(None, 7, 5_000).on_common_clock(np.array([5_001])).tolist() == [1]
 
 
-def test_codes_of_several_vocabularies() -> None:
+def test_rows_by_their_names_and_codes(tmp_path: Path) -> None:
+    work = read(tmp_path, EVENTS).work
+    assert work.rows_named("HtoD", "gemm").tolist() == [True, True, False, False]
+    assert work.rows_matching(r"^Mem.*\(Device").tolist() == [False, False, True, True]
+    assert [name for name, *_ in told(work.take_rows(np.array([3, 0])))] == ["Memset (Device)", "gemm"]
+    # codes of several vocabularies
     known = {"a": 0}
     assert recode_words(np.array([1, 0, -1, 1], np.int32), ("a", "b"), known).tolist() == [1, 0, -1, 1]
     assert recode_words(np.array([0, 1], np.int32), ("c", "a"), known).tolist() == [2, 0]
@@ -144,13 +142,6 @@ def test_codes_of_several_vocabularies() -> None:
     empty = join_rows([])
     assert (len(empty), empty.names, empty.lanes) == (0, (), ())
     assert empty.rows_named("x").tolist() == []
-
-
-def test_rows_by_their_names(tmp_path: Path) -> None:
-    work = read(tmp_path, EVENTS).work
-    assert work.rows_named("HtoD", "gemm").tolist() == [True, True, False, False]
-    assert work.rows_matching(r"^Mem.*\(Device").tolist() == [False, False, True, True]
-    assert [name for name, *_ in told(work.take_rows(np.array([3, 0])))] == ["Memset (Device)", "gemm"]
 
 
 def test_of_host_rows_that_begin_together_the_outer_one_comes_first(tmp_path: Path) -> None:
@@ -162,9 +153,7 @@ def test_of_host_rows_that_begin_together_the_outer_one_comes_first(tmp_path: Pa
         {**thread, "cat": "cpu_op", "name": "aten::linear", "ts": 100, "dur": 40},
         {**thread, "cat": "cpu_op", "name": "aten::relu", "ts": 50, "dur": 20},
     ]
-    trace = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}
-    (tmp_path / "rank0.json").write_text(json.dumps(trace))
-    (one,) = graph_inputs(cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store"))
+    one = read(tmp_path, events)
     names = [one.host.names[code] for code in one.host.name]
     assert names == ["aten::relu", "forward", "aten::linear", "aten::view"]
     assert one.annotation.tolist() == [False, True, False, False]
