@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Systems: published nodes, and which tier and how many interfaces a group of ranks has."""
+"""Systems: published nodes, and which tier and how many interfaces a group of ranks has; fabrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from cclbench.ground.errors import UsageError
-from cclbench.hardware.catalog import accelerators, system, systems
+from cclbench.hardware.catalog import accelerators, fabric, fabrics, system, systems
 from cclbench.hardware.fabric import Fabric, Transport
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 
@@ -169,22 +169,22 @@ def test_usable_rates() -> None:
     assert ScaleOut(net, 8, 50e9).latency_s() is None
 
 
-def fabric(topology: str, links: int | None, rate: float | None = 50e9) -> Fabric:
+def new_fabric(topology: str, links: int | None, rate: float | None = 50e9) -> Fabric:
     return Fabric("new", "fabric", "scale_up", topology, rate, links=links)  # type: ignore[arg-type]
 
 
 def test_accelerators_on_links_of_another_generation() -> None:
     """As many links as those come with; a mesh of eight has one rate a pair where seven divide them."""
     up = node(8, 8).scale_up
-    switched = up.on_fabric(fabric("switch", 18))
+    switched = up.on_fabric(new_fabric("switch", 18))
     assert (switched.peers, switched.links, switched.bytes_per_s) == ("switch", 18, 900e9)
     assert (switched.fabric.id, switched.links_per_pair) == ("new", None)
     for links, a_pair in ((14, 2), (7, 1), (18, None), (6, None), (0, None)):
-        assert up.on_fabric(fabric("mesh", links)).links_per_pair == a_pair
-    assert up.on_fabric(fabric("mesh", None)).bytes_per_s is None
-    assert up.on_fabric(fabric("mesh", 7, None)).bytes_per_s is None
+        assert up.on_fabric(new_fabric("mesh", links)).links_per_pair == a_pair
+    assert up.on_fabric(new_fabric("mesh", None)).bytes_per_s is None
+    assert up.on_fabric(new_fabric("mesh", 7, None)).bytes_per_s is None
     alone = ScaleUp(up.fabric, "mesh", 1)
-    assert alone.on_fabric(fabric("mesh", 3)).links_per_pair == 3
+    assert alone.on_fabric(new_fabric("mesh", 3)).links_per_pair == 3
 
 
 def test_a_node_on_another_network() -> None:
@@ -201,7 +201,7 @@ def test_switches_and_rings() -> None:
     able = Fabric("up", "fabric", "scale_up", "switch", 25e9, in_network_reduction=True)
     assert ScaleUp(able, "switch", 8).in_network_reduction
     assert not ScaleUp(able, "mesh", 8).in_network_reduction
-    assert not ScaleUp(fabric("switch", 8), "switch", 8).in_network_reduction
+    assert not ScaleUp(new_fabric("switch", 8), "switch", 8).in_network_reduction
     # one host of a torus does not close
     host, pod = system("google-tpu-v6e-8").scale_up, system("google-tpu-v6e-pod").scale_up
     assert (host.closes_rings, pod.closes_rings) == (False, True)
@@ -232,3 +232,64 @@ def test_members_of_a_group() -> None:
     assert (unjoined.domain_size, unjoined.tier_of([0, 1])) == (1, "scale_out")
     assert unjoined.nearest_interfaces([0]) == 0
     assert node(4, 4).nearest_interfaces([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("id", "line", "usable"),
+    [
+        # NVLink: line rate by the generation, usable by NCCL's own constants (20, 20.6 and 40.1 GB/s).
+        *(("nvlink2", 25e9, 20e9), ("nvlink3", 25e9, 20e9)),
+        *(("nvlink4", 25e9, 20.6e9), ("nvlink5", 50e9, 40.1e9)),
+        *(("pcie3", 15.75e9, 12e9), ("pcie5", 63e9, None)),
+        *(("xgmi-mi250x", 50e9, None), ("xgmi-mi300x", 64e9, 48e9), ("xgmi-mi355x", 76.5e9, None)),
+        *(("ici-v4", 46.9e9, 46.9e9 * 0.96), ("ici-v5e", 50e9, 45e9), ("ici-v5p", 100e9, 90e9)),
+        *(("ici-v6e", 100e9, 90e9), ("ici-v7x", 100e9, None)),
+        *(("infiniband-hdr", 25e9, None), ("infiniband-ndr", 50e9, 47e9), ("infiniband-xdr", 100e9, None)),
+        *(("slingshot-11", 25e9, 92.5e9 / 4), ("efa-v1", 12.5e9, 340e9 / 8 / 4)),
+        *(("efa-v2", 12.5e9, None), ("efa-v3", 25e9, None), ("efa-v4", 50e9, None)),
+        *(("gcp-tcpxo", 25e9, None), ("neuronlink-v3", None, None)),
+    ],
+)
+def test_rates(id: str, line: float | None, usable: float | None) -> None:  # noqa: A002
+    found = fabric(id)
+    assert found.link_bytes_per_s == line
+    if usable is None:
+        assert found.usable_bytes_per_s(found.link_bytes_per_s) is None
+    else:
+        assert found.usable_bytes_per_s(found.link_bytes_per_s) == pytest.approx(usable, rel=0.001)
+
+
+def test_usable_shares_and_hops() -> None:
+    shares = [found.usable_fraction for found in fabrics().values() if found.usable_fraction is not None]
+    assert len(shares) >= 12
+    assert all(0.5 <= share < 1 for share in shares)
+    # a hop of a torus takes a microsecond
+    assert {fabric(f"ici-{name}").hop_latency_s for name in ("v4", "v5e", "v5p", "v6e", "v7x")} == {1e-6}
+    assert fabric("ici-v6e").wraps is True
+    # an unknown fabric gets near matches
+    with pytest.raises(UsageError, match="did you mean nvlink"):
+        fabric("nvlink7")
+
+
+@pytest.mark.parametrize(
+    ("id", "reduces"),
+    [("nvlink3", False), ("nvlink4", True), ("nvlink5", True), ("infiniband-ndr", True), ("efa-v2", False)],
+)
+def test_which_switches_reduce(id: str, reduces: bool) -> None:  # noqa: A002
+    assert fabric(id).in_network_reduction is reduces
+
+
+@pytest.mark.parametrize(
+    ("id", "transport", "latency_s"),
+    [
+        ("infiniband-ndr", "ib-verbs", 0.0),  # NCCL's own transport adds nothing to its constants
+        ("infiniband-ndr", "socket", None),
+        ("efa-v2", "aws-ofi-nccl", 75e-6),
+        ("efa-v4", "aws-ofi-nccl", 35e-6),
+        ("efa-v1", "aws-ofi-nccl", None),  # by machine: 150 µs on p3dn, 75 µs on p4d
+        ("slingshot-11", "cxi", 0.0),
+        ("gcp-tcpxo", "tcpxo", None),
+    ],
+)
+def test_latencies_of_transports(id: str, transport: str, latency_s: float | None) -> None:  # noqa: A002
+    assert fabric(id).transports[transport].latency_s == latency_s

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from helpers.replay_rows import Item, alone, item, kernel, launch, rank
@@ -17,7 +19,7 @@ from cclbench.replay.changes.copies import copies_time as copies
 from cclbench.replay.changes.graphs import launches
 from cclbench.replay.changes.host import host
 from cclbench.replay.changes.kernels import kernels, kernels_gap
-from cclbench.replay.changes.overlap import overlap
+from cclbench.replay.changes.overlap import _waits, overlap
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.selection import NodeSelection, TimeAmount, read_setting
@@ -253,3 +255,23 @@ def test_gaps_between_kernels_go_where_nothing_else_holds_them_up() -> None:
     one = build_graph([rank(0, launches=launches[:1], work=work[:1], windows=[(0, 0, 40)])])
     nothing = kernels_gap(subject(one, since=[0] * len(one.nodes)), asked("kernels.gap=0"))
     assert nothing == "no such kernel follows another within 10 us"
+
+
+@pytest.mark.parametrize(
+    ("rows", "waits"),
+    [
+        # (kind, lane) in order of launch; communication on lane 1 that does not need the kernels before it
+        ([(n.COMPUTE, 0), (n.COMPUTE, 0), (n.TRANSFER, 1)], [(1, 2)]),
+        ([(n.TRANSFER, 1), (n.TRANSFER, 1), (n.COMPUTE, 0), (n.COMPUTE, 0)], [(1, 2)]),
+        # every lane's first row waits for the last of every lane before
+        ([(n.COMPUTE, 0), (n.COMPUTE, 2), (n.COMPUTE, 0), (n.TRANSFER, 1)], [(2, 3), (1, 3)]),
+        ([(n.COMPUTE, 0), (n.TRANSFER, 1), (n.COMPUTE, 0), (n.COMPUTE, 2)], [(0, 1), (1, 2), (1, 3)]),
+        ([(n.COMPUTE, 0), (n.COMPUTE, 2)], []),
+    ],
+)
+def test_a_stretch_of_one_sort_waits_for_the_one_before(
+    rows: list[tuple[int, int]], waits: list[tuple[int, int]]
+) -> None:
+    kind, lane = np.array(rows).T
+    nodes = SimpleNamespace(rank=np.zeros(len(rows), np.int64), kind=kind, lane=lane)
+    assert list(_waits(nodes, np.arange(len(rows)), 0)) == waits  # type: ignore[arg-type]
