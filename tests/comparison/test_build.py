@@ -65,10 +65,7 @@ def test_parts_of_shipped_runs_sum_to_the_difference_to_the_nanosecond(shipped: 
     # The same work on the same machine: nothing to warn of.
     assert shipped.warnings == ()
     assert {c.field for c in shipped.cards} == {
-        "parallelism.dp_replicate",
-        "parallelism.dp_shard",
-        "parallelism.tp",
-        "workload.batch.micro",
+        *("parallelism.dp_replicate", "parallelism.dp_shard", "parallelism.tp", "workload.batch.micro"),
     }
 
 
@@ -88,10 +85,7 @@ def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
         assert one.work.status == "proved"
         assert one.spread.basis_words == "prior"
     assert [(check.other, check.outcome) for check in shipped.checks] == [
-        ("B", "passed"),
-        ("C", "passed"),
-        ("B", "passed"),
-        ("C", "failed"),
+        *(("B", "passed"), ("C", "passed"), ("B", "passed"), ("C", "failed")),
     ]
     assert not shipped.is_passed
 

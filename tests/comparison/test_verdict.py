@@ -341,10 +341,8 @@ def test_a_difference_without_parts_is_told_without_them() -> None:
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        (1.05, "B is 1.05× slower than A ("),
-        (1.049, "B is 4.9 % slower than A ("),
-        (1 / 1.05, "B is 1.05× faster than A ("),
-        (0.99, "B is 1 % faster than A ("),
+        *((1.05, "B is 1.05× slower than A ("), (1.049, "B is 4.9 % slower than A (")),
+        *((1 / 1.05, "B is 1.05× faster than A ("), (0.99, "B is 1 % faster than A (")),
     ],
 )
 def test_from_five_percent_on_a_difference_is_a_factor(after: float, says: str) -> None:

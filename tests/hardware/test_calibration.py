@@ -337,10 +337,7 @@ def test_kept_as_yaml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
-        "\0",
-        "kind: calibration",
+        *("", "[]", "\0", "kind: calibration"),
         "system: node\nsweeps: []\nmore: 1",
         "system: node\nlaunch_s: 0\nlatency: 1\nrate: 1\nsweeps: []",
         "system: node\nsweeps: []\nby_size: {all: {median: .nan, p90: 1}}",

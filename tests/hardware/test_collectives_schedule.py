@@ -68,12 +68,10 @@ def test_a_schedule_is_priced_instead_of_algorithms() -> None:
 @pytest.mark.parametrize(
     ("raw", "what"),
     [
-        (None, "kind, ranks and steps"),
-        ([], "kind, ranks and steps"),
+        *((None, "kind, ranks and steps"), ([], "kind, ranks and steps")),
         ({**DOUBLING, "more": 1}, "nothing else"),
         ({**DOUBLING, "kind": "all_gathers"}, "unknown kind"),
-        ({**DOUBLING, "ranks": True}, "ranks"),
-        ({**DOUBLING, "ranks": 10**9}, "ranks"),
+        *(({**DOUBLING, "ranks": True}, "ranks"), ({**DOUBLING, "ranks": 10**9}, "ranks")),
         ({**DOUBLING, "steps": []}, "list of steps"),
         ({**DOUBLING, "steps": [[]]}, "step 1: has no sends"),
         ({**DOUBLING, "steps": [[[0, 1]]]}, "from, to, share"),

@@ -136,9 +136,7 @@ def test_a_system_says_itself_whether_its_axes_close() -> None:
         (without(NODE, out_transport=None), range(8), "scale_out.transport_latency_s"),
         (without(NODE, out_transport="socket"), range(8), "scale_out.transport_latency_s"),
         (msgspec.structs.replace(NODE, scale_out=None), range(8), "scale_out"),
-        (NODE, range(1), None),
-        (NODE, [0, 1, 2, 3, 4], None),
-        (NODE, [-1, 0], None),
+        *((NODE, range(1), None), (NODE, [0, 1, 2, 3, 4], None), (NODE, [-1, 0], None)),
     ],
 )
 def test_what_is_not_known_is_refused_by_its_field(

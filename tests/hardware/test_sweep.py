@@ -32,10 +32,8 @@ def test_what_is_a_sweep_still(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"ranks": 1}, "impossible group"),
-        ({"nodes": 5}, "impossible group"),
-        ({"bytes": (8, 8, 16)}, "do not ascend"),
-        ({"bytes": (0, 8, 16)}, "1 B and 1 PiB"),
+        *(({"ranks": 1}, "impossible group"), ({"nodes": 5}, "impossible group")),
+        *(({"bytes": (8, 8, 16)}, "do not ascend"), ({"bytes": (0, 8, 16)}, "1 B and 1 PiB")),
         *(({"seconds": (seconds, 1.0, 1.0)}, "above 0 s") for seconds in (0.0, float("nan"), float("inf"))),
         ({"ranks": (1 << 20) + 1}, "among 1,048,577 ranks on 2 nodes: impossible group"),
         ({"nodes": 0}, "on 0 nodes: impossible group"),

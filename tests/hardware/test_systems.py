@@ -15,18 +15,9 @@ from cclbench.hardware.system import ScaleOut, ScaleUp, System
 
 # What the catalog promises by name.
 CONTRACT = [
-    "aws-p4de",
-    "aws-p5",
-    "aws-p5en",
-    "aws-p6-b200",
-    "gcp-a3-mega",
-    "gcp-a4",
-    "perlmutter-gpu",
-    "alps-gh200",
-    "dgx-a100",
-    "dgx-h100",
-    "dgx-b200",
-    "mi300x-8gpu",
+    *("aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200"),
+    *("gcp-a3-mega", "gcp-a4", "perlmutter-gpu", "alps-gh200"),
+    *("dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8gpu"),
     "mi355x-8gpu",
 ]
 
@@ -113,13 +104,8 @@ def node(per_node: int, nics: int, domain: int | None = None) -> System:
 @pytest.mark.parametrize(
     ("ranks", "tier"),
     [
-        ((), None),
-        ((3,), None),
-        ((3, 3), None),
-        ((0, 7), "scale_up"),
-        ((8, 15), "scale_up"),
-        ((7, 8), "scale_out"),
-        (range(16), "scale_out"),
+        *(((), None), ((3,), None), ((3, 3), None), ((0, 7), "scale_up")),
+        *(((8, 15), "scale_up"), ((7, 8), "scale_out"), (range(16), "scale_out")),
     ],
 )
 def test_the_tier_a_group_spans(ranks: Sequence[int], tier: str | None) -> None:
@@ -146,9 +132,7 @@ def test_a_domain_of_several_nodes_is_one_tier() -> None:
         (8, (0, 1, 8), 1),  # the node with fewer decides
         (32, (0, 8), 4),  # four interfaces an accelerator
         (4, (0, 1, 8, 9), 1),  # neighbours share one
-        (4, (0, 2, 8, 10), 2),
-        (4, range(16), 4),
-        (1, range(16), 1),
+        *((4, (0, 2, 8, 10), 2), (4, range(16), 4), (1, range(16), 1)),
     ],
 )
 def test_rails(nics: int, ranks: Sequence[int], rails: int) -> None:
@@ -283,8 +267,7 @@ def test_which_switches_reduce(id: str, reduces: bool) -> None:  # noqa: A002
     ("id", "transport", "latency_s"),
     [
         ("infiniband-ndr", "ib-verbs", 0.0),  # NCCL's own transport adds nothing to its constants
-        ("infiniband-ndr", "socket", None),
-        ("efa-v2", "aws-ofi-nccl", 75e-6),
+        *(("infiniband-ndr", "socket", None), ("efa-v2", "aws-ofi-nccl", 75e-6)),
         ("efa-v4", "aws-ofi-nccl", 35e-6),
         ("efa-v1", "aws-ofi-nccl", None),  # by machine: 150 µs on p3dn, 75 µs on p4d
         ("slingshot-11", "cxi", 0.0),

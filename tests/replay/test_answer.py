@@ -250,12 +250,10 @@ def test_bounds_within_1_percent_are_a_value() -> None:
 def test_shares_of_the_path_by_place_collective_and_rank() -> None:
     rows = path_rows(PATH, "asked")
     assert [(row.stat, row.collective, row.group, row.rank, row.value) for row in rows] == [
-        ("host", None, None, None, 0.1),
-        ("compute", None, None, None, 0.5),
+        *(("host", None, None, None, 0.1), ("compute", None, None, None, 0.5)),
         ("communication", None, None, None, 0.4),
         ("communication", "all_reduce", "0-1", None, 0.3),
-        ("communication", None, None, None, 0.1),
-        (None, None, None, 0, 0.25),
+        *(("communication", None, None, None, 0.1), (None, None, None, 0, 0.25)),
         (None, None, None, 1, 0.75),
     ]
     assert {(row.metric, row.unit, row.better) for row in rows} == {("whatif.critical_path", "1", None)}
@@ -329,29 +327,18 @@ def test_rows_of_a_search() -> None:
     }
     assert told(rows[0])[:3] == ("search.unchanged_step", None, 2.0)
     assert [(row.metric, row.stat, row.value, row.unit) for row in by_trial["1000000000.0-3.0"]] == [
-        ("search.rank", None, 1, "1"),
-        ("search.step", None, 1.0, "s"),
-        ("search.step", "low", 0.5, "s"),
-        ("search.step", "high", 2.0, "s"),
-        ("search.speedup", None, 2.0, "ratio"),
+        *(("search.rank", None, 1, "1"), ("search.step", None, 1.0, "s"), ("search.step", "low", 0.5, "s")),
+        *(("search.step", "high", 2.0, "s"), ("search.speedup", None, 2.0, "ratio")),
         # twice as fast on twice the devices
         ("search.tokens_per_second_per_device", None, 100.0, "1/s"),
-        ("search.cost", None, 3.0, "EUR/h"),
-        ("search.devices", None, 8, "1"),
-        ("search.memory", None, 10.0, "B"),
-        ("search.front", None, 2, "1"),
+        *(("search.cost", None, 3.0, "EUR/h"), ("search.devices", None, 8, "1")),
+        *(("search.memory", None, 10.0, "B"), ("search.front", None, 2, "1")),
     ]
     second = by_trial["None-1.0"]
     assert [(row.metric, row.stat, row.value) for row in second] == [
-        ("search.rank", None, 2),
-        ("search.step", None, None),
-        ("search.step", "low", 1.0),
-        ("search.step", "high", 3.0),
-        ("search.speedup", None, None),
-        ("search.cost", None, 1.0),
-        ("search.devices", None, 4),
-        ("search.memory", None, None),
-        ("search.front", None, 1),
+        *(("search.rank", None, 2), ("search.step", None, None), ("search.step", "low", 1.0)),
+        *(("search.step", "high", 3.0), ("search.speedup", None, None), ("search.cost", None, 1.0)),
+        *(("search.devices", None, 4), ("search.memory", None, None), ("search.front", None, 1)),
     ]
     assert (second[7].reason, by_trial["1000000000.0-3.0"][1].reason) == ("nobody knows", "by a; by b")
     assert second[1].reason == "only bounds are known, see stats low and high; ranked by the upper one: "

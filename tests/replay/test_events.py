@@ -99,8 +99,7 @@ def test_a_synchronise_call_waits_for_what_is_stated(
 ) -> None:
     """Kernels of 100 on stream 7, of 20 on stream 20; behind the call one of 3 is launched on stream 24."""
     work = [
-        item("a", 5, 105, 1, ONE),
-        item("b", 7, 27, 2, TWO),
+        *(item("a", 5, 105, 1, ONE), item("b", 7, 27, 2, TWO)),
         item("c", returns + 5, returns + 8, 3, THREE),
     ]
     call: Item = item("cudaSynchronize", 6, returns, 80)

@@ -145,12 +145,9 @@ def test_units_are_gathered_one_ahead_and_scattered_when_ready() -> None:
     even = ("[[393216]]", "[[393216]]")
     one = asked(events(even), fsdp=True)
     assert [(t.kind, t.nbytes / MIB, named(one, t.after), named(one, t.before)) for t in placed(one)] == [
-        ("all_gather", 1.5, "host", "f0"),
-        ("all_gather", 1.5, "f0", "f1"),
-        ("all_gather", 1.5, "f1", "b1"),
-        ("all_gather", 1.5, "b1", "b0"),
-        ("reduce_scatter", 1.5, "b1", "adam"),
-        ("reduce_scatter", 1.5, "b0", "adam"),
+        *(("all_gather", 1.5, "host", "f0"), ("all_gather", 1.5, "f0", "f1")),
+        *(("all_gather", 1.5, "f1", "b1"), ("all_gather", 1.5, "b1", "b0")),
+        *(("reduce_scatter", 1.5, "b1", "adam"), ("reduce_scatter", 1.5, "b0", "adam")),
     ]
     made = replicas(one, None)
     assert isinstance(made, LayoutEffect)

@@ -224,8 +224,7 @@ def test_groups_that_change_have_members_payload_and_repeats() -> None:
 @pytest.mark.parametrize(
     ("ranks", "even", "more"),
     [
-        (range(8), range(8), (1.0, 1.0, 1.0)),
-        (range(16), range(16), (1.0, 1.0, 1.0)),
+        *((range(8), range(8), (1.0, 1.0, 1.0)), (range(16), range(16), (1.0, 1.0, 1.0))),
         ((0, 1, 2), (0, 1, 2), (1.0, 1.0, 1.0)),
         # nine ranks on two nodes, of which one holds one: 2 · 8/9 for 2 · 1/2, at best as of 4.5 each
         ((*range(8), 8), (0, 8), (16 / 9, 2 / 9, 16 / 9)),

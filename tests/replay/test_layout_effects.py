@@ -419,9 +419,7 @@ def test_sequences_that_are_not_split(old: Layout, of_card: Card, says: str) -> 
 @pytest.mark.parametrize(
     ("sizes", "elements"),
     [
-        ({}, 2 * 4096),
-        ({"heads": 32}, 2 * 4096),
-        ({"heads": 32, "kv_heads": 8}, 8 * 2 * 128),
+        *(({}, 2 * 4096), ({"heads": 32}, 2 * 4096), ({"heads": 32, "kv_heads": 8}, 8 * 2 * 128)),
         ({"heads": 32, "head_dim": 160}, 32 * 2 * 160),
         ({"heads": 128, "query_key_dim": 192, "value_dim": 128}, 128 * 320),
     ],

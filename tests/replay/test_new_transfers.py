@@ -68,8 +68,7 @@ def priced(
     [
         ("all_reduce", (0, 1), 1, 1),
         # a ring of four has 6 steps for 2, and moves 6/4 of the payload for 1
-        ("all_reduce", (0, 1, 2, 3), 3, 1.5),
-        ("all_gather", (0, 1, 2, 3), 1.5, 0.75),
+        *(("all_reduce", (0, 1, 2, 3), 3, 1.5), ("all_gather", (0, 1, 2, 3), 1.5, 0.75)),
         ("send_recv", (0, 1), 0.5, 1),
     ],
 )
@@ -113,11 +112,8 @@ def test_the_kind_s_own_transfers_come_first_then_those_of_a_ring() -> None:
     ("graph", "machine", "groups"),
     [
         (of_line(), Machine(Hardware(per_node=2)), GROUPS),
-        (of_line(), Machine(), GROUPS),
-        (of_line(), FOUR, {}),
-        (of_line(), FOUR, {"0-1": (0,)}),
-        (of_line("broadcast"), FOUR, GROUPS),
-        (moved(("all_reduce", 0, 20)), FOUR, GROUPS),
+        *((of_line(), Machine(), GROUPS), (of_line(), FOUR, {}), (of_line(), FOUR, {"0-1": (0,)})),
+        *((of_line("broadcast"), FOUR, GROUPS), (moved(("all_reduce", 0, 20)), FOUR, GROUPS)),
         (moved(("all_reduce", 1_000, 20), known=False), FOUR, GROUPS),
         (moved(("all_reduce", 1_000, 0)), FOUR, GROUPS),
     ],

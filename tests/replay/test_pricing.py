@@ -272,9 +272,7 @@ def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str
         ("scale_out.bandwidth=x2", "no collective of the run crosses scale_out"),
         ("scale_out.latency=x2", "no collective of the run crosses scale_out"),
         ("collective.broadcast=ring", "the run has no broadcast"),
-        (HALF, None),
-        ("collective.all_reduce=ring", None),
-        ("system=dgx-h200", None),
+        *((HALF, None), ("collective.all_reduce=ring", None), ("system=dgx-h200", None)),
         ("accelerator=h200", None),
     ],
 )

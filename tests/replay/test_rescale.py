@@ -75,8 +75,7 @@ def test_the_share_of_the_windows_that_nodes_take() -> None:
 @pytest.mark.parametrize(
     ("kinds", "dimension", "cut"),
     [
-        (("all_gather", "broadcast"), "tp", True),
-        (("broadcast", "reduce_scatter"), "tp", True),
+        *((("all_gather", "broadcast"), "tp", True), (("broadcast", "reduce_scatter"), "tp", True)),
         (("all_reduce", "broadcast"), "tp", False),
         (("all_gather", "reduce_scatter"), "dp", False),
     ],
@@ -111,13 +110,9 @@ def test_a_card_states_sizes() -> None:
 @pytest.mark.parametrize(
     ("known", "count"),
     [
-        (None, None),
-        (card(microbatches=5, **FULL), 5),
-        (card(dp_replicate=2, dp_shard=3, **FULL), 4),
-        (card(dp_replicate=24, **FULL), 1),
-        (card(dp_replicate=48, **FULL), None),
-        (card(dp_replicate=5, **FULL), None),
-        (card(batch={"micro": 2}), None),
+        *((None, None), (card(microbatches=5, **FULL), 5), (card(dp_replicate=2, dp_shard=3, **FULL), 4)),
+        *((card(dp_replicate=24, **FULL), 1), (card(dp_replicate=48, **FULL), None)),
+        *((card(dp_replicate=5, **FULL), None), (card(batch={"micro": 2}), None)),
         (card(batch={"global": 2}), None),
     ],
 )

@@ -72,8 +72,7 @@ def test_windows_of_a_device_begin_and_end_with_their_step_s_rows() -> None:
     graph, times = replayed(one)
     found = rank_windows(graph)
     assert [(w.rank, w.step, w.measured_ns, w.before, w.behind, w.joined, w.open) for w in found] == [
-        (0, 0, 30_000, -2_000, 18_000, True, False),
-        (0, 1, 27_000, -2_000, 5_000, False, False),
+        *((0, 0, 30_000, -2_000, 18_000, True, False), (0, 1, 27_000, -2_000, 5_000, False, False)),
         (0, 2, 10_000, -5_000, 1_000, False, True),
     ]
     assert [graph.nodes.start[w.openers].tolist() for w in found] == [[10_000], [40_000], [95_000]]
