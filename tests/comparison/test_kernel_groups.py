@@ -42,11 +42,9 @@ def test_jobs_that_do_not_differ_have_no_group_that_does() -> None:
 def test_what_differs_is_told_largest_first_with_wider_intervals() -> None:
     """GEMM takes twice as long, attention a third; each of two intervals is wider than one of 95 %."""
     found = group_differences(job(0, GEMM=0.5, attention=0.3), job(1, GEMM=1.0, attention=0.1))
-    assert found is not None
     assert [one.group for one in found] == ["attention", "GEMM"]
     assert [one.ratio for one in found] == pytest.approx([1 / 3, 2], rel=0.02)
     alone = compare_captures([0.5 * (1 + NOISE[0, 0])], [1.0 * (1 + NOISE[0, 1])])
-    assert alone.low is not None
     assert found[1].low < alone.low
     # of two groups, each has a level of 97.5 %: 2.2414 standard deviations, not 1.9600
     assert np.log(2 / found[1].low) == pytest.approx(np.log(2 / alone.low) * 2.2414 / 1.9600, rel=0.05)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from helpers.compared_subjects import STEADY, captured, card, parts_of, row, steps_of, subject
+from helpers.compared_subjects import STEADY, Row, captured, card, parts_of, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.comparison import Versus
@@ -25,24 +25,23 @@ ONCE = (
 """Of two captures, where no other job was captured more often."""
 
 
+def judged(before: list[Row], after: list[Row]) -> Versus:
+    """B against A, with cards that state equal work."""
+    return judge_subject(subject("A", before, card()), subject("B", after, card()))
+
+
 def between(base: Sequence[float], other: Sequence[float]) -> RatioInterval:
     """The interval of the steps of one capture each."""
     return compare_captures([np.array(base)], [np.array(other)])
 
 
 def test_slower_with_an_interval_and_the_reason() -> None:
-    base = subject(
-        "A", [*steps_of("time.step", [1.0, 1.01, 0.99]), *parts_of(compute=0.8, exposed_wait=0.2)[1:]], card()
+    before, after = (
+        parts_of(compute=0.8, exposed_wait=0.2)[1:],
+        parts_of(compute=0.9, compute__gemm=0.1, exposed_wait=0.5, exposed_wait__all_gather=0.4)[1:],
     )
-    other = subject(
-        "B",
-        [
-            *steps_of("time.step", [1.4, 1.41, 1.39]),
-            *parts_of(compute=0.9, compute__gemm=0.1, exposed_wait=0.5, exposed_wait__all_gather=0.4)[1:],
-        ],
-        card(),
-    )
-    found = judge_subject(base, other)
+    steps = [steps_of("time.step", s) for s in ([1.0, 1.01, 0.99], [1.4, 1.41, 1.39])]
+    found = judged([*steps[0], *before], [*steps[1], *after])
     assert (found.measure, found.outcome) == ("time.step", "slower")
     expected = between([1.0, 1.01, 0.99], [1.4, 1.41, 1.39])
     assert (found.ratio, found.low, found.high) == pytest.approx((1.4, expected.low, expected.high))
@@ -79,9 +78,8 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
     expected = between([1.0, 1.1, 0.9, 1.0], [1.05, 1.2, 0.9, 1.05])
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     needed = found.captures_needed
-    assert (
-        f"). About {needed} captures of each would resolve a difference of this size. In the" in found.words
-    )
+    said = f"). About {needed} captures of each would resolve a difference of this size. In the"
+    assert said in found.words
     assert "In the mean a step of B is 50.0 ms longer." in found.words
     assert 2 < needed == expected.captures_needed < 100
     back = of_steps([1.05, 1.2, 0.9, 1.05], [1.0, 1.1, 0.9, 1.0])
@@ -131,10 +129,8 @@ def test_below_three_steps_the_estimate_is_told_and_then_the_doubt(
     assert found.captures_needed is None
     assert found.ratio == pytest.approx(sum(after) / len(after) / (sum(before) / len(before)))
     assert found.words.startswith(f"B's step is {estimate}")
-    assert (
-        " a step). Whether it is in others is unknown: an interval needs 3 complete steps of each,"
-        f" {doubt}. In" in found.words
-    )
+    unknown = "Whether it is in others is unknown: an interval needs 3 complete steps of each,"
+    assert f" a step). {unknown} {doubt}. In" in found.words
     assert "In the mean a step of B is" in found.words
 
 
@@ -161,9 +157,7 @@ def test_a_partial_figure_is_not_ranked() -> None:
     assert "time.step of B is partial (1 of 2 ranks left out: no rows)" in found.words
     # a partial base is not ranked
     lacking = row("time.step", 2.0, status="partial", coverage=0.5, reason="1 of 2 ranks left out")
-    found = judge_subject(
-        subject("A", [lacking], card()), subject("B", steps_of("time.step", [1.0] * 3), card())
-    )
+    found = judged([lacking], steps_of("time.step", [1.0] * 3))
     assert found.words.startswith(
         "B and A are not comparable: time.step of A is partial (1 of 2 ranks left out)."
     )
@@ -171,21 +165,18 @@ def test_a_partial_figure_is_not_ranked() -> None:
 
 def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
     small = subject("A", [*steps_of("time.step", [1.0] * 3), *steps_of(TOKENS, [512.0] * 3, "1/s")], card())
-    large = subject(
-        "B",
-        [*steps_of("time.step", [1.5] * 3), *steps_of(TOKENS, [1024.0] * 3, "1/s")],
-        card(workload__batch__global=32),
-    )
+    rows = [*steps_of("time.step", [1.5] * 3), *steps_of(TOKENS, [1024.0] * 3, "1/s")]
+    large = subject("B", rows, card(workload__batch__global=32))
     found = judge_subject(small, large)
     assert (found.measure, found.outcome, found.ratio) == (TOKENS, "faster", 2.0)
     expected = between([512.0] * 3, [1024.0] * 3)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     assert 1 < found.low < 2 < found.high
     assert "(1,024 against 512 tokens per second and device;" in found.words
-    assert (
-        "They are ranked by tokens per second and device because their work differs: global batch 32"
-        " against 16." in found.words
+    said = (
+        "They are ranked by tokens per second and device because their work differs: global batch 32 against"
     )
+    assert f"{said} 16." in found.words
     assert "A step of B is 500 ms longer" in found.words
     back = judge_subject(large, small)
     assert (back.outcome, back.ratio) == ("slower", 0.5)
@@ -195,14 +186,9 @@ def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
 
 def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
     rates = ((100.0, 104.0, 96.0), (150.0, 170.0, 160.0))
-    base, other = (
-        subject(
-            letter,
-            [row("time.step", 1.0), *steps_of(TOKENS, values, "1/s")],
-            card(workload__batch__sequence_length=length),
-        )
-        for letter, values, length in zip("AB", rates, (128, 256), strict=True)
-    )
+    rows = [[row("time.step", 1.0), *steps_of(TOKENS, values, "1/s")] for values in rates]
+    cards = [card(workload__batch__sequence_length=length) for length in (128, 256)]
+    base, other = (subject(x, own, c) for x, own, c in zip("AB", rows, cards, strict=True))
     found = judge_subject(base, other)
     costs = between(*(1 / np.array(values) for values in rates))
     assert found.ratio == pytest.approx(1 / costs.ratio)
@@ -262,14 +248,14 @@ def test_parts_are_told_by_how_much_they_change_either_way() -> None:
     """Compute falls by 400 ms, waiting rises by 100 ms, copies fall by 50 ms; 15 ms are too few to tell."""
     before = parts_of(compute=0.8, exposed_wait=0.1, exposed_copy=0.1, idle_host=0.1)
     after = parts_of(compute=0.4, exposed_wait=0.2, exposed_copy=0.05, idle_host=0.115)
-    found = judge_subject(subject("A", before, card()), subject("B", after, card()))
+    found = judged(before, after)
     assert found.words.endswith(
         "a step of B is 335 ms shorter: compute -400 ms, exposed wait +100 ms, exposed copies -50.0 ms."
     )
     # four parts are told and those of a twentieth of the largest
     before = parts_of(compute=0.5, exposed_wait=0.5, exposed_copy=0.5, idle_host=0.5, idle_other=0.5)
     after = parts_of(compute=0.9, exposed_wait=0.8, exposed_copy=0.7, idle_host=0.6, idle_other=0.55)
-    found = judge_subject(subject("A", before, card()), subject("B", after, card()))
+    found = judged(before, after)
     assert found.words.endswith(
         ": compute +400 ms, exposed wait +300 ms, exposed copies +200 ms, host-bound idle +100 ms."
     )
@@ -303,29 +289,22 @@ def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures
 )
 def test_a_nanosecond_is_told(after: float, says: str) -> None:
     before, after_ = parts_of(compute=0.5, idle_host=0.25), parts_of(compute=0.5 + after, idle_host=0.25)
-    found = judge_subject(subject("A", before, card()), subject("B", after_, card()))
+    found = judged(before, after_)
     assert found.words.endswith(f"In the mean a step of B is 1.00 ns {says}")
 
 
 def test_a_difference_without_parts_is_told_without_them() -> None:
-    found = judge_subject(
-        subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.2)], card())
-    )
+    found = judged([row("time.step", 1.0)], [row("time.step", 1.2)])
     assert found.words.endswith("In the mean a step of B is 200 ms longer.")
     assert (found.outcome, found.ratio, found.low, found.captures_needed) == ("undecided", 1.2, None, None)
-    found = judge_subject(
-        subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.0)], card())
-    )
+    found = judged([row("time.step", 1.0)], [row("time.step", 1.0)])
     assert found.words == (
         "B's step is as long as A's in these captures (1.00 s against 1.00 s a step). Whether it is in others"
         " is unknown: an interval needs 3 complete steps of each, A has 0 and B has 0."
     )
     # an open step alone is said to be one
     reason = f"{ALL_OPEN}: it ends with its last device event"
-    found = judge_subject(
-        subject("A", [row("time.step", 1.0, reason=reason)], card()),
-        subject("B", steps_of("time.step", [1.5] * 2), card()),
-    )
+    found = judged([row("time.step", 1.0, reason=reason)], steps_of("time.step", [1.5] * 2))
     assert (
         "an interval needs 3 complete steps of each, A has only an incomplete one and B has 2." in found.words
     )

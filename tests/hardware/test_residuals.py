@@ -304,7 +304,6 @@ def test_predictions_beyond_all_sweeps_say_so(test_data: Path) -> None:
     def reason(machine: str, ranks: int) -> str:
         own = system(machine)
         found = price_collective("all_reduce", 2**20, own.group_members(ranks), own)
-        assert isinstance(found, Prediction)
         return found.reason or ""
 
     assert "extrapolation" not in reason("dgx-h100", 256) + reason("gb200-nvl72", 72)

@@ -70,7 +70,6 @@ def test_a_collective_behind_a_wait_follows_what_was_waited_for_without_it_too()
     graph, times = replayed(alone(*work, launches=launches, syncs=syncs, instances=[-1, -1]))
     assert end_of(graph, times, 0) == 165
     made = host(subject(graph), read_setting("host[sync].time=0", "0"))
-    assert isinstance(made, Graph)
     assert end_of(made, simulate_nodes(made.nodes, made.cut), 0) == 105 + 40
 
 
@@ -400,10 +399,7 @@ def test_what_the_first_launch_finds_idle_waits_for_no_other_lane() -> None:
     graph, _ = replayed(alone(*work, launches=[launch(50, 0, "cudaGraphLaunch")]))
     (beside,) = np.flatnonzero(graph.nodes.start == 5_000)
     assert end_of(graph, lengthened(graph, {beside: 15}), 0) == 65
-
-
-def test_kernels_that_begin_and_end_together_are_not_one_call() -> None:
-    """Rows that nobody launched, on three lanes: the last follows one of the first two, no transfers."""
+    # rows that nobody launched, on three lanes: the last follows one of the first two, no transfers
     graph, _ = replayed(
         alone(kernel(5, 20, lane=(0, 20)), kernel(5, 20, lane=(0, 21)), kernel(25, 30, lane=(0, 22)))
     )

@@ -83,15 +83,13 @@ def test_twice_the_bandwidth_halves_what_the_step_waits_for(bound_by_communicati
     assert list(before.communication) == [("all_reduce", "0-1")]
 
 
-def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: Run) -> None:
+def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
     found = replay_scenarios(bound_by_compute, ["scale_up.bandwidth=x2"], machine=NODE)
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert step(found) == pytest.approx(found.measured_ns, rel=0.001)
     path = found.predicted[0].path
     assert path.places["compute"] > 0.98 * path.length_ns
-
-
-def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
+    # a slower rank holds all up
     found = replay_scenarios(bound_by_compute, ["rank[1].kernels.time=x1.5"], machine=NODE)
     assert step(found) == pytest.approx(1.5 * found.measured_ns, rel=0.01)
     assert max(found.predicted[0].path.ranks, key=found.predicted[0].path.ranks.__getitem__) == 1

@@ -14,7 +14,6 @@ from helpers.replay_subjects import subject
 from cclbench.replay import nodes as n
 from cclbench.replay.changes.host import host
 from cclbench.replay.changes.kernels import kernels
-from cclbench.replay.graph import Graph
 from cclbench.replay.selection import read_setting
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
@@ -66,7 +65,6 @@ def test_compute_of_a_cpus_rank_is_what_its_operators_take() -> None:
     waits as much less."""
     graph, _ = replayed(worker(0, 2000), worker(1, 5000))
     made = kernels(subject(graph), read_setting("rank[1].kernels.time=x0.5", "x0.5"))
-    assert isinstance(made, Graph)
     times = simulate_nodes(made.nodes, made.cut)
     assert [end_of(made, times, r) for r in (0, 1)] == [6560, 6060]
 
@@ -76,6 +74,19 @@ def test_computing_through_a_transfers_end_is_no_pause() -> None:
     ops = [item("c10d::allreduce_", 0, 20), item("aten::mm", 30, 9000)]
     graph, _ = replayed(one(ops, gloo((30, 5000)), 9000))
     assert not graph.inferred[AWAITED]
+    # a transfer of the caller's own thread is asked for by nobody
+    ops = [item("c10d::a", 0, 5), item("aten::mm", 70, 200)]
+    graph, times = replayed(one(ops, [item("mpi:x", 10, 60, lane=MAIN, call=0)], 200))
+    _, target, _ = graph.wait_edges()
+    assert not (graph.nodes.kind[target] == n.ARRIVAL).any()
+    assert times.start.tolist() == graph.nodes.start.tolist()
+    # the second thread pauses at 500, the first goes on at 520; the 20 between are the pausing one's own
+    ops = [item("aten::a", 0, 100), item("aten::b", 110, 500, lane=(-1, 2)), item("aten::c", 520, 600)]
+    graph, _ = replayed(one(ops, [], 600))
+    source, target, lag = graph.wait_edges()
+    start = graph.nodes.start
+    found = zip(start[source].tolist(), start[target].tolist(), lag.tolist(), strict=True)
+    assert (520_000, 520_000, 0) in found
 
 
 def pausing(
@@ -112,15 +123,6 @@ def test_a_pause_is_for_what_ends_in_it_or_just_behind(
     back = (nodes.kind == n.HOST) & (nodes.start == round(end * 1_000))
     moved = later.start[back] - times.start[back]
     assert moved.max(initial=0) == (100_000 if awaited else 0)
-
-
-def test_of_two_transfers_in_a_pause_the_last_one_to_end_is_awaited() -> None:
-    graph, times = replayed(pausing(100, 400, (100, 250), (260, 350)))
-    nodes = graph.nodes
-    back = np.flatnonzero((nodes.kind == n.HOST) & (nodes.start == 400_000))
-    source, target, lag = graph.wait_edges()
-    assert lag[np.isin(target, back)].tolist() == [50_000]
-    assert times.end[source[np.isin(target, back)]].tolist() == [350_000]
 
 
 def test_a_transfer_follows_the_later_of_its_call_and_its_thread() -> None:
@@ -175,24 +177,13 @@ def test_a_thread_goes_on_no_earlier_than_it_has_computed() -> None:
     nodes = graph.nodes
     back = np.flatnonzero((nodes.kind == n.HOST) & (nodes.start == 300_000))
     assert with_durations(graph, nodes.dur * 0).start[back].tolist() == [100_000]
-
-
-def test_a_transfer_of_the_caller_s_own_thread_is_asked_for_by_nobody() -> None:
-    ops = [item("c10d::a", 0, 5), item("aten::mm", 70, 200)]
-    graph, times = replayed(one(ops, [item("mpi:x", 10, 60, lane=MAIN, call=0)], 200))
-    _, target, _ = graph.wait_edges()
-    assert not (graph.nodes.kind[target] == n.ARRIVAL).any()
-    assert times.start.tolist() == graph.nodes.start.tolist()
-
-
-def test_threads_of_a_cpu_s_rank_hand_over() -> None:
-    """The second thread pauses at 500, the first goes on at 520; the 20 between are the pausing one's own."""
-    ops = [item("aten::a", 0, 100), item("aten::b", 110, 500, lane=(-1, 2)), item("aten::c", 520, 600)]
-    graph, _ = replayed(one(ops, [], 600))
+    # of two transfers in a pause the last one to end is awaited
+    graph, times = replayed(pausing(100, 400, (100, 250), (260, 350)))
+    nodes = graph.nodes
+    back = np.flatnonzero((nodes.kind == n.HOST) & (nodes.start == 400_000))
     source, target, lag = graph.wait_edges()
-    start = graph.nodes.start
-    found = zip(start[source].tolist(), start[target].tolist(), lag.tolist(), strict=True)
-    assert (520_000, 520_000, 0) in found
+    assert lag[np.isin(target, back)].tolist() == [50_000]
+    assert times.end[source[np.isin(target, back)]].tolist() == [350_000]
 
 
 def loading(number: int, loads: float) -> GraphInput:
@@ -246,7 +237,6 @@ def test_without_what_holds_a_cpus_rank_it_and_those_that_wait_for_it_go_on_earl
     if saved is None:
         assert made == "no host thread does that in the run's windows"
         return
-    assert isinstance(made, Graph)
     after = simulate_nodes(made.nodes, made.cut)
     gained = [end_of(graph, times, number) - end_of(made, after, number) for number in (0, 1)]
     assert gained == [saved, saved]

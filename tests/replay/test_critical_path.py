@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from helpers.replay_rows import alone, item, kernel, launch, rank, replayed, syncs
+from helpers.replay_rows import alone, item, kernel, launch, rank, replayed
 
 from cclbench.replay import nodes as n
 from cclbench.replay.critical_path import Path, critical_path
@@ -81,10 +81,7 @@ def test_waiting_for_the_device_is_a_latency_and_what_the_host_does_then_its_own
     launches, syncs = [launch(0, 1), launch(120, 2)], [item("cudaDeviceSynchronize", 5, 108)]
     one = alone(kernel(5, 105, 1), kernel(125, 130, 2), launches=launches, syncs=syncs)
     assert us(path(one)) == {"compute": 105, "latency": 13, "host": 12}
-
-
-def test_a_call_that_waits_for_nothing_is_the_host_s_own_time() -> None:
-    """The device is done at 55; the call of 60 to 64 is stated to wait for that."""
+    # the device is done at 55; the call of 60 to 64 is stated to wait for that
     launches, calls = [launch(0, 1), launch(70, 2)], [item("cudaDeviceSynchronize", 60, 64, 80)]
     stated = syncs((CONTEXT_SYNC, 60, -1, 80, -1, None))
     one = alone(kernel(5, 55, 1), kernel(75, 80, 2), launches=launches, syncs=calls, stated=stated)

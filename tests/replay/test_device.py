@@ -124,10 +124,7 @@ def test_a_stream_beside_another_one_s_row_leaves_other_gaps() -> None:
     own = queue([1] * 6 + [5] * 6, "a" * 7 + "bcdefg")
     long = kernel(own[6]["end"] - 1, own[-1]["end"] + 9, 7, lane=BESIDE)
     assert gaps_of(own, beside=[long]) == [[1_000] * 6 + [5_000] * 6]
-
-
-def test_what_may_have_waited_for_another_stream_tells_nothing_of_its_own() -> None:
-    """The last kernel begins 9 µs behind its stream's, and 2 behind another stream's."""
+    # the last kernel begins 9 µs behind its stream's, and 2 behind another stream's
     own = queue([1, 1, 9])
     assert gaps_of(own) == [[3_667] * 3]
     other = kernel(own[2]["start"], own[3]["start"] - 2, 7, lane=BESIDE)
@@ -208,9 +205,7 @@ def test_a_program_that_queued_has_the_least_latency_seen_and_others_their_own()
     # where the first has ended when the second is launched, that has not queued
     assert programs(130, 207, first=78).latency[2] == 30_000
     assert programs(130, 207, first=78.001).latency[2] == 7_000
-
-
-def test_a_program_s_latency_is_at_most_the_usual_one_of_launches() -> None:
+    # a program's latency is at most the usual one of launches
     launches = [launch(0, 0), launch(100, 1), launch(200, 2), launch(205, 3, "cudaGraphLaunch")]
     alone = [kernel(at + 4, at + 90, i) for i, at in enumerate((0, 100, 200))]
     found = device(launches, *alone, kernel(300, 310, 3), kernel(312, 320, 3))
@@ -268,17 +263,11 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     assert len({*lanes.tolist()} - {*both.rows.lane[both.issue].tolist()}) == 2
     assert {both.rows.lanes[lane] for lane in lanes.tolist()} == {BESIDE}
     assert len(both.rows) == len(own.work) + 4
-
-
-def test_a_transfer_in_the_lane_of_its_issue_or_that_nobody_awaits_is_none() -> None:
-    """The only row of the core that ends with the second one is the one that began it."""
+    # the only row of the core that ends with the second one is the one that began it
     assert found_pairs(pair(1, 10, 50, lane=DEVICE))[1] == [[], [], [], []]
     moved, issue, _ = pair(1, 10, 10.5)
     assert not len(launch_pairs(rank(0, work=[moved], marks=[issue])).transfer)
-
-
-def test_a_wait_s_time_is_no_gap_of_its_lane() -> None:
-    """It is over at 50, 38 behind the kernel before it, of which it has waited for 5."""
+    # it is over at 50, 38 behind the kernel before it, of which it has waited for 5
     own, _ = found_pairs(pair(1, 10, 50, wait=5), work=[kernel(0, 10), kernel(11, 12)])
     found = device_of(own)
     wait = int(found.pairs.wait[0])

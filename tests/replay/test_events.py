@@ -64,20 +64,13 @@ def test_an_event_marks_what_its_stream_was_told_to_wait_for() -> None:
     graph = waiting([0, 200, 190], [(5, 105, ONE), (205, 215, THREE), (195, 196, TWO)], *told)
     assert ends(graph) == (215, 335)
     assert graph.traced["waits of a stream for an event"] == 2
-
-
-def test_the_usual_lag_is_behind_what_ended_last() -> None:
-    """A kernel waits for two, which ended 2 and 27 before it: only the later one shows what a wait takes.
-
-    Three times as long, the other of the two ends last, at 5 + 225 = 230: 2 behind it the kernel takes 30.
-    """
+    # A kernel waits for two, which ended 2 and 27 before it: only the later one shows what a wait takes.
+    # Three times as long, the other of the two ends last, at 5 + 225 = 230: 2 behind it the kernel takes 30
     told = (STREAM_WAIT, 91, 24, 90, 20, 91), (STREAM_WAIT, 91.5, 24, 91, 7, 91.5)
     graph = waiting([0, 90, 92], [(5, 80, TWO), (95, 105, ONE), (107, 117, THREE)], *told)
     assert ends(graph) == (117, 262)
     assert graph.traced["waits of a stream for an event"] == 2
-
-
-def test_an_event_that_was_recorded_nobody_knows_where_is_inferred_where_it_shows() -> None:
+    # an event that was recorded nobody knows where is inferred where it shows
     told = (STREAM_WAIT, 2.5, 20, 90, -1, None), (STREAM_WAIT, 108, 24, 91, 20, 107)
     graph = waiting([0, 3, 110], [(5, 105, ONE), (106, 116, TWO), (117, 120, THREE)], *told)
     assert end_of(graph, simulate_nodes(graph.nodes, graph.cut), 0) == 120
@@ -149,6 +142,10 @@ def test_a_call_for_the_device_waits_for_all_streams() -> None:
     assert awaited((CONTEXT_SYNC, 99, -1, 80, -1, None)) == {7: 40, 20: 50}
     assert awaited((CONTEXT_SYNC, 15, -1, 80, -1, None)) == {7: 30}
     assert awaited((STREAM_SYNC, 99, 33, 80, -1, None)) == {}
+    # of two waits for a stream the later row is awaited
+    for first, second in ((12, 99), (99, 12)):
+        waits = [(STREAM_WAIT, 30, 20, 90, 7, first), (STREAM_WAIT, 31, 20, 91, 7, second)]
+        assert awaited(*waits, (STREAM_SYNC, 40, 20, 80, -1, None)) == {20: 50, 7: 40}
 
 
 @pytest.mark.parametrize(
@@ -173,9 +170,3 @@ def test_a_stream_is_over_when_what_it_was_told_to_wait_for_is(
     """Stream 20 is told to wait for what 7 had been given at 12."""
     both = (STREAM_WAIT, told, 20, 90, 7, 12), (STREAM_SYNC, asked, 20, 80, -1, None)
     assert awaited(*sorted(both, key=lambda one: (one[1], one[0]))) == found
-
-
-def test_of_two_waits_for_a_stream_the_later_row_is_awaited() -> None:
-    for first, second in ((12, 99), (99, 12)):
-        waits = [(STREAM_WAIT, 30, 20, 90, 7, first), (STREAM_WAIT, 31, 20, 91, 7, second)]
-        assert awaited(*waits, (STREAM_SYNC, 40, 20, 80, -1, None)) == {20: 50, 7: 40}

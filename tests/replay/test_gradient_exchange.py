@@ -62,7 +62,6 @@ def asked(made: list[dict[str, Any]], *, fsdp: bool = False, **plan: int) -> Cha
 
 def placed(one: ChangeSubject) -> tuple[PlacedTransfer, ...]:
     made = replicas(one, None)
-    assert isinstance(made, LayoutEffect)
     return made.added[0].placed
 
 
@@ -131,7 +130,6 @@ def test_parameters_that_the_optimizer_updates_come_before_the_cards() -> None:
 
 def test_without_phases_the_exchange_lies_between_hidden_and_exposed() -> None:
     made = replicas(asked([]), None)
-    assert isinstance(made, LayoutEffect)
     (added,) = made.added
     high = price("all_reduce", (0, 1, 2, 3), 3 * MIB).high
     assert (added.placed, added.time) == ((), TimeBounds(0.0, None, high))
@@ -150,8 +148,6 @@ def test_units_are_gathered_one_ahead_and_scattered_when_ready() -> None:
         *(("reduce_scatter", 1.5, "b1", "adam"), ("reduce_scatter", 1.5, "b0", "adam")),
     ]
     made = replicas(one, None)
-    assert isinstance(made, LayoutEffect)
-    assert made.scale is not None
     adam = one.graph.names.index("adam")
     assert made.scale.expected[one.graph.nodes.name == adam].tolist() == [0.25]
 
@@ -161,7 +157,6 @@ def test_a_job_that_does_not_train_exchanges_nothing() -> None:
     training = one.run.card
     one.run.card = replace(training, workload=replace(training.workload, phase="inference"))
     made = replicas(one, None)
-    assert isinstance(made, LayoutEffect)
     assert made.added == ()
     one.run.card = None  # type: ignore[misc]
     with pytest.raises(InputError, match="whether the job trains"):

@@ -205,9 +205,7 @@ def test_the_dimension_of_a_group_is_the_one_along_which_its_ranks_differ() -> N
     assert found == ["tp", "dp", "pp", None, None, None]
     assert dimension_in(NESTED, (0, 2)) == "dp"
     assert dimension_in(degrees(ep=2, dp=2), (0, 1)) == "ep"
-
-
-def test_groups_that_change_have_members_payload_and_repeats() -> None:
+    # groups that change have members payload and repeats
     change = asked_relayout(degrees(tp=2, dp=2), {"parallelism.dp": 4})
     groups = {"tensors": (0, 1), "data": (0, 2), "told": (0, 1, 3), "all": (0, 1, 2, 3), "alone": (0,)}
     assert regroup_all(groups, {}, change, {}, {}) == {

@@ -95,6 +95,15 @@ def test_twice_the_stages_halve_kernels_and_fill_the_pipeline_longer() -> None:
         "layers split evenly into 4 in place of 2 stages: kernels, 32.0% of the step, take 0.5 of their time",
         "pipeline of 4 micro-batches, 1f1b: filling and draining it takes 75.0% of the busiest stage's work",
     )
+    # 8 layers as 3, 3 and 2: of 4 the first stage keeps 3, the last 2. The second works 4 · 3, behind F of 1
+    # and before B of 2 of the first, and waits for 1 until B of the first micro-batch is back
+    graph = two()
+    made = staged(degrees(pp=2), graph, pp=3)
+    kernels = graph.nodes.kind == n.COMPUTE
+    for number, share in ((0, 3 / 4), (1, 2 / 4)):
+        assert {*made.scale.expected[kernels & (graph.nodes.rank == number)].tolist()} == {share}
+    assert made.fill == pytest.approx(16 / 12 - 1 - 1 / 4)
+    assert "as evenly as they can be" in made.notes[0]
 
 
 WITH_HEAD = card({**MODEL, "vocabulary": 26_000}, BATCH, microbatches=4)
@@ -120,19 +129,6 @@ def test_the_last_stage_keeps_the_head() -> None:
     assert of_names(made, graph)["mm"] == (0.4, 0.25, 0.5)
     assert made.added[0].what.startswith("6 sends")
     assert of_names(staged(degrees(), graph, pp=4), graph)["mm"] == (0.25, 0.25, 1.41 / 4)
-
-
-def test_layers_that_do_not_split_evenly() -> None:
-    """8 layers as 3, 3 and 2: of 4 the first stage keeps 3, the last 2. The second works 4 · 3, behind F of 1
-    and before B of 2 of the first, and waits for 1 until B of the first micro-batch is back."""
-    graph = two()
-    made = staged(degrees(pp=2), graph, pp=3)
-    kernels = graph.nodes.kind == n.COMPUTE
-    for number, share in ((0, 3 / 4), (1, 2 / 4)):
-        assert made.scale is not None
-        assert {*made.scale.expected[kernels & (graph.nodes.rank == number)].tolist()} == {share}
-    assert made.fill == pytest.approx(16 / 12 - 1 - 1 / 4)
-    assert "as evenly as they can be" in made.notes[0]
 
 
 def test_pipelines_are_filled_by_parts_micro_batches_and_schedules() -> None:

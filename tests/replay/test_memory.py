@@ -55,6 +55,12 @@ def test_replicas_that_share_a_model_hold_a_part_each() -> None:
         assert own.optimizer == pytest.approx(12 * 175e9 / 8)
         assert half.optimizer == pytest.approx(own.optimizer / 2)
         assert half.activations == own.activations
+    # those of `dp_shard`; more of them where there are no other replicas
+    more = {"parallelism.dp": 8}
+    assert small(old=degrees(dp=4), dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
+    assert small(old=degrees(dp=4), settings=more, dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
+    assert small(old=degrees(dp=4), settings=more, dp_shard=4).parameters == 2e6 / 8
+    assert small(old=degrees(dp=1), settings=more).parameters == 2e6
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -136,15 +142,6 @@ def test_a_batch_among_twice_the_replicas_is_halved_or_its_micro_batches_are(
         small(plain, old, one, dp_replicate=2, pp=stages, microbatches=count) for one in ({}, settings)
     )
     assert after.activations == factor * before.activations
-
-
-def test_replicas_that_hold_a_part_each() -> None:
-    """Those of `dp_shard`; more of them where there are no other replicas."""
-    more = {"parallelism.dp": 8}
-    assert small(old=degrees(dp=4), dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
-    assert small(old=degrees(dp=4), settings=more, dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
-    assert small(old=degrees(dp=4), settings=more, dp_shard=4).parameters == 2e6 / 8
-    assert small(old=degrees(dp=1), settings=more).parameters == 2e6
 
 
 def test_the_largest_that_fits_is_all_that_the_device_has() -> None:

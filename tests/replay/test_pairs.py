@@ -54,10 +54,7 @@ def test_what_awaits_a_transfer_is_over_when_that_is_and_the_core_computes_besid
     # a ends at 300, the issue at 303, b at 423, by when the transfer of 300 to 360 has ended; 2, and 30
     assert end_with(graph, n.COMPUTE, 3) == 455
     assert graph.traced["asynchronous transfers, from issue to wait"] == 2
-
-
-def test_a_rank_that_issues_late_holds_the_others_wait_up() -> None:
-    """Rank 1 issues 50 later; rank 0's transfer begins then, and its wait is 50 longer."""
+    # rank 1 issues 50 later; rank 0's transfer begins then, and its wait is 50 longer
     graph, times = replayed(core(0, held=50), core(1, late=50))
     assert [end_of(graph, times, r) for r in (0, 1)] == [222, 222]
 

@@ -373,10 +373,7 @@ def test_a_line_by_hand() -> None:
     assert hockney_line(size, size - 500) is None
     # without latency, to rounding
     assert hockney_line(size, size)[0] == pytest.approx(0, abs=1e-4)  # type: ignore[index]
-
-
-def test_the_interval_of_a_line_s_latency() -> None:
-    """Weighted least squares by weights 1 / t², solved otherwise; 1.96 · (1 + 2/3) of three degrees left."""
+    # weighted least squares by weights 1 / t², solved otherwise; 1.96 · (1 + 2/3) of three degrees left
     size = np.array([1_000, 2_000, 3_000, 4_000, 5_000])
     taken = np.array([2_100, 2_900, 4_100, 4_900, 6_100])
     alpha, beta, error = hockney_line(size, taken)  # type: ignore[misc]
@@ -467,15 +464,11 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
     gone = ratios(graph, "kernels.time=x2", regrouped={"0-1": RegroupedGroup((0,), dimension="dp")})
     assert of_transfers(graph, gone) == ([0.0],) * 3
     assert gone.basis == ("groups of one rank move nothing",)
-
-
-def test_groups_that_stay_are_not_priced() -> None:
+    # groups that stay are not priced
     graph = transfers([20], [1_000])
     found = ratios(graph, "kernels.time=x2", machine=Machine(), regrouped={"x": RegroupedGroup((0, 1))})
     assert (of_transfers(graph, found), found.basis) == (([1.0],) * 3, ())
-
-
-def test_other_links_than_those_measured_have_no_price() -> None:
+    # other links than those measured have no price
     graph = transfers([20], [1_000])
     new = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}
     with pytest.raises(InputError, match="all_reduce of 4 ranks leaves scale_up, and no other links were"):

@@ -130,10 +130,6 @@ def test_each_key_names_one_setting() -> None:
         assert sum(CHANGES.get(name).is_named(key) for name in CHANGES) == 1
 
 
-def test_the_schema_is_one() -> None:
-    Draft7Validator.check_schema(dict(packaged_schema("scenario")))
-
-
 def test_a_file_says_what_settings_say(tmp_path: Path) -> None:
     path = tmp_path / "doubled.yaml"
     path.write_text("description: why\nset:\n  scale_out.bandwidth: 400Gb/s\n  rank[1].kernels.time: x0.5\n")
@@ -142,6 +138,8 @@ def test_a_file_says_what_settings_say(tmp_path: Path) -> None:
     assert tuple(parse_scenario(texts).changes) == ("scale_out.bandwidth", "rank[1].kernels.time")
     path.write_text("name: two times\nset: {kernels.time: x2}\n")
     assert read_scenario(path) == ("two times", ("kernels.time=x2",))
+    # the schema is one
+    Draft7Validator.check_schema(dict(packaged_schema("scenario")))
 
 
 @pytest.mark.parametrize(
@@ -169,26 +167,20 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: st
     assert says in str(failed.value)
 
 
-def test_no_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CclbenchError, match=r"none\.yaml"):
-        read_scenario(tmp_path / "none.yaml")
-
-
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_scenarios_are_written_and_told_from_settings(tmp_path: Path) -> None:
     path = tmp_path / "kept.yaml"
     texts = ("scale_up.bandwidth=900GB/s", "kernels.time=x0.5", "collective.all_reduce=tree")
     for label in ("plain", '1e5: "quoted" \\ # no', "x2"):
         write_scenario(parse_scenario(texts, label), path, "because\nit is so")
         assert read_scenario(path) == (label, texts)
-
-
-def test_what_sets_nothing_is_not_written(tmp_path: Path) -> None:
+    # what sets nothing is not written
     with pytest.raises(InputError, match="there are no settings to write"):
         write_scenario(parse_scenario([], "unchanged"), tmp_path / "none.yaml")
-
-
-def test_a_file_is_told_from_settings() -> None:
+    # a file is told from settings
     assert is_scenario_file("a/b.yaml")
     assert is_scenario_file(Path("anything"))
     assert not is_scenario_file("kernels.time=x2")
     assert not is_scenario_file("system=my.yaml")
+    # no file is told
+    with pytest.raises(CclbenchError, match=r"none\.yaml"):
+        read_scenario(tmp_path / "none.yaml")

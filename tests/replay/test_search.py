@@ -109,7 +109,6 @@ def test_a_limit_of_the_step_keeps_what_is_faster(replay: Replay) -> None:
     # tokens go as the inverse of the step
     found = search_space(replay, SPACE, goal="tokens_per_second_per_device", tokens=1_000.0)
     best = found.best_trial
-    assert best.step_ns is not None
     assert found.tokens_of(best) == pytest.approx(1_000 * found.unchanged_ns / best.step_ns)
     # a limit of a cost that is not stated is refused
     with pytest.raises(UsageError, match="the space does not state"):
@@ -232,9 +231,7 @@ def test_devices_are_limited(layouts: Replay) -> None:
     assert all("beyond devices<=8" in str(trial.infeasible) for trial in found.infeasible)
     with pytest.raises(UsageError, match="no layouts"):
         search_space(layouts, SearchSpace({"compute": ("x1",)}), limits=[parse_limit("devices<=8")])
-
-
-def test_what_makes_no_layout_is_infeasible(layouts: Replay) -> None:
+    # what makes no layout is infeasible
     found = search_space(layouts, SearchSpace({"parallelism.dp": ("2", "16"), "parallelism.tp": ("2", "3")}))
     reasons = {trial.scenario.texts[:2]: str(trial.infeasible) for trial in found.infeasible}
     assert "16 heads cannot be split over 3" in reasons["parallelism.dp=2", "parallelism.tp=3"]

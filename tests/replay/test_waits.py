@@ -175,14 +175,6 @@ def test_stretches_know_the_row_around_them(
     assert made.around.tolist() == [*around]
 
 
-def test_a_pause_ends_with_the_thread_that_paused_last_within_it() -> None:
-    thread = np.array([1, 2, 1, 2])
-    start, end = ns(0, -1000, 900, 500), ns(520, 10, 2000, 910)
-    released, resumed = handed_over(thread, start, end, NO_TURNS)
-    # thread 1 pauses at 0, thread 2 goes on at 10; it pauses at 500, 1 goes on at 520; 1 pauses at 900
-    assert sorted(zip(released.tolist(), resumed.tolist(), strict=True)) == [(0, 1), (2, 3), (3, 0)]
-
-
 @pytest.mark.parametrize(("quiet", "count"), [(49_999, 0), (50_000, 1)])
 def test_the_shortest_stretch_is_of_50_us(quiet: int, count: int) -> None:
     start = np.array([0, 1_000 + quiet])
@@ -256,11 +248,6 @@ def test_the_release_is_among_the_last_eight_pauses(since: int, released: bool) 
     ) == released
 
 
-def test_where_nothing_pauses_nothing_is_handed_over() -> None:
-    none = np.empty(0, np.int64)
-    assert [len(column) for column in handed_over(none, none, none, NO_TURNS)] == [0, 0]
-
-
 def holding(*rows: tuple[int, float, float, float], fills: tuple[int, ...] = (0,)) -> list[tuple[int, int]]:
     """What holds the last of the rows up, (lane, bound, start, end), and by how much it began earlier, ns."""
     lane, bound, start, end = zip(*rows, strict=True)
@@ -317,3 +304,12 @@ def test_threads_that_take_turns_hand_over_after_any_time() -> None:
     both = np.array([0, 1]), ns(5_000, 0), ns(40_000, 30_000)
     assert [column.tolist() for column in handed_over(*both, turns)] == [[0], [1]]
     assert [len(column) for column in handed_over(*both, NO_TURNS)] == [0, 0]
+    # where nothing pauses nothing is handed over
+    none = np.empty(0, np.int64)
+    assert [len(column) for column in handed_over(none, none, none, NO_TURNS)] == [0, 0]
+    # a pause ends with the thread that paused last within it
+    thread = np.array([1, 2, 1, 2])
+    start, end = ns(0, -1000, 900, 500), ns(520, 10, 2000, 910)
+    released, resumed = handed_over(thread, start, end, NO_TURNS)
+    # thread 1 pauses at 0, thread 2 goes on at 10; it pauses at 500, 1 goes on at 520; 1 pauses at 900
+    assert sorted(zip(released.tolist(), resumed.tolist(), strict=True)) == [(0, 1), (2, 3), (3, 0)]

@@ -41,10 +41,7 @@ def test_a_faster_rank_makes_no_step_longer() -> None:
     halved = (nodes.rank == 0) & (nodes.kind == n.COMPUTE)
     found = with_durations(graph, np.where(halved, nodes.dur // 2, nodes.dur))
     assert pace.mean_step_ns(found.start, found.end) < 185_001
-
-
-def test_what_the_slowest_rank_gains_the_step_gains() -> None:
-    """Both ranks' windows take 320 together; without 10 % of 150 twice, and of 50 before, 290 less the 5."""
+    # both ranks' windows take 320 together; without 10 % of 150 twice, and of 50 before, 290 less the 5
     graph, pace, times = paced()
     nodes = graph.nodes
     inside = pace.nodes_in_windows(graph, pace.time_since_windows(graph, times.start))
@@ -99,6 +96,14 @@ def test_what_ran_beside_the_next_step_when_measured_may_do_so() -> None:
     assert [(w.joined, w.overlap) for w in found] == [(True, 20_000), (False, 0)]
     sooner = times.start - 30_000 * (graph.nodes.start == 40_000)
     assert window_bounds(found, sooner, times.end)[1].tolist() == [40_000, 90_000]
+    # a window without rows joins nothing
+    one = kernels(
+        *((10, 20, 0), (30, 40, 1), (50, 60, 3)), windows=[(0, 10, 30), (1, 30, 45), (2, 45, 50), (3, 50, 60)]
+    )
+    graph, _ = replayed(one)
+    assert [(w.step, w.joined) for w in rank_windows(graph)] == [(0, True), (1, False), (3, False)]
+    empty = kernels((50, 60, 2), windows=[(1, 30, 50), (2, 50, 60)])
+    assert [w.step for w in rank_windows(replayed(empty)[0])] == [2]
 
 
 def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:
@@ -121,16 +126,6 @@ def test_other_windows_are_of_all_work_or_of_the_host() -> None:
     assert (one.before, one.behind, len(one.members)) == (-5_000, 10_000, 2)
     (one,) = rank_windows(replayed(rank(0, **whole))[0])  # type: ignore[arg-type]
     assert (one.before, one.behind) == (-1_000, 29_000)
-
-
-def test_a_window_without_rows_joins_nothing() -> None:
-    one = kernels(
-        *((10, 20, 0), (30, 40, 1), (50, 60, 3)), windows=[(0, 10, 30), (1, 30, 45), (2, 45, 50), (3, 50, 60)]
-    )
-    graph, _ = replayed(one)
-    assert [(w.step, w.joined) for w in rank_windows(graph)] == [(0, True), (1, False), (3, False)]
-    empty = kernels((50, 60, 2), windows=[(1, 30, 50), (2, 50, 60)])
-    assert [w.step for w in rank_windows(replayed(empty)[0])] == [2]
 
 
 def test_the_step_is_the_longest_rank_s_in_each_step() -> None:
@@ -175,15 +170,6 @@ def test_what_a_thread_does_up_to_a_window_s_end_lies_within() -> None:
     assert (steps[50_000], steps[52_000], steps[120_000]) == (0, 1, 1)
 
 
-def test_a_transfer_is_inside_where_one_rank_s_part_is() -> None:
-    graph, pace, _ = paced()
-    since = np.full(len(graph.nodes), -1)
-    assert not pace.nodes_in_windows(graph, since).any()
-    transfers = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
-    since[transfers[0]] = 0
-    assert np.flatnonzero(pace.nodes_in_windows(graph, since)).tolist() == transfers.tolist()
-
-
 def test_the_pace_of_some_ranks_is_theirs() -> None:
     graph, pace, times = paced()
     assert pace.mean_step_ns(times.start, times.end, {0, 1}) == 185_000
@@ -195,6 +181,13 @@ def test_the_pace_of_some_ranks_is_theirs() -> None:
     assert gone == pytest.approx(185_000 / 160_000)
     with pytest.raises(UsageError, match="no rank of the replay is left"):
         pace.mean_step_ns(times.start, late, {2})
+    # a transfer is inside where one rank's part is
+    graph, pace, _ = paced()
+    since = np.full(len(graph.nodes), -1)
+    assert not pace.nodes_in_windows(graph, since).any()
+    transfers = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
+    since[transfers[0]] = 0
+    assert np.flatnonzero(pace.nodes_in_windows(graph, since)).tolist() == transfers.tolist()
 
 
 def test_only_steps_that_all_ranks_have_are_compared() -> None:
