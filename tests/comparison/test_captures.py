@@ -104,22 +104,10 @@ def test_ranks_are_averaged_and_steps_are_no_pairs() -> None:
 def a_file(path: Path, *seconds: float) -> Path:
     """What vLLM's client writes of requests with those times to their first token."""
     number = len(seconds)
-    document = {
-        "backend": "vllm",
-        "model_id": "m",
-        "tokenizer_id": "m",
-        "num_prompts": number,
-        "request_rate": "inf",
-        "max_concurrency": 4,
-        "duration": 2.0,
-        "completed": number,
-        "output_throughput": number,
-        "input_lens": [8] * number,
-        "output_lens": [2] * number,
-        "ttfts": list(seconds),
-        "itls": [[0.01]] * number,
-        "errors": [""] * number,
-    }
+    document = {"backend": "vllm", "model_id": "m", "tokenizer_id": "m", "request_rate": "inf"}
+    document |= dict.fromkeys(("num_prompts", "completed", "output_throughput"), number)
+    document |= {"max_concurrency": 4, "duration": 2.0, "ttfts": list(seconds), "errors": [""] * number}
+    document |= {"input_lens": [8] * number, "output_lens": [2] * number, "itls": [[0.01]] * number}
     path.write_text(json.dumps(document))
     return path
 

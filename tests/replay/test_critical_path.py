@@ -78,8 +78,8 @@ def test_a_meeting_leads_to_the_rank_that_came_last() -> None:
 
 def test_waiting_for_the_device_is_a_latency_and_what_the_host_does_then_its_own() -> None:
     """A synchronise call returns at 108, 3 behind the kernel; a launch at 120, its row from 125 on."""
-    launches, syncs = [launch(0, 1), launch(120, 2)], [item("cudaDeviceSynchronize", 5, 108)]
-    one = alone(kernel(5, 105, 1), kernel(125, 130, 2), launches=launches, syncs=syncs)
+    launches, waits = [launch(0, 1), launch(120, 2)], [item("cudaDeviceSynchronize", 5, 108)]
+    one = alone(kernel(5, 105, 1), kernel(125, 130, 2), launches=launches, syncs=waits)
     assert us(path(one)) == {"compute": 105, "latency": 13, "host": 12}
     # the device is done at 55; the call of 60 to 64 is stated to wait for that
     launches, calls = [launch(0, 1), launch(70, 2)], [item("cudaDeviceSynchronize", 60, 64, 80)]

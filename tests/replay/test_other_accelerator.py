@@ -24,21 +24,11 @@ from cclbench.replay.other_accelerator import KernelRatios, kernel_ratios
 from cclbench.replay.scenario import parse_scenario
 
 A100, H100 = "nvidia-a100-sxm-80gb", "nvidia-h100-sxm"
-TABLE = KernelRates(
-    "2026-11-27",
-    "0",
-    {
-        "any": {"any": FamilyRate(4, 5_000.0, 0.5), "nvidia": FamilyRate(2, 4_000.0, 0.5)},
-        "gemm": {
-            A100: FamilyRate(2, 10_000.0, 0.8),
-            H100: FamilyRate(1, 2_000.0, 0.9),
-            "any": FamilyRate(3, 6_000.0, 0.85),
-        },
-    },
-    {"any": FamilySpread(4, 0.5, 0.7), "gemm": FamilySpread(3, 0.3, 0.4)},
-    0.25,
-    (),
-)
+ANY = {"any": FamilyRate(4, 5_000.0, 0.5), "nvidia": FamilyRate(2, 4_000.0, 0.5)}
+PRODUCTS = {A100: FamilyRate(2, 10_000.0, 0.8), H100: FamilyRate(1, 2_000.0, 0.9)}
+RATES = {"any": ANY, "gemm": PRODUCTS | {"any": FamilyRate(3, 6_000.0, 0.85)}}
+SPREADS = {"any": FamilySpread(4, 0.5, 0.7), "gemm": FamilySpread(3, 0.3, 0.4)}
+TABLE = KernelRates("2026-11-27", "0", RATES, SPREADS, 0.25, ())
 GEMM = product(4096, "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", 1_000, BF16)
 ADD = Op(
     "aten::add", "void at::native::vectorized_elementwise_kernel<4, add>()", 400, [[4096, 4096], [4096, 4096]]
@@ -194,15 +184,7 @@ def test_a_v100_has_fp16_alone(tmp_path: Path) -> None:
 def test_what_is_at_the_roofline(tmp_path: Path) -> None:
     """A product of bf16 of 1,000 µs takes 507 at 271 TFLOP/s, 564 at 0.9 of that; a copy-like one of 201 MB
     99 µs, 123 at 80 % of the bandwidth."""
-    ops = [
-        product(4096, "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", 1_000, BF16),
-        Op(
-            "aten::add",
-            "void at::native::vectorized_elementwise_kernel<4, add>()",
-            400,
-            [[4096, 4096], [4096, 4096]],
-        ),
-    ]
+    ops = [GEMM, ADD]
     least, most = gains_us(tmp_path, ops, "kernels[gemm].time=roofline")
     assert most == pytest.approx(1_000 - GFLOP / 271e3 * 1e6, rel=1e-3)
     assert least == pytest.approx(1_000 - GFLOP / (0.9 * 271e3) * 1e6, rel=1e-3)

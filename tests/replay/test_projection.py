@@ -104,18 +104,15 @@ def test_replicas_of_a_model_that_fits_are_proposed(repository: Path, evidence_s
     found = project_run(run, "aws-p5", 64)
     assert found.layouts[0].words == "dp 64"
     assert "tp 8 x dp 8" in {layout.words for layout in found.layouts}
-    assert [layout.throughput for layout in found.layouts] == sorted(
-        (layout.throughput for layout in found.layouts), reverse=True
-    )
-    assert any(
-        "all-reduce of 108 MB of gradients among 64 ranks" in note for note in found.layouts[0].outcome.basis
-    )
+    throughputs = [layout.throughput for layout in found.layouts]
+    assert throughputs == sorted(throughputs, reverse=True)
+    exchanged = "all-reduce of 108 MB of gradients among 64 ranks"
+    assert any(exchanged in note for note in found.layouts[0].outcome.basis)
     # another accelerator scales kernels
     run = opened("workload_cards/llama-train-h100.yaml", repository, repository, evidence_store)
     (outcome,) = project_run(run, "aws-p5e", 8).result.predicted
-    assert any(
-        note.startswith("kernels scale from nvidia-h100-sxm to nvidia-h200-sxm") for note in outcome.basis
-    )
+    scaled = "kernels scale from nvidia-h100-sxm to nvidia-h200-sxm"
+    assert any(note.startswith(scaled) for note in outcome.basis)
 
 
 def test_a_layout_makes_as_many_ranks_as_asked(repository: Path, evidence_store: Path) -> None:

@@ -75,6 +75,13 @@ def test_all_keys() -> None:
         ("copies.bandwidth=median", "not a factor above 0"),
         ("host[sync].time=early", "is not a time"),
         ("rank[1].kernels.time=0.9", "is not a time"),
+        ("copies.bandwidth=x0", "not a factor above 0"),
+        ("host[loader].time=off", "is not a time"),
+        ("overlap=on", "overlap cannot be 'on'; use off"),
+        ("hosts=x0", "did you mean host"),
+        ("buckets=0", "not a number of collectives, 1 to 9,999"),
+        ("buckets=x2", "not a number of collectives, 1 to 9,999"),
+        ("launches=none", "use graph"),
     ],
 )
 def test_what_means_nothing_is_a_clear_error(text: str, says: str) -> None:

@@ -122,7 +122,7 @@ def test_the_best_comes_back_from_its_file(replay: Replay, tmp_path: Path) -> No
     assert replay.predict(parse_scenario(texts, name)) == best.predicted
 
 
-@pytest.mark.parametrize("text", ["cost", "cost>=3", "costs<=3", "cost<=x", "step<=3GB", "step<="])
+@pytest.mark.parametrize("text", ["cost>=3", "costs<=3", "cost<=x", "step<="])
 def test_a_constraint_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_limit(text)
@@ -244,13 +244,6 @@ def test_a_search_keeps_the_global_batch(tmp_path: Path) -> None:
     path.write_text("space:\n  parallelism.dp: ['8']\n  batch: [rank]\n", encoding="utf-8")
     with pytest.raises(InputError, match="the global batch stays"):
         read_space(path)
-
-
-def test_the_best_layout_comes_back_from_its_file(layouts: Replay, tmp_path: Path) -> None:
-    best = search_space(layouts, LAYOUTS).best_trial
-    write_scenario(best.scenario, tmp_path / "best.yaml")
-    name, texts = read_scenario(tmp_path / "best.yaml")
-    assert layouts.predict(parse_scenario(texts, name)) == best.predicted
 
 
 def test_the_front_is_drawn_against_devices(layouts: Replay) -> None:

@@ -25,7 +25,7 @@ from helpers.synthetic import (
 from helpers.true_steps import _true_step
 
 from cclbench.card.model import Hardware
-from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import price_collective
 from cclbench.hardware.collectives.schedule import read_schedule
@@ -132,16 +132,3 @@ def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) ->
     assert more == pytest.approx((new / old - 1) * moved, abs=50)
     with pytest.raises(InputError, match="missing"):
         parse_scenario([f"schedule={tmp_path / 'missing.yaml'}"])
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("buckets=0", "not a number of collectives, 1 to 9,999"),
-        ("buckets=x2", "not a number of collectives, 1 to 9,999"),
-        ("launches=none", "use graph"),
-    ],
-)
-def test_values_that_mean_nothing(text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        parse_scenario([text])

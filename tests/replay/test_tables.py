@@ -35,6 +35,8 @@ def row(cat: str, name: str, ts: float, dur: float, correlation: int, **args: ob
     return {**DEVICE, "tid": told["stream"], "cat": cat, "name": name, "ts": ts, "dur": dur, "args": told}
 
 
+WAITING = {"stream": 20, "wait_on_stream": 7}
+WAITING |= {"wait_on_cuda_event_record_corr_id": 14, "wait_on_cuda_event_id": 1}
 EVENTS = [
     {**HOST, "cat": "user_annotation", "name": "ProfilerStep#3", "ts": 90, "dur": 200},
     {**HOST, "cat": "cpu_op", "name": "aten::mm", "ts": 100, "dur": 10},
@@ -46,14 +48,7 @@ EVENTS = [
     row("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 131, 5, 12, bytes=100),
     row("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 137, 2, 17, bytes=100),
     row("gpu_memset", "Memset (Device)", 140, 2, 13, bytes=100),
-    row(
-        *("cuda_sync", "Stream Wait Event", 133, 0, 15),
-        stream=20,
-        cuda_sync_kind="Stream Wait Event",
-        wait_on_stream=7,
-        wait_on_cuda_event_record_corr_id=14,
-        wait_on_cuda_event_id=1,
-    ),
+    row("cuda_sync", "Stream Wait Event", 133, 0, 15, cuda_sync_kind="Stream Wait Event", **WAITING),
     row("cuda_sync", "Context Sync", 141, 48, 16, stream=-1, cuda_sync_kind="Context Sync"),
 ]
 
