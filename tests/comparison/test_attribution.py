@@ -55,6 +55,19 @@ def test_a_difference_by_part_and_what_moved() -> None:
     moved = [(m.name, m.before_s, m.after_s) for m in compute.movers]
     assert moved == [("moe", 0.1, 0.0), ("gemm", 0.25, 0.3)]
 
+    # movers are told apart by collective group and dimension
+    def rows(gather: float, reduce: float) -> list:
+        found = parts_of(exposed_wait=gather + reduce)
+        for kind, s in (("all_gather", gather), ("all_reduce", reduce)):
+            keys = {"stat": "exposed_wait", "collective": kind}
+            found += [row("time.step_parts", s, **keys), row("time.step_parts", s, **keys, group="0-1")]
+        return [*found, row("time.step_parts", gather, stat="exposed_wait", category="dp")]
+
+    base, other = subject("A", rows(0.1, 0.2)), subject("B", rows(0.4, 0.2))
+    (wait,) = part_changes(base, other, change_of_step(base, other) or 0)
+    moved = [(m.dimension, m.name, round(m.change_s, 9)) for m in wait.movers]
+    assert moved == [("collective", "all_gather", 0.3), ("group", "0-1", 0.3), ("dimension", "dp", 0.3)]
+
 
 @pytest.mark.parametrize("other_first", [False, True])
 def test_graphs_of_one_of_the_two_stand_for_its_unknown_busy_time(other_first: bool) -> None:
@@ -105,17 +118,3 @@ def test_rows_of_one_place_add_up() -> None:
     (compute,) = part_changes(base, other, change_of_step(base, other) or 0)
     moved = [(m.name, round(m.change_s, 9)) for m in compute.movers]
     assert moved == [("gemm", -0.3), ("moe", 0.2), ("copy", -0.05)]
-
-
-def test_movers_are_told_apart_by_collective_group_and_dimension() -> None:
-    def rows(gather: float, reduce: float) -> list:
-        found = parts_of(exposed_wait=gather + reduce)
-        for kind, s in (("all_gather", gather), ("all_reduce", reduce)):
-            keys = {"stat": "exposed_wait", "collective": kind}
-            found += [row("time.step_parts", s, **keys), row("time.step_parts", s, **keys, group="0-1")]
-        return [*found, row("time.step_parts", gather, stat="exposed_wait", category="dp")]
-
-    base, other = subject("A", rows(0.1, 0.2)), subject("B", rows(0.4, 0.2))
-    (wait,) = part_changes(base, other, change_of_step(base, other) or 0)
-    moved = [(m.dimension, m.name, round(m.change_s, 9)) for m in wait.movers]
-    assert moved == [("collective", "all_gather", 0.3), ("group", "0-1", 0.3), ("dimension", "dp", 0.3)]

@@ -90,9 +90,7 @@ def test_captures_of_several_jobs_are_warned_of() -> None:
     both = ComparisonSubject("A", one.stored, mean_results([one.results, other.results]), None, (one, other))
     told = comparison_warnings([both, subject("B", [row("time.step", 1.0)])])
     assert "the captures of A differ: number of devices: A1 4, A2 8" in told
-
-
-def test_ranks_are_averaged_and_steps_are_no_pairs() -> None:
+    # ranks are averaged and steps are no pairs
     ranks = [[row("comm.wait", s * (rank + 1), rank=rank) for rank in (0, 1)] for s in (1.0, 3.0)]
     found = job("A", *([*own, row("comm.wait", 9.0, rank=0, step=1)] for own in ranks))
     assert found.results.ranks("comm.wait") == {0: 2.0, 1: 4.0}

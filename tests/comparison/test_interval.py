@@ -45,6 +45,13 @@ def test_one_capture_each_without_noise_has_the_prior_alone() -> None:
     assert math.log(found.ratio / found.low) == pytest.approx(reach_of(found))
     assert beyond(reach_of(found), 2, 0) == pytest.approx(0.05, abs=0.001)
     assert (found.spread.basis_words, found.spread.repeated, found.spread.stored) == ("prior", 0, 0)
+    # jobs swap to the inverse
+    random = np.random.default_rng(3)
+    a, b = ([np.exp(0.05 * random.standard_normal(n)) for n in steps] for steps in ((12, 5), (7, 9)))
+    there, back = compare_captures(a, b), compare_captures(b, a)
+    assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
+    scaled = compare_captures([10 * one for one in a], [10 * one for one in b])
+    assert (scaled.low, scaled.high) == pytest.approx((there.low, there.high))
 
 
 def test_steps_add_what_their_mean_varies_by() -> None:
@@ -100,15 +107,6 @@ def test_the_ratio_is_of_the_mean_of_the_captures_means() -> None:
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5] * 4)
     slow = np.sort(values)
     assert reach_of(compare_captures([slow], [slow])) > 1.5 * reach_of(compare_captures([values], [values]))
-
-
-def test_jobs_swap_to_the_inverse() -> None:
-    random = np.random.default_rng(3)
-    a, b = ([np.exp(0.05 * random.standard_normal(n)) for n in steps] for steps in ((12, 5), (7, 9)))
-    there, back = compare_captures(a, b), compare_captures(b, a)
-    assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
-    scaled = compare_captures([10 * one for one in a], [10 * one for one in b])
-    assert (scaled.low, scaled.high) == pytest.approx((there.low, there.high))
 
 
 @pytest.mark.parametrize("steps", [(1, 30), (2, 2), (30, 2), (2, 3)])

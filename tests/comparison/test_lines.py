@@ -73,6 +73,12 @@ def test_a_metric_that_nobody_has_has_no_line_and_one_without_a_number_its_unit(
     assert (alone.unit, alone.figures["A"].reason) == ("B/s", "no calls")
     neither = subject("B", [row("comm.busbw", None, "1/s")])
     assert [line.unit for line in metric_lines([base, neither], ["comm.busbw"])] == ["B/s"]
+    # what is not measured is marked
+    assert figure_cell(MetricFigure(0.1, "ok", "measured", None), "s") == "100 ms"
+    assert figure_cell(MetricFigure(0.1, "ok", "modelled", None), "s") == "~100 ms"
+    assert figure_cell(MetricFigure(0.1, "ok", "published", None), "s") == "*100 ms"
+    assert figure_cell(MetricFigure(None, "not_applicable", None, "why"), "s") == "n/a"
+    assert figure_cell(MetricFigure(None, "failed", None, "why"), "s") == "failed"
 
 
 def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing() -> None:
@@ -111,11 +117,3 @@ def test_key_figures_come_first_then_the_most_different_and_equal_or_missing_one
     assert [line.metric for line in most_different(found)] == [
         *("time.step", "time.idle", "comm.algbw", "comm.skew")
     ]
-
-
-def test_what_is_not_measured_is_marked() -> None:
-    assert figure_cell(MetricFigure(0.1, "ok", "measured", None), "s") == "100 ms"
-    assert figure_cell(MetricFigure(0.1, "ok", "modelled", None), "s") == "~100 ms"
-    assert figure_cell(MetricFigure(0.1, "ok", "published", None), "s") == "*100 ms"
-    assert figure_cell(MetricFigure(None, "not_applicable", None, "why"), "s") == "n/a"
-    assert figure_cell(MetricFigure(None, "failed", None, "why"), "s") == "failed"

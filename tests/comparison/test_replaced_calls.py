@@ -150,13 +150,6 @@ def test_a_run_without_work(empty: int) -> None:
     assert found.change_ns == (3, -3)[empty]
 
 
-def test_steps_too_long_are_aligned_by_distinct_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind of call is one then, and the whole remains exact."""
-    monkeypatch.setattr(module_under_test, "_MOST_CELLS", 10)
-    found = compared(a_run(EAGER * 3), a_run(EAGER[:1] * 2 + EAGER[3:] * 2))
-    assert {words(one)[1:3] for one in found} == {("mm*3", "mm*2"), ("cat*3 mul*3", "")}
-
-
 CALLS = st.lists(
     st.tuples(
         st.sampled_from(["none", "M/L_*", "M/L_*/A_*"]),
@@ -186,7 +179,7 @@ def test_a_run_against_itself_is_equal(calls: list[Call]) -> None:
     assert all(one.is_equal and one.change_ns == 0 for one in compared(run, run))
 
 
-def test_merged_captures() -> None:
+def test_merged_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls, times and positions of a place add up; its name stays."""
     place = CallPlace("forward", "A", "x", 0)
     merged = merge_ordered_calls(
@@ -194,6 +187,10 @@ def test_merged_captures() -> None:
     )
     assert merged == {place: PlacedCalls("x", None, 4, 12, 2.5)}
     assert merged[place].position == 0.625
+    # each kind of call is one then, and the whole remains exact
+    monkeypatch.setattr(module_under_test, "_MOST_CELLS", 10)
+    found = compared(a_run(EAGER * 3), a_run(EAGER[:1] * 2 + EAGER[3:] * 2))
+    assert {words(one)[1:3] for one in found} == {("mm*3", "mm*2"), ("cat*3 mul*3", "")}
 
 
 def test_a_compiled_run_against_the_eager_one(tmp_path: Path) -> None:

@@ -55,15 +55,6 @@ def test_steps_are_those_of_the_step_time() -> None:
     assert [subject(letter, []).index for letter in ("A", "C", "Z")] == [0, 2, 25]
 
 
-def test_a_field_is_the_cards_by_its_path() -> None:
-    one = subject("A", STEP, card())
-    assert one.card_field("workload.batch.global") == 16
-    assert one.card_field("workload.batch.global.more") is None
-    assert one.card_field("workload.nothing.here") is None
-    assert one.card_field("workload.batch") == {"global": 16, "sequence_length": 128}
-    assert subject("A", STEP).card_field("workload.phase") is None
-
-
 METADATA = {"model_family": "tiny-llama", "phase": "training", "hardware_model": "nvidia_a100"}
 METADATA |= {"batch_size": 64, "seq_len": 1024, "total_count": 8, "framework": "torchtitan-v2.1"}
 METADATA |= {"dp": 2, "fsdp": 1, "tp": 4, "dp_replicate": 2, "dp_shard": 1, "precision": ""}
@@ -106,6 +97,13 @@ def test_a_card_tells_what_ran_and_the_trace_the_device() -> None:
     assert subject("A", STEP, card(parallelism={"tp": 1})).workload.plan == "unsplit"
     assert subject("A", STEP, card(parallelism=None)).workload.plan is None
     assert subject("A", STEP, card()).workload.accelerator == "nvidia-h100-sxm"
+    # a field is the cards by its path
+    one = subject("A", STEP, card())
+    assert one.card_field("workload.batch.global") == 16
+    assert one.card_field("workload.batch.global.more") is None
+    assert one.card_field("workload.nothing.here") is None
+    assert one.card_field("workload.batch") == {"global": 16, "sequence_length": 128}
+    assert subject("A", STEP).card_field("workload.phase") is None
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,16 @@ def test_whole_traces_have_lengths_and_no_verdict() -> None:
         " the mean the window of B is 500 ms longer: compute +500 ms."
     )
     assert "equal work" not in judge_subject(base, other, Equality("proved", "1.00 TFLOP a step each")).words
+    # the window that is a whole trace is named
+    whole = [r | {"window": "trace"} for r in parts_of(compute=1.0)]
+    found = judge_subject(subject("A", parts_of(compute=2.0)), subject("B", whole))
+    assert found.words == (
+        "B and A are not comparable: the window of B is its whole trace, not a step. The window of B is 1.00"
+        " s shorter: compute -1.00 s."
+    )
+    annotated = [r | {"window": "annotations"} for r in steps_of("time.step", [1.5] * 3)]
+    found = judge_subject(subject("A", steps_of("time.step", [1.0] * 3)), subject("B", annotated))
+    assert found.outcome == "slower"
 
 
 def test_a_partial_figure_is_not_ranked() -> None:
@@ -182,6 +192,14 @@ def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
     assert (back.outcome, back.ratio) == ("slower", 0.5)
     assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
     assert back.words.startswith("A is 2.00× slower than B")
+    # rates of few steps are higher or lower
+    rows = [[row("time.step", 1.0), *steps_of(TOKENS, [rate], "1/s")] for rate in (512.0, 1024.0)]
+    cards = card(), card(workload__batch__global=32)
+    base, other = (subject(x, own, c) for x, own, c in zip("AB", rows, cards, strict=True))
+    assert judge_subject(base, other).words.startswith(
+        "B's rate is 2.00× higher than A's in these captures (1,024 against 512 tokens per second and device)"
+    )
+    assert judge_subject(other, base).words.startswith("A's rate is 2.00× lower than B's in these captures (")
 
 
 def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
@@ -350,18 +368,6 @@ def test_runs_without_spread_that_are_equal_are_no_different() -> None:
     assert "would" not in found.words
 
 
-def test_the_window_that_is_a_whole_trace_is_named() -> None:
-    whole = [r | {"window": "trace"} for r in parts_of(compute=1.0)]
-    found = judge_subject(subject("A", parts_of(compute=2.0)), subject("B", whole))
-    assert found.words == (
-        "B and A are not comparable: the window of B is its whole trace, not a step. The window of B is 1.00"
-        " s shorter: compute -1.00 s."
-    )
-    annotated = [r | {"window": "annotations"} for r in steps_of("time.step", [1.5] * 3)]
-    found = judge_subject(subject("A", steps_of("time.step", [1.0] * 3)), subject("B", annotated))
-    assert found.outcome == "slower"
-
-
 @pytest.mark.parametrize("lacking", ["A", "B"])
 def test_unequal_work_without_tokens_says_which_run_lacks_them_and_why(lacking: str) -> None:
     def made(letter: str, batch: int) -> ComparisonSubject:
@@ -443,16 +449,6 @@ def test_proved_work_is_slower_or_faster_though_no_card_tells() -> None:
         "B and A are not comparable: their work differs (8 against 4 calls of aten::mm) and A has no"
         f" {TOKENS}."
     )
-
-
-def test_rates_of_few_steps_are_higher_or_lower() -> None:
-    rows = [[row("time.step", 1.0), *steps_of(TOKENS, [rate], "1/s")] for rate in (512.0, 1024.0)]
-    cards = card(), card(workload__batch__global=32)
-    base, other = (subject(x, own, c) for x, own, c in zip("AB", rows, cards, strict=True))
-    assert judge_subject(base, other).words.startswith(
-        "B's rate is 2.00× higher than A's in these captures (1,024 against 512 tokens per second and device)"
-    )
-    assert judge_subject(other, base).words.startswith("A's rate is 2.00× lower than B's in these captures (")
 
 
 def served(letter: str, *rates: float) -> ComparisonSubject:

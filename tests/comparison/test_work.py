@@ -159,6 +159,14 @@ def test_a_lone_open_step_and_a_cut_weaken_each_run_by_itself() -> None:
         "a trace of B is truncated: its figures cover the part before",
     )
     assert comparison_warnings((subject("A", STEP, card(), ranks=3, world=3),)) == ()
+    # published metadata stand in where a card is silent
+    metadata = {"model_family": "tiny-llama", "phase": "training", "hardware_model": "nvidia_a100"}
+    stated = {"metadata": metadata | {"batch_size": 64, "seq_len": "1024", "total_count": 4}}
+    bare, base = subject("B", STEP, published=stated), subject("A", STEP, card())
+    assert work_inequalities(base, bare) == ["global batch 64 against 16"]
+    assert bare.card_field("workload.batch.sequence_length") is None  # a text is no count
+    with_card = subject("B", STEP, card(workload__batch__global=None), published=stated)
+    assert with_card.card_field("workload.batch.global") is None  # the card has judged that field
 
 
 def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
@@ -178,16 +186,6 @@ def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
         "B does not show how much of the exposed communication is waiting: all of it is in exposed unmatched"
     ]
     assert not any("does not show" in w for w in comparison_warnings((silent, silent, without)))
-
-
-def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
-    metadata = {"model_family": "tiny-llama", "phase": "training", "hardware_model": "nvidia_a100"}
-    stated = {"metadata": metadata | {"batch_size": 64, "seq_len": "1024", "total_count": 4}}
-    bare, base = subject("B", STEP, published=stated), subject("A", STEP, card())
-    assert work_inequalities(base, bare) == ["global batch 64 against 16"]
-    assert bare.card_field("workload.batch.sequence_length") is None  # a text is no count
-    with_card = subject("B", STEP, card(workload__batch__global=None), published=stated)
-    assert with_card.card_field("workload.batch.global") is None  # the card has judged that field
 
 
 STANDARD = {
@@ -216,9 +214,7 @@ def test_cards_of_one_standard_workload_do_equal_work() -> None:
         f"the cards of A and B state equal work ({work.standard}), but their traces show"
     )
     assert "By the standard" not in judge_subject(a, b, refuted).words
-
-
-def test_what_a_standard_leaves_open_is_equal_only_where_both_state_it() -> None:
+    # what a standard leaves open is equal only where both state it
     a = subject("A", STEP, card(workload__batch__output_length=128, **STANDARD))
     b, c = (subject("B", STEP, card(**STANDARD)), subject("C", STEP, card()))
     assert (common_standard(a, b), common_standard(a, c)) == (None, None)

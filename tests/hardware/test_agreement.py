@@ -30,6 +30,17 @@ def test_a_tier_has_a_fabric_of_its_own_and_its_transport() -> None:
     assert found("scale_out", NETWORK, transport="ib-verbs") == []
     (why,) = found("scale_out", NETWORK, transport="ip-verbs")
     assert why.startswith("scale_out.transport is not a transport of net; did you mean ib-verbs?")
+    # with so many links of the fabric, then with the accelerator; the first that differs is said
+    (why,) = found("scale_up", LINKS, CHIP, bytes_per_s=900e9, links=4)
+    against = "against 100 GB/s (4 links of links): are bits and bytes confused?"
+    assert why == f"scale_up.bytes_per_s is 900 GB/s, {against}"
+    own = found("scale_up", LINKS, CHIP, bytes_per_s=300e9, links=12)
+    assert own == ["scale_up.bytes_per_s is 300 GB/s, against 100 GB/s (the scale-up rate of chip)"]
+    assert found("scale_up", LINKS, None, bytes_per_s=300e9) == []
+    assert found("scale_up", LINKS, structs.replace(CHIP, scale_up_bytes_per_s=None), bytes_per_s=3e11) == []
+    assert found("scale_up", structs.replace(LINKS, link_bytes_per_s=None), bytes_per_s=1.0, links=4) == []
+    # an accelerator says nothing of the network
+    assert found("scale_out", NETWORK, CHIP, bytes_per_s=25e9, links=99) == []
 
 
 @pytest.mark.parametrize(
@@ -47,20 +58,6 @@ def test_rates_that_differ_by_more_than_twice_are_not_the_same(
     assert len(said) == (against is not None)
     if against is not None:
         assert said[0].endswith(f", against 25.0 GB/s (the line rate of net){against}")
-
-
-def test_all_links_of_an_accelerator_are_compared() -> None:
-    """With so many links of the fabric, then with the accelerator; the first that differs is said."""
-    (why,) = found("scale_up", LINKS, CHIP, bytes_per_s=900e9, links=4)
-    against = "against 100 GB/s (4 links of links): are bits and bytes confused?"
-    assert why == f"scale_up.bytes_per_s is 900 GB/s, {against}"
-    own = found("scale_up", LINKS, CHIP, bytes_per_s=300e9, links=12)
-    assert own == ["scale_up.bytes_per_s is 300 GB/s, against 100 GB/s (the scale-up rate of chip)"]
-    assert found("scale_up", LINKS, None, bytes_per_s=300e9) == []
-    assert found("scale_up", LINKS, structs.replace(CHIP, scale_up_bytes_per_s=None), bytes_per_s=3e11) == []
-    assert found("scale_up", structs.replace(LINKS, link_bytes_per_s=None), bytes_per_s=1.0, links=4) == []
-    # an accelerator says nothing of the network
-    assert found("scale_out", NETWORK, CHIP, bytes_per_s=25e9, links=99) == []
 
 
 def fabric(rate: str = "25 GB/s (unverified)", tier: str = "scale_up", more: str = "") -> str:
@@ -132,9 +129,7 @@ def test_bounds_of_hops_and_interfaces() -> None:
     assert why.endswith("faster than any interface: are bits meant, not bytes?")
     assert said(fabric("200 GB/s (unverified)")) == []
     assert said(fabric("null", "scale_out")) == []
-
-
-def test_what_another_source_says_is_of_a_field_and_of_a_source() -> None:
+    # what another source says is of a field and of a source
     good = "disagreements: [{field: peak_flops_per_s.bf16, says: 9 TFLOP/s, source: bench}]"
     assert said(chip(more=good)) == []
     assert said(chip(more=good.replace("source: bench", "source: unverified"))) == []

@@ -85,6 +85,11 @@ def test_a_machine_like_the_model_is_the_model() -> None:
         own = sweep_deviations(swept(nodes), NODE, found)
         assert max(abs(each.relative_error) for each in own) < 1e-9
     assert predicted(found, 1e6, 16).basis == "calibrated"
+    # twice the model on 2 nodes, eight times on 8: four times on 4, in equal steps of log ranks
+    by = Calibration("node", (swept(2, 2.0), swept(8, 8.0)))
+    found = predicted(by, SIZES[5], 16)
+    assert found.time_s[0] == pytest.approx(swept(4, 4.0).seconds[5])
+    assert "8 ranks on 2, 32 ranks on 8 node(s)" in str(found.reason)
 
 
 def factors(*by_size: float, first: int = 6) -> Sweep:
@@ -197,14 +202,6 @@ def test_a_machine_like_the_model_is_the_model_by_any_sizes(known: tuple[int, ..
     assert max(abs(each.relative_error) for each in found) < 1e-9
 
 
-def test_the_ratio_is_interpolated_over_node_counts() -> None:
-    """Twice the model on 2 nodes, eight times on 8: four times on 4, in equal steps of log ranks."""
-    by = Calibration("node", (swept(2, 2.0), swept(8, 8.0)))
-    found = predicted(by, SIZES[5], 16)
-    assert found.time_s[0] == pytest.approx(swept(4, 4.0).seconds[5])
-    assert "8 ranks on 2, 32 ranks on 8 node(s)" in str(found.reason)
-
-
 @pytest.mark.parametrize(("nodes", "times"), [(8, 2.0), (16, 2**0.5), (1, None), (2, 4.0), (4, 4.0)])
 def test_beyond_the_nodes_measured_it_returns_to_the_specification(nodes: int, times: float | None) -> None:
     """Four times the model on 2 and on 4 nodes: with half kept a doubling 4^(1/2) on 8 and 4^(1/4) on 16."""
@@ -254,6 +251,25 @@ def test_the_band_grows_to_that_of_a_machine_nobody_measured() -> None:
         assert down**2 == pytest.approx(forgotten * 0.3**2 + 0.05**2)
     alone = predicted(by, 1e6, 4)
     assert np.log(alone.high_s[0] / alone.time_s[0]) == pytest.approx(0.6)
+    # where it was measured: a factor 1 + p90, of five per cent at least, also where nothing was left out
+    for p90, factor in ((0.01, np.exp(0.05)), (0.2, 1.2)):
+        errors = dict.fromkeys(BANDS, LeftOut(0.0, p90))
+        found = predicted(Calibration("node", (swept(2),), by_size=errors), 2**20, 8)
+        assert found.high_s[0] / found.time_s[0] == pytest.approx(factor)
+    bare = predicted(Calibration("node", (swept(2),)), 2**20, 8)
+    assert bare.high_s[0] / bare.time_s[0] == pytest.approx(np.exp(0.05))
+    # from 64 KiB on the second, from beyond 16 MiB the third; none is twice
+    sweep = swept(2)
+    errors = {"below 64 KiB": LeftOut(0.0, 0.1), "64 KiB to 16 MiB": LeftOut(0.0, 0.3)}
+    by = Calibration("node", (sweep,), by_size=errors)
+    for size, factor in ((2**16 - 1, 1.1), (2**16, 1.3), (2**24, 1.3), (2**26, np.exp(0.05))):
+        found = predicted(by, size, 8)
+        assert found.high_s[0] / found.time_s[0] == pytest.approx(factor, rel=1e-6)
+        assert found.time_s[0] / found.low_s[0] == pytest.approx(factor, rel=1e-6)
+    # errors by size are of each sweep
+    found = calibrated(swept(2), swept(4))
+    assert set(found.by_size) == set(found.by_nodes) == set(BANDS)
+    assert calibrated(swept(2)).by_nodes == {}
 
 
 def test_leave_one_out_errors_are_reported() -> None:
@@ -281,28 +297,6 @@ def test_leave_one_out_errors_are_reported() -> None:
     assert left[2][5].predicted_s == pytest.approx(2**0.5 * swept(2).seconds[5])
 
 
-def test_the_band_is_what_leaving_out_missed() -> None:
-    """Where it was measured: a factor 1 + p90, of five per cent at least, also where nothing was left out."""
-    for p90, factor in ((0.01, np.exp(0.05)), (0.2, 1.2)):
-        errors = dict.fromkeys(BANDS, LeftOut(0.0, p90))
-        found = predicted(Calibration("node", (swept(2),), by_size=errors), 2**20, 8)
-        assert found.high_s[0] / found.time_s[0] == pytest.approx(factor)
-    bare = predicted(Calibration("node", (swept(2),)), 2**20, 8)
-    assert bare.high_s[0] / bare.time_s[0] == pytest.approx(np.exp(0.05))
-    # from 64 KiB on the second, from beyond 16 MiB the third; none is twice
-    sweep = swept(2)
-    errors = {"below 64 KiB": LeftOut(0.0, 0.1), "64 KiB to 16 MiB": LeftOut(0.0, 0.3)}
-    by = Calibration("node", (sweep,), by_size=errors)
-    for size, factor in ((2**16 - 1, 1.1), (2**16, 1.3), (2**24, 1.3), (2**26, np.exp(0.05))):
-        found = predicted(by, size, 8)
-        assert found.high_s[0] / found.time_s[0] == pytest.approx(factor, rel=1e-6)
-        assert found.time_s[0] / found.low_s[0] == pytest.approx(factor, rel=1e-6)
-    # errors by size are of each sweep
-    found = calibrated(swept(2), swept(4))
-    assert set(found.by_size) == set(found.by_nodes) == set(BANDS)
-    assert calibrated(swept(2)).by_nodes == {}
-
-
 def test_a_calibration_is_of_its_system() -> None:
     """Another system's is refused; ranks that do not fit the nodes too."""
     found = calibrated(swept(2))
@@ -322,16 +316,6 @@ def test_a_calibration_is_of_its_system() -> None:
     unjoined = msgspec.structs.replace(NODE, scale_out=None)
     assert isinstance(sweep_deviations(swept(2), unjoined), NoPrice)
     assert isinstance(left_out_by_size(swept(2), unjoined), NoPrice)
-
-
-def test_kept_as_yaml(tmp_path: Path) -> None:
-    """What is written is read back; it is small and says what it is."""
-    found = calibrated(swept(2), swept(4))
-    path = tmp_path / "calibration.yaml"
-    write_calibration(found, path)
-    assert read_calibration(path) == found
-    assert path.stat().st_size < 10_000
-    assert "kind: calibration" in path.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -420,7 +404,7 @@ def test_sizes_are_bounded(size: float) -> None:
         fitted.price_collective("all_reduce", size, range(8), NODE)
 
 
-def test_the_library_is_the_sweeps_unless_stated() -> None:
+def test_sizes_are_bounded_and_the_library_is_the_sweeps(tmp_path: Path) -> None:
     """Of 2.10 a plateau of 1.9: its formulas take longer than the newest's."""
     old = msgspec.structs.replace(swept(2), library_version="2.10.3")
     by = Calibration("node", (old,))
@@ -432,6 +416,13 @@ def test_the_library_is_the_sweeps_unless_stated() -> None:
     assert formula(None) == formula("2.10.3") != formula("2.29.2")
     nothing = Calibration("node", ()).price_collective("all_reduce", 8, range(1), NODE)
     assert nothing == NoPrice("a group of one rank moves no data")
+    # what is written is read back; it is small and says what it is
+    found = calibrated(swept(2), swept(4))
+    path = tmp_path / "calibration.yaml"
+    write_calibration(found, path)
+    assert read_calibration(path) == found
+    assert path.stat().st_size < 10_000
+    assert "kind: calibration" in path.read_text("utf-8")
 
 
 def test_only_sweeps_of_such_groups_tell() -> None:

@@ -90,6 +90,12 @@ def test_where_sources_disagree_it_is_recorded() -> None:
     (other,) = accelerator("nvidia-a100-sxm-80gb").disagreements
     assert (other.field, other.says, other.source) == ("hbm_bytes_per_s", "2 TB/s", "ml-engineering")
     assert "hbm_bytes_per_s" in accelerator("nvidia-a100-sxm-80gb").unverified_fields
+    # what is only announced is marked
+    marked = {entry.id for entry in catalog_entries().values() if entry.announced}
+    assert marked == {"nvidia-rubin", "nvlink6", "vera-rubin-nvl72"}
+    assert entry_summary(entry_of("nvidia-rubin")).endswith("; announced")
+    found = price_collective("all_reduce", 2**20, range(72), system("vera-rubin-nvl72"))
+    assert "vera-rubin-nvl72 is announced: its figures may change" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -204,14 +210,6 @@ def test_networks_are_as_fast_as_printed(name: str, total: float) -> None:
     machine = system(name)
     nodes = machine.domain_size // machine.per_node
     assert nodes * machine.scale_out.nics * machine.scale_out.bytes_per_s * 8 == pytest.approx(total)
-
-
-def test_what_is_only_announced_is_marked() -> None:
-    marked = {entry.id for entry in catalog_entries().values() if entry.announced}
-    assert marked == {"nvidia-rubin", "nvlink6", "vera-rubin-nvl72"}
-    assert entry_summary(entry_of("nvidia-rubin")).endswith("; announced")
-    found = price_collective("all_reduce", 2**20, range(72), system("vera-rubin-nvl72"))
-    assert "vera-rubin-nvl72 is announced: its figures may change" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -540,10 +538,7 @@ def test_figures_are_numbers_with_the_key_of_their_source() -> None:
         "per_node": "a",
         "usable_fraction": "a",
     }
-
-
-def test_what_may_hold_a_figure() -> None:
-    """Texts of all fields but those of words; below a field any word is one."""
+    # texts of all fields but those of words; below a field any word is one
     entry = {"id": "x", "notes": "n", "kind": "k", "a": "1", "b": {"id": "2", "c": None}, "d": ["e"]}
     assert list(written_leaves(entry)) == [(("a",), "1"), (("b", "id"), "2")]
 
@@ -633,17 +628,14 @@ def test_peaks_of_products_are_multiples(id: str, ratios: dict[str, int]) -> Non
     assert {dtype: (peaks[dtype] or 0) / fp32 for dtype in ratios} == pytest.approx(ratios, rel=0.02)
 
 
-def test_gaudi_3() -> None:
+def test_gaudi_3_and_possible_clocks() -> None:
     """8 engines of 256 x 256 multipliers at 1.75 GHz; 24 ports of 200 Gb/s, 3 to each of 7 peers."""
     device = accelerator("intel-gaudi3")
     assert device.peak_flops_per_s["bf16"] == pytest.approx(8 * 256**2 * 2 * 1.75e9, rel=0.001)
     assert device.scale_up_bytes_per_s == 7 * 3 * 25e9
     out = system("gaudi3-8").scale_out
     assert (out.nics, out.bytes_per_s) == (8 * (24 - 21), 25e9)
-
-
-def test_clocks_that_peaks_imply_are_possible() -> None:
-    """Of every NVIDIA device with vector lanes: 128 or 64 of fp32, 0.9 to 3 GHz."""
+    # of every NVIDIA device with vector lanes: 128 or 64 of fp32, 0.9 to 3 GHz
     for id in accelerators():  # noqa: A001
         device = accelerator(id)
         fp32, count = device.peak_flops_per_s.get("fp32"), device.sm_count

@@ -136,6 +136,35 @@ def test_torus_with_and_without_wrap_around() -> None:
     assert line.alpha_s == pytest.approx(6e-6)
     assert line.beta_s_per_byte == per_byte(15 / 16 / 100e9)
     assert cost("all_reduce", torus, "torus_bucket", "ici").beta_s_per_byte == per_byte(15 / 8 / 200e9)
+    # 3 µs a hop in place of one, half of it in a scenario, twice by what is assumed
+    torus = one_node(8, peers="torus", up_bytes_per_s=200 * GB, dims=(2, 4), rings=(False, True))
+    found = {
+        kind: algorithm_costs(kind, replace(torus, up_hop_s=3e-6, up_latency=0.5), SLOW)
+        for kind in ("all_reduce", "all_to_all", "send")
+    }
+    terms = {
+        kind: [(step.count, step.each_s, step.what) for step in own.steps] for kind, (own,) in found.items()
+    }
+    each = pytest.approx(3e-6)
+    assert terms == {
+        "all_reduce": [LAUNCH, (2 * (1 + 2), each, "hops along the axes")],
+        "all_to_all": [LAUNCH, (1 + 2, each, "hops along the axes")],
+        "send": [LAUNCH, (1, each, "hop to a neighbour")],
+    }
+    rates = {
+        kind: (own.traffic.share, own.traffic.bytes_per_s, own.traffic.what) for kind, (own,) in found.items()
+    }
+    # along each axis 100 GB/s, of which the open one has half; 4/4 of S past two links of the ring of four
+    assert rates == {
+        "all_reduce": (14 / 8, pytest.approx(75e9), "links of a chip"),
+        "all_to_all": (4 / 4 / 2, pytest.approx(25e9), "cut through the longest axis"),
+        "send": (1.0, pytest.approx(25e9), "link to a neighbour"),
+    }
+    line = replace(torus, rings=(False, False))
+    assert cost("all_to_all", line, "torus_all_to_all", "ici").traffic.share == 1.0
+    assert cost("all_to_all", torus, "torus_all_to_all", "ici").steps[1].each_s == pytest.approx(1e-6)
+    assert algorithm_costs("all_gather", replace(torus, nodes=2), PLAIN) == []
+    assert algorithm_costs("broadcast", torus, PLAIN) == []
 
 
 @pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
@@ -229,6 +258,14 @@ def test_rccl_has_latencies_of_its_own() -> None:
     assert of_two.algorithm == ("ring",)  # which is as fast there
     across = algorithm_costs("all_reduce", nodes(2, 8, **amd), PLAIN)
     assert ("ring", "LL128") not in {(each.algorithm, each.protocol) for each in across}
+    # 2 µs a message in LL, 6 in Simple, both more than a step in the node; nothing of it in one node
+    amd = nodes(2, 2, host_cpu="amd")
+    for protocol, late in (("LL", 2e-6), ("LL128", 2e-6), ("Simple", 6e-6)):
+        assert cost("all_gather", amd, "ring", protocol).steps[2].each_s == pytest.approx(late)
+    within = cost("all_gather", one_node(4, host_cpu="amd"), "ring", "LL")
+    assert within.steps[2].each_s == pytest.approx(0.6e-6)
+    simple = cost("all_gather", nodes(2, 2), "ring")
+    assert simple.steps[2].each_s == pytest.approx(3.4e-6)
 
 
 def test_one_process_may_launch_for_a_whole_host() -> None:
@@ -428,6 +465,21 @@ def test_the_root_of_two_nodes_trees_sends_once() -> None:
     assert cost("all_reduce", narrow, "nvls_tree").traffic.bytes_per_s == pytest.approx(40e9)
     switched = one_node(8, architecture="blackwell", reduces=True)
     assert cost("all_reduce", switched, "nvls").traffic.bytes_per_s == pytest.approx(74e9)
+    # two nodes of two: 1/4 of S through 2 GB/s at 0.8, against 2/4 through 20 GB/s at 0.9
+    found = cost("all_to_all", nodes(2, 2, up_bytes_per_s=2 * GB), "p2p")
+    assert (found.traffic.share, found.traffic.what) == (1 / 4, "links of an accelerator")
+    alone = cost("all_to_all", nodes(4, 1), "p2p")
+    assert (alone.traffic.share, alone.traffic.what) == (3 / 4, "interface of a rank")
+    # pairs go without ll where the network does
+    found = algorithm_costs("send", nodes(2, 1, protocols=("Simple",)), PLAIN)
+    assert [each.protocol for each in found] == ["Simple"]
+    # A message of the limit is eager still
+    group = nodes(2, 1, out_hop=LatencyRange(), eager_bytes=2048.0, rendezvous=LatencyRange(0.0, 20e-6, 0.0))
+    send = cost("send", group, "p2p")
+    plain = cost("send", replace(group, eager_bytes=None), "p2p")
+    sizes = np.array([0.0, 2048.0, 2049.0])
+    assert send.time_s(sizes) - plain.time_s(sizes) == pytest.approx([0.0, 0.0, 40e-6])
+    assert plain.rendezvous is None
 
 
 @pytest.mark.parametrize(
@@ -447,49 +499,6 @@ def test_ll_moves_so_much_at_most(group: Group, rate: float) -> None:
     assert cost("all_gather", group, "ring", "LL").traffic.bytes_per_s == pytest.approx(rate * 1e9)
     if group.architecture == "ampere":
         assert nccl_constants(None).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
-
-
-def test_a_proxy_on_an_amd_host_takes_twice_as_long_to_post() -> None:
-    """2 µs a message in LL, 6 in Simple, both more than a step in the node; nothing of it in one node."""
-    amd = nodes(2, 2, host_cpu="amd")
-    for protocol, late in (("LL", 2e-6), ("LL128", 2e-6), ("Simple", 6e-6)):
-        assert cost("all_gather", amd, "ring", protocol).steps[2].each_s == pytest.approx(late)
-    within = cost("all_gather", one_node(4, host_cpu="amd"), "ring", "LL")
-    assert within.steps[2].each_s == pytest.approx(0.6e-6)
-    simple = cost("all_gather", nodes(2, 2), "ring")
-    assert simple.steps[2].each_s == pytest.approx(3.4e-6)
-
-
-def test_a_torus_pays_its_hops() -> None:
-    """3 µs a hop in place of one, half of it in a scenario, twice by what is assumed."""
-    torus = one_node(8, peers="torus", up_bytes_per_s=200 * GB, dims=(2, 4), rings=(False, True))
-    found = {
-        kind: algorithm_costs(kind, replace(torus, up_hop_s=3e-6, up_latency=0.5), SLOW)
-        for kind in ("all_reduce", "all_to_all", "send")
-    }
-    terms = {
-        kind: [(step.count, step.each_s, step.what) for step in own.steps] for kind, (own,) in found.items()
-    }
-    each = pytest.approx(3e-6)
-    assert terms == {
-        "all_reduce": [LAUNCH, (2 * (1 + 2), each, "hops along the axes")],
-        "all_to_all": [LAUNCH, (1 + 2, each, "hops along the axes")],
-        "send": [LAUNCH, (1, each, "hop to a neighbour")],
-    }
-    rates = {
-        kind: (own.traffic.share, own.traffic.bytes_per_s, own.traffic.what) for kind, (own,) in found.items()
-    }
-    # along each axis 100 GB/s, of which the open one has half; 4/4 of S past two links of the ring of four
-    assert rates == {
-        "all_reduce": (14 / 8, pytest.approx(75e9), "links of a chip"),
-        "all_to_all": (4 / 4 / 2, pytest.approx(25e9), "cut through the longest axis"),
-        "send": (1.0, pytest.approx(25e9), "link to a neighbour"),
-    }
-    line = replace(torus, rings=(False, False))
-    assert cost("all_to_all", line, "torus_all_to_all", "ici").traffic.share == 1.0
-    assert cost("all_to_all", torus, "torus_all_to_all", "ici").steps[1].each_s == pytest.approx(1e-6)
-    assert algorithm_costs("all_gather", replace(torus, nodes=2), PLAIN) == []
-    assert algorithm_costs("broadcast", torus, PLAIN) == []
 
 
 DOES = {
@@ -536,24 +545,6 @@ def test_the_release_that_counts_a_grace_cpu_s_link(version: str, there: bool) -
     ):
         found = {each.protocol for each in algorithm_costs("all_gather", group, PLAIN, version)}
         assert ("LL128" in found) is used
-
-
-def test_all_to_all_stays_within_a_node_where_its_links_are_narrower() -> None:
-    """Two nodes of two: 1/4 of S through 2 GB/s at 0.8, against 2/4 through 20 GB/s at 0.9."""
-    found = cost("all_to_all", nodes(2, 2, up_bytes_per_s=2 * GB), "p2p")
-    assert (found.traffic.share, found.traffic.what) == (1 / 4, "links of an accelerator")
-    alone = cost("all_to_all", nodes(4, 1), "p2p")
-    assert (alone.traffic.share, alone.traffic.what) == (3 / 4, "interface of a rank")
-    # pairs go without ll where the network does
-    found = algorithm_costs("send", nodes(2, 1, protocols=("Simple",)), PLAIN)
-    assert [each.protocol for each in found] == ["Simple"]
-    # A message of the limit is eager still
-    group = nodes(2, 1, out_hop=LatencyRange(), eager_bytes=2048.0, rendezvous=LatencyRange(0.0, 20e-6, 0.0))
-    send = cost("send", group, "p2p")
-    plain = cost("send", replace(group, eager_bytes=None), "p2p")
-    sizes = np.array([0.0, 2048.0, 2049.0])
-    assert send.time_s(sizes) - plain.time_s(sizes) == pytest.approx([0.0, 0.0, 40e-6])
-    assert plain.rendezvous is None
 
 
 def test_edges_of_a_price() -> None:

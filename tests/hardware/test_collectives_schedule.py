@@ -105,7 +105,7 @@ def test_what_is_no_schedule(raw: object, what: str) -> None:
     assert "plan.yaml" in str(error.value)
 
 
-def test_schedules_at_their_bounds() -> None:
+def test_schedules_at_their_bounds(tmp_path: Path) -> None:
     """Two ranks, the most ranks, a share of all ranks' S; whole numbers are shares too."""
     for ranks in (2, 65536):
         made = parse_schedule(
@@ -114,6 +114,13 @@ def test_schedules_at_their_bounds() -> None:
         assert (made.ranks, made.steps) == (ranks, ((Send(0, ranks - 1, float(ranks)),),))
     with pytest.raises(InputError, match="outside 0 to 1"):
         parse_schedule({"kind": "all_gather", "ranks": 2, "steps": [[[0, 2, 1]]]}, where="x")
+    # as one that is decoded; what is wrong is said with the file
+    path = tmp_path / "plan.yaml"
+    path.write_text("kind: all_gather\nranks: 2\nsteps:\n  - [[0, 1, 0.5], [1, 0, 0.5]]\n")
+    assert read_schedule(path).steps == ((Send(0, 1, 0.5), Send(1, 0, 0.5)),)
+    path.write_text("kind: all_gather\nkind: all_gather\nranks: 2\nsteps: [[[0, 1, 0.5]]]\n")
+    with pytest.raises(InputError, match=r"plan\.yaml:2: .*is there twice"):
+        read_schedule(path)
 
 
 def test_a_step_takes_its_busiest_place() -> None:
@@ -131,26 +138,13 @@ def test_a_step_takes_its_busiest_place() -> None:
     mixed = cost_of({**into, "steps": [[[0, 1, 1], [1, 2, 0.5]], [[0, 1, 1]]]}, NODES)
     assert [step.count for step in mixed.steps] == [1, 1, 1, 1]
     assert mixed.beta_s_per_byte == pytest.approx(2 / 30e9)
-
-
-def test_terms_of_a_schedule() -> None:
-    """Half of the rates, and late messages for each step over the network."""
+    # half of the rates, and late messages for each step over the network
     late = replace(NODES, eager_bytes=2048.0, rendezvous=LatencyRange(0, 20e-6, 0))
     slow = call("all_gather", late)._replace(assumed=replace(PLAIN, rate=0.5))
     found = schedule_cost(parse_schedule(DOUBLING, where="x"), slow)
     assert (found.algorithm, found.traffic.share) == ("schedule", 1.0)
     assert found.traffic.bytes_per_s == pytest.approx(0.5 / (0.25 / 30e9 + 1.0 / 20e9))
     assert (found.rendezvous.count, found.rendezvous.each_s) == (1, pytest.approx(40e-6))
-
-
-def test_a_schedule_is_read_from_yaml(tmp_path: Path) -> None:
-    """As one that is decoded; what is wrong is said with the file."""
-    path = tmp_path / "plan.yaml"
-    path.write_text("kind: all_gather\nranks: 2\nsteps:\n  - [[0, 1, 0.5], [1, 0, 0.5]]\n")
-    assert read_schedule(path).steps == ((Send(0, 1, 0.5), Send(1, 0, 0.5)),)
-    path.write_text("kind: all_gather\nkind: all_gather\nranks: 2\nsteps: [[[0, 1, 0.5]]]\n")
-    with pytest.raises(InputError, match=r"plan\.yaml:2: .*is there twice"):
-        read_schedule(path)
 
 
 def cost_of(raw: dict[str, object], group: Group) -> CollectiveCost:

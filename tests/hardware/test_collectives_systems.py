@@ -78,13 +78,6 @@ def test_a_node_and_two() -> None:
     assert group(NODE, range(4)).reduces
 
 
-def test_a_node_whose_links_nobody_describes_is_refused() -> None:
-    """Two ranks of a node meet somewhere; one of each node need not."""
-    unknown = msgspec.structs.replace(NODE, scale_up=None)
-    assert refused(unknown, range(2)).field == "scale_up"
-    assert group(unknown, [0, 4]).nodes == 2
-
-
 def test_torus_axes() -> None:
     """All of 2 x 4 chips: both axes, of which the one of four closes; one axis of four: half the links."""
     whole = group(TORUS, range(8))
@@ -274,6 +267,10 @@ def test_a_group_has_only_the_tiers_that_it_spans() -> None:
     assert (inside.machine, inside.network) == ("node up", "switch")
     assert group(without(NODE, up_latency_factor=0.5), range(4)).up_latency == 0.5
     assert group(without(NODE, out_transport="mine"), range(8), "ib-verbs").network == "ib-verbs"
+    # two ranks of a node meet somewhere; one of each node need not
+    unknown = msgspec.structs.replace(NODE, scale_up=None)
+    assert refused(unknown, range(2)).field == "scale_up"
+    assert group(unknown, [0, 4]).nodes == 2
 
 
 def test_ranks_of_a_group_are_counted_once() -> None:
@@ -287,7 +284,7 @@ def test_ranks_of_a_group_are_counted_once() -> None:
     assert "1 to 4 ranks per node" in refused(NODE, range(5)).reason
 
 
-def test_a_domain_of_several_nodes_has_the_interfaces_of_all() -> None:
+def test_uplinks_of_a_domain_are_shared_by_its_interfaces() -> None:
     """Two nodes of four a domain: 4 × 22.5 GB/s of each, 22.5 where one rank of each domain takes part."""
     rack = without(NODE, up_domain=8)
     whole = group(rack, range(16))
@@ -298,13 +295,8 @@ def test_a_domain_of_several_nodes_has_the_interfaces_of_all() -> None:
     assert (uneven.nodes, uneven.hosted) == (1, 4)
     # ranks 5 and 6 are on the second node of four, in domains of six
     assert group(without(NODE, up_domain=6), [5, 6]).out_bytes_per_s == pytest.approx(2 * 22.5e9)
-
-
-def test_uplinks_of_a_domain_are_shared_by_its_interfaces() -> None:
-    """Half as many uplinks: 90 of 180 GB/s, 11.25 for a rank; in a node or a domain nothing changes.
-
-    Where none is stated they are assumed not to block, aloud; so is nothing in nodes that are domains.
-    """
+    # half as many uplinks: 90 of 180 GB/s, 11.25 for a rank; in a node or a domain nothing changes. Where
+    # none is stated they are assumed not to block, aloud; so is nothing in nodes that are domains
     rack = without(NODE, up_domain=8)
     halved = without(NODE, up_domain=8, out_oversubscription=2.0)
     whole = group(halved, range(16))

@@ -59,7 +59,7 @@ def rows(entry: Entry) -> dict[str, tuple[Any, str, str | None]]:
     return {row["field"]: (row["value"], row["shown"], row["source"]) for row in figures_of(entry)}
 
 
-def test_figures_of_an_accelerator_have_units_and_sources() -> None:
+def test_figures_have_units_and_sources() -> None:
     """Operations of integers are no FLOP; what nobody knows has no row."""
     assert rows(structs.replace(CHIP, scale_up_bytes_per_s=None)) == {
         "vendor": ("generic", "generic", None),
@@ -70,9 +70,7 @@ def test_figures_of_an_accelerator_have_units_and_sources() -> None:
         "hbm_bytes_per_s": (400e9, "400 GB/s", None),
         "sm_count": (8, "8", "unverified"),
     }
-
-
-def test_figures_of_a_fabric() -> None:
+    # figures of a fabric
     assert rows(structs.replace(NETWORK, in_network_reduction=True)) == {
         "tier": ("scale_out", "scale_out", None),
         "topology": ("fat-tree", "fat-tree", None),
@@ -83,9 +81,7 @@ def test_figures_of_a_fabric() -> None:
     }
     assert rows(LINKS)["wraps"] == (False, "no", None)
     assert rows(LINKS)["usable_fraction"] == (0.8, "80.0 %", None)
-
-
-def test_figures_of_a_system_name_its_fabrics() -> None:
+    # figures of a system name its fabrics
     found = rows(NODE)
     assert found["scale_up.fabric"] == ("links", "links", None)
     assert found["scale_up.dims"] == ((2, 4), "2 x 4", None)

@@ -49,6 +49,13 @@ def test_errors_are_of_the_measured_time() -> None:
     found = summarise_deviations([Deviation(8, 2.0, 1.0, 1.0, 1.0), Deviation(8, 2.0, 3.0, 1.0, 1.0)])
     assert (found.count, found.median, found.p90) == (2, 0.5, 0.5)
     assert found.slower == pytest.approx((2 + 2 / 3) / 2)
+    # rows of a sweep are by size
+    rows = validation_rows([swept("all_reduce", 2.0)])
+    assert [row["sizes"] for row in rows] == ["below 64 KiB", "64 KiB to 16 MiB", "all sizes"]
+    swept_by = {"sweep": "a.csv", "collective": "all_reduce", "ranks": 4, "nodes": 2}
+    swept_by |= {"library_version": "2.27.3", "sizes": "all sizes", "count": 2}
+    errors = {"median_error": 0.5, "p90_error": 0.5, "within_band": 1.0, "measured_over_model": 2.0}
+    assert rows[-1] == swept_by | errors | {"suspect": False, "basis": "spec", "reason": None}
 
 
 def swept(kind: str, times: float, *, name: str = "a.csv") -> SweepValidation:
@@ -56,15 +63,6 @@ def swept(kind: str, times: float, *, name: str = "a.csv") -> SweepValidation:
     sweep = Sweep(kind, 4, 2, (8, 2**20), (times, times), "2.27.3", name)
     found = [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes]
     return SweepValidation(sweep, found)
-
-
-def test_rows_of_a_sweep_are_by_size() -> None:
-    rows = validation_rows([swept("all_reduce", 2.0)])
-    assert [row["sizes"] for row in rows] == ["below 64 KiB", "64 KiB to 16 MiB", "all sizes"]
-    swept_by = {"sweep": "a.csv", "collective": "all_reduce", "ranks": 4, "nodes": 2}
-    swept_by |= {"library_version": "2.27.3", "sizes": "all sizes", "count": 2}
-    errors = {"median_error": 0.5, "p90_error": 0.5, "within_band": 1.0, "measured_over_model": 2.0}
-    assert rows[-1] == swept_by | errors | {"suspect": False, "basis": "spec", "reason": None}
 
 
 def test_all_sweeps_together_are_without_the_suspect_ones() -> None:

@@ -87,15 +87,6 @@ def test_what_the_catalog_does_not_know_contradicts_nothing(stated: StatedMachin
     must_fit([stated], catalog.system("mi300x-8gpu"))
 
 
-def test_a_device_is_found_as_people_write_it() -> None:
-    """With or without its maker, what stands in parentheses aside, hyphens for blanks."""
-    for name in ("H100 80GB HBM3", "NVIDIA H100-80GB-HBM3 (SXM)", "h100-sxm5-80gb"):
-        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-h100")) is None
-        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-b200")) == (
-            f"its device is {name}, but dgx-b200 has nvidia-b200-sxm"
-        )
-
-
 @pytest.mark.parametrize(
     ("field", "text", "system", "why"),
     [
@@ -129,10 +120,7 @@ def test_what_fits_instead_is_listed() -> None:
         must_fit(stated, catalog.system("dgx-h100"))
     with pytest.raises(UsageError, match=r"; no machine in the catalog fits$"):
         must_fit([StatedMachine("a", ("AMD Instinct MI300X",), 9)], catalog.system("dgx-h100"))
-
-
-def test_ranks_of_a_node_have_room_in_it() -> None:
-    """As many as it has devices; all that are stated together."""
+    # as many as it has devices; all that are stated together
     trainium = StatedMachine("a", network="EFA v1"), StatedMachine("b", ranks_a_node=16)
     with pytest.raises(UsageError, match="give --system: aws-trn1, aws-trn1n"):
         system_of(trainium)
@@ -143,3 +131,9 @@ def test_ranks_of_a_node_have_room_in_it() -> None:
         system_of([StatedMachine("a", driver="Socket", ranks_a_node=8)])
     with pytest.raises(UsageError, match="machines in the catalog fit; give --system: "):
         system_of([StatedMachine("a"), StatedMachine("a", driver="IB")])
+    # with or without its maker, what stands in parentheses aside, hyphens for blanks
+    for name in ("H100 80GB HBM3", "NVIDIA H100-80GB-HBM3 (SXM)", "h100-sxm5-80gb"):
+        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-h100")) is None
+        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-b200")) == (
+            f"its device is {name}, but dgx-b200 has nvidia-b200-sxm"
+        )

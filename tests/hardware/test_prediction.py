@@ -50,16 +50,14 @@ def test_a_protocol_that_is_asked_for_has_a_band(system: System) -> None:
             assert isinstance(found, NoPrice) or found.low_s[0] < found.time_s[0] < found.high_s[0]
 
 
-def test_a_figure_that_is_missing_is_named() -> None:
+def test_a_figure_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
         predict_rows("all_reduce", [8], 2, catalog.system("mi250x-node"))
     assert raised.value.hint == "state scale_up in a hardware file of your own (--hardware)"
     with pytest.raises(InputError) as raised:
         predict_rows("all_gather", [8], 16, DGX, algorithm="tree")
     assert raised.value.hint is None
-
-
-def test_a_calibration_tells_of_what_libraries_choose(tmp_path: Path) -> None:
+    # a calibration tells of what libraries choose
     path = tmp_path / "calibration.yaml"
     write_calibration(Calibration(DGX.id, (Sweep("all_reduce", 8, 1, (8, 16), (1e-3, 2e-3)),)), path)
     (row,) = predict_rows("all_reduce", [8], 8, DGX, calibration=path)
@@ -74,19 +72,19 @@ def test_a_calibration_tells_of_what_libraries_choose(tmp_path: Path) -> None:
 P5 = catalog.system("aws-p5")
 
 
-def test_a_command_in_the_words_of_nccl_tests() -> None:
+def test_commands_of_a_probe() -> None:
     one = ProbeCommand("all_to_all", 8, 1, 8, 64)
     assert one.sizes == (8, 512, 32768, 2097152)
     assert " ".join(one.arguments) == "env NCCL_DEBUG=VERSION alltoall_perf -b 8 -e 2097152 -f 64 -g 8"
     several = ProbeCommand("all_reduce", 16, 2, 8, 64)
     assert several.arguments[:5] == ("mpirun", "-np", "16", "--map-by", "ppr:8:node")
     assert several.arguments[-2:] == ("-g", "1")
-
-
-def test_of_one_collective_its_own_sweep_narrows_most() -> None:
-    """One node and two: a command for each, no third one, as every group is then measured."""
+    # one node and two: a command for each, no third one, as every group is then measured
     chosen = choose_commands(P5, ["all_gather"], 2, 5)
     assert sorted((own.kind, own.nodes) for own in chosen) == [("all_gather", 1), ("all_gather", 2)]
+    # machines of other libraries are refused
+    with pytest.raises(UsageError, match="nccl-tests and rccl-tests do not run on google-tpu-v4-pod"):
+        choose_commands(catalog.system("google-tpu-v4-pod"), KINDS, 1, 1)
 
 
 def test_no_other_window_narrows_more() -> None:
@@ -109,8 +107,3 @@ def test_no_band_grows_by_measuring(machine: str) -> None:
     rows = band_rows(system, KINDS, nodes, commands)
     assert all(row["after"] <= row["before"] + 1e-9 for row in rows)
     assert min(row["after"] / row["before"] for row in rows) < 0.7
-
-
-def test_machines_of_other_libraries_are_refused() -> None:
-    with pytest.raises(UsageError, match="nccl-tests and rccl-tests do not run on google-tpu-v4-pod"):
-        choose_commands(catalog.system("google-tpu-v4-pod"), KINDS, 1, 1)

@@ -34,14 +34,7 @@ def test_a_rate_names_its_tier_and_its_fabric() -> None:
     # where nobody states what is usable it is the line rate
     fabric = structs.replace(UP, usable_fraction=None)
     assert rate_of(with_links(fabric=fabric), [0, 1]) == Rate(300e9, "scale_up", "up", usable=False)
-
-
-@pytest.mark.parametrize("ranks", [[], [3], [3, 3]])
-def test_a_group_of_one_has_none(ranks: list[int]) -> None:
-    assert rate_of(NODE, ranks) == "a group of one rank moves no data"
-
-
-def test_a_tier_without_a_rate_is_named() -> None:
+    # a tier without a rate is named
     unjoined = structs.replace(NODE, scale_up=None)
     # two meet in a node, of which nobody says what joins them
     assert rate_of(unjoined, [0, 1, 4, 5]) == "node states no rate in its scale-up domain"
@@ -49,6 +42,11 @@ def test_a_tier_without_a_rate_is_named() -> None:
     assert rate_of(with_links(bytes_per_s=None), [0, 1]) == "node states no rate in its scale-up domain"
     alone = structs.replace(NODE, scale_out=None)
     assert rate_of(alone, [0, 4]) == "node states no rate of its network interfaces"
+
+
+@pytest.mark.parametrize("ranks", [[], [3], [3, 3]])
+def test_a_group_of_one_has_none(ranks: list[int]) -> None:
+    assert rate_of(NODE, ranks) == "a group of one rank moves no data"
 
 
 def test_parts_of_a_mesh_and_a_torus() -> None:

@@ -176,16 +176,13 @@ def test_the_band_of_a_ratio() -> None:
     assert ratio_half_widths(by, HERE, none, HERE, np.array([1.0]))[0] == pytest.approx(0.0)
 
 
-def test_regimes_from_the_widest_to_the_narrowest() -> None:
+def test_regimes_and_what_is_current() -> None:
     assert HERE.regime_names == ("rings and trees", "several nodes", "ib-verbs", "all_reduce")
     inside = replace(HERE, several_nodes=False, network="switch", kind="broadcast")
     assert inside.regime_names == ("rings and trees", "one node", "switch", "broadcast")
     assert replace(HERE, kind="send").regime_names == ("pairs",)
     assert replace(HERE, swept=False).regime_names == ()
-
-
-def test_figures_are_those_stated_within() -> None:
-    """One within another, and what was there before afterwards."""
+    # one within another, and what was there before afterwards
     own = current_residuals()
     other = replace_struct(LEARNED, low=(1.0, 1.0, 1.0))
     with replaced_residuals(LEARNED):

@@ -57,19 +57,7 @@ def test_a_sweep_in_words() -> None:
     assert (own.display_name, own.group_words) == ("a.csv", "all_reduce, 4 ranks on 2 nodes")
     assert own.without_origin == Sweep(**GOOD)
     assert group_words("all_gather", 1024, 1) == "all_gather, 1,024 ranks on 1 node"
-
-
-@pytest.mark.parametrize(("at", "left"), [(0, (16, 32)), (1, (8, 32)), (2, (8, 16))])
-def test_a_sweep_without_one_of_its_sizes(at: int, left: tuple[int, ...]) -> None:
-    found = Sweep(**GOOD).without_size(at)
-    assert found.bytes == left
-    assert found.seconds == tuple(
-        dict(zip(GOOD["bytes"], GOOD["seconds"], strict=True))[size] for size in left
-    )
-
-
-def test_sweeps_of_one_group_are_merged_by_medians() -> None:
-    """Sizes that one of them has alone are kept; another group or collective stays apart."""
+    # sizes that one of them has alone are kept; another group or collective stays apart
     other = Sweep(**GOOD | {"bytes": (4, 8), "seconds": (1e-6, 3e-5)}, source="b")
     third = Sweep(**GOOD | {"bytes": (8,), "seconds": (9e-5,)})
     apart = [Sweep(**GOOD | change) for change in ({"nodes": 1}, {"ranks": 8}, {"kind": "all_gather"})]
@@ -82,4 +70,13 @@ def test_sweeps_of_one_group_are_merged_by_medians() -> None:
     assert str(raised.value) == (
         "a and b both measure all_reduce, 4 ranks on 2 nodes, with releases 2.27.3 and unknown; "
         "a calibration covers one release: give one of them"
+    )
+
+
+@pytest.mark.parametrize(("at", "left"), [(0, (16, 32)), (1, (8, 32)), (2, (8, 16))])
+def test_a_sweep_without_one_of_its_sizes(at: int, left: tuple[int, ...]) -> None:
+    found = Sweep(**GOOD).without_size(at)
+    assert found.bytes == left
+    assert found.seconds == tuple(
+        dict(zip(GOOD["bytes"], GOOD["seconds"], strict=True))[size] for size in left
     )

@@ -112,18 +112,6 @@ def test_the_tier_a_group_spans(ranks: Sequence[int], tier: str | None) -> None:
     assert node(8, 8).tier_of(ranks) == tier
 
 
-def test_a_domain_of_several_nodes_is_one_tier() -> None:
-    rack = system("gb200-nvl72")
-    assert rack.tier_of(range(72)) == "scale_up"
-    assert rack.tier_of((71, 72)) == "scale_out"
-    assert rack.ranks_by_node(range(8)) == (4, 4)
-    # 32 nodes in racks of 18: 16 in each of two; 36 fill both; 35 cannot be divided equally
-    rack = systems()["gb300-nvl72"]
-    assert [rank // 4 for rank in rack.group_members(32, 32)] == [*range(16), *range(18, 34)]
-    assert rack.group_members(144, 36) == list(range(144))
-    assert [rank // 4 for rank in rack.group_members(35, 35)] == list(range(35))
-
-
 @pytest.mark.parametrize(
     ("nics", "ranks", "rails"),
     [
@@ -151,13 +139,23 @@ def test_usable_rates() -> None:
     assert [own.latency_s(name) for name in (None, "fast", "slow", "x")] == [9e-6, 9e-6, 5e-6, None]
     assert ScaleOut(net, 8, 50e9, "slow").latency_s() == 5e-6
     assert ScaleOut(net, 8, 50e9).latency_s() is None
+    # a domain of several nodes is one tier
+    rack = system("gb200-nvl72")
+    assert rack.tier_of(range(72)) == "scale_up"
+    assert rack.tier_of((71, 72)) == "scale_out"
+    assert rack.ranks_by_node(range(8)) == (4, 4)
+    # 32 nodes in racks of 18: 16 in each of two; 36 fill both; 35 cannot be divided equally
+    rack = systems()["gb300-nvl72"]
+    assert [rank // 4 for rank in rack.group_members(32, 32)] == [*range(16), *range(18, 34)]
+    assert rack.group_members(144, 36) == list(range(144))
+    assert [rank // 4 for rank in rack.group_members(35, 35)] == list(range(35))
 
 
 def new_fabric(topology: str, links: int | None, rate: float | None = 50e9) -> Fabric:
     return Fabric("new", "fabric", "scale_up", topology, rate, links=links)  # type: ignore[arg-type]
 
 
-def test_accelerators_on_links_of_another_generation() -> None:
+def test_accelerators_on_other_links_and_networks() -> None:
     """As many links as those come with; a mesh of eight has one rate a pair where seven divide them."""
     up = node(8, 8).scale_up
     switched = up.on_fabric(new_fabric("switch", 18))
@@ -169,10 +167,7 @@ def test_accelerators_on_links_of_another_generation() -> None:
     assert up.on_fabric(new_fabric("mesh", 7, None)).bytes_per_s is None
     alone = ScaleUp(up.fabric, "mesh", 1)
     assert alone.on_fabric(new_fabric("mesh", 3)).links_per_pair == 3
-
-
-def test_a_node_on_another_network() -> None:
-    """With the interfaces that it has for each accelerator, and with its own software."""
+    # with the interfaces that it has for each accelerator, and with its own software
     out = node(8, 8).scale_out
     software = {"socket": Transport(None), "fast": Transport(1e-6), "b": Transport(None)}
     other = Fabric("new", "fabric", "scale_out", "fat-tree", 100e9, links=2, transports=software)

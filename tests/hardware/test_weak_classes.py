@@ -32,16 +32,13 @@ def with_classes(monkeypatch: pytest.MonkeyPatch, classes: dict[str, ClassScore]
     monkeypatch.setattr(weak_classes, "residual_table", lambda: table)
 
 
-def test_classes_are_maker_and_network() -> None:
-    inside = replace(HERE, several_nodes=False, network="mesh", architecture="amd")
-    assert (machine_class(HERE), machine_class(inside)) == ("NVIDIA, Slingshot", "AMD, one node")
-    assert machine_class(replace(HERE, network="a-new-one")) == "NVIDIA, a-new-one"
-
-
 def test_a_class_is_weak_by_its_error_its_machines_or_where_none_is_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """20 % is not weak, 21 % is, above 16 MiB 10 %; three machines are not, two are, and none published."""
+    inside = replace(HERE, several_nodes=False, network="mesh", architecture="amd")
+    assert (machine_class(HERE), machine_class(inside)) == ("NVIDIA, Slingshot", "AMD, one node")
+    assert machine_class(replace(HERE, network="a-new-one")) == "NVIDIA, a-new-one"
+    # 20 % is not weak, 21 % is, above 16 MiB 10 %; three machines are not, two are, and none published
     sound = ClassScore((0.09, 0.09, 0.09), (9, 9, 9))
     with_classes(
         monkeypatch,

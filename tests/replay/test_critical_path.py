@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from helpers.replay_rows import alone, item, kernel, launch, rank, replayed
+from helpers.replay_rows import alone, item, kernel, launch, rank, replayed, syncs
 
 from cclbench.replay import nodes as n
 from cclbench.replay.critical_path import Path, critical_path
