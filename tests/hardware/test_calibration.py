@@ -310,7 +310,6 @@ def test_a_calibration_is_of_its_system() -> None:
     assert isinstance(calibrate([], NODE), NoPrice)
     # what cannot be calibrated says why
     assert calibrate([], NODE) == NoPrice("no sweeps to calibrate with")
-    odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
     reason = "9 ranks on 2 nodes do not fit node, which has 4 per node"
     assert calibrate([swept(2), odd], NODE) == NoPrice(reason)
     unjoined = msgspec.structs.replace(NODE, scale_out=None)

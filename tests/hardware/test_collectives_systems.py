@@ -207,7 +207,6 @@ def test_efa_allows_only_simple_before_p5() -> None:
     # Within a node no network is in the way.
     assert protocols(efa, 4, WORST) > {"Simple"}
     # p5 and later let all protocols through efa
-    efa = without(NODE, out_transport="aws-ofi-nccl")
     for architecture, protocols in (("hopper", 3), ("blackwell", 3), ("ampere", 1), ("volta", 1)):
         found = group(msgspec.structs.replace(efa, architecture=architecture), range(8))
         assert len(found.protocols) == protocols
@@ -297,7 +296,6 @@ def test_uplinks_of_a_domain_are_shared_by_its_interfaces() -> None:
     assert group(without(NODE, up_domain=6), [5, 6]).out_bytes_per_s == pytest.approx(2 * 22.5e9)
     # half as many uplinks: 90 of 180 GB/s, 11.25 for a rank; in a node or a domain nothing changes. Where
     # none is stated they are assumed not to block, aloud; so is nothing in nodes that are domains
-    rack = without(NODE, up_domain=8)
     halved = without(NODE, up_domain=8, out_oversubscription=2.0)
     whole = group(halved, range(16))
     assert (whole.out_bytes_per_s, whole.nic_bytes_per_s) == pytest.approx((90e9, 11.25e9))

@@ -77,7 +77,6 @@ def test_predictions_carry_the_marks_of_their_sizes() -> None:
     plain = price_collective("all_reduce", [8, 2**20], range(16), system("dgx-h100"))
     assert plain.all_marks == ()
     # its own sweep says more than its class
-    alps = system("alps-gh200")
     by = Calibration(alps.id, (Sweep("all_reduce", 8, 2, (2**20,), (1e-3,)),))
     found = by.price_collective("all_reduce", [2**20], range(8), alps)
     assert (found.basis, found.all_marks) == ("calibrated", ())

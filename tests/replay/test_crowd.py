@@ -90,7 +90,6 @@ def test_what_does_not_grow_waits_no_longer() -> None:
     assert later(graph, inside=np.zeros(len(graph.nodes), np.bool_))[1:] == nothing
     assert later(graph, {})[0].meetings == 0
     # sends wait for no more ranks
-    graph = meetings([(100, 110)], [0])
     for kind in ("send", "recv"):
         object.__setattr__(graph.transfers, "kind", (kind, kind))
         assert later(graph)[1:] == ([0], [0])

@@ -97,7 +97,6 @@ def test_twice_the_stages_halve_kernels_and_fill_the_pipeline_longer() -> None:
     )
     # 8 layers as 3, 3 and 2: of 4 the first stage keeps 3, the last 2. The second works 4 · 3, behind F of 1
     # and before B of 2 of the first, and waits for 1 until B of the first micro-batch is back
-    graph = two()
     made = staged(degrees(pp=2), graph, pp=3)
     kernels = graph.nodes.kind == n.COMPUTE
     for number, share in ((0, 3 / 4), (1, 2 / 4)):
@@ -124,7 +123,6 @@ def test_the_last_stage_keeps_the_head() -> None:
     for bound, factor in (("expected", 10 / 6), ("low", 12 / 8), ("high", 2.0)):
         assert getattr(fewer.scale, bound)[last].tolist() == pytest.approx([factor] * 3)
     # of 8 layers and the head 2 and the head; at the upper bound the head has 4 layers of 12
-    graph = two()
     made = staged(degrees(), graph, pp=4, of_card=WITH_HEAD)
     assert of_names(made, graph)["mm"] == (0.4, 0.25, 0.5)
     assert made.added[0].what.startswith("6 sends")

@@ -152,7 +152,6 @@ def test_factors_and_scales_of_several_settings() -> None:
     two = LayoutEffect(graph, payload={"dp": 0.5}, repeats={"dp": 3.0})
     assert relaid(one, two).regrouped_groups() == {"0-1": RegroupedGroup((0, 1, 2, 3), 0.25, 6.0, "dp")}
     # scales and notes of several settings add up
-    graph = of_line()
     count = len(graph.nodes)
     whole = TimeRatios(np.full(count, 2.0), np.full(count, 3.0), np.full(count, 5.0), ("base",))
     half = Scale(np.full(count, 0.5), np.full(count, 0.25), np.full(count, 4.0))

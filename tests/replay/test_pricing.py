@@ -465,11 +465,9 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
     assert of_transfers(graph, gone) == ([0.0],) * 3
     assert gone.basis == ("groups of one rank move nothing",)
     # groups that stay are not priced
-    graph = transfers([20], [1_000])
     found = ratios(graph, "kernels.time=x2", machine=Machine(), regrouped={"x": RegroupedGroup((0, 1))})
     assert (of_transfers(graph, found), found.basis) == (([1.0],) * 3, ())
     # other links than those measured have no price
-    graph = transfers([20], [1_000])
     new = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}
     with pytest.raises(InputError, match="all_reduce of 4 ranks leaves scale_up, and no other links were"):
         ratios(graph, "kernels.time=x2", regrouped=new)

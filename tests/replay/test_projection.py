@@ -109,7 +109,6 @@ def test_replicas_of_a_model_that_fits_are_proposed(repository: Path, evidence_s
     exchanged = "all-reduce of 108 MB of gradients among 64 ranks"
     assert any(exchanged in note for note in found.layouts[0].outcome.basis)
     # another accelerator scales kernels
-    run = opened("workload_cards/llama-train-h100.yaml", repository, repository, evidence_store)
     (outcome,) = project_run(run, "aws-p5e", 8).result.predicted
     scaled = "kernels scale from nvidia-h100-sxm to nvidia-h200-sxm"
     assert any(note.startswith(scaled) for note in outcome.basis)
@@ -130,7 +129,6 @@ def test_a_layout_makes_as_many_ranks_as_asked(repository: Path, evidence_store:
     with pytest.raises(UsageError, match="aws-p5 has 8 accelerators a node, not 16"):
         project_run(run, "aws-p5", 64, per_node=16)
     # 16 · 512 tokens of 2 · 1,024 elements of 2 bytes in 4 layers; all 64 ranks exchange gradients
-    run = opened("workload_cards/llama-train-h100.yaml", repository, repository, evidence_store)
     found = project_run(run, "aws-p5", 64, layout="cp=2")
     assert [layout.words for layout in found.layouts] == ["cp 2 x dp 32"]
     notes = " ".join(found.layouts[0].outcome.basis if found.layouts[0].outcome else ())

@@ -52,7 +52,6 @@ def test_what_computes_and_what_goes_with_tokens() -> None:
     assert all((bound[chosen] == 0.5).all() for bound in (scale.expected, scale.low, scale.high))
     assert (scale.expected[~chosen] == 1).all()
     # of a cpu gaps that hold operators compute
-    graph = kernels()
     graph.nodes.busy[graph.nodes.kind == n.RENDEZVOUS] = 1
     one = subject(graph)
     chosen, what = token_nodes(one)

@@ -42,8 +42,6 @@ def test_a_faster_rank_makes_no_step_longer() -> None:
     found = with_durations(graph, np.where(halved, nodes.dur // 2, nodes.dur))
     assert pace.mean_step_ns(found.start, found.end) < 185_001
     # both ranks' windows take 320 together; without 10 % of 150 twice, and of 50 before, 290 less the 5
-    graph, pace, times = paced()
-    nodes = graph.nodes
     inside = pace.nodes_in_windows(graph, pace.time_since_windows(graph, times.start))
     assert inside[nodes.start == 0].tolist() == [False, False]
     assert inside[nodes.start >= 50_000].all()
