@@ -104,9 +104,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ids
 
 
-def test_results_are_reused_only_where_they_were_made_alike(
-    shipped: Comparison, store: Path, computed: list[str]
-) -> None:
+def test_results_made_alike_are_reused(shipped: Comparison, store: Path, computed: list[str]) -> None:
     ids = [subject.id for subject in shipped.subjects]
     first = compare(*ids, store=store)  # whatever other tests have computed in this store last
     computed.clear()
@@ -235,7 +233,7 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
     assert [figure.provenance for figure in step.figures.values()] == ["measured", "published"]
 
 
-def test_the_same_steps_on_twice_the_devices_scale_by_half(
+def test_equal_steps_on_twice_the_devices_scale_by_half(
     repository: Path, store: Path, tmp_path: Path
 ) -> None:
     """A card says of the traces of four ranks that they are of eight: each then does half as much."""

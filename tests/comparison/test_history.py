@@ -143,9 +143,7 @@ def test_a_label_that_is_none_is_refused(label: dict[str, str], nightly: Callabl
         nightly([1000.0], labels=[label])
 
 
-def test_an_empty_store_and_an_unknown_figure_are_refused(
-    nightly: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_an_empty_store_or_an_unknown_figure_is_refused(nightly: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no runs"):
         history(store=tmp_path / "nothing")
     store = nightly([1000.0])

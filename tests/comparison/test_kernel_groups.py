@@ -50,9 +50,7 @@ def test_what_differs_is_told_largest_first_with_wider_intervals() -> None:
     assert np.log(2 / found[1].low) == pytest.approx(np.log(2 / alone.low) * 2.2414 / 1.9600, rel=0.05)
 
 
-def test_quantisation_loses_in_memory_bound_kernels_and_wins_in_products(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_quantisation_loses_in_memory_and_wins_in_products(repository: Path, tmp_path: Path) -> None:
     """FP8 products are quicker, their casts and scales are kernels of their own."""
     cards = repository / "workload_cards"
     plain, fp8 = (cards / f"llama-train-{name}h100.yaml" for name in ("", "fp8-"))

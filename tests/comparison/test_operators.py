@@ -242,9 +242,7 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
 
 
 @pytest.mark.parametrize("lacking", [False, True])
-def test_operators_of_several_captures_are_those_of_all_their_steps(
-    monkeypatch: pytest.MonkeyPatch, lacking: bool
-) -> None:
+def test_operators_of_captures_are_of_all_steps(monkeypatch: pytest.MonkeyPatch, lacking: bool) -> None:
     """mm takes 40 ns in the one step of the first and 80 in the two of the second, add 30 in the latter.
 
     Of both 120 / 3 = 40 and 30 / 3 = 10 ns a step; where one has no operators the job has none.

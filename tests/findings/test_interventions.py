@@ -54,9 +54,7 @@ def times(trace: Any) -> list[tuple[str, int, int]]:
     return [(event["name"], event["begin"], event["end"]) for event in trace.document["traceEvents"]]
 
 
-def test_a_late_rank_is_no_longer_early_and_the_others_wait(
-    interventions: ModuleType, tmp_path: Path
-) -> None:
+def test_a_late_rank_is_not_early_and_the_others_wait(interventions: ModuleType, tmp_path: Path) -> None:
     traces = two_ranks(interventions, tmp_path)
     # Ready at 82 instead of 52, the last by 22 µs; the reduction takes 20 µs, as it did from 60 to 80.
     assert interventions.intervene(traces, 0, interventions.idle(30_000)) == [22_000]

@@ -130,9 +130,7 @@ def test_one_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.name for one in found] == ["data_loading"]
 
 
-def test_a_finding_of_another_name_than_it_is_registered_by_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_finding_of_a_name_not_registered_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """`explain` and `--fail-on` would not know it."""
     registered = FINDINGS.get("data_loading")
     renamed = [

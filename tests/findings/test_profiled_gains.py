@@ -107,9 +107,7 @@ def test_stacked_gains_are_replayed_together(monkeypatch: pytest.MonkeyPatch) ->
     assert (valued.gain_s, valued.recorded_gain_s, valued.because) == ((0.005, 0.007), None, "so")
 
 
-def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reason_of_no_gain_holds_only_without_a_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replayed, "overhead_s", 0.0)
     found = hand_made("kernels", confidence="low", no_gain="why", surely=[])
     valued = _with_gain(found, Replayed(), few_steps=False)

@@ -50,9 +50,7 @@ def test_a_tier_has_a_fabric_of_its_own_and_its_transport() -> None:
         *((rate, ": are bits and bytes confused?") for rate in (100e9, 400e9, 6.25e9)),
     ],
 )
-def test_rates_that_differ_by_more_than_twice_are_not_the_same(
-    rate: float | None, against: str | None
-) -> None:
+def test_rates_more_than_twice_apart_are_not_the_same(rate: float | None, against: str | None) -> None:
     """Four to sixteen times apart the unit is mistaken."""
     said = found("scale_out", NETWORK, bytes_per_s=rate)
     assert len(said) == (against is not None)

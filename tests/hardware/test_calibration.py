@@ -137,7 +137,7 @@ def test_the_deviation_is_interpolated_between_sizes() -> None:
         ((4.0, *(0.5,) * 6), 3, 2 / 5),  # one of seven: five, as of six
     ],
 )
-def test_deviations_that_contradict_one_another_count_less(
+def test_contradicting_deviations_count_less(
     deviations: tuple[float, ...], octaves: int, kept: float
 ) -> None:
     """Log 4 at the least size measured, so many doublings below it; the next one is two doublings above."""
@@ -155,7 +155,7 @@ def test_deviations_that_contradict_one_another_count_less(
         (0.92, 2, 1, 11 / 12),  # above twice 5 % / √2: as it is
     ],
 )
-def test_a_deviation_within_the_scatter_of_sizes_says_nothing_of_others(
+def test_a_deviation_within_the_scatter_says_nothing(
     times: float, count: int, octaves: int, kept: float
 ) -> None:
     found = predicted(Calibration("node", (factors(*(times,) * count),)), SIZES[6] // 2**octaves, 4)

@@ -422,9 +422,7 @@ def test_a_single_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("node", "links: 4 (unverified)", "dims: 2 x 3 (unverified)", 10, "has 6 positions, but domain is 4"),
     ],
 )  # fmt: skip
-def test_nonsense_is_refused_with_the_line(
-    lab: Path, file: str, old: str, new: str, line: int, said: str
-) -> None:
+def test_nonsense_is_refused_by_line(lab: Path, file: str, old: str, new: str, line: int, said: str) -> None:
     path = lab / f"{file}.yaml"
     text = path.read_text()
     assert old in text
@@ -443,9 +441,7 @@ def test_nonsense_is_refused_with_the_line(
         (("scale_up", "scale_out"), ":3: tier: is scale_out, but nvlink4 is a scale_up fabric"),
     ],
 )
-def test_a_fabric_that_cannot_be_the_one_it_replaces_is_refused(
-    lab: Path, text: tuple[str, str], said: str
-) -> None:
+def test_a_fabric_that_cannot_replace_another_is_refused(lab: Path, text: tuple[str, str], said: str) -> None:
     (lab / "mine.yaml").write_text(MY_LINKS.replace(*text).replace("lab-link", "nvlink4"))
     with pytest.raises(InputError, match=said):
         fabrics()
@@ -470,9 +466,7 @@ def test_what_is_no_hardware_file_is_refused(lab: Path, content: bytes, said: st
         accelerators()
 
 
-def test_a_folder_without_files_and_a_missing_file_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_is_refused_and_the_later_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
     with pytest.raises(InputError, match="contains no YAML file"):
         fabrics()

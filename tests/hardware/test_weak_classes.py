@@ -32,9 +32,7 @@ def with_classes(monkeypatch: pytest.MonkeyPatch, classes: dict[str, ClassScore]
     monkeypatch.setattr(weak_classes, "residual_table", lambda: table)
 
 
-def test_a_class_is_weak_by_its_error_its_machines_or_where_none_is_published(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_class_is_weak_by_its_error_or_its_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = replace(HERE, several_nodes=False, network="mesh", architecture="amd")
     assert (machine_class(HERE), machine_class(inside)) == ("NVIDIA, Slingshot", "AMD, one node")
     assert machine_class(replace(HERE, network="a-new-one")) == "NVIDIA, a-new-one"

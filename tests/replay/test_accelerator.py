@@ -262,9 +262,7 @@ WAITED = "waits for the device at steps' ends"
         *(((99.999, 230), False), ((100, 225), True)),
     ],
 )
-def test_steps_that_end_promptly_behind_the_device_wait_for_it(
-    ends: tuple[float, float], waits: bool
-) -> None:
+def test_steps_that_end_promptly_wait_for_the_device(ends: tuple[float, float], waits: bool) -> None:
     """Two kernels of 90 µs on two streams, of which the first ends last at 100 and 225, in steps."""
     work = [
         *(item("a", 10, 100, 1), item("b", 10, 90, 2, BESIDE)),
@@ -418,9 +416,7 @@ def test_what_the_first_launch_finds_idle_waits_for_no_other_lane() -> None:
         *((-40, 2000, 100, 2070), (-10, 150, 100, 250)),
     ],
 )
-def test_a_row_follows_what_it_overlaps_a_little(
-    later: float, lasts: float, gone: float, begin: float
-) -> None:
+def test_a_row_follows_what_it_hardly_overlaps(later: float, lasts: float, gone: float, begin: float) -> None:
     """A kernel that began `later` than a receive ended that began at 110 and may take `gone` less."""
     end = 110 + lasts
     received = item("recv", 110, end, lane=(0, 9), category="communication")

@@ -141,9 +141,7 @@ def again(case: Case, cause: str, ops: tuple[Op, ...], factor: float) -> float:
     return _true_step(replace(case, program=replace(case.program, ops=ops, stragglers=late)).simulate())
 
 
-def test_random_programs_are_replayed_as_they_are_simulated_again(
-    random_cases: list[tuple[Case, Replay]],
-) -> None:
+def test_random_programs_are_replayed_as_simulated_again(random_cases: list[tuple[Case, Replay]]) -> None:
     settings = ("copies.bandwidth=x2", "host.time=x0.5", "host[loader].time=x0.5")
     errors: dict[str, list[float]] = {text: [] for text in settings}
     for case, replay in random_cases:
@@ -162,9 +160,7 @@ def test_random_programs_are_replayed_as_they_are_simulated_again(
         assert max(found) < 0.05, text
 
 
-def test_a_factor_of_one_changes_nothing_and_less_is_never_slower(
-    random_cases: list[tuple[Case, Replay]],
-) -> None:
+def test_one_changes_nothing_and_less_is_never_slower(random_cases: list[tuple[Case, Replay]]) -> None:
     for _, replay in random_cases:
         unchanged = replay.unchanged.step_ns
         for key, factors in {

@@ -268,7 +268,7 @@ def test_gaps_between_kernels_go_where_nothing_else_holds_them_up() -> None:
         ([(n.COMPUTE, 0), (n.COMPUTE, 2)], []),
     ],
 )
-def test_a_stretch_of_one_sort_waits_for_the_one_before(
+def test_a_stretch_waits_for_the_one_before(
     rows: list[tuple[int, int]], waits: list[tuple[int, int]]
 ) -> None:
     kind, lane = np.array(rows).T

@@ -112,9 +112,7 @@ def pausing(
         *((300, (50, 99.999), 0), (300, (50, 100), 1)),
     ],
 )
-def test_a_pause_is_for_what_ends_in_it_or_just_behind(
-    end: float, transfer: tuple[float, float], awaited: int
-) -> None:
+def test_a_pause_is_for_what_ends_about_then(end: float, transfer: tuple[float, float], awaited: int) -> None:
     graph, times = replayed(pausing(100, end, transfer))
     assert graph.inferred[AWAITED] == awaited
     nodes = graph.nodes
@@ -228,9 +226,7 @@ def test_what_holds_a_cpus_rank_is_divided_as_its_idle_time_is() -> None:
         ("host[python].time=0", None),
     ],
 )
-def test_without_what_holds_a_cpus_rank_it_and_those_that_wait_for_it_go_on_earlier(
-    setting: str, saved: int | None
-) -> None:
+def test_without_what_holds_a_cpus_rank_all_go_on_earlier(setting: str, saved: int | None) -> None:
     """Rank 0 loads for 2 ms, rank 1 for 6 ms: rank 1 is 4 ms late."""
     graph, times = replayed(loading(0, 2000), loading(1, 6000))
     made = host(subject(graph), read_setting(setting, setting.rpartition("=")[2]))

@@ -42,9 +42,7 @@ def test_a_row_s_launch_is_the_first_of_its_number_and_no_later_than_the_row() -
         ((5.0, 5.1, 25.1), 5_100, 1_000),
     ],
 )
-def test_the_usual_latency_is_that_of_launches_on_an_idle_device(
-    late: Sequence[float], usual: int, doubt: int
-) -> None:
+def test_the_usual_latency_is_that_on_an_idle_device(late: Sequence[float], usual: int, doubt: int) -> None:
     """Kernels of 10 µs, each launched when the one before has ended; one more is launched 1 ns too early."""
     launches, work, at = [], [], 0.0
     for number, latency in enumerate(late):
@@ -108,9 +106,7 @@ def test_a_stream_s_gap_is_the_mean_of_those_up_to_10_us(gaps: list[float], fitt
 
 
 @pytest.mark.parametrize(("count", "of_kernel", "of_stream"), [(5, 3_000, 4_000), (4, 1_889, 2_889)])
-def test_a_kernel_and_a_stream_have_gaps_of_their_own_where_five_show_it(
-    count: int, of_kernel: int, of_stream: int
-) -> None:
+def test_kernels_and_streams_have_gaps_that_five_show(count: int, of_kernel: int, of_stream: int) -> None:
     """Five of 1 µs before one kernel, and `count` of 3 µs before another: else the mean of all.  Five of 2 µs
     in one stream, `count` of 4 in another one later: else the mean of the device's."""
     names = "a" + "a" * 5 + "b" * count
@@ -151,9 +147,7 @@ def test_what_is_launched_too_late_tells_nothing_of_the_stream(late: float, gaps
         ([2, 2, 2, 2, 2.5, 90], 280),
     ],
 )
-def test_the_doubt_is_the_larger_spread_of_latencies_and_gaps_up_to_1_us(
-    gaps: Sequence[float], doubt: int
-) -> None:
+def test_the_doubt_is_the_larger_spread_up_to_1_us(gaps: Sequence[float], doubt: int) -> None:
     """Latencies are off by 0, 0, 0.1 and 0.2; gaps of 2.1 in the mean by 0.1, four times, and 0.4."""
     idle = [(0, 5.0), (1000, 5.1), (2000, 5.3)]
     alone = [kernel(at + late, at + late + 1, number) for number, (at, late) in enumerate(idle)]
@@ -178,9 +172,7 @@ def test_a_launch_of_several_rows_belongs_to_the_first_of_them() -> None:
 
 
 @pytest.mark.parametrize(("launched", "each"), [(2, True), (1, False)])
-def test_where_fewer_than_half_of_the_rows_have_a_launch_whole_programs_are_launched(
-    launched: int, each: bool
-) -> None:
+def test_rows_of_which_few_have_a_launch_are_whole_programs(launched: int, each: bool) -> None:
     """Of four rows; those of graphs do not count."""
     launches = [launch(0, 0), launch(1, 1), launch(2, 2, "cudaGraphLaunch")]
     alone = [kernel(10 * i, 10 * i + 5, i - 1 if i <= launched else -1) for i in range(1, 5)]
@@ -225,9 +217,7 @@ def test_what_ended_last_before_a_row() -> None:
         *(([(0.5, 2.5), (7.499, 9.5)], 1), ([(0, 2.999), (7, 9)], 1)),
     ],
 )
-def test_times_of_whole_us_from_the_first_are_exact_to_1_us(
-    times: list[tuple[float, float]], exact: int
-) -> None:
+def test_times_of_whole_us_are_exact_to_1_us(times: list[tuple[float, float]], exact: int) -> None:
     assert clock_grain_ns(rows([kernel(*one) for one in times])) == exact
 
 

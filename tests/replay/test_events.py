@@ -131,9 +131,7 @@ def awaited(*told: Stated) -> dict[float, float]:
 @pytest.mark.parametrize(
     ("time", "found"), [(10, {}), (10.001, {7: 30}), (20, {7: 30}), (20.001, {7: 40}), (99, {7: 40})]
 )
-def test_a_stream_s_call_waits_for_what_was_launched_before_it(
-    time: float, found: dict[float, float]
-) -> None:
+def test_a_stream_s_call_waits_for_earlier_launches(time: float, found: dict[float, float]) -> None:
     assert awaited((STREAM_SYNC, time, 7, 80, -1, None)) == found
     assert awaited((EVENT_SYNC, 99, -1, 80, 7, time)) == found
 
@@ -164,9 +162,7 @@ def test_a_call_for_the_device_waits_for_all_streams() -> None:
         (15, 18, {7: 30}),
     ],
 )
-def test_a_stream_is_over_when_what_it_was_told_to_wait_for_is(
-    told: float, asked: float, found: dict[float, float]
-) -> None:
+def test_a_stream_is_over_when_its_waits_are(told: float, asked: float, found: dict[float, float]) -> None:
     """Stream 20 is told to wait for what 7 had been given at 12."""
     both = (STREAM_WAIT, told, 20, 90, 7, 12), (STREAM_SYNC, asked, 20, 80, -1, None)
     assert awaited(*sorted(both, key=lambda one: (one[1], one[0]))) == found

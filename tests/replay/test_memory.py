@@ -123,18 +123,14 @@ def test_what_parameters_and_activations_take() -> None:
 @pytest.mark.parametrize(
     ("stages", "count", "held_at_once"), [(1, 4, 1), (2, 1, 1), (2, 4, 2), (4, 3, 3), (4, 8, 4)]
 )
-def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages(
-    stages: int, count: int, held_at_once: int
-) -> None:
+def test_the_first_stage_holds_a_micro_batch_a_stage(stages: int, count: int, held_at_once: int) -> None:
     plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     found = small(plain, degrees(pp=stages), pp=stages, microbatches=count)
     assert found.activations == 50 * 2 * 100 * 34 * 8 / stages * held_at_once
 
 
 @pytest.mark.parametrize(("count", "stages", "factor"), [(1, 1, 0.5), (2, 1, 1.0), (8, 2, 1.0), (2, 2, 0.5)])
-def test_a_batch_among_twice_the_replicas_is_halved_or_its_micro_batches_are(
-    count: int, stages: int, factor: float
-) -> None:
+def test_a_batch_among_twice_the_replicas_is_halved(count: int, stages: int, factor: float) -> None:
     """One micro-batch is half as large; of several there are half as many, and as many of them are held."""
     plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     old, settings = degrees(dp=2, pp=stages), {"parallelism.dp": 4, "batch": 1}

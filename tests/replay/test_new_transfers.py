@@ -72,7 +72,7 @@ def priced(
         ("send_recv", (0, 1), 0.5, 1),
     ],
 )
-def test_the_run_s_own_line_tells_what_others_take(
+def test_the_run_s_own_line_prices_others(
     kind: str, ranks: tuple[int, ...], steps: float, rate: float
 ) -> None:
     found = priced(of_line(), kind, ranks, 40_000)

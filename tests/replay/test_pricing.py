@@ -170,9 +170,7 @@ def test_a_fabric_inside_a_node_brings_its_links_and_its_topology() -> None:
 @pytest.mark.parametrize(
     ("times", "split", "said"), [(10.0, False, True), (0.9, False, False), (10.0, True, False)]
 )
-def test_a_call_beyond_its_modelled_band_says_why_its_bounds_are_wide(
-    times: float, split: bool, said: bool
-) -> None:
+def test_a_call_beyond_its_band_says_why_its_bounds_are_wide(times: float, split: bool, said: bool) -> None:
     """All-reduces that are not split into wait and transfer and take ten times the band's upper end."""
     sizes = [1 << 20, 64 << 20]
     price = price_collective("all_reduce", sizes, (0, 1), catalog.system("dgx-h100"))
@@ -393,9 +391,7 @@ def test_a_line_by_hand() -> None:
         (("all_reduce", 4), ("send_recv", 2), (1 / 6, 1 / 1.5)),
     ],
 )
-def test_a_ring_s_steps_and_traffic(
-    old: tuple[str, int], new: tuple[str, int], growth: tuple[float, float]
-) -> None:
+def test_rings_by_size(old: tuple[str, int], new: tuple[str, int], growth: tuple[float, float]) -> None:
     assert ring_growth(*old, *new) == pytest.approx(growth)
 
 

@@ -64,7 +64,7 @@ def step_bounds(found: Projection) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_a_trace_of_one_rank_gives_a_step_of_64(
+def test_one_rank_gives_a_step_of_64(
     name: str, repository: Path, test_data: Path, evidence_store: Path
 ) -> None:
     found = project_run(opened(name, repository, test_data, evidence_store), "aws-p5", 64)
@@ -75,7 +75,7 @@ def test_a_trace_of_one_rank_gives_a_step_of_64(
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_says_what_is_missing(
+def test_a_refusal_says_what_lacks(
     name: str, repository: Path, test_data: Path, evidence_store: Path
 ) -> None:
     run = opened(name, repository, test_data, evidence_store)
@@ -160,7 +160,7 @@ def test_a_faster_network_lengthens_no_step(repository: Path, evidence_store: Pa
     assert fast[1] <= slow[1]
 
 
-def test_random_settings_give_bounds_or_a_refusal(
+def test_random_settings_give_bounds_or_refusals(
     repository: Path, test_data: Path, evidence_store: Path
 ) -> None:
     """Systems, sizes, layouts, strategies and batches; `scripts/campaign/settings.py` draws more."""

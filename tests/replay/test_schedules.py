@@ -132,7 +132,7 @@ def test_layers_are_split_as_evenly_as_they_can_be() -> None:
 
 
 @pytest.mark.parametrize(("name", "send", "even"), [("ST", 0.0005, 0.850), ("AR", 0.0011, 0.969)])
-def test_traced_pipelines_take_as_long_as_simulated(
+def test_traced_pipelines_take_what_is_simulated(
     name: str, send: float, even: float, test_data: Path
 ) -> None:
     """Jobs of 4 stages (J. Lin et al. 2025): operations' own times give the span of a step within 0.3 %,

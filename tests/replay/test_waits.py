@@ -118,9 +118,7 @@ def test_what_is_late_by_no_more_than_the_doubt_shows_nothing(
 
 
 @pytest.mark.parametrize(("early", "always"), [(0.001, True), (0.002, False)])
-def test_one_row_that_begins_before_the_other_s_end_says_that_streams_do_not_wait(
-    early: float, always: bool
-) -> None:
+def test_a_row_that_begins_before_the_other_s_end_shows_no_wait(early: float, always: bool) -> None:
     """By more than clocks may err.  The first row visibly waits, the second one begins with its launch."""
     second = (1, 101, 150 - early, 150 - early, 160)
     waits = found(FIRST, (1, 1, 6, 51, 60), (0, 100, 105, 105, 150), second)
