@@ -125,7 +125,7 @@ def test_double_precision_is_found_where_types_state_it_and_it_takes_some_time()
     # half of 0.7 s of 1.4 s, and three quarters
     assert one.surely == ["kernels.time=x0.750"]
     assert one.whatif == ["kernels.time=x0.625"]
-    # a cpu's chains gain what they move too much
+    # a CPU's chains gain what they move too much
     rows = [*STEP, *by_rank("compute.time", 0.8, 0.8)]
     rows += by_rank("compute.unfused", 0.3, 0.2, category="optimizer")
     unknown = found(*rows, ranks=on_cpu())["unfused_optimizer"]

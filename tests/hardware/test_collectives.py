@@ -470,7 +470,7 @@ def test_the_root_of_two_nodes_trees_sends_once() -> None:
     assert (found.traffic.share, found.traffic.what) == (1 / 4, "links of an accelerator")
     alone = cost("all_to_all", nodes(4, 1), "p2p")
     assert (alone.traffic.share, alone.traffic.what) == (3 / 4, "interface of a rank")
-    # pairs go without ll where the network does
+    # pairs go without LL where the network does
     found = algorithm_costs("send", nodes(2, 1, protocols=("Simple",)), PLAIN)
     assert [each.protocol for each in found] == ["Simple"]
     # A message of the limit is eager still

@@ -187,7 +187,7 @@ def test_unknown_usable_share_is_assumed_aloud() -> None:
     # A transport of the fabric with 7 µs: half to twice of it; verbs add nothing
     assert group(NODE, range(8), "mine").out_hop == (3.5e-6, 7e-6, 14e-6)
     assert group(NODE, range(8)).out_hop.expected == 0.0
-    # rccl over the network is priced with nccl's latencies
+    # RCCL over the network is priced with NCCL's latencies
     words = "RCCL is priced with NCCL's network latencies"
     assert words in group(msgspec.structs.replace(NODE, architecture="amd"), range(8)).assumptions
     assert group(NODE, range(8)).assumptions == ()
@@ -206,7 +206,7 @@ def test_efa_allows_only_simple_before_p5() -> None:
     assert protocols(msgspec.structs.replace(efa, architecture="ampere"), 8, EXPECTED) == {"Simple"}
     # Within a node no network is in the way.
     assert protocols(efa, 4, WORST) > {"Simple"}
-    # p5 and later let all protocols through efa
+    # P5 and later let all protocols through EFA
     for architecture, protocols in (("hopper", 3), ("blackwell", 3), ("ampere", 1), ("volta", 1)):
         found = group(msgspec.structs.replace(efa, architecture=architecture), range(8))
         assert len(found.protocols) == protocols
