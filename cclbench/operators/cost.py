@@ -186,7 +186,7 @@ def _library(pattern: str) -> str | None:
 
 @cache
 def _matchers(library: str) -> list[tuple[Callable[[str], object], CostModel]]:
-    """The patterns that can match operators of a library, by the models' names.
+    """The patterns that can match operators of a library, "" for names without one, by the models' names.
 
     Those of libraries that a trace does not use need not be compiled.
     """
@@ -201,7 +201,8 @@ def model_of(operator: str) -> CostModel | None:
 
     A plug-in's model takes precedence over ours, with a warning.
     """
-    matchers = _matchers(operator.partition("::")[0])
+    library, colons, _ = operator.partition("::")
+    matchers = _matchers(library if colons else "")
     matches = dict.fromkeys(model for is_named, model in matchers if is_named(operator))
     models = sorted(matches, key=lambda model: model.is_ours)
     if len(models) > 1 and not models[0].is_ours:
