@@ -32,7 +32,7 @@ _LATEST_NS: Final = 1 << 62
 _NO_TIME: Final = "rounds or calls without a begin or an end"
 
 
-class _Event(msgspec.Struct):
+class _TimedEvent(msgspec.Struct):
     event_type: str
     timestamp: str
 
@@ -47,7 +47,7 @@ class _Tool(msgspec.Struct):
 class _Round(msgspec.Struct):
     session_id: str
     round_index: int
-    timing_events: list[_Event]
+    timing_events: list[_TimedEvent]
     tools: list[_Tool] = []
     model: str | None = None
     input_tokens_total: int | None = None

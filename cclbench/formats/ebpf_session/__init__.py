@@ -57,10 +57,10 @@ class EbpfSession(EvidenceReader):
         from cclbench.formats.sqlite_file import SqliteFile
         from cclbench.ground.evidence_schema import COUNTERS
 
-        class Session(SqliteFile):
+        class TracedSession(SqliteFile):
             hint = _AGAIN
 
-        with Session(path) as file:
+        with TracedSession(path) as file:
             summed = _has_rows(file, "event_aggregates")
             rows = [*_operation_counters(file, summed=summed), *_host_counters(file)]
             left_out = Counter({f"rows of {t}": file.count_rows(t) for t in _NOT_READ if t in file.tables})

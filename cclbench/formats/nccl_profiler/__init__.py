@@ -41,7 +41,9 @@ class _Details(msgspec.Struct):
     peer: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None = None
 
 
-class _Line(msgspec.Struct, rename={"record_type": "recordType", "comm": "commId", "link": "extCorrId"}):
+class _PluginLine(
+    msgspec.Struct, rename={"record_type": "recordType", "comm": "commId", "link": "extCorrId"}
+):
     type: str | None = None
     func: str | None = None
     record_type: str | None = None
@@ -85,7 +87,7 @@ class NcclProfiler(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A timing for each collective and transfer; `InputError` with the damaged line."""
-        recorded, decoder = _Recorded(), msgspec.json.Decoder(_Line, float_hook=Decimal)
+        recorded, decoder = _Recorded(), msgspec.json.Decoder(_PluginLine, float_hook=Decimal)
         for at, text in numbered_lines(path, _MOST_BYTES):
             if not text:
                 continue
@@ -97,7 +99,7 @@ class NcclProfiler(EvidenceReader):
         return _evidence(path, recorded)
 
 
-def _add_line(recorded: _Recorded, line: _Line) -> None:
+def _add_line(recorded: _Recorded, line: _PluginLine) -> None:
     details, comm = line.details or _Details(), line.comm
     if line.record_type == "cuptiActivity" and line.type == "KERNEL":
         duration = line.duration

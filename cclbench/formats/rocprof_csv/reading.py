@@ -54,7 +54,7 @@ def read_process(path: Path, member: str, beside: Sequence[Path]) -> Trace:
     agents = Agents()
     if "agent_info.csv" in tables:
         agents = read_agents(tables.pop("agent_info.csv"), hint=AGAIN)
-    rows = _ProcessRows(path, member, tables, agents, trace)
+    rows = _ProcessTables(path, member, tables, agents, trace)
     trace.batches = rows.all_rows()
     if not tables:
         trace.notes.append(_ALONE)
@@ -62,7 +62,7 @@ def read_process(path: Path, member: str, beside: Sequence[Path]) -> Trace:
 
 
 @dataclass(slots=True)
-class _ProcessRows:
+class _ProcessTables:
     path: Path
     member: str
     tables: Mapping[str, Path]
