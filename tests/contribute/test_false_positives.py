@@ -28,7 +28,7 @@ CLEAN = (
 NAMED: Mapping[str, frozenset[str]] = {
     "nccl_logs/*.*": frozenset({"host name", "address"}),
     "ccl_bench/cards/*.y*ml": frozenset({"home path", "folder", "host name"}),
-    "agent_tools/**/*.json*": frozenset({"home path", "folder", "host name", "device id"}),
+    "agent_tools/**/*.json*": frozenset({"home path", "folder", "host name", "device id", "metadata of the program"}),
     "stragglers/*.json": frozenset({"job"}),
     "mlperf_training/**/*.*": frozenset({"captured output"}),
 }
