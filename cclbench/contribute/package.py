@@ -17,6 +17,7 @@ from cclbench.card import CardFacts, validate_card
 from cclbench.card.fields import drop_empty, put_field
 from cclbench.card.write import render_card
 from cclbench.card_facts import card_facts
+from cclbench.contribute import redaction
 from cclbench.contribute.archive import is_archive, unpack_archive
 from cclbench.contribute.completion import (
     LAUNCH,
@@ -51,7 +52,7 @@ from cclbench.record.rows import Row
 from cclbench.record.store import Store
 
 if TYPE_CHECKING:
-    from cclbench.contribute.redaction import Redaction
+    from cclbench.contribute.redaction import Identities, Redaction
 
 EXTERNAL_BYTES: Final = 50_000_000
 """Size above which a file stays outside of the collection: git hosts warn above it."""
@@ -64,16 +65,17 @@ class PackageOptions:
     """Options of a contributor.
 
     `licence` is that of the traces (SPDX); `model_config` a Hugging Face configuration (else the one in the
-    traces' folder); `annotations` also replaces texts of annotations; `reveal` names
-    fields and environment variables whose values stay; `allow_gaps` accepts a card without fields that
-    metrics need; `replace` replaces an existing data point.  Files of more than `external` bytes go to the
-    folder `outside`, to be uploaded below `url`.
+    traces' folder); `annotations` also replaces texts of annotations; `reveal` names fields and environment
+    variables whose values stay, `kept_names` patterns of names in traces that stay; `allow_gaps` accepts a
+    card without what metrics need; `replace` an existing data point.  Files of more than `external` bytes
+    go to `outside`, to be uploaded below `url`.
     """
 
     licence: str | None = None
     model_config: Path | None = None
     annotations: bool = False
     reveal: tuple[str, ...] = ()
+    kept_names: tuple[str, ...] = ()
     allow_gaps: bool = False
     replace: bool = False
     external: int = EXTERNAL_BYTES
@@ -86,10 +88,10 @@ class PackageOptions:
 class Contribution:
     """A data point that was put in place.
 
-    `files` have name and bytes; `calibrated` is whether it includes a calibration; `uploads` have path and
-    URL; `configured` are fields by the model's configuration; `revealed` are fields whose values stay;
-    `left_out` are files that are not evidence or are hidden; `sizes` are those of the traces; `rows` is the
-    number of result rows that redaction left unchanged, `recorded` the number of metrics recorded.
+    `files` have name and bytes; `calibrated`: it includes a calibration; `uploads` have path and URL;
+    `configured` are fields by the model's configuration; `revealed` names that stay, `left_out` files that
+    are no evidence or hidden; `sizes` are those of the traces; `rows` counts the result rows that redaction
+    left unchanged, `recorded` the metrics recorded.
     """
 
     place: DataPointPlace
@@ -125,8 +127,8 @@ def make_data_point(
 
     `traces` is a folder, a trace or an archive; `ask` supplies fields that neither card nor traces state, its
     id without a card.
-    Raises `CheckFailed` if the card is wrong or incomplete, a secret would be left, or redaction changed a
-    result; `UsageError` if the data point exists already.
+    `CheckFailed` if the card is wrong or incomplete, a secret would be left or a result would change;
+    `UsageError` if the data point exists already.
     """
     value = begin_card(card, ask)
     target = place_of(collection, value["id"])
@@ -166,6 +168,7 @@ def make_data_point(
             scratch,
             annotations=options.annotations,
             reveal=options.reveal,
+            kept_names=options.kept_names,
             engine=engine,
             progress=progress,
         )
@@ -179,14 +182,14 @@ def make_data_point(
         staged.card_path.write_text(render_card(copies.card, gaps=False), encoding="utf-8")
         check(validate_card(staged.card_path))
         require_clean(staged, copies.identities)
-        proven = _prove_results(source, staged, store, options.reading, engine, progress)
+        proven = _prove_results(source, staged, store, options.reading, copies.identities, engine, progress)
         with evidence_elsewhere([]) as nowhere:
             manifest = record_data_point(
                 staged,
                 nowhere,
                 options.reading,
                 redactions=by_kind(copies.redactions),
-                revealed=sorted(set(options.reveal)),
+                revealed=sorted({*options.reveal, *options.kept_names}),
                 store=store,
                 engine=engine,
                 progress=progress,
@@ -210,7 +213,7 @@ def make_data_point(
         ),
         gaps=settled.gaps,
         redactions=copies.redactions,
-        revealed=tuple(sorted(set(options.reveal))),
+        revealed=tuple(sorted({*options.reveal, *options.kept_names})),
         sizes=sizes,
         rows=len(proven),
         recorded=len(manifest.results.metrics),
@@ -337,6 +340,7 @@ def _prove_results(
     staged: DataPointPlace,
     store: Path,
     reading: Options,
+    identities: Identities,
     engine: Engine,
     progress: Progress | None,
 ) -> list[Row]:
@@ -344,10 +348,10 @@ def _prove_results(
     rows = partial(source_rows, store=store, options=reading, model=True, engine=engine, progress=progress)
     before = rows(replace(source, card=staged.card_path))
     after = rows(find_source(staged.card_path))
-    if changed := row_changes(before, after):
+    if changed := row_changes(before, after, partial(redaction.published_name, identities=identities)):
         lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
         message = "redaction, or the files' new names, would change results; nothing was contributed:"
-        hint = "--reveal KEY keeps the values of a field or variable that is not a secret"
+        hint = "--keep-names PATTERN keeps names of kernels and ranges, --reveal KEY values of a field"
         raise CheckFailed([message, *first_lines(lines, _LISTED, "  ")], hint=hint)
     return after
 

@@ -27,6 +27,8 @@ from cclbench.record.rows import Row
 TOLERANCE: Final = 1e-12
 DIGITS: Final = 9
 _KEY: Final = ("rank", "step", "group", "collective", "category", "stat", "source")
+_NAMED: Final = ("group", "category", "stat")
+"""Parts of a key that may be names in the evidence."""
 _key: Final[Callable[[Row], tuple[Any, ...]]] = attrgetter(*_KEY)
 _HELD: Final = ("unit", "status", "provenance", "window")
 
@@ -126,18 +128,31 @@ def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordCompar
     return RecordComparison(compared, exact, tuple(changes), tuple(outdated), newer)
 
 
-def row_changes(before: Sequence[Row], after: Sequence[Row]) -> list[FigureChange]:
-    """Rows that are not bit-identical in two computations, except for the texts of reasons."""
+def row_changes(
+    before: Sequence[Row], after: Sequence[Row], published: Callable[[str], str] = str
+) -> list[FigureChange]:
+    """Rows that are not bit-identical in two computations, except for the texts of reasons.
+
+    `published` is how a name that a row of `before` is about is called in those of `after`.
+    """
 
     def rows_by_key(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
         return {(row.metric, *_key(row)): row for row in rows}
 
-    rows_before, rows_after = rows_by_key(before), rows_by_key(after)
+    rows_after = rows_by_key(after)
+    rows_before = rows_by_key(
+        [row if (row.metric, *_key(row)) in rows_after else _renamed(row, published) for row in before]
+    )
     return [
         _figure_change(key[0], key[1:], rows_before.get(key), rows_after.get(key))
         for key in sorted({*rows_before, *rows_after}, key=str)
         if _without_reason(rows_before.get(key)) != _without_reason(rows_after.get(key))
     ]
+
+
+def _renamed(row: Row, published: Callable[[str], str]) -> Row:
+    names = {column: published(name) for column in _NAMED if (name := getattr(row, column)) is not None}
+    return msgspec.structs.replace(row, **names)
 
 
 def _without_reason(row: Row | None) -> Row | None:

@@ -55,13 +55,14 @@ def redact_copies(
     *,
     annotations: bool,
     reveal: Sequence[str] = (),
+    kept_names: Sequence[str] = (),
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> RedactedCopies:
     """Write redacted files to their places in `staged`; the card is returned as its fields.
 
     With `annotations` the texts of annotations are replaced, too; `reveal` names fields and variables whose
-    values stay.
+    values stay, `kept_names` patterns of names in traces that stay.
     """
     plain = scratch / "plain" / f"{staged.id}.yaml"
     hidden = scratch / "redacted" / plain.name
@@ -70,8 +71,8 @@ def redact_copies(
     calibrations = [path for path in (originals.calibration,) if path is not None]
     cards = [path for path in (originals.card_file, plain) if path is not None]
     files = [*originals.traces.values(), *originals.scripts.values(), *cards, *calibrations]
-    identities = redaction.collect_identities(files, reveal)
-    traces = safe_names(originals.traces, partial(redaction.redacted_name, identities=identities))
+    identities = redaction.collect_identities(files, reveal, kept_names)
+    traces = safe_names(originals.traces, partial(redaction.evidence_name, identities=identities))
     scripts = safe_names(originals.scripts, partial(redaction.redacted_name, identities=identities))
     tasks = [
         *((path, staged.traces_folder / traces[name]) for name, path in originals.traces.items()),

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
-from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, Redactor
+from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, UNREAD, Redactor
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.units import MIB
@@ -25,7 +25,7 @@ _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(
     rb"\A(?:\xef\xbb\xbf)?+(?:[\s\[\]{}:,]++|-?\d[\d.eE+-]*+|true|false|null|NaN|-?Infinity)*+\Z"
 )
-_NUMBER: Final = re.compile(rb'"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?"')
+_NUMBER: Final = re.compile(rb'"[-+]?\d{0,7}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
 _SCALAR: Final = re.compile(rb"(\s*:\s*)(-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)")
@@ -80,6 +80,7 @@ class JsonRewriter:
         self._left = b""
         self._read = 0
         self._known: dict[bytes, _Text] = {}
+        self._unpublished: dict[bytes, bool] = {}
         self._inside: str | None = None
         self._depth = 0
         self._key = b'""'
@@ -106,7 +107,7 @@ class JsonRewriter:
     def _rewrite_pieces(self, original: bytes, pieces: list[bytes]) -> bytes:
         if not _BETWEEN.match(b" ".join(pieces[0::2])):
             raise NotJsonError
-        if (self._withheld or self._outer is not None) and not self._redactor.learns:
+        if not self._redactor.learns:
             self._empty_withheld(pieces)
         special = {}
         for raw in set(pieces[1::2]) - {b""}:
@@ -126,8 +127,7 @@ class JsonRewriter:
     def _empty_withheld(self, pieces: list[bytes]) -> None:
         """Empty values that are not published, before any text is redacted."""
         texts = pieces[1::2]
-        keys = {_encode_text(key, b"") for key in self._withheld}
-        keys |= {raw for raw in set(texts) if b"\\" in raw and _decode_name(raw) in self._withheld}
+        keys = {raw for raw in set(texts) - {b""} if self._is_unpublished(raw)}
         levels = _nesting_levels(pieces, self._level)
         is_withheld = np.array([raw in keys for raw in texts], np.bool_)
         if self._outer is not None:
@@ -140,6 +140,17 @@ class JsonRewriter:
                 next_piece = self._drop_contents(pieces, at + 1)
         self._level = int(levels[-1])
 
+    def _is_unpublished(self, raw: bytes) -> bool:
+        """Whether a text, if it is a key, is one whose value is not published."""
+        known = self._unpublished.get(raw)
+        if known is None:
+            name = self._decode_text(raw)
+            known = name in self._withheld or not self._redactor.publishes(name)
+            if len(self._unpublished) >= _MOST_KNOWN:
+                self._unpublished.clear()
+            self._unpublished[raw] = known
+        return known
+
     def _withhold_value(self, pieces: list[bytes], i: int) -> None:
         """Empty the value of a key if it is not published."""
         if _AFTER_COLON.match(pieces[i + 1]) is None:
@@ -148,6 +159,8 @@ class JsonRewriter:
         holds = self._withheld.get(name)
         if holds is None and self._outer is not None and self._level == 1 and name not in self._outer:
             holds = METADATA
+        if holds is None and self._is_unpublished(pieces[i]):
+            holds = UNREAD
         if holds is not None and self._redactor.kind_of_field(name) != REVEALED:
             self._empty_value(pieces, i + 1, name, holds)
 
@@ -263,6 +276,8 @@ class JsonRewriter:
 
     def _rewrite_value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
         """Rewrite a value of a known field; `name` is the variable's name in an environment."""
+        if pieces[i] == b'""':
+            return
         text = self._decode_text(pieces[i])
         variable = name if kind == ENVIRONMENT and name != place else ""
         new, counts = self._redactor.field(kind, text, name=variable)

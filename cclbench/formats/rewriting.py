@@ -23,6 +23,7 @@ COMMAND_LINE: Final = "command line"
 SYSTEM: Final = "system information"
 SOURCE_PATH: Final = "source path"
 METADATA: Final = "metadata of the program"
+UNREAD: Final = "field that is not read"
 """Kinds of content that are not published."""
 REVEALED: Final = "revealed"
 """Kind of a field whose value its owner publishes deliberately."""
@@ -43,6 +44,10 @@ class Redactor(Protocol):
         """Redact any text; `field` is the name of its field, if it has one."""
         ...
 
+    def publishes(self, key: str) -> bool:
+        """Whether a field of that name is published with its value."""
+        ...
+
     def kind_of_field(self, name: str) -> str | None:
         """The kind of content of a field with this name, None if unknown."""
         ...
@@ -61,10 +66,6 @@ class Redactor(Protocol):
 
     def is_marker(self, annotation: str) -> bool:
         """Whether an annotation is a framework's own: a step, a phase or a collective."""
-        ...
-
-    def is_suspicious(self, data: bytes) -> bool:
-        """Whether bytes may contain something to redact; a quick check with false positives."""
         ...
 
     def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:

@@ -34,8 +34,10 @@ __all__ = [
     "Redaction",
     "by_kind",
     "collect_identities",
+    "evidence_name",
     "find_leftovers",
     "leftovers_in",
+    "published_name",
     "redact_file",
     "redacted_name",
 ]
@@ -47,13 +49,16 @@ _OF_A_RANK: Final = re.compile(r"(?i)rank|worker|step|[tp]p-?\d")
 _NOT_BY_CHANCE: Final = 8
 
 
-def collect_identities(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
+def collect_identities(
+    paths: Iterable[Path], reveal: Sequence[str] = (), kept_names: Sequence[str] = ()
+) -> Identities:
     """The names and values that a data point's files hold, read from all of them before any is redacted.
 
-    `reveal` names fields and variables whose values stay in all files.  `InputError` for a file that cannot
-    be redacted, `UsageError` for a field that does not occur.
+    `reveal` names fields and variables whose values stay in all files; names in evidence that match a pattern
+    of `kept_names` stay.  `InputError` for a file that cannot be redacted, `UsageError` for a field that does
+    not occur.
     """
-    learner, published = Learner(reveal), set[str]()
+    learner, published = Learner(reveal, kept_names), set[str]()
     for path in paths:
         require_plain_file(path)
         rewrite_file(path, None, Scrubber(learner), annotations=True)
@@ -107,6 +112,16 @@ def leftovers_in(text: str, identities: Identities) -> list[str]:
 def redacted_name(name: str, identities: Identities) -> str:
     """A file's name with names in it replaced; its rank and format stay."""
     return Scrubber(identities).text(_pseudonymous_name(name, identities))[0]
+
+
+def published_name(name: str, identities: Identities) -> str:
+    """What a name in the evidence that a result row is about is called in the copies."""
+    return identities.public_names.publish_category(name)
+
+
+def evidence_name(name: str, identities: Identities) -> str:
+    """The published name of a file of evidence: without names, and of public words."""
+    return identities.public_names.publish_file_name(redacted_name(name, identities))
 
 
 def _scrub_file(source: Path, target: Path | None, identities: Identities, *, annotations: bool) -> Scrubber:

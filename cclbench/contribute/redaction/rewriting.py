@@ -11,6 +11,7 @@ from typing import Final
 
 from cclbench.contribute.redaction import plain_text
 from cclbench.contribute.redaction.documents import LANGUAGES, Language, NotWellFormedError
+from cclbench.contribute.redaction.evidence import EvidenceScrubber
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.formats import AnyReader
 from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
@@ -28,7 +29,10 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
     """Write the redacted file to `target`, completely or not at all; without one, only count changes."""
     begin = read_head(path)
     reader, _ = recognise_head(path, begin)
-    attempt = Scrubber(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
+    card, language = is_card(path), language_of(path)
+    evidence = reader is not None and language in (None, LANGUAGES[".csv"]) and not (card or scrubber.learns)
+    kind = EvidenceScrubber if evidence else Scrubber
+    attempt = kind(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
     if (
         rewrite_json(path, target, attempt)
         if reader is None
@@ -39,18 +43,20 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
     refusal = "has no format that can be redacted"
     if reader is not None:
         refusal = f"cannot be redacted: format {reader.name} cannot rewrite its texts"
-    card, language = is_card(path), language_of(path)
+    attempt = kind(scrubber.identities, scrubber.present.values())
     try:
         with open_output(path, target) as write:
             text = _text_blocks(path, refusal)
-            if reader is not None and language is None and not scrubber.learns:
-                text = _published_lines(text, reader, scrubber)
-            plain_text.rewrite_text(text, scrubber, write, language=language, card=card)
+            if reader is not None and evidence:
+                language = None
+                text = _published_lines(text, reader, attempt)
+            plain_text.rewrite_text(text, attempt, write, language=language, card=card)
     except NotWellFormedError:
         hint = "remove from it what looks like a name or a secret"
         raise InputError(
             "would no longer parse after redaction", where=display_path(path), hint=hint
         ) from None
+    scrubber.count_all(attempt)
 
 
 def _text_blocks(path: Path, otherwise: str) -> Iterator[bytes]:

@@ -133,6 +133,11 @@ class Scrubber:
         """The kind that a field of this name holds."""
         return kinds.REVEALED if self.identities.is_revealed(name) else kinds.kind_of_field(name)
 
+    def publishes(self, key: str) -> bool:
+        """Whether a field of that name is published with its value: all are, in what people write."""
+        del key
+        return True
+
     def is_marker(self, annotation: str) -> bool:
         """Whether an annotation is a framework's own: a step, a phase, a data loader, a collective."""
         return (
@@ -198,22 +203,6 @@ class Scrubber:
             return self.text(text)
         number = self.identities.pseudonym_of(kinds.ANNOTATION, text)
         return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
-
-    def is_suspicious(self, data: bytes) -> bool:
-        """Whether bytes may hold something to redact; only scrubbing the texts in them decides."""
-        lower = data.lower()
-        for pattern in PATTERNS:
-            searched = lower if pattern.ignore_case else data
-            if any(mark in searched for mark in pattern.byte_marks) and pattern.core_pattern.search(data):
-                return True
-        if any(form in lower for form in self.present):
-            return True
-        text = data.decode("latin-1")
-        if any(encoded_texts(text)) or (any(mark in text for mark in _MARKS) and any(joined_texts(text))):
-            return True
-        if environment.count_assignments(text) >= environment.FEW:
-            return True
-        return self.identities.may_be_mentioned(data.decode(errors="replace"))
 
     def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Scrub the texts in bytes of unknown format and pad them to their original length."""

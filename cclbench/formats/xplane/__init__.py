@@ -60,9 +60,8 @@ class Xplane(Reader):
         """Rewrite texts in the nested messages, and the lengths around them."""
         from cclbench.formats.xplane.rewriting import ProtobufRewriter
 
-        profile = ProtobufRewriter(
-            require_uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
-        )
+        del annotations
+        profile = ProtobufRewriter(require_uncompressed(path), redactor, withheld=self.withheld)
         with open_output(path, target) as write:
             profile.rewrite_profile(write)
         return True

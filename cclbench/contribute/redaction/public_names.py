@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What evidence publishes of its texts: public names and short numbers; everything else becomes a token.
+
+A text consists of *units* between blanks, brackets and commas, a unit of *words* of letters and digits.  A
+word is public if `words.txt` lists it (scripts/public_words.py collects them from what cclbench's readers,
+rules and cost models name, from PyTorch's operators and from the kernels of public libraries), or if it is a
+listed one with a number.  A unit of public words stays.  Of the name of a kernel, operator or module with
+other words the public words stay, by which it is classified, around one token for the rest; all else is
+replaced as a whole.
+
+Tokens are salted hashes: equal texts of a data point have equal ones, and nobody can try out texts without
+the salt, which is not stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Final
+
+from cclbench.classify import kernel_category
+from cclbench.normalize.phases import phase_told
+
+_LISTED: Final = files(__package__).joinpath("words.txt").read_text(encoding="ascii").split()
+_PATHS: Final = _LISTED.index("[paths]")
+WORDS: Final = frozenset(_LISTED[:_PATHS])
+OF_PATHS: Final = frozenset(_LISTED[_PATHS + 1 :]) | WORDS
+"""Words of the paths of public packages, below the folder of packages."""
+
+_LETTERS: Final = "jqvwxyz"
+"""No rule that classifies names has a word of these letters alone."""
+_LENGTH: Final = 14
+_TOKEN: Final = rf"x[{_LETTERS}]{{{_LENGTH}}}"
+_UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
+_PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
+_MARKS: Final = re.compile(r"([-_.:/#+~%@?!$^\\])\1*|->|::|--|\.\.\.|//|:-|<-")
+"""Signs that a unit without a word may consist of."""
+_NUMBER: Final = re.compile(
+    r"[-+]?(?:\d{1,7}(?:\.\d{0,18})?|\.\d{1,18}|9223372036854775807)(?:[eE][-+]?\d{1,3})?(?:u|ul|ull|f|l|%|x)?[.:]?"
+    r"|\d{1,3}\.\d{1,3}\.\d{1,3}|\d{1,5}(?:x\d{1,5}){1,4}|0x[0-9a-f]{1,4}",
+    re.ASCII,
+)
+_COUNTED: Final = re.compile(
+    r"(?P<stem>[A-Za-z]{3,}|sm|mi|gfx|[dtpce]p|gpu|[abhv])(?P<number>\d{1,4}a?|\d{1,4}(?:x\d{1,4}){1,3})"
+)
+_SIZES: Final = re.compile(r"\d{1,4}(?:x\d{1,4}){1,4}|\d{1,6}(?:ul|u|f)?")
+_TYPES: Final = re.compile(
+    r"(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|fp(?:4|8|16|32|64))+"
+)
+_LONG_NUMBERS: Final = re.compile(
+    r"(?:\d{3,}\D+){2}\d{3,}|\d{8}|\d+(?:[-/%+~@#$]\d+){2}|\d+(?:\.\d+){3}|\d+(?:\.\d+){2}[-/:]\d"
+)
+"""Numbers in a unit that are those of an account, an address or a date, not of a size or version."""
+_LONG_NUMBER: Final = re.compile(
+    r"[-+]?(?:\d{1,20}(?:\.\d{1,9})?)(?:[eE][-+]?\d{1,3})?|0x[0-9a-f]{1,16}", re.ASCII
+)
+_TIME: Final = re.compile(
+    r"\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?", re.ASCII
+)
+_PROGRAM: Final = re.compile(r"[\w.-]+\(\d{1,20}\)", re.ASCII)
+"""A compiled program with its number."""
+_OF_JSON: Final = re.compile(r":-?\d{1,19}(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?", re.ASCII)
+"""A number of an object."""
+_BETWEEN_NAMES: Final = re.compile(r"[\w)\]>][ \t\n]+\w")
+_OF_TYPES: Final = re.compile(
+    r"\b(?:void|const|unsigned|signed|long|int|char|float|double|bool|short|struct|class|enum|static|volatile"
+    r"|anonymous namespace|clone|restrict|__restrict__|operator)\b"
+)
+_PYTHON_ROW: Final = re.compile(r"<built-in |nn\.Module: |\S[^(\n]*\.py\(\d+\): ")
+_FOLDER: Final = re.compile(
+    r"(?:^|/)(lib/python[\d.]{1,5}/(?:(?:site|dist)-packages/)?|(?:site|dist)-packages/)"
+)
+"""Folders of public packages and of Python's own modules."""
+_PLACE: Final = re.compile(r"(?P<path>[^:]*[^/:]/[^:]*[^/:]|[^:]*\.py)(?P<line>:\d{1,6})?")
+"""A path, with a line of its file."""
+_TELLING: Final[Mapping[str | None, str]] = {
+    **{name: name for name in ("gemm", "attention", "embedding", "moe", "sampling", "optimizer")},
+    "convolution": "conv2d",
+    "normalization": "layer_norm",
+    "elementwise": "elementwise_kernel",
+    "reduction": "reduce_kernel",
+    "copy": "memcpy",
+}
+"""A name of each category."""
+_SHORTEST: Final = 3
+_DIGITS: Final = re.compile(
+    r"(?<![^\W_])\d{5,}(?![^\W_])|(?<!\d)\d+(?:[-_. %:]\d+){2,}"
+    r"|(?:[0-9a-fA-F]{2}[-: ]){3,}[0-9a-fA-F]{2}"
+)
+"""Numbers that a file's name needs to tell no rank."""
+_SIGNS: Final = "-_.:/#+~%@?!$^\\"
+_ROWS_OF_NUMBERS: Final = re.compile(r"(?<![\w.])[+(]?\d[\d.)]*(?:[ \t-]+[(]?\d[\d.)]*){2,}(?![\w.])")
+"""Numbers between blanks or hyphens, such as a telephone's; those of shapes are between commas."""
+_CARD: Final = re.compile(r"(?<!\S)\d{4}(?: \d{4}){2,}(?!\S)")
+_MUCH: Final = re.compile(r"\D*(?:\d\D*){5,}")
+"""Digits that may tell more than a size among texts that are not public."""
+_BEHIND_A_WORD: Final = re.compile(r"[A-Za-z_]{2,}[ :=]{1,2}\Z|:\Z")
+"""A number of a log's line that is named."""
+_PORT: Final = re.compile(r"(?:host|address)-\d+:\d+")
+_PATH: Final = re.compile(r"[.~]{0,2}/[^:]*[^:/]/[^:]+")
+"""A path from a root, where it begins a text."""
+_TENSILE: Final = re.compile(
+    r"(?:[A-Z]{1,6}[a-z]{0,6}\d{0,4}(?:x\d{1,4}){0,3}(?:[A-Z]{1,2}\d{0,3})?|\d[A-Z]{1,5}\d?)(?:\.kd)?|\d{0,4}"
+)
+"""A part of the name of a product of Tensile, `Cijk_...`: a parameter by its initials."""
+_PACKAGES: Final = ("torch/", "torch_xla/", "jax/", "jaxlib/", "triton/", "numpy/", "functorch/")
+
+
+class PublicNames:
+    """Publishes texts with one salt; names that match a pattern of `kept` stay."""
+
+    def __init__(self, salt: bytes, kept: Iterable[str] = ()) -> None:
+        self._salt, self._kept = salt, tuple(kept)
+
+    def token(self, text: str) -> str:
+        """The token of a text: `x` and letters, so that it is a name in every language."""
+        number = int.from_bytes(blake2b(text.encode(errors="surrogatepass"), key=self._salt).digest(), "big")
+        letters = []
+        for _ in range(_LENGTH):
+            number, letter = divmod(number, len(_LETTERS))
+            letters.append(_LETTERS[letter])
+        return "x" + "".join(letters)
+
+    def is_kept(self, text: str) -> bool:
+        """Whether its owner asks to publish it as it is."""
+        return any(fnmatchcase(text, pattern) for pattern in self._kept)
+
+    def publish(self, text: str) -> str:
+        """A name or another short text as it is published."""
+        return self._publish_cached(text)
+
+    @cached_property
+    def _publish_cached(self) -> Callable[[str], str]:
+        return lru_cache(maxsize=1 << 16)(self._publish)
+
+    def _publish(self, text: str) -> str:
+        if self.is_kept(text):
+            return text
+        text = _ROWS_OF_NUMBERS.sub(lambda numbers: self.token(numbers[0]), text)
+        if all(map(self._is_public_at, _UNIT.finditer(text))):
+            return text
+        if _PYTHON_ROW.match(text) is None and _BETWEEN_NAMES.search(_OF_TYPES.sub("", text)):
+            phase = phase_told(text)
+            return f"{self.token(text)} {phase}" if phase else self.token(text)
+        return _UNIT.sub(self._published_unit, text)
+
+    def publish_category(self, name: str) -> str:
+        """A name that a result row is about: of a kernel, or of modules from the outermost, `A_0/B_1`."""
+        whole = self.publish(name)
+        return "/".join(map(self.publish, name.split("/"))) if "/" in name else whole
+
+    def publish_file_name(self, name: str) -> str:
+        """A file's name: public words with their numbers stay, such as the rank and the format."""
+        if self.is_kept(name):
+            return name
+        name = _DIGITS.sub(lambda digits: self.token(digits[0]), name)
+        return re.sub(
+            r"[^\W_]+|[^\x00-\x7f]+",
+            lambda word: word[0] if _is_public_word(word[0]) else self.token(word[0]),
+            name,
+        )
+
+    def publish_line(self, line: str) -> str:
+        """A line of a table or a log: its columns stay, and numbers of any length among public words."""
+        line = _CARD.sub(lambda numbers: self.token(numbers[0]), line)
+        units = _UNIT.findall(line)
+        others = sum(not (self._is_public(unit) or _is_figure(unit)) for unit in units)
+        table = "CCL " not in line
+        figures = not table or (not others and len(units) > 1 and not line.lstrip().startswith(("#", "//")))
+
+        def published(match: re.Match[str]) -> str:
+            if figures and _is_figure(match[0]) and (table or _BEHIND_A_WORD.search(line[: match.start()])):
+                return match[0]
+            return self._published_unit(match)
+
+        return _UNIT.sub(published, line)
+
+    def _is_public_at(self, match: re.Match[str]) -> bool:
+        """Whether a unit of a text is public where it stands."""
+        text, unit = match.string, match[0]
+        if text[: match.start()].endswith("(") and _PROGRAM.fullmatch(text):
+            return True
+        if text.startswith('{"') and _OF_JSON.fullmatch(unit):
+            return True
+        begins = text[match.start() - 1 : match.start()] != ")"
+        return self._is_public(unit) and not (begins and _PATH.fullmatch(unit))
+
+    def _is_public(self, unit: str) -> bool:
+        return _is_public_unit(unit) or self.is_kept(unit)
+
+    def _published_unit(self, match: re.Match[str]) -> str:
+        unit = match[0]
+        if _NUMBER.fullmatch(unit) and _MUCH.fullmatch(unit):
+            return self.token(unit)
+        if self._is_public_at(match):
+            return unit
+        return self._with_category(unit, self._replaced_unit(match))
+
+    def _with_category(self, name: str, new: str) -> str:
+        """A replaced name with a word of its category, if its public words tell another."""
+        category = kernel_category(name)
+        if category not in _TELLING or kernel_category(new) == category:
+            return new
+        return f"{self.token(name)}_{_TELLING[category]}"
+
+    def _replaced_unit(self, match: re.Match[str]) -> str:
+        unit = match[0]
+        path = None if match.string[: match.start()].endswith(")") else _PLACE.fullmatch(unit)
+        if path is not None:
+            return self._published_path(path["path"]) + (path["line"] or "")
+        core = unit.strip(_SIGNS)
+        begin, end = unit[: unit.index(core)], unit[unit.index(core) + len(core) :]
+        return f"{begin[-2:]}{self._published_words(core)}{end[:2]}" if core else self.token(unit)
+
+    def _published_words(self, name: str) -> str:
+        """A name's public words, and one token instead of the first of the others."""
+        token, parts, sign = self.token(name), list[str](), ""
+        for part in _PART.findall(name) if name.isascii() else [name]:
+            if not part[0].isalnum():
+                sign = "::" if "::" in part else part if len(part) == 1 and part in "_.-:/" else "_"
+                continue
+            public = len(part) >= _SHORTEST and not part[0].isdigit() and _is_public_word(part)
+            if public or token not in parts:
+                parts += [sign] * bool(parts) + [part if public else token]
+        return "".join(parts)
+
+    def _published_path(self, path: str) -> str:
+        """A file of a public package below the folder of packages; of any other a token with its ending."""
+        folder = max(_FOLDER.finditer(path), key=lambda match: match.end(), default=None)
+        rest = (
+            path[folder.end() :] if folder else path if path.startswith(_PACKAGES) or "/" not in path else ""
+        )
+        base = f"/{folder[1]}" if folder else ""
+        words = [part for part in _PART.findall(rest) if part[0].isalnum()]
+        if words and rest.isascii() and all(word in OF_PATHS or _is_public_word(word) for word in words):
+            return base + rest
+        return base + self.token(path) + (".py" if path.endswith(".py") else "")
+
+
+def _is_figure(unit: str) -> bool:
+    return _LONG_NUMBER.fullmatch(unit) is not None or _TIME.fullmatch(unit) is not None
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_public_unit(unit: str) -> bool:
+    """Whether a unit is a short number or consists of public words and signs."""
+    if _NUMBER.fullmatch(unit) or re.fullmatch(_TOKEN, unit):
+        return True
+    if unit.startswith("Cijk_"):
+        return all(_TENSILE.fullmatch(part) or _is_public_word(part) for part in unit.split("_"))
+    if not unit.isascii() or _PORT.fullmatch(unit) or _LONG_NUMBERS.search(unit):
+        return False
+    parts = _PART.findall(unit)
+    words = [part for part in parts if part[0].isalnum()]
+    if not words:
+        return _MARKS.fullmatch(unit) is not None
+    if len(words) > 1 and all(word.isdigit() for word in words):
+        return False
+    return all(_MARKS.fullmatch(part) or len(part) < 5 for part in parts if not part[0].isalnum()) and all(
+        map(_is_public_word, words)
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_public_word(word: str) -> bool:
+    if (
+        word in WORDS
+        or (len(word) == 1 and word.isascii())
+        or _SIZES.fullmatch(word)
+        or _TYPES.fullmatch(word)
+    ):
+        return True
+    counted = _COUNTED.fullmatch(word)
+    return (counted is not None and (len(counted["stem"]) < _SHORTEST or counted["stem"] in WORDS)) or (
+        re.fullmatch(_TOKEN, word) is not None
+    )
