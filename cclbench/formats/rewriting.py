@@ -44,6 +44,10 @@ class Redactor(Protocol):
         """Redact any text; `field` is the name of its field, if it has one."""
         ...
 
+    def listed_text(self, text: str) -> Replaced:
+        """Redact a text of which the format itself published only words that it lists."""
+        ...
+
     def publishes(self, key: str) -> bool:
         """Whether a field of that name is published with its value."""
         ...

@@ -133,6 +133,10 @@ class Scrubber:
         """The kind that a field of this name holds."""
         return kinds.REVEALED if self.identities.is_revealed(name) else kinds.kind_of_field(name)
 
+    def listed_text(self, text: str) -> tuple[str, Counter[str]]:
+        """Scrub a text by the rules alone."""
+        return Scrubber.text(self, text)
+
     def publishes(self, key: str) -> bool:
         """Whether a field of that name is published with its value: all are, in what people write."""
         del key

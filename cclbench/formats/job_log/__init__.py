@@ -54,7 +54,7 @@ class JobLog(EvidenceReader):
                 kept = []
                 for line in block.split(b"\n"):
                     published = line if redactor.learns else published_line(line)
-                    text, counts = redactor.text((published or b"").decode(errors="replace"))
+                    text, counts = redactor.listed_text((published or b"").decode(errors="replace"))
                     if published is None and line.strip():
                         counts = Counter({CAPTURED: 1})
                     redactor.count("lines", counts)

@@ -111,7 +111,7 @@ class Prometheus(EvidenceReader):
                 published = line if redactor.learns or _MARK.fullmatch(line) else ""
                 if sample is not None and not redactor.learns:
                     published = _published_line(line, sample, series.name_of(sample, number))
-                text, counts = redactor.text(published)
+                text, counts = redactor.listed_text(published)
                 if not published and line:
                     counts = Counter({SYSTEM: 1})
                 redactor.count("lines", counts)
