@@ -42,7 +42,6 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
     help="The model's Hugging Face config.json, for its sizes; by default the one beside the traces.",
 )
 @click.option("--licence", metavar="SPDX", help="Licence of the traces, such as Apache-2.0 or CC-BY-4.0.")
-@click.option("--annotations", is_flag=True, help="Also redact the texts of annotations and NVTX ranges.")
 @click.option(
     "--reveal",
     multiple=True,

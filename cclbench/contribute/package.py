@@ -65,7 +65,7 @@ class PackageOptions:
     """Options of a contributor.
 
     `licence` is that of the traces (SPDX); `model_config` a Hugging Face configuration (else the one in the
-    traces' folder); `annotations` also replaces texts of annotations; `reveal` names fields and environment
+    traces' folder); `reveal` names fields and environment
     variables whose values stay, `kept_names` patterns of names in traces that stay; `allow_gaps` accepts a
     card without what metrics need; `replace` an existing data point.  Files of more than `external` bytes
     go to `outside`, to be uploaded below `url`.
@@ -73,7 +73,6 @@ class PackageOptions:
 
     licence: str | None = None
     model_config: Path | None = None
-    annotations: bool = False
     reveal: tuple[str, ...] = ()
     kept_names: tuple[str, ...] = ()
     allow_gaps: bool = False
@@ -166,7 +165,6 @@ def make_data_point(
             originals,
             staged,
             scratch,
-            annotations=options.annotations,
             reveal=options.reveal,
             kept_names=options.kept_names,
             engine=engine,

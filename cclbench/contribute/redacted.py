@@ -53,7 +53,6 @@ def redact_copies(
     staged: DataPointPlace,
     scratch: Path,
     *,
-    annotations: bool,
     reveal: Sequence[str] = (),
     kept_names: Sequence[str] = (),
     engine: Engine = SERIAL,
@@ -61,8 +60,7 @@ def redact_copies(
 ) -> RedactedCopies:
     """Write redacted files to their places in `staged`; the card is returned as its fields.
 
-    With `annotations` the texts of annotations are replaced, too; `reveal` names fields and variables whose
-    values stay, `kept_names` patterns of names in traces that stay.
+    `reveal` names fields and variables whose values stay, `kept_names` patterns of names in traces that stay.
     """
     plain = scratch / "plain" / f"{staged.id}.yaml"
     hidden = scratch / "redacted" / plain.name
@@ -81,7 +79,7 @@ def redact_copies(
         (plain, hidden),
     ]
     redactions: list[Redaction] = []
-    work = partial(_redact_file, annotations=annotations, identities=identities)
+    work = partial(_redact_file, identities=identities)
     for file_redactions in engine.map(work, tasks, progress=progress, what="redacting"):
         redactions += file_redactions
     card: Value = dict(read_card(hidden).value)
@@ -110,10 +108,10 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
         )
 
 
-def _redact_file(task: tuple[Path, Path], *, annotations: bool, identities: Identities) -> list[Redaction]:
+def _redact_file(task: tuple[Path, Path], *, identities: Identities) -> list[Redaction]:
     source, target = task
     target.parent.mkdir(parents=True, exist_ok=True)
-    redactions = redaction.redact_file(source, target, annotations=annotations, identities=identities)
+    redactions = redaction.redact_file(source, target, identities=identities)
     if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
         shutil.copymode(source, target)
     return redactions

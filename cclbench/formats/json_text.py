@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
-from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, UNREAD, Redactor
+from cclbench.formats.rewriting import ENVIRONMENT, JOB, METADATA, REVEALED, UNREAD, Redactor
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.units import MIB
@@ -56,9 +56,8 @@ _PLAIN: Final = _Text(b"", {}, None)
 class JsonRewriter:
     """Rewrites one file: pass blocks to `feed_block` and write what it returns, then call `finish`.
 
-    Names of events of the `categories` are chosen by users and numbered; `named` maps other names of events
-    to their replacements.  Values of the keys in `withheld` are emptied everywhere; with `outer`, so are the
-    values of all other keys of the outermost object.
+    Values of the keys in `withheld` are emptied everywhere; with `outer`, so are the values of all other keys
+    of the outermost object.
     """
 
     def __init__(
@@ -66,8 +65,6 @@ class JsonRewriter:
         redactor: Redactor,
         where: str,
         *,
-        categories: Collection[str] = (),
-        named: Mapping[str, str] | None = None,
         withheld: Mapping[str, str] | None = None,
         outer: Collection[str] | None = None,
     ) -> None:
@@ -75,8 +72,6 @@ class JsonRewriter:
         self._level, self._emptied = 0, 0
         """Number of open lists and objects; that number where the one being emptied began, 0 if none is."""
         self._redactor, self._where = redactor, where
-        self._categories = frozenset(_encode_text(category, b"") for category in categories)
-        self._named = {_encode_text(old, b""): _encode_text(new, b"") for old, new in (named or {}).items()}
         self._left = b""
         self._read = 0
         self._known: dict[bytes, _Text] = {}
@@ -115,13 +110,11 @@ class JsonRewriter:
             if text is not _PLAIN:
                 special[raw] = text
         self._read += len(original)
-        if not special and self._inside is None and not (self._categories or self._named):
+        if not special and self._inside is None:
             return b"".join(pieces)
         self._rewrite_container(pieces)
         for i in [i for i in range(1, len(pieces), 2) if pieces[i] in special]:
             self._replace_text(pieces, i, special.get(pieces[i], _PLAIN))
-        if self._categories or self._named:
-            self._number_annotation(pieces)
         return b"".join(pieces)
 
     def _empty_withheld(self, pieces: list[bytes]) -> None:
@@ -292,38 +285,19 @@ class JsonRewriter:
                 return _decode_name(pieces[at - 1])
         return "a list"
 
-    def _number_annotation(self, pieces: list[bytes]) -> None:
-        """Replace names of ranges chosen by users, i.e. of events of the `categories`, by numbers."""
-        for i in [i for i in range(1, len(pieces) - 2, 2) if pieces[i] == b'"name"']:
-            if pieces[i + 1].strip() != b":":
-                continue
-            if pieces[i + 2] in self._named:
-                pieces[i + 2] = self._named[pieces[i + 2]]
-                self._redactor.count("name", {ANNOTATION: 1})
-            elif _event_category(pieces, i) in self._categories:
-                text = self._decode_text(pieces[i + 2])
-                new, counts = self._redactor.redact_annotation(text)
-                if new != text:
-                    pieces[i + 2] = _encode_text(new, pieces[i + 2])
-                    self._redactor.count("name", counts)
-
 
 def rewrite_json(
     path: Path,
     target: Path | None,
     redactor: Redactor,
     *,
-    categories: Collection[str] = (),
-    named: Mapping[str, str] | None = None,
     withheld: Mapping[str, str] | None = None,
     outer: Collection[str] | None = None,
 ) -> bool:
     """Rewrite a JSON or JSON-lines file as `Format.rewrite` does; False if it is neither."""
     if not _BEGINS.match(read_head(path)):
         return False
-    rewriter = JsonRewriter(
-        redactor, display_path(path), categories=categories, named=named, withheld=withheld, outer=outer
-    )
+    rewriter = JsonRewriter(redactor, display_path(path), withheld=withheld, outer=outer)
     try:
         with open_output(path, target) as write:
             for block in strip_padding(read_blocks(path)):
@@ -353,17 +327,6 @@ def _cut_position(pieces: list[bytes]) -> tuple[int, int]:
         if at >= 0:
             return i, at + 1
     return -1, 0
-
-
-def _event_category(pieces: list[bytes], i: int) -> bytes:
-    """The category of the event whose key `name` is piece `i`."""
-    for step in (-2, 2):
-        at = i
-        while 0 <= at + step < len(pieces) - 2 and not re.search(rb"[{}]", pieces[max(at, at + step) - 1]):
-            at += step
-            if pieces[at] == b'"cat"' and pieces[at + 1].strip() == b":":
-                return pieces[at + 2]
-    return b""
 
 
 def _encode_text(text: str, like: bytes) -> bytes:

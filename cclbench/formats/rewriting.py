@@ -16,7 +16,6 @@ from typing import Final, Protocol
 HOST: Final = "host name"
 JOB: Final = "job"
 ENVIRONMENT: Final = "environment variable"
-ANNOTATION: Final = "annotation"
 
 CAPTURED: Final = "captured output"
 COMMAND_LINE: Final = "command line"
@@ -62,14 +61,6 @@ class Redactor(Protocol):
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
         """Whether the text of a field with this name is kept although a rule matched."""
-        ...
-
-    def redact_annotation(self, text: str) -> Replaced:
-        """The name of a range: replaced by a number, unless it is a framework's own."""
-        ...
-
-    def is_marker(self, annotation: str) -> bool:
-        """Whether an annotation is a framework's own: a step, a phase or a collective."""
         ...
 
     def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:

@@ -61,7 +61,7 @@ def collect_identities(
     learner, published = Learner(reveal, kept_names), set[str]()
     for path in paths:
         require_plain_file(path)
-        rewrite_file(path, None, Scrubber(learner), annotations=True)
+        rewrite_file(path, None, Scrubber(learner))
         _pseudonymous_name(path.name, learner)
         if is_card(path):
             published |= _published_texts(path)
@@ -71,25 +71,19 @@ def collect_identities(
     return learner.learnt_identities(frozenset(published))
 
 
-def redact_file(
-    source: Path, target: Path, *, identities: Identities, annotations: bool = False
-) -> list[Redaction]:
+def redact_file(source: Path, target: Path, *, identities: Identities) -> list[Redaction]:
     """Write a redacted copy of a file; returns the changes by place and kind, without the original text.
 
-    `annotations` numbers the user's names of ranges, except the steps, phases and collectives that metrics
-    need.  The copy is always written anew from the parsed content, without unused pages, padding or headers.
+    The copy is always written anew from the parsed content, without unused pages, padding or headers.
     `InputError` for a link, a damaged file, or a format that cannot be redacted; then there is no target.
     """
-    scrubber = _scrub_file(source, target, identities, annotations=annotations)
+    scrubber = _scrub_file(source, target, identities)
     return scrubber.list_redactions(redacted_name(source.name, identities))
 
 
 def find_leftovers(path: Path, identities: Identities) -> list[Redaction]:
     """Names and secrets left in a file; none if `redact_file` wrote it with the same `identities`."""
-    scrubber, name = (
-        _scrub_file(path, None, identities, annotations=False),
-        redacted_name(path.name, identities),
-    )
+    scrubber, name = _scrub_file(path, None, identities), redacted_name(path.name, identities)
     if not scrubber.list_redactions(name):
         # Bytes between texts, such as pages that a database no longer uses.
         counts = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, identities))
@@ -124,12 +118,12 @@ def evidence_name(name: str, identities: Identities) -> str:
     return identities.public_names.publish_file_name(redacted_name(name, identities))
 
 
-def _scrub_file(source: Path, target: Path | None, identities: Identities, *, annotations: bool) -> Scrubber:
+def _scrub_file(source: Path, target: Path | None, identities: Identities) -> Scrubber:
     require_plain_file(source)
     scrubber = Scrubber(
         identities, {found.form for found in identities.secret_needles.find_in_blocks(read_blocks(source))}
     )
-    rewrite_file(source, target, scrubber, annotations=annotations)
+    rewrite_file(source, target, scrubber)
     name = name_inside(source)
     if name is not None and not redacted_name(name, identities) == name != "*":
         scrubber.count("gzip header", {kinds.FILE_NAME: 1})

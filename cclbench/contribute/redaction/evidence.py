@@ -51,10 +51,6 @@ class EvidenceScrubber(Scrubber):
         new, counts = super().field(kind, text, name=name)
         return (new, counts) if kind == kinds.REVEALED else self._publish(new, counts)
 
-    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
-        """As any text."""
-        return self.text(text)
-
     def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Scrub the texts in bytes, and blank the others that are not public."""
         data, counts = super().mask_bytes(data)

@@ -261,9 +261,7 @@ def _secret_parts(kind: str, value: str) -> Iterable[str]:
 
 
 def name_key(kind: str, name: str) -> Key:
-    """A name in the form compared: without case; a host by its first label; annotations unchanged."""
-    if kind == kinds.ANNOTATION:
-        return kind, name
+    """A name in the form compared: without case; a host by its first label."""
     folded = name.strip().strip(".").casefold()
     if kind == kinds.DEVICE:
         return kind, re.sub(r"^(?:gpu|mig|tpu)-", "", folded)

@@ -25,7 +25,7 @@ _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Bytes that no text has; an escape may begin a colour."""
 
 
-def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotations: bool) -> None:
+def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber) -> None:
     """Write the redacted file to `target`, completely or not at all; without one, only count changes."""
     begin = read_head(path)
     reader, _ = recognise_head(path, begin)
@@ -33,11 +33,7 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotat
     evidence = reader is not None and language in (None, LANGUAGES[".csv"]) and not (card or scrubber.learns)
     kind = EvidenceScrubber if evidence else Scrubber
     attempt = kind(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
-    if (
-        rewrite_json(path, target, attempt)
-        if reader is None
-        else reader.rewrite(path, target, attempt, annotations=annotations)
-    ):
+    if rewrite_json(path, target, attempt) if reader is None else reader.rewrite(path, target, attempt):
         scrubber.count_all(attempt)
         return
     refusal = "has no format that can be redacted"

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cclbench.classify import collective_name
 from cclbench.contribute.redaction import environment, kinds
 from cclbench.contribute.redaction.encoded import encoded_texts, joined_texts, reversed_text
 from cclbench.contribute.redaction.names import Identities, replace_names
@@ -17,8 +16,6 @@ from cclbench.contribute.redaction.needles import forms_pattern as encoded_patte
 from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, SecretPattern
 from cclbench.contribute.redaction.redactions import Redaction
 from cclbench.ground.text import printable
-from cclbench.normalize.phases import LOADER, phase_told
-from cclbench.normalize.steps import FAMILIES
 
 _SHORT: Final = 12
 _LONG_TEXT: Final = 1000
@@ -46,13 +43,6 @@ _VERSION: Final = re.compile(r"(?i)version")
 _LIKE_A_VERSION: Final = "IPv4 address"
 """The form that a version number may have."""
 _KEY: Final = re.compile(r"([A-Za-z_][\w.-]{0,60})[\"'\]\\ ]{0,4}(?:[=:]|[ \t])[\"'\\ \t]{0,5}\Z")
-_MARKERS: Final = re.compile(
-    "|".join(f"(?:{family})" for family in FAMILIES)
-    + r"|(?:enumerate\(|Optimizer\.|DistributedDataParallel\.|FullyShardedDataParallel\.|FSDP::|nccl:|gloo:"
-    r"|## Call CompiledFxGraph|Torch-Compiled Region|CompiledFunction|ThreadpoolListener|PjitFunction\("
-    r"|ParseArguments|TfrtCpu|PjRt|\$|end: |[A-Za-z_]\w*::).*"
-)
-"""A framework's own annotations: steps, phases, its data loader and optimizer, its runtime."""
 
 
 class Scrubber:
@@ -142,14 +132,6 @@ class Scrubber:
         del key
         return True
 
-    def is_marker(self, annotation: str) -> bool:
-        """Whether an annotation is a framework's own: a step, a phase, a data loader, a collective."""
-        return (
-            _MARKERS.fullmatch(annotation) is not None
-            or re.search(LOADER, annotation) is not None
-            or collective_name(annotation) is not None
-        )
-
     def count(self, place: str, counts: Mapping[str, int]) -> None:
         """Add the replacements at a place of the file, by rule."""
         shown = printable(place)
@@ -195,18 +177,6 @@ class Scrubber:
         if new != text:
             counts[kind] += 1
         return new, counts
-
-    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
-        """Number a user's annotation; scrub a framework's own as any text.
-
-        If the annotation names a phase, the phase follows the number.
-        """
-        phase = phase_told(text)
-        bare = text.removesuffix(f" {phase}") if phase else text
-        if CLEAN.fullmatch(bare) or self.is_marker(text):
-            return self.text(text)
-        number = self.identities.pseudonym_of(kinds.ANNOTATION, text)
-        return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
 
     def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Scrub the texts in bytes of unknown format and pad them to their original length."""

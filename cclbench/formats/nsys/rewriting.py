@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench.formats.files import copy_file, display_path
-from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST, NVTX, RANGES
+from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 from cclbench.formats.nsys.facts import RANK_VARIABLES
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, UNREAD, Redactor
@@ -59,11 +59,8 @@ _OPERATOR: Final = (
 class DatabaseRewriter:
     """Rewrites an export into a copy, or only counts the replacements."""
 
-    def __init__(
-        self, path: Path, redactor: Redactor, *, annotations: bool, withheld: Mapping[str, str] = _NOTHING
-    ) -> None:
-        self._path, self._redactor, self._annotations = path, redactor, annotations
-        self._withheld = withheld
+    def __init__(self, path: Path, redactor: Redactor, *, withheld: Mapping[str, str] = _NOTHING) -> None:
+        self._path, self._redactor, self._withheld = path, redactor, withheld
 
     def rewrite_into(self, scratch: Path | None) -> None:
         """Write a database of the changed rows to `scratch`; without it, count what would change."""
@@ -198,14 +195,13 @@ class DatabaseRewriter:
             f"SELECT {_quote_identifier(column)}, {name_sql}, count(*) FROM {_quote_identifier(table)}"  # noqa: S608 - quoted names
             f" WHERE typeof({_quote_identifier(column)}) = '{kind}' GROUP BY 1, 2"
         )
-        ranges = self._annotation_texts(database, table, column)
         for old, name, times in database.execute(distinct):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
                 new, counts = self._redactor.mask_bytes(old)
             else:
                 text = old.decode(errors="surrogateescape")
-                changed, counts = self._rewrite_text(text, field or column, table, annotation=old in ranges)
+                changed, counts = self._rewrite_text(text, field or column, table)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
                 self._redactor.count(
@@ -213,9 +209,7 @@ class DatabaseRewriter:
                 )
                 yield old, new, name
 
-    def _rewrite_text(
-        self, text: str, field: str, table: str, *, annotation: bool
-    ) -> tuple[str, Counter[str]]:
+    def _rewrite_text(self, text: str, field: str, table: str) -> tuple[str, Counter[str]]:
         if table == DIAGNOSTICS:
             warning = LOST.search(text[:_LONGEST_WARNING])
             new = warning[0] if warning else ""
@@ -227,28 +221,7 @@ class DatabaseRewriter:
             )
         if kind is not None:
             return self._redactor.field(kind, text)
-        return self._redactor.redact_annotation(text) if annotation else self._redactor.text(text, field)
-
-    def _annotation_texts(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
-        """Texts of NVTX ranges chosen by users, if annotations are to be numbered."""
-        if not self._annotations or (table, column) not in ((NVTX, "text"), ("StringIds", "value")):
-            return frozenset()
-        if not {"eventType", "text", "textId"} <= {*self._tables.get(NVTX, ())}:
-            return frozenset()
-        where = f"FROM {NVTX} WHERE eventType IN {RANGES}"
-        if column == "text":
-            sql = f"SELECT DISTINCT text {where} AND text IS NOT NULL AND NOT ({_OPERATOR})"
-        else:
-            # A registered name that other tables use, too, is not an annotation.
-            other_uses = [
-                f" EXCEPT SELECT {_quote_identifier(name)} FROM {_quote_identifier(other)}"  # noqa: S608 - quoted names
-                for other, names in self._tables.items()
-                if other not in (NVTX, "StringIds")
-                for name in names
-                if name.lower().endswith(("nameid", "name", "contentid"))
-            ]
-            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(other_uses)})"  # noqa: S608
-        return frozenset(text for (text,) in database.execute(sql) if isinstance(text, bytes))
+        return self._redactor.text(text, field)
 
 
 def _apply_changes(

@@ -101,9 +101,8 @@ class Prometheus(EvidenceReader):
             server_metrics=pa.Table.from_arrays(arrays, schema=SERVER_METRICS), left_out=dict(left_out)
         )
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Samples that are read, with the labels of `LABELS`; all other lines are left empty."""
-        del annotations
         series = _SeriesNames(path)
         with open_output(path, target) as write:
             for number, line in _text_lines(path):

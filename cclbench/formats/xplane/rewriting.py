@@ -24,9 +24,6 @@ from cclbench.ground.protobuf_schema import described_class
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _PLANE, _COMPLAINTS, _HOSTS = 1, (2, 3), 4
-_RUNTIME: Final = ("end: ", "$")
-_OWN_STATS: Final = ("step_num", "hlo_op", "run_id", "correlation_id", "bytes_allocated")
-"""Stats of events that are a framework's own: steps, ops, executions, those of allocators."""
 _NUMBERS: Final = {
     "CoreDetails": "local_chip=4:int64 global_chip=5:int64 global_core=6:int64 sparse=7:int64",
     "Access": "mode=1:int64 space=2:int64 bytes=3:int64",
@@ -171,26 +168,6 @@ class ProtobufRewriter:
             elif field.type == field.TYPE_BYTES:
                 text = self._rewrite_text(value.decode(errors="replace"))
                 setattr(message, field.name, text.encode())
-
-
-def ranges_of_people(message: Any, redactor: Redactor) -> list[str]:
-    """Names of host ranges chosen by users, sorted: names of events that are not a framework's own."""
-    titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
-    names = proto.stat_names(message)
-    marks = {key for key, name in names.items() if name in _OWN_STATS}
-    unmarked = {
-        event.metadata_id
-        for line in message.lines
-        for event in line.events
-        if not any(stat.metadata_id in marks for stat in event.stats)
-    }
-    texts = {titles.get(key, "") for key in unmarked}
-    ops = set(names.values())  # texts that stats refer to, among them the names of ops
-    return sorted(
-        text
-        for text in texts - ops
-        if text and not text.startswith(_RUNTIME) and not redactor.is_marker(text)
-    )
 
 
 def _write_field(write: Callable[[bytes], object], number: int, value: bytes) -> None:
