@@ -23,18 +23,18 @@ from importlib.resources import files
 from typing import Final
 
 from cclbench.classify import kernel_category
+from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.normalize.phases import phase_told
 
-_LISTED: Final = files(__package__).joinpath("words.txt").read_text(encoding="ascii").split()
-_PATHS: Final = _LISTED.index("[paths]")
-WORDS: Final = frozenset(_LISTED[:_PATHS])
-OF_PATHS: Final = frozenset(_LISTED[_PATHS + 1 :]) | WORDS
-"""Words of the paths of public packages, below the folder of packages."""
+PARTS: Final = frozenset(
+    files(__package__).joinpath("words.txt").read_text(encoding="ascii").rpartition("# ")[2].split()
+)
+"""Parts of words, in lower case."""
 
 _LETTERS: Final = "jqvwxyz"
 """No rule that classifies names has a word of these letters alone."""
 _LENGTH: Final = 14
-_TOKEN: Final = rf"x[{_LETTERS}]{{{_LENGTH}}}"
+_TOKEN: Final = re.compile(rf"x[{_LETTERS}]{{{_LENGTH}}}")
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
 _PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
 _MARKS: Final = re.compile(r"([-_.:/#+~%@?!$^\\])\1*|->|::|--|\.\.\.|//|:-|<-")
@@ -44,15 +44,31 @@ _NUMBER: Final = re.compile(
     r"|\d{1,3}\.\d{1,3}\.\d{1,3}|\d{1,5}(?:x\d{1,5}){1,4}|0x[0-9a-f]{1,4}",
     re.ASCII,
 )
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+"""Parts of a word: by its capitals, and numbers."""
 _COUNTED: Final = re.compile(
-    r"(?P<stem>[A-Za-z]{3,}|sm|mi|gfx|[dtpce]p|gpu|[abhv])(?P<number>\d{1,4}a?|\d{1,4}(?:x\d{1,4}){1,3})"
+    r"[a-z]{1,2}\d{1,2}|[a-z]{2}\d{1,3}(?:x\d{1,3})+|(?:[a-z]p|[abhvs]|bs|mi|pg|sm|gfx|isa)\d{1,4}[ax]?|\d{1,4}[KMGT]i?B"
+    r"|\d[a-z]{1,2}",
+    re.IGNORECASE,
 )
+"""A parameter of a kernel, a processor, an amount of memory."""
+_SUMS: Final = re.compile(r"(?:sq\d{1,15}sk\d{1,15}sqsq\d{1,15}sqsk\d{1,15})|sq|sk")
+"""Sums of lengths in the name of a step (`classify.serving_steps`)."""
+_INSTRUCTIONS: Final = ("16816", "16832")
+"""Shapes of matrix instructions with more digits than a size."""
+_CODE: Final = re.compile(
+    r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]"
+)
+"""A code of a mangled name, or the length of an identifier."""
+_MOST_CODES: Final = 4
+"""Most different letters of a run of codes in a mangled name."""
 _SIZES: Final = re.compile(r"\d{1,4}(?:x\d{1,4}){1,4}|\d{1,6}(?:ul|u|f)?")
+_SIZES_WITHIN: Final = re.compile(r"(?<!\d)\d{1,4}(?:x\d{1,4})+(?!\d)")
 _TYPES: Final = re.compile(
-    r"(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|fp(?:4|8|16|32|64))+"
+    r"(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+"
 )
 _LONG_NUMBERS: Final = re.compile(
-    r"(?:\d{3,}\D+){2}\d{3,}|\d{8}|\d+(?:[-/%+~@#$]\d+){2}|\d+(?:\.\d+){3}|\d+(?:\.\d+){2}[-/:]\d"
+    r"(?:\d{3,}[\W_]+){2}\d{3,}|\d{8}|\d+(?:[-/%+~@#$]\d+){2}|\d+(?:\.\d+){3}|\d+(?:\.\d+){2}[-/:]\d"
 )
 """Numbers in a unit that are those of an account, an address or a date, not of a size or version."""
 _LONG_NUMBER: Final = re.compile(
@@ -104,7 +120,7 @@ _PORT: Final = re.compile(r"(?:host|address)-\d+:\d+")
 _PATH: Final = re.compile(r"[.~]{0,2}/[^:]*[^:/]/[^:]+")
 """A path from a root, where it begins a text."""
 _TENSILE: Final = re.compile(
-    r"(?:[A-Z]{1,6}[a-z]{0,6}\d{0,4}(?:x\d{1,4}){0,3}(?:[A-Z]{1,2}\d{0,3})?|\d[A-Z]{1,5}\d?)(?:\.kd)?|\d{0,4}"
+    r"(?:[A-Z]{1,9}[a-z]{0,6}\d{0,4}(?:x\d{1,4}){0,3}(?:[A-Z]{1,2}\d{0,3})?|\d[A-Z]{1,5}\d?)(?:\.kd)?|\d{0,4}"
 )
 """A part of the name of a product of Tensile, `Cijk_...`: a parameter by its initials."""
 _PACKAGES: Final = ("torch/", "torch_xla/", "jax/", "jaxlib/", "triton/", "numpy/", "functorch/")
@@ -143,10 +159,12 @@ class PublicNames:
         text = _ROWS_OF_NUMBERS.sub(lambda numbers: self.token(numbers[0]), text)
         if all(map(self._is_public_at, _UNIT.finditer(text))):
             return text
-        if _PYTHON_ROW.match(text) is None and _BETWEEN_NAMES.search(_OF_TYPES.sub("", text)):
-            phase = phase_told(text)
-            return f"{self.token(text)} {phase}" if phase else self.token(text)
-        return _UNIT.sub(self._published_unit, text)
+        row = _PYTHON_ROW.match(text) is not None
+        if not row and _BETWEEN_NAMES.search(_OF_TYPES.sub("", text)):
+            new = self.token(text)
+        else:
+            new = _UNIT.sub(self._published_unit, text)
+        return new if row else self._with_meaning(text, new)
 
     def publish_category(self, name: str) -> str:
         """A name that a result row is about: of a kernel, or of modules from the outermost, `A_0/B_1`."""
@@ -198,14 +216,17 @@ class PublicNames:
             return self.token(unit)
         if self._is_public_at(match):
             return unit
-        return self._with_category(unit, self._replaced_unit(match))
+        return self._replaced_unit(match)
 
-    def _with_category(self, name: str, new: str) -> str:
-        """A replaced name with a word of its category, if its public words tell another."""
+    def _with_meaning(self, name: str, new: str) -> str:
+        """A replaced name with the word of its phase or category, if its public words tell another."""
+        phase = phase_told(name)
+        if phase_told(new) != phase:
+            new = f"{self.token(name)} {phase}" if phase else self.token(name)
         category = kernel_category(name)
-        if category not in _TELLING or kernel_category(new) == category:
+        if kernel_category(new) == category and kernel_arithmetic(new) == kernel_arithmetic(name):
             return new
-        return f"{self.token(name)}_{_TELLING[category]}"
+        return f"{self.token(name)}_{_TELLING[category]}" if category in _TELLING else self.token(name)
 
     def _replaced_unit(self, match: re.Match[str]) -> str:
         unit = match[0]
@@ -236,9 +257,10 @@ class PublicNames:
         )
         base = f"/{folder[1]}" if folder else ""
         words = [part for part in _PART.findall(rest) if part[0].isalnum()]
-        if words and rest.isascii() and all(word in OF_PATHS or _is_public_word(word) for word in words):
+        if words and rest.isascii() and all(map(_is_public_word, words)):
             return base + rest
-        return base + self.token(path) + (".py" if path.endswith(".py") else "")
+        package = next((name for name in _PACKAGES if rest.startswith(name)), "")
+        return base + package + self.token(path) + (".py" if path.endswith(".py") else "")
 
 
 def _is_figure(unit: str) -> bool:
@@ -248,7 +270,9 @@ def _is_figure(unit: str) -> bool:
 @lru_cache(maxsize=1 << 16)
 def _is_public_unit(unit: str) -> bool:
     """Whether a unit is a short number or consists of public words and signs."""
-    if _NUMBER.fullmatch(unit) or re.fullmatch(_TOKEN, unit):
+    if _NUMBER.fullmatch(unit) or _TOKEN.fullmatch(unit):
+        return True
+    if unit.startswith("_Z") and unit.isascii() and _is_public_mangled(unit):
         return True
     if unit.startswith("Cijk_"):
         return all(_TENSILE.fullmatch(part) or _is_public_word(part) for part in unit.split("_"))
@@ -268,13 +292,34 @@ def _is_public_unit(unit: str) -> bool:
 @lru_cache(maxsize=1 << 16)
 def _is_public_word(word: str) -> bool:
     if (
-        word in WORDS
+        (word.lower() in PARTS and word.isascii())
         or (len(word) == 1 and word.isascii())
-        or _SIZES.fullmatch(word)
-        or _TYPES.fullmatch(word)
+        or any(form.fullmatch(word) for form in (_SIZES, _TYPES, _COUNTED, _SUMS, _TOKEN))
     ):
         return True
-    counted = _COUNTED.fullmatch(word)
-    return (counted is not None and (len(counted["stem"]) < _SHORTEST or counted["stem"] in WORDS)) or (
-        re.fullmatch(_TOKEN, word) is not None
+    parts = _WORD.findall(_SIZES_WITHIN.sub("0", word))
+    letters = [part for part in parts if part.isalpha() and len(part) > 1]
+    return (
+        "".join(parts) == _SIZES_WITHIN.sub("0", word)
+        and len(letters) + 1 >= len(parts) - sum(map(str.isdigit, parts))
+        and max(map(len, letters), default=0) >= _SHORTEST
+        and all(part.lower() in PARTS for part in letters)
+        and all(len(part) < 5 or part in _INSTRUCTIONS for part in parts if part.isdigit())
     )
+
+
+def _is_public_mangled(name: str) -> bool:
+    """Whether the identifiers of an Itanium-mangled name are public, and the rest are short codes of types."""
+    at, codes = 2, ""
+    while at < len(name):
+        code = _CODE.match(name, at)
+        if code is None:
+            return False
+        at = code.end()
+        identifier = name[at : at + int(code[0])] if code[0].isdigit() else ""
+        if len(identifier) > 1 and re.fullmatch(r"[A-Za-z_]\w+", identifier):
+            if not identifier.startswith("_GLOBAL__N") and not _is_public_unit(identifier):
+                return False
+            at += len(identifier)
+        codes += code[0] if len(code[0]) == 1 else " "
+    return all(len(set(run)) <= _MOST_CODES for run in re.findall(r"[a-z]+|[A-Z]+", codes))
