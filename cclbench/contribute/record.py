@@ -133,16 +133,13 @@ def row_changes(
 ) -> list[FigureChange]:
     """Rows that are not bit-identical in two computations, except for the texts of reasons.
 
-    `published` is how a name that a row of `before` is about is called in those of `after`.
+    `published` gives the name in copies of the evidence for a name that a row is about, or its own.
     """
 
     def rows_by_key(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
-        return {(row.metric, *_key(row)): row for row in rows}
+        return {(row.metric, *_key(row)): row for row in (_renamed(row, published) for row in rows)}
 
-    rows_after = rows_by_key(after)
-    rows_before = rows_by_key(
-        [row if (row.metric, *_key(row)) in rows_after else _renamed(row, published) for row in before]
-    )
+    rows_before, rows_after = rows_by_key(before), rows_by_key(after)
     return [
         _figure_change(key[0], key[1:], rows_before.get(key), rows_after.get(key))
         for key in sorted({*rows_before, *rows_after}, key=str)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,9 @@ def redacted_name(name: str, identities: bytes) -> str:
     return name.replace(identities.decode(), "user-1")
 
 
-def published_name(name: str, identities: bytes) -> str:
+def published_name(name: str, identities: bytes, files: Mapping[str, str]) -> str:
     """A row's name, which redaction of it alone leaves."""
-    del identities
+    del identities, files
     return name
 
 

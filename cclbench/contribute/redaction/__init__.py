@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -108,8 +108,10 @@ def redacted_name(name: str, identities: Identities) -> str:
     return Scrubber(identities).text(_pseudonymous_name(name, identities))[0]
 
 
-def published_name(name: str, identities: Identities) -> str:
-    """What a name in the evidence that a result row is about is called in the copies."""
+def published_name(name: str, identities: Identities, files: Mapping[str, str]) -> str:
+    """What a name in the evidence, or of one of its `files`, is called in the copies."""
+    for old in sorted(files, key=len, reverse=True):
+        name = name.replace(old, files[old])
     return identities.public_names.publish_category(name)
 
 

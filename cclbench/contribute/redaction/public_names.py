@@ -24,6 +24,7 @@ from typing import Final
 
 from cclbench.classify import kernel_category
 from cclbench.classify.arithmetic import kernel_arithmetic
+from cclbench.classify.python_rows import MODULE, is_module
 from cclbench.normalize.phases import phase_told
 
 PARTS: Final = frozenset(
@@ -56,9 +57,7 @@ _SUMS: Final = re.compile(r"(?:sq\d{1,15}sk\d{1,15}sqsq\d{1,15}sqsk\d{1,15})|sq|
 """Sums of lengths in the name of a step (`classify.serving_steps`)."""
 _INSTRUCTIONS: Final = ("16816", "16832")
 """Shapes of matrix instructions with more digits than a size."""
-_CODE: Final = re.compile(
-    r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]"
-)
+_CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]")
 """A code of a mangled name, or the length of an identifier."""
 _MOST_CODES: Final = 4
 """Most different letters of a run of codes in a mangled name."""
@@ -86,7 +85,7 @@ _OF_TYPES: Final = re.compile(
     r"\b(?:void|const|unsigned|signed|long|int|char|float|double|bool|short|struct|class|enum|static|volatile"
     r"|anonymous namespace|clone|restrict|__restrict__|operator)\b"
 )
-_PYTHON_ROW: Final = re.compile(r"<built-in |nn\.Module: |\S[^(\n]*\.py\(\d+\): ")
+_PYTHON_ROW: Final = re.compile(r"<built-in |\S[^(\n]*\.py\(\d+\): ")
 _FOLDER: Final = re.compile(
     r"(?:^|/)(lib/python[\d.]{1,5}/(?:(?:site|dist)-packages/)?|(?:site|dist)-packages/)"
 )
@@ -156,6 +155,8 @@ class PublicNames:
     def _publish(self, text: str) -> str:
         if self.is_kept(text):
             return text
+        if is_module(text):
+            return MODULE + self.publish(text.removeprefix(MODULE))
         text = _ROWS_OF_NUMBERS.sub(lambda numbers: self.token(numbers[0]), text)
         if all(map(self._is_public_at, _UNIT.finditer(text))):
             return text
@@ -309,7 +310,7 @@ def _is_public_word(word: str) -> bool:
 
 
 def _is_public_mangled(name: str) -> bool:
-    """Whether the identifiers of an Itanium-mangled name are public, and the rest are short codes of types."""
+    """Whether the identifiers of an Itanium-mangled name are public, and all else short codes."""
     at, codes = 2, ""
     while at < len(name):
         code = _CODE.match(name, at)
@@ -318,8 +319,9 @@ def _is_public_mangled(name: str) -> bool:
         at = code.end()
         identifier = name[at : at + int(code[0])] if code[0].isdigit() else ""
         if len(identifier) > 1 and re.fullmatch(r"[A-Za-z_]\w+", identifier):
-            if not identifier.startswith("_GLOBAL__N") and not _is_public_unit(identifier):
+            if identifier.startswith("_GLOBAL__N") or _is_public_unit(identifier):
+                at += len(identifier)
+            elif identifier[0] != "E":  # else the number is a constant that it ends
                 return False
-            at += len(identifier)
         codes += code[0] if len(code[0]) == 1 else " "
     return all(len(set(run)) <= _MOST_CODES for run in re.findall(r"[a-z]+|[A-Z]+", codes))
