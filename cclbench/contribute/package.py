@@ -30,7 +30,7 @@ from cclbench.contribute.completion import (
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, file_digest, file_names, place_of
 from cclbench.contribute.record import row_changes
-from cclbench.contribute.redacted import Originals, RedactedCopies, redact_copies, require_clean
+from cclbench.contribute.redacted import Originals, redact_copies, require_clean
 from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.settling import begin_card, configured_sizes, settle_card
 from cclbench.contribute.sizes import TraceSizes, trace_sizes
@@ -180,7 +180,7 @@ def make_data_point(
         staged.card_path.write_text(render_card(copies.card, gaps=False), encoding="utf-8")
         check(validate_card(staged.card_path))
         require_clean(staged, copies.identities)
-        proven = _prove_results(source, staged, store, options.reading, copies, engine, progress)
+        proven = _prove_results(source, staged, store, options.reading, engine, progress)
         with evidence_elsewhere([]) as nowhere:
             manifest = record_data_point(
                 staged,
@@ -338,7 +338,6 @@ def _prove_results(
     staged: DataPointPlace,
     store: Path,
     reading: Options,
-    copies: RedactedCopies,
     engine: Engine,
     progress: Progress | None,
 ) -> list[Row]:
@@ -346,8 +345,7 @@ def _prove_results(
     rows = partial(source_rows, store=store, options=reading, model=True, engine=engine, progress=progress)
     before = rows(replace(source, card=staged.card_path))
     after = rows(find_source(staged.card_path))
-    published = partial(redaction.published_name, identities=copies.identities, files=copies.traces)
-    if changed := row_changes(before, after, published):
+    if changed := row_changes(before, after, redaction.has_token):
         lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
         message = "redaction, or the files' new names, would change results; nothing was contributed:"
         hint = "--keep-names PATTERN keeps names of kernels and ranges, --reveal KEY values of a field"

@@ -63,10 +63,6 @@ class Redactor(Protocol):
         """Whether the text of a field with this name is kept although a rule matched."""
         ...
 
-    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        """Bytes of unknown format with the texts in them replaced by texts of the same length."""
-        ...
-
     def count(self, place: str, counts: Mapping[str, int]) -> None:
         """Count replacements by place in the file: a key, a table's column, a plane."""
         ...

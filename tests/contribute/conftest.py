@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,6 @@ def redacted_name(name: str, identities: bytes) -> str:
     return name.replace(identities.decode(), "user-1")
 
 
-def published_name(name: str, identities: bytes, files: Mapping[str, str]) -> str:
-    """A row's name, which redaction of it alone leaves."""
-    del identities, files
-    return name
-
-
 def find_leftovers(path: Path, identities: bytes) -> list[Found]:
     """Where it is still."""
     count = plain(path).count(identities)
@@ -92,7 +86,6 @@ FAKES: dict[str, Callable[..., object]] = {
     "leftovers_in": leftovers_in,
     "redacted_name": redacted_name,
     "evidence_name": redacted_name,
-    "published_name": published_name,
 }
 
 

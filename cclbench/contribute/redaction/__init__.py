@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.needles import PLAIN, NeedleForm
 from cclbench.contribute.redaction.plain_text import PUBLISHED
+from cclbench.contribute.redaction.public_names import TOKEN
 from cclbench.contribute.redaction.redactions import Redaction, by_kind
 from cclbench.contribute.redaction.rewriting import is_card, rewrite_file
 from cclbench.contribute.redaction.scrub import Scrubber
@@ -36,8 +37,8 @@ __all__ = [
     "collect_identities",
     "evidence_name",
     "find_leftovers",
+    "has_token",
     "leftovers_in",
-    "published_name",
     "redact_file",
     "redacted_name",
 ]
@@ -108,11 +109,9 @@ def redacted_name(name: str, identities: Identities) -> str:
     return Scrubber(identities).text(_pseudonymous_name(name, identities))[0]
 
 
-def published_name(name: str, identities: Identities, files: Mapping[str, str]) -> str:
-    """What a name in the evidence, or of one of its `files`, is called in the copies."""
-    for old in sorted(files, key=len, reverse=True):
-        name = name.replace(old, files[old])
-    return identities.public_names.publish_category(name)
+def has_token(name: str) -> bool:
+    """Whether a name in the copies, or a part of it, is a token."""
+    return TOKEN.search(name) is not None
 
 
 def evidence_name(name: str, identities: Identities) -> str:

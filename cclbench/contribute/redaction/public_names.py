@@ -35,20 +35,20 @@ PARTS: Final = frozenset(
 _LETTERS: Final = "jqvwxyz"
 """No rule that classifies names has a word of these letters alone."""
 _LENGTH: Final = 14
-_TOKEN: Final = re.compile(rf"x[{_LETTERS}]{{{_LENGTH}}}")
+TOKEN: Final = re.compile(rf"x[{_LETTERS}]{{{_LENGTH}}}")
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
 _PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
 _MARKS: Final = re.compile(r"([-_.:/#+~%@?!$^\\])\1*|->|::|--|\.\.\.|//|:-|<-")
 """Signs that a unit without a word may consist of."""
 _NUMBER: Final = re.compile(
     r"[-+]?(?:\d{1,7}(?:\.\d{0,18})?|\.\d{1,18}|9223372036854775807)(?:[eE][-+]?\d{1,3})?(?:u|ul|ull|f|l|%|x)?[.:]?"
-    r"|\d{1,3}\.\d{1,3}\.\d{1,3}|\d{1,5}(?:x\d{1,5}){1,4}|0x[0-9a-f]{1,4}",
+    r"|\d{1,3}\.\d{1,3}\.\d{1,3}|\d{1,3}/\d{1,3}|\d{1,5}(?:x\d{1,5}){1,4}|0x[0-9a-f]{1,4}",
     re.ASCII,
 )
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """Parts of a word: by its capitals, and numbers."""
 _COUNTED: Final = re.compile(
-    r"[a-z]{1,2}\d{1,2}|[a-z]{2}\d{1,3}(?:x\d{1,3})+|(?:[a-z]p|[abhvs]|bs|mi|pg|sm|gfx|isa)\d{1,4}[ax]?|\d{1,4}[KMGT]i?B"
+    r"[a-z]{1,2}\d{1,2}|[a-z]{2}\d{1,3}(?:x\d{1,3})+|(?:[a-z]p|[abhlpvs]|bs|mi|pg|gb|gh|sm|gfx|isa)\d{1,4}[asx]?|\d{1,4}(?:[KMGT]i?)?B"
     r"|\d[a-z]{1,2}",
     re.IGNORECASE,
 )
@@ -61,7 +61,7 @@ _CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E
 """A code of a mangled name, or the length of an identifier."""
 _MOST_CODES: Final = 4
 """Most different letters of a run of codes in a mangled name."""
-_SIZES: Final = re.compile(r"\d{1,4}(?:x\d{1,4}){1,4}|\d{1,6}(?:ul|u|f)?")
+_SIZES: Final = re.compile(r"\d{1,4}(?:x\d{1,4}){1,4}|\d{1,6}(?:ul|u|f|l)?")
 _SIZES_WITHIN: Final = re.compile(r"(?<!\d)\d{1,4}(?:x\d{1,4})+(?!\d)")
 _TYPES: Final = re.compile(
     r"(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+"
@@ -115,6 +115,14 @@ _MUCH: Final = re.compile(r"\D*(?:\d\D*){5,}")
 """Digits that may tell more than a size among texts that are not public."""
 _BEHIND_A_WORD: Final = re.compile(r"[A-Za-z_]{2,}[ :=]{1,2}\Z|:\Z")
 """A number of a log's line that is named."""
+_TORN_ROW: Final = re.compile(r" +\d+ +\d+ +([a-z]\w*) +(\w+) +-?\d")
+"""Size, count, type, operation and root of a row of nccl-tests, within which a line of NCCL's may begin."""
+_BEHIND_A_COUNT: Final = re.compile(r"(?i)(?:bytes|size|count|bandwidth|time)[ :=]{1,9}\Z")
+_FIGURES: Final = re.compile(
+    r"(?i)time|start|stop|begin|end|duration|[nmup]s\b|stamp|\bts\b|id\b|size|bytes?|counts?|cycles|fl?ops|bw|total|energy"
+    r"|power|clock|data|packets|value|offset|memory|shapes?|stream|queue|rate|flow|inputs"
+)
+"""Fields and columns of figures."""
 _PORT: Final = re.compile(r"(?:host|address)-\d+:\d+")
 _PATH: Final = re.compile(r"[.~]{0,2}/[^:]*[^:/]/[^:]+")
 """A path from a root, where it begins a text."""
@@ -167,11 +175,6 @@ class PublicNames:
             new = _UNIT.sub(self._published_unit, text)
         return new if row else self._with_meaning(text, new)
 
-    def publish_category(self, name: str) -> str:
-        """A name that a result row is about: of a kernel, or of modules from the outermost, `A_0/B_1`."""
-        whole = self.publish(name)
-        return "/".join(map(self.publish, name.split("/"))) if "/" in name else whole
-
     def publish_file_name(self, name: str) -> str:
         """A file's name: public words with their numbers stay, such as the rank and the format."""
         if self.is_kept(name):
@@ -184,19 +187,44 @@ class PublicNames:
         )
 
     def publish_line(self, line: str) -> str:
-        """A line of a table or a log: its columns stay, and numbers of any length among public words."""
+        """A line of a log: numbers stay among public words or behind what says what they count."""
+        row = _TORN_ROW.match(line) if "CCL " in line else None
+        if row and all(map(_is_public_word, row.groups())):
+            return row[0] + self.publish_line(line[row.end() :])
         line = _CARD.sub(lambda numbers: self.token(numbers[0]), line)
         units = _UNIT.findall(line)
-        others = sum(not (self._is_public(unit) or _is_figure(unit)) for unit in units)
-        table = "CCL " not in line
-        figures = not table or (not others and len(units) > 1 and not line.lstrip().startswith(("#", "//")))
+        public = len(units) > 1 and all(self._is_public(unit) or _is_figure(unit) for unit in units)
+        comment = line.lstrip().startswith(("#", "//"))
 
         def published(match: re.Match[str]) -> str:
-            if figures and _is_figure(match[0]) and (table or _BEHIND_A_WORD.search(line[: match.start()])):
-                return match[0]
-            return self._published_unit(match)
+            unit, before = match[0], line[: match.start()]
+            if "CCL " in line:
+                stays = _BEHIND_A_WORD.search(before) is not None
+            elif comment:
+                stays = _BEHIND_A_COUNT.search(before) is not None or (
+                    public and bool(_NUMBER.fullmatch(unit))
+                )
+            else:
+                stays = public
+            return unit if stays and _is_figure(unit) else self._published_unit(match)
 
         return _UNIT.sub(published, line)
+
+    def publish_cell(self, cell: str, column: str) -> str:
+        """A cell of a table: long numbers stay in columns of figures; nothing does in one not public."""
+        text = cell.strip(' "\r')
+        if not text or self.is_figure(text, column):
+            return cell
+        public = self.publish(column) == column
+        return cell.replace(text, self.publish(text) if public else self.token(text))
+
+    def is_figure(self, text: str, field: str) -> bool:
+        """Whether a text is the number, or numbers, of a field or column of figures that is public."""
+        return (
+            _FIGURES.search(field) is not None
+            and self.publish(field) == field
+            and all(map(_is_figure, text.strip("[]").replace(" ", "").split(",")))
+        )
 
     def _is_public_at(self, match: re.Match[str]) -> bool:
         """Whether a unit of a text is public where it stands."""
@@ -271,7 +299,7 @@ def _is_figure(unit: str) -> bool:
 @lru_cache(maxsize=1 << 16)
 def _is_public_unit(unit: str) -> bool:
     """Whether a unit is a short number or consists of public words and signs."""
-    if _NUMBER.fullmatch(unit) or _TOKEN.fullmatch(unit):
+    if _NUMBER.fullmatch(unit) or TOKEN.fullmatch(unit):
         return True
     if unit.startswith("_Z") and unit.isascii() and _is_public_mangled(unit):
         return True
@@ -295,7 +323,7 @@ def _is_public_word(word: str) -> bool:
     if (
         (word.lower() in PARTS and word.isascii())
         or (len(word) == 1 and word.isascii())
-        or any(form.fullmatch(word) for form in (_SIZES, _TYPES, _COUNTED, _SUMS, _TOKEN))
+        or any(form.fullmatch(word) for form in (_SIZES, _TYPES, _COUNTED, _SUMS, TOKEN))
     ):
         return True
     parts = _WORD.findall(_SIZES_WITHIN.sub("0", word))

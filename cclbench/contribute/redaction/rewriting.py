@@ -43,8 +43,8 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber) -> None:
     try:
         with open_output(path, target) as write:
             text = _text_blocks(path, refusal)
-            if reader is not None and evidence:
-                language = None
+            if reader is not None and isinstance(attempt, EvidenceScrubber):
+                attempt.is_table, language = language is not None, None
                 text = _published_lines(text, reader, attempt)
             plain_text.rewrite_text(text, attempt, write, language=language, card=card)
     except NotWellFormedError:

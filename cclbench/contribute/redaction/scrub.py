@@ -28,7 +28,6 @@ _MOST_PASSES: Final = 4
 _MOST_ENCODINGS: Final = 2
 """Most levels of nested encodings."""
 _LONGEST_PLACE: Final = 60
-_RUN: Final = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){4,}")
 _BEHIND: Final = 32
 _BARE_KEY: Final = re.compile(
     r"[0-9a-f]{32,64}|(?=[A-Za-z+/]*\d)(?=[\w+/]*[A-Z])(?=[\w+/]*[a-z])[A-Za-z0-9+/]{12,}={0,2}"
@@ -176,25 +175,6 @@ class Scrubber:
             new, counts = self.identities.stand_in_for_value(kind, text), Counter()
         if new != text:
             counts[kind] += 1
-        return new, counts
-
-    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        """Scrub the texts in bytes of unknown format and pad them to their original length."""
-        counts: Counter[str] = Counter()
-
-        def mask_match(match: re.Match[bytes]) -> bytes:
-            new, replaced = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
-            counts.update(replaced)
-            raw = new.encode(errors="surrogateescape")
-            size = len(match[0])
-            return match[0] if not replaced else raw.ljust(size) if len(raw) <= size else b" " * size
-
-        new = _RUN.sub(mask_match, data)
-        for form in self.present.values():
-            blank = b" " * len(form.data)
-            new, hits = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
-            if hits:
-                counts[kinds.ENCODED.format(form.kind)] += hits
         return new, counts
 
     def _kept_signs(self, hidden: str) -> str:

@@ -21,6 +21,7 @@ from cclbench.formats.files import copy_file, display_path
 from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 from cclbench.formats.nsys.facts import RANK_VARIABLES
+from cclbench.formats.nsys.nccl import payload_layout, published_payload
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, UNREAD, Redactor
 from cclbench.ground.errors import InputError
 from cclbench.ground.units import MIB
@@ -65,6 +66,7 @@ class DatabaseRewriter:
     def rewrite_into(self, scratch: Path | None) -> None:
         """Write a database of the changed rows to `scratch`; without it, count what would change."""
         with Database(self._path) as known:  # rejects a file that is cut, damaged or still being written
+            self._layout = payload_layout(known)
             self._tables = {
                 table: [name for name in columns if self._is_published(name)]
                 for table, columns in known.tables.items()
@@ -198,7 +200,8 @@ class DatabaseRewriter:
         for old, name, times in database.execute(distinct):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
-                new, counts = self._redactor.mask_bytes(old)
+                new = old if self._redactor.learns else published_payload(old, self._layout)
+                counts = Counter({UNREAD: 1})
             else:
                 text = old.decode(errors="surrogateescape")
                 changed, counts = self._rewrite_text(text, field or column, table)

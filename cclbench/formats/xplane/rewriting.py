@@ -141,10 +141,7 @@ class ProtobufRewriter:
                 stat.bytes_value = self._rewrite_bytes(stat.bytes_value, name)
 
     def _rewrite_bytes(self, old: bytes, name: str) -> bytes:
-        """Of bytes, the message that is read; where names are learnt, of any their texts."""
-        if self._redactor.learns:
-            self._redactor.mask_bytes(old)
-            return old
+        """Of bytes, the message that is read."""
         try:
             message = _BY_STAT[name]().FromString(old)
         except (DecodeError, KeyError):
