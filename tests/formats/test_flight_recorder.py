@@ -603,7 +603,7 @@ def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form
     source.write_bytes(json.dumps(told).encode() if form == "json" else pickle.dumps(told, 2))
     for written in (None, target):
         redactor = Plain()
-        assert FlightRecorder().rewrite(source, written, redactor, annotations=False)  # type: ignore[arg-type]
+        assert FlightRecorder().rewrite(source, written, redactor)  # type: ignore[arg-type]
         assert redactor.counted == {"note": {"word": 1}}
     content = target.read_bytes()
     new = json.loads(content) if form == "json" else pickled.load_plain(content)

@@ -369,7 +369,7 @@ def test_rows_that_begin_in_another_step_are_counted(write: Write, begin: int, e
 
 def test_a_table_is_not_rewritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x.csv: needs the timeline.yaml next to it, which a data point"):
-        Timeline().rewrite(tmp_path / "x.csv", None, None, annotations=False)  # type: ignore[arg-type]
+        Timeline().rewrite(tmp_path / "x.csv", None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("ranks", "refused"), [("0,1048575", None), ("0,1048576", 1 << 20), ("-1,0", -1)])
