@@ -18,6 +18,7 @@ from cclbench.contribute.redaction import (
     Identities,
     collect_identities,
     find_leftovers,
+    has_token,
     kinds,
     redact_file,
     redacted_name,
@@ -257,26 +258,24 @@ def test_a_private_key_is_found_across_blocks(tmp_path: Path, monkeypatch: pytes
 def test_a_database_keeps_rows_types_and_order(tmp_path: Path) -> None:
     source = sqlite_with(
         tmp_path / "a.sqlite",
-        "CREATE TABLE PROCESSES (name, value, n REAL)",
-        "INSERT INTO PROCESSES VALUES ('USER_NAME', 'zoe4', 0.1), ('x', 'zoe4', NULL), ('JOB_ID', 4711, 1),"
+        "CREATE TABLE GPU_METRICS (name, value, n REAL)",
+        "INSERT INTO GPU_METRICS VALUES ('USER_NAME', 'zoe4', 0.1), ('x', 'zoe4', NULL), ('JOB_ID', 4711, 1),"
         " (NULL, NULL, 2), ('b', x'002f686f6d652f7a6f65342f61ff', 3), ('HOSTNAME', '', 4)",
     )
     target = tmp_path / "b.sqlite"
     redact_file(source, target, identities=collect_identities([source]))
     with closing(sqlite3.connect(target)) as base:
-        assert base.execute("SELECT name, value, n FROM PROCESSES").fetchall() == [
+        assert base.execute("SELECT name, value, n FROM GPU_METRICS").fetchall() == [
             ("USER_NAME", "user-1", 0.1),
             ("x", "user-1", None),
             ("JOB_ID", 4711, 1.0),
             (None, None, 2.0),
-            ("b", b"\0/home/zoe4/a\xff".replace(b"/home/zoe4/a", b" " * 12), 3.0),
+            ("b", b"", 3.0),
             ("HOSTNAME", "", 4.0),
         ]
-        assert base.execute("SELECT id, hex(value), typeof(value) FROM StringIds").fetchall() == [
-            (1, b"/home/user-1/x".hex().upper(), "text"),
-            (2, b"gemm".hex().upper(), "text"),
-            (3, "FFFE2F", "text"),
-        ]
+        (path,), *texts = base.execute("SELECT value FROM StringIds ORDER BY id").fetchall()
+        assert has_token(path)
+        assert texts[0] == ("gemm",)
     assert not list(tmp_path.glob("b.sqlite-*"))
 
 

@@ -60,6 +60,8 @@ class Identities:
     """Fields and variables whose values their owner reveals, without case."""
     kept_names: tuple[str, ...] = ()
     """Patterns of names in evidence that their owner publishes."""
+    published: frozenset[str] = frozenset()
+    """Texts that a card publishes, such as the model's name, without case."""
     salt: bytes = field(default_factory=partial(token_bytes, 32))
 
     @property
@@ -99,7 +101,7 @@ class Identities:
     @cached_property
     def public_names(self) -> PublicNames:
         """What evidence publishes of its texts."""
-        return PublicNames(self.salt, self.kept_names)
+        return PublicNames(self.salt, self.kept_names, self.published)
 
     @cached_property
     def secret_needles(self) -> Needles:
@@ -236,9 +238,8 @@ class Learner(Identities):
         spellings = frozenset(
             (kind, form) for (kind, name), form in self._spellings if (kind, name) in everywhere
         )
-        return Identities(
-            dict(self._names), everywhere, domains, values, spellings, self.revealed, self.kept_names
-        )
+        names, kept = dict(self._names), (self.revealed, self.kept_names, published)
+        return Identities(names, everywhere, domains, values, spellings, *kept)
 
 
 def _secret_parts(kind: str, value: str) -> Iterable[str]:

@@ -134,10 +134,12 @@ _PACKAGES: Final = ("torch/", "torch_xla/", "jax/", "jaxlib/", "triton/", "numpy
 
 
 class PublicNames:
-    """Publishes texts with one salt; names that match a pattern of `kept` stay."""
+    """Publishes texts with one salt; names that match a pattern of `kept`, or are `published`, stay."""
 
-    def __init__(self, salt: bytes, kept: Iterable[str] = ()) -> None:
-        self._salt, self._kept = salt, tuple(kept)
+    def __init__(
+        self, salt: bytes, kept: Iterable[str] = (), published: frozenset[str] = frozenset()
+    ) -> None:
+        self._salt, self._kept, self._published = salt, tuple(kept), published
 
     def token(self, text: str) -> str:
         """The token of a text: `x` and letters, so that it is a name in every language."""
@@ -150,7 +152,7 @@ class PublicNames:
 
     def is_kept(self, text: str) -> bool:
         """Whether its owner asks to publish it as it is."""
-        return any(fnmatchcase(text, pattern) for pattern in self._kept)
+        return text.casefold() in self._published or any(fnmatchcase(text, name) for name in self._kept)
 
     def publish(self, text: str) -> str:
         """A name or another short text as it is published."""
