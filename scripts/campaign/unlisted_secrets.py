@@ -45,7 +45,7 @@ from cclbench.formats.recognition import recognise_head  # noqa: E402
 from cclbench.formats.xplane.proto import find_planes, message_class, parse_plane  # noqa: E402
 from cclbench.ground.errors import InputError  # noqa: E402
 
-REFUSED: Final = ("timeline",)
+REFUSED: Final = ("rocpd", "timeline")
 """Readers whose files a data point cannot contain."""
 _SHORTEST_PIECE: Final = 5
 _BY_HALVES: Final = 20261127
@@ -60,6 +60,19 @@ PLANTINGS: Final[tuple[Planting, ...]] = (
 )
 
 
+_BEGINNINGS: Final = (
+    *("", "", "", "", "gs://", "s3://", "https://", "/scratch/", "~/", "@", "node-", "hdfs://", "C:\\\\"),
+    *("user=", "+", "#", "by ", "exp ", "von ", "проект "),
+)
+_SEPARATORS: Final = ("-", "_", ".", "/", ":", " ", "@", "::", "", ", ")
+_PARTS: Final = (
+    *("<letters:{}>", "<digit:{}>", "<alnum:{}>", "<hex:{}>", "<upper:{}>", "<loweralnum:{}>", "<base32:{}>"),
+    *("<name>", "<Name>", "kernel", "fused_attention", "gemm", "sm90", "step", "forward", "straße", "研究"),
+    *("данные", "año", "rank0", "void", "train", "128x128", "v2", "com", "internal", "home"),
+)
+"""What a composed kind has: drawn parts, and words as kernels, steps, hosts and other languages have them."""
+
+
 def kinds(half: str | None = None) -> dict[str, str]:
     """Templates by kind: all, or those `held-back` (60 of them) or not (`building`)."""
     lines = (FOLDER / "secret_kinds.txt").read_text(encoding="utf-8").splitlines()
@@ -68,6 +81,19 @@ def kinds(half: str | None = None) -> dict[str, str]:
     return {
         kind: t for kind, t in listed.items() if half is None or (kind in held_back) is (half == "held-back")
     }
+
+
+def composed_kinds(seed: int, count: int) -> dict[str, str]:
+    """Templates composed by chance of a beginning, 1 to 4 parts and a separator: nobody has seen them."""
+    rng = random.Random(seed)  # noqa: S311 - no real secrets
+    composed = {}
+    while len(composed) < count:
+        parts = [rng.choice(_PARTS) for _ in range(rng.randint(1, 4))]
+        filled = [part.format(rng.randint(5, 12)) if "{" in part else part for part in parts]
+        template = rng.choice(_BEGINNINGS) + rng.choice(_SEPARATORS).join(filled)
+        if "<" in template:
+            composed[f"composed {template}"] = template
+    return composed
 
 
 def drawn(template: str, rng: random.Random) -> tuple[str, tuple[str, ...]]:
@@ -109,7 +135,9 @@ def survives(pieces: tuple[str, ...], path: Path) -> bool:
 def samples() -> dict[str, list[tuple[str, bytes]]]:
     """Small files by the reader that recognises them."""
     found: dict[str, list[tuple[str, bytes]]] = {}
-    step_times = importlib.import_module("formats.test_step_times")
+    step_times, ascend, rocprof = (
+        importlib.import_module(f"formats.test_{name}") for name in ("step_times", "ascend", "rocprof")
+    )
     more = {
         "events.out.tfevents.1.host": _events("loss"),
         "wandb-summary.json": json.dumps(
@@ -117,7 +145,10 @@ def samples() -> dict[str, list[tuple[str, bytes]]]:
         ).encode(),
         "run-1.wandb": _wandb("train/loss", 2.0),
         "step-times-0.json": json.dumps(step_times.TIMES).encode(),
+        "kernel_details.csv": f"{ascend.HEADING}\n{ascend.TASKS}".encode(),
     }
+    with tempfile.TemporaryDirectory() as folder:
+        more["results.json"] = rocprof.write_json(Path(folder), rocprof.JOB).read_bytes()
     listed = [s.files for name, all_ in seeds().items() if name not in _NO_EVIDENCE for s in all_]
     with tempfile.TemporaryDirectory() as folder:
         for files in [*listed, more]:
@@ -404,9 +435,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--half", choices=("building", "held-back"), help="of the kinds (default: all)")
+    parser.add_argument("--composed", type=int, help="number of kinds composed by chance instead")
     parser.add_argument("--most", type=int, default=200, help="positions of a file")
     asked = parser.parse_args()
-    templates = kinds(asked.half)
+    templates = composed_kinds(asked.seed, asked.composed) if asked.composed else kinds(asked.half)
     counts, survivors = exam(templates, asked.seed, asked.most)
     for line in survivors:
         print(line)

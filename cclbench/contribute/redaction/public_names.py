@@ -163,6 +163,10 @@ class PublicNames:
         return lru_cache(maxsize=1 << 16)(self._publish)
 
     def _publish(self, text: str) -> str:
+        new = self._publish_once(text)
+        return new if new == text or self._publish_once(new) == new else self.token(text)
+
+    def _publish_once(self, text: str) -> str:
         if self.is_kept(text):
             return text
         if is_module(text):
