@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collect the words of public names that data points may carry, for `cclbench/contribute/redaction`.
 
-`public_words.py --python /path/to/site-packages --traces FOLDER...` prints words.txt: the words
+`public_words.py --python /path/to/site-packages --traces FOLDER...` prints words.txt: the parts of words
 
 - of the names that cclbench itself knows: keys, columns, rules and operators in the literals of its readers,
   classification and cost models,
-- of the operators that PyTorch registers (`--python` has a torch), of file names of public packages,
-- of kernels and CUDA calls in public traces, if their names are in a namespace of a public library.
+- of the operators that PyTorch registers (`--python` has a torch),
+- of kernels and CUDA calls in public traces, if their names are in a namespace of a public library,
+- `MORE`, which none of these has.
 
-A word is a run of letters and digits; words of a file path follow the line `[paths]`.
+A word is a run of letters and digits, its parts begin with capitals: `TensorList` has `tensor` and `list`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -40,11 +42,31 @@ KNOWN: Final = (
     *("ground/evidence_schema.py", "machine.py", "contribute/redaction/kinds.py"),
 )
 """Parts of cclbench whose literals are names that it reads."""
-PACKAGES: Final = ("torch", "jax", "jaxlib", "triton", "numpy", "functorch")
+MORE: Final = """
+1c11 a10g a16w16 a2a a4w4 a8w8 abd ac2g account adapt address agg aic aicore aiv amd aot assigned
+awaitable bitmatrix bk0mk1 bk0nk1 bucket bytecode c10 c10d c2c c2r call canonicalization cbid cid cloud
+cnhw cnt cnt8 combined command concluded congruous could cshuffle d2d d2h d884 descriptor device
+dispatcher drop dropout dsa dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv efficientzerotensor
+email environment ev find float8e4m3 float8e5m2 folder fop fops found fractal gaudi geforce gen ggml ghz
+gib git gkgs gridwise h2d headers hierarchy highres home host hwid hxw i16832 i8816 ibext id idx im2d
+im3d inferentia initialized instinct ipc iter iters job kargs key khz kib kjt library line linear list
+ll128 ll4mi loaded lookup m00 m01 mac map mask mhz mib module multi multiplicand multiprocessor nchw nd
+next ngpus nhwckrsc nnt noop not npu npus nthread number nvidia occupancy ogs out p2p p50 p90 p95 p99
+password per phone pitch pjrt plugin ppo pregraph private problem process processing prologue python
+quadro queued r2c radeon raked rblock redacted region registers regular relu6 rematerialization rmsnorm
+routing rows saves secret sensitive sequence sgl sharp silu single splits sqe ssh stable stack stateless
+stem successfully swiglu synchronization t1r1s1 tail templated tesla tfloat ticks tilesize token tpu
+trainium trait traits triton unalign undefined unknown user validation vmid wait warmup warpgroupsize
+warpsize wise wrapper x6 xblock xdl xdlops yblock zblock
+"""
+_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")
+HEAD: Final = """\
+# Parts of the words that `public_names` publishes, in lower case; made by scripts/public_words.py from the
+# literals of cclbench's readers and rules, PyTorch's operators, and kernels of public libraries in traces.
+"""
 WORD: Final = re.compile(r"[A-Za-z0-9]+")
-_COUNTED: Final = re.compile(r"([A-Za-z]{3,})\d+(?:x\d+)*")
-"""A word with a number or sizes: it is public with any."""
-_LONGEST: Final = 40
+_LONGEST: Final = 14
 _KERNEL: Final = re.compile(
     rb'"cat"\s*:\s*"(?:kernel|Kernel|gpu_memcpy|gpu_memset|cuda_runtime|cuda_driver|cpu_op)"[^{}]*?'
     rb'"name"\s*:\s*("(?:[^"\\]|\\.)*")'
@@ -133,7 +155,7 @@ def kernel_names(path: Path) -> Iterator[str]:
 def words_of(texts: Iterable[str]) -> set[str]:
     """Words of letters, with digits, that are no numbers and not longer than a name's part."""
     words = (word for text in texts for word in WORD.findall(text))
-    return {word for word in words if len(word) <= _LONGEST and not word.isdigit() and word[:2] != "0x"}
+    return {word for word in words if len(word) <= 40 and not word.isdigit() and word[:2] != "0x"}
 
 
 def main() -> None:
@@ -170,12 +192,14 @@ def main() -> None:
             continue
         if path.name.endswith((".xplane.pb", ".json", ".json.gz", ".sqlite")) and path.stat().st_size < 300e6:
             words |= words_of(name for name in kernel_names(path) if _PUBLIC.search(name))
-    words |= {stem[1] for word in words if (stem := _COUNTED.fullmatch(word))}
-    standard = Path(ast.__file__).parent
-    paths = [f.relative_to(asked.python) for p in PACKAGES for f in (asked.python / p).rglob("*.py")]
-    paths += [f.relative_to(standard) for f in standard.rglob("*.py") if "site-packages" not in f.parts]
-    of_paths = words_of(map(str, paths)) - words
-    print("\n".join([*sorted(words), "[paths]", *sorted(of_paths)]))
+    parts = {
+        part.lower()
+        for word in words
+        if not _MANGLED.match(word)
+        for part in _PART.findall(word)
+        if 1 < len(part) <= _LONGEST
+    }
+    print(HEAD + textwrap.fill(" ".join(sorted(parts | set(MORE.split()))), 108))
 
 
 def _camel_case(name: str) -> str:

@@ -28,7 +28,7 @@ from cclbench.classify.python_rows import MODULE, is_module
 from cclbench.normalize.phases import phase_told
 
 PARTS: Final = frozenset(
-    files(__package__).joinpath("words.txt").read_text(encoding="ascii").rpartition("# ")[2].split()
+    re.sub("#.*", "", files(__package__).joinpath("words.txt").read_text(encoding="ascii")).split()
 )
 """Parts of words, in lower case."""
 
