@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What evidence publishes of its texts: public names and short numbers; everything else becomes a token.
 
-A text consists of *units* between blanks, brackets and commas, a unit of *words* of letters and digits.  A
-word is public if `words.txt` lists it (scripts/public_words.py collects them from what cclbench's readers,
-rules and cost models name, from PyTorch's operators and from the kernels of public libraries), or if it is a
-listed one with a number.  A unit of public words stays.  Of the name of a kernel, operator or module with
-other words the public words stay, by which it is classified, around one token for the rest; all else is
-replaced as a whole.
+A text consists of *units* between blanks, brackets and commas, a unit of *words* of letters and digits, a
+word of *parts* that begin with capitals.  A word is public if `words.txt` lists its parts
+(scripts/public_words.py collects them), beside numbers of up to four digits.  A unit of public words stays.
+Of the name of a kernel, operator or module with other words the public words stay, around one token for the
+rest, as far as they tell the same category, arithmetic and phase; all else is replaced as a whole.
 
 Tokens are salted hashes: equal texts of a data point have equal ones, and nobody can try out texts without
 the salt, which is not stored.
@@ -48,8 +47,8 @@ _NUMBER: Final = re.compile(
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """Parts of a word: by its capitals, and numbers."""
 _COUNTED: Final = re.compile(
-    r"[a-z]{1,2}\d{1,2}|[a-z]{2}\d{1,3}(?:x\d{1,3})+|(?:[a-z]p|[abhlpvs]|bs|mi|pg|gb|gh|sm|gfx|isa)\d{1,4}[asx]?|\d{1,4}(?:[KMGT]i?)?B"
-    r"|\d[a-z]{1,2}",
+    r"[a-z]{1,2}\d{1,2}|[a-z]{2}\d{1,3}(?:x\d{1,3})+|\d{1,4}(?:[KMGT]i?)?B|\d[a-z]{1,2}"
+    r"|(?:[a-z]p|[abhlpvs]|bs|mi|pg|gb|gh|sm|gfx|isa)\d{1,4}[asx]?",
     re.IGNORECASE,
 )
 """A parameter of a kernel, a processor, an amount of memory."""
