@@ -40,7 +40,8 @@ _PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
 _MARKS: Final = re.compile(r"([-_.:/#+~%@?!$^\\])\1*|->|::|--|\.\.\.|//|:-|<-")
 """Signs that a unit without a word may consist of."""
 _NUMBER: Final = re.compile(
-    r"[-+]?(?:\d{1,7}(?:\.\d{0,18})?|\.\d{1,18}|9223372036854775807)(?:[eE][-+]?\d{1,3})?(?:u|ul|ull|f|l|%|x)?[.:]?"
+    r"[-+]?(?:\d{1,7}(?:\.\d{0,18})?|\.\d{1,18}|9223372036854775807)(?:[eE][-+]?\d{1,3})?"
+    r"(?:u|ul|ull|f|l|%|x)?[.:]?"
     r"|\d{1,3}\.\d{1,3}\.\d{1,3}|\d{1,3}/\d{1,3}|\d{1,5}(?:x\d{1,5}){1,4}|0x[0-9a-f]{1,4}",
     re.ASCII,
 )
@@ -118,8 +119,8 @@ _TORN_ROW: Final = re.compile(r" +\d+ +\d+ +([a-z]\w*) +(\w+) +-?\d")
 """Size, count, type, operation and root of a row of nccl-tests, within which a line of NCCL's may begin."""
 _BEHIND_A_COUNT: Final = re.compile(r"(?i)(?:bytes|size|count|bandwidth|time)[ :=]{1,9}\Z")
 _FIGURES: Final = re.compile(
-    r"(?i)time|start|stop|begin|end|duration|[nmup]s\b|stamp|\bts\b|id\b|size|bytes?|counts?|cycles|fl?ops|bw|total|energy"
-    r"|power|clock|data|packets|value|offset|memory|shapes?|stream|queue|rate|flow|inputs"
+    r"(?i)time|start|stop|begin|end|duration|[nmup]s\b|stamp|\bts\b|id\b|size|bytes?|counts?|cycles|fl?ops"
+    r"|bw|total|energy|power|clock|data|packets|value|offset|memory|shapes?|stream|queue|rate|flow|inputs"
 )
 """Fields and columns of figures."""
 _PORT: Final = re.compile(r"(?:host|address)-\d+:\d+")
