@@ -10,6 +10,7 @@ from typing import Final
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities
 from cclbench.contribute.redaction.needles import NeedleForm
+from cclbench.contribute.redaction.public_names import split_torn_rows
 from cclbench.contribute.redaction.scrub import Scrubber
 
 UNLISTED: Final = "text that is no public name"
@@ -36,10 +37,11 @@ class EvidenceScrubber(Scrubber):
     ) -> tuple[str, Counter[str]]:
         """Publish a text; `by_line` one of tables or a log, whose hosts the rules know by their lines."""
         if by_line:
+            text = split_torn_rows(text)
             text, counts = super().text(text, by_line=True, document=document, kept=kept, depth=depth)
             lines = text.split("\n")
             new_lines = [self._publish_line(line) for line in lines]
-            counts[UNLISTED] += sum(map(str.__ne__, lines, new_lines))
+            counts[UNLISTED] += sum(map(str.__ne__, text.replace("\0", "").split("\n"), new_lines))
             return "\n".join(new_lines), counts
         counts = Counter()
         new = self._replace_names(text, counts)

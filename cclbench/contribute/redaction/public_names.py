@@ -49,7 +49,7 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """Parts of a word: by its capitals, and numbers."""
 _COUNTED: Final = re.compile(
     r"[a-z]{1,2}\d{1,2}|[a-z]{2}\d{1,3}(?:x\d{1,3})+|\d{1,4}(?:[KMGT]i?)?B|\d[a-z]{1,2}"
-    r"|(?:[a-z]p|[abhlpvs]|bs|mi|pg|gb|gh|sm|gfx|isa)\d{1,4}[asx]?",
+    r"|(?:[dtpce]p|[abhlpvs]|bs|mi|pg|gb|gh|sm|gfx|isa)\d{1,4}[asx]?",
     re.IGNORECASE,
 )
 """A parameter of a kernel, a processor, an amount of memory."""
@@ -76,6 +76,8 @@ _LONG_NUMBER: Final = re.compile(
 _TIME: Final = re.compile(
     r"\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?", re.ASCII
 )
+_PCI: Final = re.compile(r"0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?")
+"""A PCI address: the same on every machine of a kind."""
 _PROGRAM: Final = re.compile(r"[\w.-]+\(\d{1,20}\)", re.ASCII)
 """A compiled program with its number."""
 _OF_JSON: Final = re.compile(r":-?\d{1,19}(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?", re.ASCII)
@@ -102,6 +104,8 @@ _TELLING: Final[Mapping[str | None, str]] = {
 }
 """A name of each category."""
 _SHORTEST: Final = 3
+_SHORT, _FEWEST = 7, 3
+"""Most digits of a number that stays anywhere, and fewest figures of a row of a table."""
 _DIGITS: Final = re.compile(
     r"(?<![^\W_])\d{5,}(?![^\W_])|(?<!\d)\d+(?:[-_. %:]\d+){2,}"
     r"|(?:[0-9a-fA-F]{2}[-: ]){3,}[0-9a-fA-F]{2}"
@@ -115,8 +119,10 @@ _MUCH: Final = re.compile(r"\D*(?:\d\D*){5,}")
 """Digits that may tell more than a size among texts that are not public."""
 _BEHIND_A_WORD: Final = re.compile(r"[A-Za-z_]{2,}[ :=]{1,2}\Z|:\Z")
 """A number of a log's line that is named."""
-_TORN_ROW: Final = re.compile(r" +\d+ +\d+ +([a-z]\w*) +(\w+) +-?\d")
-"""Size, count, type, operation and root of a row of nccl-tests, within which a line of NCCL's may begin."""
+_TORN_ROW: Final = re.compile(
+    r"^ +\d+ +\d+ +[a-z]\w* +\w+ +-?\d(?=\S+:\d+:\d+ \[\d+\] [A-Z]CCL )", re.MULTILINE
+)
+"""Size, count, type, operation and root of a row of nccl-tests, behind which a line of NCCL's begins."""
 _BEHIND_A_COUNT: Final = re.compile(r"(?i)(?:bytes|size|count|bandwidth|time)[ :=]{1,9}\Z")
 _FIGURES: Final = re.compile(
     r"(?i)time|start|stop|begin|end|duration|[nmup]s\b|stamp|\bts\b|id\b|size|bytes?|counts?|cycles|fl?ops"
@@ -131,6 +137,11 @@ _TENSILE: Final = re.compile(
 )
 """A part of the name of a product of Tensile, `Cijk_...`: a parameter by its initials."""
 _PACKAGES: Final = ("torch/", "torch_xla/", "jax/", "jaxlib/", "triton/", "numpy/", "functorch/")
+
+
+def split_torn_rows(text: str) -> str:
+    """A log's text with a zero where a line begins within a row, so that its host stands by itself."""
+    return _TORN_ROW.sub("\\g<0>\0", text)
 
 
 class PublicNames:
@@ -194,12 +205,14 @@ class PublicNames:
 
     def publish_line(self, line: str) -> str:
         """A line of a log: numbers stay among public words or behind what says what they count."""
-        row = _TORN_ROW.match(line) if "CCL " in line else None
-        if row and all(map(_is_public_word, row.groups())):
-            return row[0] + self.publish_line(line[row.end() :])
+        row, torn, rest = line.partition("\0")
+        if torn:
+            public = all(map(_is_public_word, row.replace("-", " ").split()[2:]))
+            return (row if public else self.token(row)) + self.publish_line(rest)
         line = _CARD.sub(lambda numbers: self.token(numbers[0]), line)
         units = _UNIT.findall(line)
         public = len(units) > 1 and all(self._is_public(unit) or _is_figure(unit) for unit in units)
+        figures = sum(map(_is_figure, units))
         comment = line.lstrip().startswith(("#", "//"))
 
         def published(match: re.Match[str]) -> str:
@@ -211,7 +224,8 @@ class PublicNames:
                     public and bool(_NUMBER.fullmatch(unit))
                 )
             else:
-                stays = public
+                short = len(unit) <= _SHORT or figures >= _FEWEST or _FIGURES.search(before) is not None
+                stays = public and short
             return unit if stays and _is_figure(unit) else self._published_unit(match)
 
         return _UNIT.sub(published, line)
@@ -305,7 +319,7 @@ def _is_figure(unit: str) -> bool:
 @lru_cache(maxsize=1 << 16)
 def _is_public_unit(unit: str) -> bool:
     """Whether a unit is a short number or consists of public words and signs."""
-    if _NUMBER.fullmatch(unit) or TOKEN.fullmatch(unit):
+    if _NUMBER.fullmatch(unit) or TOKEN.fullmatch(unit) or _PCI.fullmatch(unit):
         return True
     if unit.startswith("_Z") and unit.isascii() and _is_public_mangled(unit):
         return True
@@ -338,6 +352,7 @@ def _is_public_word(word: str) -> bool:
         "".join(parts) == _SIZES_WITHIN.sub("0", word)
         and len(letters) + 1 >= len(parts) - sum(map(str.isdigit, parts))
         and max(map(len, letters), default=0) >= _SHORTEST
+        and sum(map(str.isdigit, parts)) < _SHORTEST
         and all(part.lower() in PARTS for part in letters)
         and all(len(part) < 5 or part in _INSTRUCTIONS for part in parts if part.isdigit())
     )
