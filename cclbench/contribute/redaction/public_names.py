@@ -40,7 +40,7 @@ _PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
 _MARKS: Final = re.compile(r"([-_.:/#+~%@?!$^\\])\1*|->|::|--|\.\.\.|//|:-|<-")
 """Signs that a unit without a word may consist of."""
 _NUMBER: Final = re.compile(
-    r"[-+]?(?:\d{1,7}(?:\.\d{0,18})?|\.\d{1,18}|9223372036854775807)(?:[eE][-+]?\d{1,3})?"
+    r"[-+]?(?:\d{1,7}(?:\.\d{0,18})?|\.\d{1,18}|9223372036854775807)(?:[eE][-+]\d{1,3})?"
     r"(?:u|ul|ull|f|l|%|x)?[.:]?"
     r"|\d{1,3}\.\d{1,3}\.\d{1,3}|\d{1,3}/\d{1,3}|\d{1,5}(?:x\d{1,5}){1,4}|0x[0-9a-f]{1,4}",
     re.ASCII,
@@ -71,7 +71,7 @@ _LONG_NUMBERS: Final = re.compile(
 )
 """Numbers in a unit that are those of an account, an address or a date, not of a size or version."""
 _LONG_NUMBER: Final = re.compile(
-    r"[-+]?(?:\d{1,20}(?:\.\d{1,9})?)(?:[eE][-+]?\d{1,3})?|0x[0-9a-f]{1,16}", re.ASCII
+    r"[-+]?(?:\d{1,20}(?:\.\d{1,9})?)(?:[eE][-+]\d{1,3})?|0x[0-9a-f]{1,16}", re.ASCII
 )
 _TIME: Final = re.compile(
     r"\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?", re.ASCII
